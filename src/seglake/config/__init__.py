@@ -1,0 +1,7 @@
+"""The settings of a pipeline: `load` a TOML file, get a checked `Pipeline`."""
+
+from seglake.config.loading import load
+from seglake.config.reference import reference
+from seglake.config.settings import DIRECTIVES, EPOCH_FORMATS, Pipeline, Timestamp, Topic
+
+__all__ = ["DIRECTIVES", "EPOCH_FORMATS", "Pipeline", "Timestamp", "Topic", "load", "reference"]

@@ -1,0 +1,96 @@
+"""From a TOML file to a `Pipeline`, or to an error that says what to change."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from seglake.config.settings import TABLES, Pipeline, flat, own_fields
+from seglake.errors import ConfigError
+
+
+def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pipeline:
+    """Read and check a pipeline file.
+
+    `overrides` replaces single settings: {"pipeline.root": "/lake", "topic.segment.bytes": 65536}.
+
+    Raises:
+        ConfigError: one text, in which each line names file, key, problem and remedy.
+    """
+    file = Path(path)
+    tables = _read(file)
+    for name, value in (overrides or {}).items():
+        table, _, key = name.partition(".")
+        tables.setdefault(table, {})[key] = value
+    own = tables.pop("pipeline", {})
+    problems = [f"{file}: {line}" for line in _stray(own, tables)]
+    if not problems:
+        try:
+            return Pipeline.model_validate({"name": file.stem, **own, **tables})
+        except ValidationError as invalid:
+            problems = [f"{file}: {_explain(error)}" for error in invalid.errors()]
+    raise ConfigError("\n".join(problems))
+
+
+def _read(file: Path) -> dict[str, dict[str, Any]]:
+    """The tables of a file, each as {key: value}."""
+    try:
+        document = tomllib.loads(file.read_text("utf-8"))
+    except OSError as problem:
+        raise ConfigError(f"{file}: cannot be read ({problem.strerror}); check the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{file}: is not TOML: {problem}; correct that line") from None
+    loose = [key for key, value in document.items() if not isinstance(value, dict)]
+    if loose:
+        raise ConfigError(f"{file}: {loose[0]}: stands in no table; put it under [pipeline]")
+    return {name: dict(flat(table)) for name, table in document.items()}
+
+
+def _keys(table: str) -> list[str]:
+    fields = own_fields() if table == "pipeline" else TABLES[table].model_fields
+    return [info.alias or name for name, info in fields.items()]
+
+
+def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
+    """Tables that do not exist and keys that `[pipeline]` does not have."""
+    names = ["pipeline", *TABLES, "storage"]
+    for name in tables:
+        if name not in names:
+            yield f"{name}: unknown table; {_nearest(name, names)}"
+    for key in own:
+        if key not in _keys("pipeline"):
+            yield f"pipeline.{key}: unknown key; {_nearest(key, _keys('pipeline'), 'pipeline.')}"
+
+
+def _nearest(name: str, names: list[str], prefix: str = "") -> str:
+    close = difflib.get_close_matches(name, names, 1) or difflib.get_close_matches(
+        name.replace("_", "."), names, 1, 0.4
+    )
+    if close:
+        return f"did you mean {prefix}{close[0]}?"
+    return f"use one of {', '.join(prefix + known for known in names)}"
+
+
+def _explain(error: Any) -> str:
+    """One of pydantic's errors as `key: problem; remedy`."""
+    place = [str(part) for part in error["loc"]]
+    if not place or (place[0] in TABLES and len(place) == 1):
+        if error["type"] == "missing":
+            return f"{place[0]}: the table is missing; add [{place[0]}]"
+        return str(error["msg"]).removeprefix("Value error, ")
+    key = ".".join(place) if place[0] in {*TABLES, "storage"} else ".".join(["pipeline", *place])
+    match error["type"]:
+        case "missing":
+            return f"{key}: is missing; add it under [{key.split('.')[0]}]"
+        case "extra_forbidden":
+            remedy = _nearest(".".join(place[1:]), _keys(place[0]), f"{place[0]}.")
+            return f"{key}: unknown key; {remedy}"
+        case "value_error":
+            return f"{key}: {str(error['msg']).removeprefix('Value error, ')}"
+    problem = str(error["msg"]).replace("Input should", "should")
+    return f"{key}: {error['input']!r} {problem}; change the value"

@@ -1,0 +1,52 @@
+"""The settings page: docs/settings.md is what `reference` returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from seglake.config.settings import TABLES, Pipeline, own_fields
+
+
+def reference() -> str:
+    """The settings as Markdown, one table per table of the file; docs/settings.md is this text."""
+    parts = ["# Settings\n\nOne TOML file describes one pipeline. Keys with dots are Kafka's.\n"]
+    own = "Which lake, in which order, and what to do when something is wrong."
+    parts.append(_section("pipeline", own, own_fields()))
+    for table, model in TABLES.items():
+        parts.append(_section(table, str(model.__doc__), model.model_fields))
+    storage = Pipeline.model_fields["storage"]
+    parts.append(f"## [storage]\n\nAny key: {storage.description}.\n")
+    return "\n".join(parts)
+
+
+def _section(table: str, about: str, fields: Mapping[str, FieldInfo]) -> str:
+    rows = [
+        f"| `{info.alias or name}` | {_type(info.annotation)} | {_default(info)} "
+        f"| {(info.description or '').replace('|', chr(92) + '|')} |"
+        for name, info in fields.items()
+    ]
+    head = "| key | type | default | meaning |\n|---|---|---|---|"
+    return f"## [{table}]\n\n{about}\n\n{head}\n" + "\n".join(rows) + "\n"
+
+
+def _type(annotation: Any) -> str:
+    """A type in the words of a settings page."""
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(annotation))
+    parts = [part for part in get_args(annotation) if part not in {type(None), Ellipsis}]
+    if get_origin(annotation) is tuple:
+        return "list of texts"
+    if parts:
+        return _type(parts[0])
+    return {str: "text", int: "integer", float: "number", bool: "true or false"}[annotation]
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required() and info.description and not info.description.startswith("default"):
+        return "required"
+    value = None if info.is_required() else info.default
+    return "" if value is None or value == () else f"`{json.dumps(value)}`"

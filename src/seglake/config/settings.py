@@ -1,0 +1,465 @@
+"""The settings of a pipeline: typed, validated, read from one TOML file.
+
+Every table of the file is a frozen model below and every key one of its fields. Keys that Kafka has
+carry Kafka's dotted names (`segment.bytes`); in Python they are `segment_bytes`. What the settings
+of a lake's files, records and batches depend on goes into `Pipeline.fingerprint`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+EPOCH_FORMATS = ("epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
+DIRECTIVES = "YymdeHIMSfpbBhajAzZTDFR%"  # of strptime, as ingest.timestamps reads them
+_YEARS, _DAYS = "YyDF", "deDFj"
+_SECRET = re.compile(r"secret|password|passwd|token|access_?key|account_?key|credential|sas_", re.I)
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys of nested tables, joined by dots."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _names(value: object) -> object:
+    """One name stands for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def _topic_name(name: str) -> str:
+    """Kafka's rule (org.apache.kafka.common.internals.Topic)."""
+    if name in {".", ".."} or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name):
+        raise ValueError("a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not '.' or '..'")
+    return name
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"{name!r} is no IANA zone; use a name such as Europe/Paris") from None
+    return name
+
+
+def _location(value: str) -> str:
+    if "://" in value and "@" in urlsplit(value).netloc and not value.startswith("abfs"):
+        raise ValueError("credentials do not belong in a URI; set them in the environment")
+    return value
+
+
+def _time_format(text: str) -> str:
+    if text in EPOCH_FORMATS or text == "iso8601":
+        return text
+    if "%" not in text:
+        raise ValueError(
+            f"{text!r} is no format; use {', '.join(EPOCH_FORMATS)}, iso8601 or a strptime pattern"
+        )
+    unknown = [d for d in re.findall(r"%(.?)", text, re.S) if d not in DIRECTIVES or not d]
+    if unknown:
+        known = " ".join(f"%{d}" for d in DIRECTIVES)
+        raise ValueError(f"%{unknown[0]} is not supported; use {known}")
+    return text
+
+
+def _options(value: object) -> object:
+    """Options travel as text, booleans in the spelling of object stores."""
+    if not isinstance(value, Mapping):
+        return value
+    secrets = [key for key in value if _SECRET.search(str(key))]
+    if secrets:
+        raise ValueError(f"{secrets[0]} is a secret; set it in the environment, not in a file")
+    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+
+
+Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
+FieldName = Annotated[str, Field(min_length=1)]
+FieldNames = Annotated[tuple[FieldName, ...], BeforeValidator(_names)]
+OneByte = Annotated[str, Field(pattern=r"^[\x01-\x7f]$")]
+
+
+class _Table(BaseModel):
+    """A table of the file. Unknown keys are errors; values never change after loading."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="after")
+    def _no_contradiction(self) -> Self:
+        problem = next(self._contradictions(), None)
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        yield from ()
+
+    def _given(self, key: str) -> bool:
+        return key in self.model_fields_set
+
+
+class Input(_Table):
+    """What is read."""
+
+    paths: Annotated[tuple[Location, ...], BeforeValidator(_names), Field(min_length=1)] = Field(
+        description="files, folders and globs (`**` too); local, relative to the current "
+        "directory, or URIs (`s3://…`)"
+    )
+    format: Literal["jsonl", "csv", "parquet", "text"] = Field(description="how a file is read")
+    compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(
+        "auto", description="`auto` goes by the first bytes of the file; tar archives are unpacked"
+    )
+    on_empty: Literal["ok", "error"] = Field(
+        "error", description="what to do when a path or glob matches no file"
+    )
+    delimiter: OneByte = Field(",", description="csv: between two fields, one ASCII character")
+    quote: OneByte = Field('"', description="csv: around a field; doubled inside one")
+    multiline: bool = Field(
+        True,
+        description="csv: a quoted field may hold line breaks; `false` lets large files be split",
+    )
+    pattern: str | None = Field(
+        None, description="text: RE2 expression from the start of a line; named groups are fields"
+    )
+
+    def _contradictions(self) -> Iterator[str]:
+        for key in ("delimiter", "quote", "multiline"):
+            if self._given(key) and self.format != "csv":
+                yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
+        if self.pattern is not None and self.format != "text":
+            yield f"input.pattern contradicts input.format = {self.format!r}; remove one"
+        if self.format == "parquet" and self.compression not in {"auto", "none"}:
+            yield "input.compression contradicts input.format = 'parquet'; remove compression"
+        if self.delimiter == self.quote:
+            yield "input.delimiter and input.quote are the same character; change one"
+        yield from self._pattern_problems()
+
+    def _pattern_problems(self) -> Iterator[str]:
+        try:
+            self.groups()
+        except pa.ArrowInvalid as problem:
+            yield f"input.pattern: {problem}; use RE2 syntax and (?P<name>...) groups"
+
+    def groups(self) -> tuple[str, ...]:
+        """The named groups of `pattern`; () without one."""
+        if self.pattern is None:
+            return ()
+        found = pc.extract_regex(pa.array([], pa.string()), self.pattern)
+        return tuple(field.name for field in found.type)
+
+
+class Timestamp(_Table):
+    """Where the time of an event stands."""
+
+    field: FieldName | None = Field(None, description="the field that holds it")
+    format: Annotated[str, AfterValidator(_time_format)] | None = Field(
+        None,
+        description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns`, `iso8601` or a strptime "
+        "pattern; Parquet columns with a time type need none",
+    )
+    zone: Annotated[str, AfterValidator(_zone)] = Field(
+        "UTC", description="IANA zone of values that name none"
+    )
+    year: int | None = Field(None, ge=1970, le=9999, description="for patterns without a year")
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.field is None and (self.format or self.year):
+            yield "timestamp.field is missing; name the field that holds the time"
+        pattern = self.format if self.format and "%" in self.format else None
+        if self.year is not None and pattern is None:
+            yield "timestamp.year needs a strptime pattern in timestamp.format; remove year"
+        if pattern is None:
+            return
+        used = set(re.findall(r"%(.)", pattern))
+        if self.year is not None and used & set(_YEARS):
+            yield "timestamp.year contradicts the year in timestamp.format; remove one"
+        if self.year is None and not used & set(_YEARS):
+            yield "timestamp.format has no year; add timestamp.year"
+        if not used & set(_DAYS):
+            yield "timestamp.format has no day; add %d or %j"
+        if "I" in used and "p" not in used:
+            yield "timestamp.format has %I without %p; add %p or use %H"
+
+
+class Key(_Table):
+    """The record key."""
+
+    fields: FieldNames = Field(
+        (), description="one field: its bytes; several: joined by `separator`; none: a null key"
+    )
+    separator: str = Field("\0", description="between the fields of a key")
+    required: bool = Field(
+        False, description="quarantine rows that lack a key field (else the key is null)"
+    )
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.required and not self.fields:
+            yield "key.required needs key.fields; add the fields or remove required"
+        if self._given("separator") and len(self.fields) < 2:
+            yield "key.separator needs two or more key.fields; remove one"
+
+
+class Value(_Table):
+    """The record value."""
+
+    source: Literal["line", "field", "columns"] | None = Field(
+        None,
+        alias="from",
+        description="the raw line, the bytes of one field, or a JSON object of fields; default "
+        "`line`, for Parquet `columns`",
+    )
+    field: FieldName | None = Field(None, description='with `from = "field"`')
+    columns: FieldNames = Field(
+        (), description='with `from = "columns"`; none: every column (csv, text, parquet)'
+    )
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.field is not None and self.source != "field":
+            yield f"value.field contradicts value.from = {self.source or 'line'!r}; remove one"
+        if self.columns and self.source in {"line", "field"}:
+            yield f"value.columns contradicts value.from = {self.source!r}; remove one"
+        if self.source == "field" and self.field is None:
+            yield "value.from = 'field' needs value.field; add it"
+
+
+class HeaderFields(_Table):
+    """The record headers."""
+
+    fields: FieldNames = Field((), description="each becomes a header; a missing one is null")
+    source: bool = Field(
+        False, description="add headers `seglake.source.file` and `seglake.source.line` (1-based)"
+    )
+
+
+class Topic(_Table):
+    """The topic; the keys of Kafka mean what they mean there."""
+
+    name: Annotated[str, AfterValidator(_topic_name)] = Field(description="as Kafka allows")
+    partitions: int = Field(1, ge=1, le=100_000, description="number of partitions; may only grow")
+    partitioner: Literal["murmur2"] = Field("murmur2", description="Kafka's: a hash of the key")
+    partition_field: FieldName | None = Field(
+        None, description="the field that holds the partition number, instead of a partitioner"
+    )
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
+        "CreateTime",
+        alias="message.timestamp.type",
+        description="event time, or the time of the run",
+    )
+    segment_bytes: int = Field(
+        2**30, alias="segment.bytes", ge=14, le=2**31 - 1, description="largest segment file"
+    )
+    segment_ms: int = Field(
+        604_800_000, alias="segment.ms", ge=1, description="time that one segment may span"
+    )
+    index_interval_bytes: int = Field(
+        4096,
+        alias="index.interval.bytes",
+        ge=0,
+        le=2**31 - 1,
+        description="an index entry at least every so many bytes; 0: for every batch",
+    )
+    index_interval_records: int | None = Field(
+        None, alias="index.interval.records", ge=1, description="instead: every so many records"
+    )
+    index_interval_ms: int | None = Field(
+        None, alias="index.interval.ms", ge=1, description="instead: every so much event time"
+    )
+    segment_index_bytes: int = Field(
+        10_485_760, alias="segment.index.bytes", ge=24, le=2**31 - 1, description="largest index"
+    )
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
+        "zstd", alias="compression.type", description="codec of record batches"
+    )
+    compression_zstd_level: int = Field(
+        3, alias="compression.zstd.level", ge=-131072, le=22, description="for zstd"
+    )
+    compression_gzip_level: int = Field(
+        -1, alias="compression.gzip.level", ge=-1, le=9, description="for gzip; -1: zlib's default"
+    )
+    max_message_bytes: int = Field(
+        1_048_588,
+        alias="max.message.bytes",
+        ge=100,
+        le=2**31 - 1,
+        description="largest record, alone in its batch; larger ones are quarantined",
+    )
+    batch_size: int = Field(
+        16_384, alias="batch.size", ge=1, le=2**31 - 1, description="bytes of a batch, uncompressed"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dotted(cls, table: object) -> object:
+        """TOML reads an unquoted `segment.bytes` as a table in a table; both spellings mean one."""
+        return dict(flat(table)) if isinstance(table, Mapping) else table
+
+    @property
+    def index_interval(self) -> tuple[Literal["bytes", "records", "ms"], int]:
+        """The one interval of index entries that holds: its unit and its length."""
+        if self.index_interval_records is not None:
+            return "records", self.index_interval_records
+        if self.index_interval_ms is not None:
+            return "ms", self.index_interval_ms
+        return "bytes", self.index_interval_bytes
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.partition_field is not None and self._given("partitioner"):
+            yield "topic.partitioner contradicts topic.partition_field; remove one"
+        intervals = [u for u in ("bytes", "records", "ms") if self._given(f"index_interval_{u}")]
+        if len(intervals) > 1:
+            names = " and ".join(f"topic.index.interval.{unit}" for unit in intervals)
+            yield f"{names} contradict each other; keep one"
+        for codec in ("zstd", "gzip"):
+            if self._given(f"compression_{codec}_level") and self.compression_type != codec:
+                yield (
+                    f"topic.compression.{codec}.level contradicts topic.compression.type = "
+                    f"{self.compression_type!r}; remove one"
+                )
+        if self.batch_size > self.max_message_bytes:
+            yield "topic.batch.size is above topic.max.message.bytes; lower batch.size"
+        if len(f"{self.name}-{self.partitions - 1}") > 255:
+            yield "topic.name leaves no room for '-<partition>' in a file name; shorten it"
+
+
+class Task(_Table):
+    """Bounds of one task."""
+
+    split_bytes: int = Field(64 * 2**20, ge=1, le=2**40, description="input that one split covers")
+    chunk_bytes: int = Field(
+        32 * 2**20, ge=64, le=2**30, description="input that a task holds at once, uncompressed"
+    )
+    blob_bytes: int = Field(
+        16 * 2**20, ge=1, le=2**30, description="largest blob that one stage hands to the next"
+    )
+    memory_bytes: int = Field(
+        256 * 2**20, ge=1, le=2**40, description="records of a partition that one task merges"
+    )
+
+
+class Pipeline(BaseModel):
+    """All settings of one pipeline. The keys of the `[pipeline]` table are its own fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1, description="default: the name of the file, without `.toml`")
+    root: Location = Field(description="folder or URI of the lake")
+    order: Literal["time", "arrival"] = Field(
+        "time",
+        description="records of a run: by event time, source file, position; or without the time",
+    )
+    max_quarantine_ratio: float = Field(
+        1.0, ge=0, le=1, description="the run fails when a larger part of its rows is rejected"
+    )
+    on_changed_source: Literal["fail", "skip", "ingest-as-new"] = Field(
+        "fail", description="for a file that changed since it was ingested into the topic"
+    )
+    input: Input
+    timestamp: Timestamp = Field(default_factory=Timestamp)
+    key: Key = Field(default_factory=Key)
+    value: Value = Field(default_factory=Value)
+    headers: HeaderFields = Field(default_factory=HeaderFields)
+    topic: Topic
+    task: Task = Field(default_factory=Task)
+    storage: Annotated[dict[str, str], BeforeValidator(_options)] = Field(
+        default_factory=dict,
+        description="options of the object store (`endpoint`, `region`, `allow_http`, …); secrets "
+        "come from the environment",
+    )
+
+    @property
+    def value_source(self) -> Literal["line", "field", "columns"]:
+        """`value.from`, or the default of the input's format."""
+        return self.value.source or ("columns" if self.input.format == "parquet" else "line")
+
+    def fields(self) -> tuple[str, ...]:
+        """Every field that is taken from a row, each once, in order of first use."""
+        named = (
+            self.timestamp.field,
+            *self.key.fields,
+            self.value.field,
+            *self.value.columns,
+            *self.headers.fields,
+            self.topic.partition_field,
+        )
+        return tuple(dict.fromkeys(name for name in named if name is not None))
+
+    def fingerprint(self) -> str:
+        """SHA-256, in hex, of every setting that decides which records and bytes come out.
+
+        Two files with the same tables in another order have one fingerprint. Where the lake
+        stands, how storage is reached and when a run gives up are left out.
+        """
+        exclude = {"name": True, "root": True, "storage": True, "max_quarantine_ratio": True}
+        dump = self.model_dump(
+            mode="json", by_alias=True, exclude={**exclude, "input": {"on_empty"}}
+        )
+        canonical = json.dumps(dump, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @model_validator(mode="after")
+    def _no_contradiction(self) -> Self:
+        problem = next(self._contradictions(), None)
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        yield from self._time_problems()
+        if self.input.format == "parquet" and self.value_source == "line":
+            yield "value.from = 'line' contradicts input.format = 'parquet'; use columns or field"
+        if (
+            self.input.format == "jsonl"
+            and self.value_source == "columns"
+            and (not self.value.columns)
+        ):
+            yield "value.from = 'columns' needs value.columns with input.format = 'jsonl'; add them"
+        if self.input.format == "text":
+            groups = self.input.groups()
+            for name in self.fields():
+                if name not in groups:
+                    yield f"field {name!r} is no named group of input.pattern; add (?P<{name}>...)"
+
+    def _time_problems(self) -> Iterator[str]:
+        clock = self.topic.message_timestamp_type
+        if self.timestamp.field is None and clock == "CreateTime":
+            yield "timestamp.field is missing; name it or set topic.message.timestamp.type"
+        if self.timestamp.field is None and self.order == "time":
+            yield "timestamp.field is missing, but pipeline.order = 'time' needs it; use 'arrival'"
+        if self.timestamp.field and not self.timestamp.format and self.input.format != "parquet":
+            yield "timestamp.format is missing; say how the time is written, as in 'iso8601'"
+
+
+TABLES: dict[str, type[BaseModel]] = {
+    "input": Input,
+    "timestamp": Timestamp,
+    "key": Key,
+    "value": Value,
+    "headers": HeaderFields,
+    "topic": Topic,
+    "task": Task,
+}
+
+
+def own_fields() -> dict[str, FieldInfo]:
+    """The fields of Pipeline that stand in the file's `[pipeline]` table."""
+    fields = Pipeline.model_fields
+    return {name: info for name, info in fields.items() if name not in {*TABLES, "storage"}}

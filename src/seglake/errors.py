@@ -1,0 +1,101 @@
+"""What can go wrong, by whose fault it is and what helps.
+
+    SeglakeError                  exit code 1
+    ├── ConfigError               2   the settings are wrong; the message names the key
+    ├── InputError                2   an input file or folder is unusable; the message names it
+    ├── QuarantineLimit           3   more rows were rejected than the pipeline allows
+    ├── UsageError                2   a caller asked for something that has no meaning
+    │   ├── UnknownTopic              no such topic or partition in this version of the lake
+    │   ├── OffsetOutOfRange          below the log start, or above the log end
+    │   ├── OffsetNotFound            inside the log, but no record has this offset
+    │   └── VersionExpired            the catalog version is no longer retained
+    ├── StoreError                1   storage failed; the message names the object; retrying may help
+    │   └── MissingObject             the object does not exist
+    ├── CorruptData               1   bytes are not what they must be: file, position, expected, found
+    └── CommitConflict            1   another run committed first; the caller reloads and tries again
+
+Every class has the exit code that jobs and the command line end with.
+"""
+
+from __future__ import annotations
+
+
+class SeglakeError(Exception):
+    """Root of every error that Seglake raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(SeglakeError):
+    """A setting is unknown, contradictory or out of range; the message names it and the remedy."""
+
+    exit_code = 2
+
+
+class InputError(SeglakeError):
+    """An input path cannot be used; the message names it and the remedy."""
+
+    exit_code = 2
+
+
+class QuarantineLimit(SeglakeError):
+    """More input rows were rejected than `max_quarantine_ratio` allows; nothing became visible."""
+
+    exit_code = 3
+
+
+class UsageError(SeglakeError):
+    """The caller's request has no meaning; the message says what would."""
+
+    exit_code = 2
+
+
+class UnknownTopic(UsageError):
+    """The topic or partition does not exist in this version of the lake."""
+
+
+class OffsetOutOfRange(UsageError):
+    """The offset lies below the log start or above the log end (Kafka's OFFSET_OUT_OF_RANGE)."""
+
+
+class OffsetNotFound(UsageError):
+    """The offset lies inside the log, but compaction left no record there."""
+
+
+class VersionExpired(UsageError):
+    """The catalog version asked for is no longer retained."""
+
+
+class StoreError(SeglakeError):
+    """Storage failed while reading or writing one object; the message names it."""
+
+
+class MissingObject(StoreError):
+    """The object does not exist; the message names it."""
+
+
+class CorruptData(SeglakeError):
+    """Bytes are not what they must be.
+
+    `file` is the object's key or path ("" where the caller has only bytes), `position` the byte in
+    it where the damage was noticed.
+    """
+
+    def __init__(self, what: str, *, file: str = "", position: int = 0) -> None:
+        self.what, self.file, self.position = what, file, position
+        super().__init__(f"{file or 'bytes'} at byte {position}: {what}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _corrupt, (self.what, self.file, self.position)
+
+    def within(self, file: str, start: int = 0) -> CorruptData:
+        """The same damage seen from the file in which the checked bytes begin at `start`."""
+        return CorruptData(self.what, file=file, position=start + self.position)
+
+
+def _corrupt(what: str, file: str, position: int) -> CorruptData:
+    return CorruptData(what, file=file, position=position)
+
+
+class CommitConflict(SeglakeError):
+    """Another commit to the same topic came first."""

@@ -1,0 +1,204 @@
+"""The five codecs of record batches, as Kafka frames them.
+
+    id  name    payload
+    0   none    the records
+    1   gzip    one gzip member
+    2   snappy  xerial framing: 16-byte header, then blocks {length i32, raw snappy}, 32 KiB each
+    3   lz4     one LZ4 frame: independent 64 KiB blocks, no checksums, no content size
+    4   zstd    one zstd frame
+
+Compressors are values made once per task and used for every batch (`compressor`). What a codec's
+library writes is not canonical: two valid writers differ in bytes and agree after decompression.
+Decompression never yields more than the limit it is given: a bomb is `CorruptData`.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from seglake.errors import ConfigError, CorruptData
+
+NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+IDS = {name: number for number, name in enumerate(NAMES)}
+
+Compress = Callable[[Any], bytes]
+
+_XERIAL = struct.pack(">8sii", b"\x82SNAPPY\x00", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+def compressor(name: str, level: int | None = None) -> Compress | None:
+    """A function from records to their compressed form; None for codec "none".
+
+    `level` is the codec's own (`compression.gzip.level`, `compression.zstd.level`); None means
+    Kafka's default. Raises ConfigError for an unknown codec.
+    """
+    if name not in IDS:
+        raise ConfigError(f"compression.type {name!r} is none of {', '.join(NAMES)}")
+    return None if name == "none" else _COMPRESSORS[name](level)
+
+
+def _gzip(level: int | None) -> Compress:
+    chosen = zlib.Z_DEFAULT_COMPRESSION if level is None else level
+
+    def compress(data: Any) -> bytes:
+        member = zlib.compressobj(chosen, zlib.DEFLATED, _GZIP)
+        return member.compress(data) + member.flush()
+
+    return compress
+
+
+def _snappy(_level: int | None) -> Compress:
+    def compress(data: Any) -> bytes:
+        view, parts = memoryview(data), [_XERIAL]
+        for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+            block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+            parts += [struct.pack(">i", len(block)), block]
+        return b"".join(parts)
+
+    return compress
+
+
+def _lz4(level: int | None) -> Compress:
+    chosen = 0 if level is None else level
+
+    def compress(data: Any) -> bytes:
+        return bytes(
+            lz4.frame.compress(
+                data,
+                compression_level=chosen,
+                block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+                block_linked=False,
+                store_size=False,
+            )
+        )
+
+    return compress
+
+
+def _zstd(level: int | None) -> Compress:
+    return zstandard.ZstdCompressor(level=3 if level is None else level).compress
+
+
+_COMPRESSORS: dict[str, Callable[[int | None], Compress]] = {
+    "gzip": _gzip,
+    "snappy": _snappy,
+    "lz4": _lz4,
+    "zstd": _zstd,
+}
+
+
+def decompress(codec: int, data: Any, max_bytes: int) -> bytes:
+    """The records in a batch's payload; at most `max_bytes`.
+
+    Raises CorruptData for an unknown codec, malformed or truncated input, bytes after the end of
+    the stream, or output beyond the limit.
+    """
+    if not 1 <= codec < len(NAMES):
+        raise CorruptData(f"unknown compression codec {codec}")
+    try:
+        return _DECOMPRESSORS[NAMES[codec]](data, max_bytes)
+    except (zlib.error, zstandard.ZstdError, RuntimeError, ValueError, EOFError) as err:
+        raise CorruptData(f"{NAMES[codec]} payload cannot be decompressed: {err}") from err
+    except cramjam.DecompressionError as err:
+        raise CorruptData(f"{NAMES[codec]} payload cannot be decompressed: {err}") from err
+
+
+def _gunzip(data: Any, max_bytes: int) -> bytes:
+    parts, rest, total = [], bytes(data), 0
+    while rest:  # Java's GZIPInputStream reads members one after another
+        member = zlib.decompressobj(_GZIP)
+        parts.append(member.decompress(rest, max_bytes + 1 - total))
+        total += len(parts[-1])
+        _require_within(total, max_bytes)
+        _require(member.eof, "the stream is cut short")
+        rest = member.unused_data
+    return b"".join(parts)
+
+
+def _unsnappy(data: Any, max_bytes: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[:8]) != _XERIAL[:8]:  # some clients send a raw block without xerial framing
+        return _unsnappy_block(view, max_bytes)
+    parts, at, total = [], len(_XERIAL), 0
+    while at < len(view):
+        _require(at + 4 <= len(view), "a block length is cut short")
+        (length,) = struct.unpack_from(">i", view, at)
+        at += 4
+        _require(0 <= length <= len(view) - at, f"block of {length} bytes leaves the payload")
+        parts.append(_unsnappy_block(view[at : at + length], max_bytes - total))
+        total += len(parts[-1])
+        at += length
+    return b"".join(parts)
+
+
+def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
+    _require_within(cramjam.snappy.decompress_raw_len(block), max_bytes)
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _unlz4(data: Any, max_bytes: int) -> bytes:
+    stream = lz4.frame.LZ4FrameDecompressor()
+    records = bytes(stream.decompress(data, max_length=max_bytes + 1))
+    _require_within(len(records), max_bytes)
+    _require(stream.eof, "the frame is cut short")
+    _require(not stream.unused_data, "bytes follow the frame")
+    return records
+
+
+def _unzstd(data: Any, max_bytes: int) -> bytes:
+    size = zstandard.frame_content_size(data)
+    if 0 <= size <= max_bytes:
+        return _zstd_context().decompress(data, allow_extra_data=False)
+    _require_within(size, max_bytes)
+    stream = _zstd_context().decompressobj()  # Kafka's own writer does not declare the size
+    records = _bounded_zstd(stream, memoryview(data), max_bytes)
+    _require(stream.eof, "the frame is cut short")
+    _require(not stream.unused_data, "bytes follow the frame")
+    return records
+
+
+def _bounded_zstd(stream: Any, view: memoryview, max_bytes: int) -> bytes:
+    # zstd expands a 128 KiB block from as little as 4 bytes, so small bites keep the bound
+    parts, total = [], 0
+    for start in range(0, len(view), _ZSTD_BITE_BYTES):
+        parts.append(stream.decompress(view[start : start + _ZSTD_BITE_BYTES]))
+        total += len(parts[-1])
+        _require_within(total, max_bytes)
+    return b"".join(parts)
+
+
+def _zstd_context() -> zstandard.ZstdDecompressor:
+    if not hasattr(_LOCAL, "zstd"):  # contexts must not be shared between threads
+        _LOCAL.zstd = zstandard.ZstdDecompressor()
+    return _LOCAL.zstd  # type: ignore[no-any-return]  # thread-local attributes have no type
+
+
+_LOCAL = threading.local()
+_ZSTD_BITE_BYTES = 16 * 1024
+
+_DECOMPRESSORS: dict[str, Callable[[Any, int], bytes]] = {
+    "gzip": _gunzip,
+    "snappy": _unsnappy,
+    "lz4": _unlz4,
+    "zstd": _unzstd,
+}
+
+
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise CorruptData(problem)
+
+
+def _require_within(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise CorruptData(f"payload decompresses to more than {max_bytes} bytes")

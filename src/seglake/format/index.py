@@ -1,0 +1,227 @@
+"""Offset index and time index: Kafka's two sparse index files.
+
+    .index      8 bytes an entry:  relative offset i32, position i32
+    .timeindex 12 bytes an entry:  timestamp i64, relative offset i32      (big-endian, as all of Kafka)
+
+An offset entry maps the *last* offset of a batch to the position of its *first* byte (`OffsetIndex`).
+A time entry says: every record newer than `timestamp` stands after `offset`, the last offset of the
+earliest batch that reached this running maximum (`TimeIndex`). The first batch of a segment is never
+indexed; a closed segment's time index ends with its largest timestamp. Indexes are derived data: they
+follow from the segment's batches and the policy alone, and are rebuilt byte for byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.errors import ConfigError, CorruptData
+from seglake.format.batch import Table
+from seglake.format.records import Int64s
+from seglake.format.wire import INT32_MAX
+
+OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+
+POLICIES = ("bytes", "records", "ms")
+
+
+@dataclass(frozen=True)
+class IndexPolicy:
+    """When a batch gets an index entry. Exactly one of Kafka's rule and two of ours applies.
+
+    `by` "bytes": more than `interval` bytes since the last entry (Kafka's `index.interval.bytes`,
+    strict, counted before the batch; 0 is dense: every batch but the first).
+    `by` "records": at least `interval` records since the last entry.
+    `by` "ms": the running maximum timestamp entered a later interval of this length (KIP-33's minute).
+    """
+
+    by: str = "bytes"
+    interval: int = 4096
+
+    def __post_init__(self) -> None:
+        """Check the values; raises ConfigError."""
+        if self.by not in POLICIES:
+            raise ConfigError(f"an index policy is by bytes, records or ms, not by {self.by!r}")
+        if self.interval < (0 if self.by == "bytes" else 1):
+            raise ConfigError(f"index.interval.{self.by} must be positive, not {self.interval}")
+
+
+class OffsetEntry(NamedTuple):
+    """An absolute offset and the position of the batch that ends with it."""
+
+    offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    """A running maximum timestamp (ms) and the absolute offset up to which it holds."""
+
+    timestamp: int
+    offset: int
+
+
+class OffsetIndex:
+    """The entries of one .index file, searchable; offsets are absolute."""
+
+    def __init__(self, base_offset: int, offsets: Int64s, positions: Int64s) -> None:
+        self.base_offset = base_offset
+        self.offsets = offsets
+        self.positions = positions
+
+    @classmethod
+    def decode(cls, base_offset: int, data: Any) -> OffsetIndex:
+        """Read a file's bytes; a last entry that is cut short is left out, as Kafka opens it."""
+        entries = _entries(data, OFFSET_ENTRY)
+        offsets = base_offset + entries["relative_offset"].astype(np.int64)
+        return cls(base_offset, offsets, entries["position"].astype(np.int64))
+
+    @classmethod
+    def build(cls, base_offset: int, offsets: Int64s, positions: Int64s) -> OffsetIndex:
+        """An index of strictly increasing offsets. Raises CorruptData if they are not."""
+        _check_relative(base_offset, offsets)
+        if np.any(np.diff(offsets) <= 0):
+            raise CorruptData("offsets of an offset index must increase strictly")
+        return cls(base_offset, offsets, positions)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def encode(self) -> bytes:
+        """The bytes of the .index file."""
+        entries = np.empty(len(self), OFFSET_ENTRY)
+        entries["relative_offset"] = self.offsets - self.base_offset
+        entries["position"] = self.positions
+        return entries.tobytes()
+
+    def entry(self, number: int) -> OffsetEntry:
+        """The entry with this number, from 0. Raises IndexError outside the index."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"entry {number} of an index with {len(self)} entries")
+        return OffsetEntry(int(self.offsets[number]), int(self.positions[number]))
+
+    def lookup(self, offset: int) -> OffsetEntry:
+        """The last entry with an offset <= `offset`; (base offset, 0) where there is none."""
+        number = int(np.searchsorted(self.offsets, offset, "right")) - 1
+        return OffsetEntry(self.base_offset, 0) if number < 0 else self.entry(number)
+
+    def upper_bound(self, fetch: OffsetEntry, fetch_bytes: int) -> OffsetEntry | None:
+        """The first entry at or after `fetch.position + fetch_bytes` (`fetchUpperBoundOffset`)."""
+        number = int(np.searchsorted(self.positions, fetch.position + fetch_bytes))
+        return self.entry(number) if number < len(self) else None
+
+    def check(self, data: Any) -> None:
+        """Kafka's `sanityCheck` of the file this index was decoded from. Raises CorruptData."""
+        if len(self) and self.offsets[-1] < self.base_offset:
+            raise CorruptData(
+                f"the last offset {self.offsets[-1]} lies below the base offset {self.base_offset}"
+            )
+        _check_length(data, OFFSET_ENTRY)
+
+
+class TimeIndex:
+    """The entries of one .timeindex file, searchable; offsets are absolute."""
+
+    def __init__(self, base_offset: int, timestamps: Int64s, offsets: Int64s) -> None:
+        self.base_offset = base_offset
+        self.timestamps = timestamps
+        self.offsets = offsets
+
+    @classmethod
+    def decode(cls, base_offset: int, data: Any) -> TimeIndex:
+        """Read a file's bytes; a last entry that is cut short is left out, as Kafka opens it."""
+        entries = _entries(data, TIME_ENTRY)
+        offsets = base_offset + entries["relative_offset"].astype(np.int64)
+        return cls(base_offset, entries["timestamp"].astype(np.int64), offsets)
+
+    @classmethod
+    def build(cls, base_offset: int, timestamps: Int64s, offsets: Int64s) -> TimeIndex:
+        """An index of the given points; one that repeats its predecessor's timestamp is left out.
+
+        Both must not decrease (`TimeIndex.maybeAppend`); a leading timestamp of -1 is left out.
+        Raises CorruptData otherwise.
+        """
+        _check_relative(base_offset, offsets)
+        if np.any(np.diff(timestamps) < 0):
+            raise CorruptData("timestamps of a time index must not decrease")
+        keep = np.diff(timestamps, prepend=np.int64(-1)) > 0
+        if np.any(np.diff(offsets[keep]) < 0):
+            raise CorruptData("offsets of a time index must not decrease")
+        return cls(base_offset, timestamps[keep], offsets[keep])
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def encode(self) -> bytes:
+        """The bytes of the .timeindex file."""
+        entries = np.empty(len(self), TIME_ENTRY)
+        entries["timestamp"] = self.timestamps
+        entries["relative_offset"] = self.offsets - self.base_offset
+        return entries.tobytes()
+
+    def entry(self, number: int) -> TimeEntry:
+        """The entry with this number, from 0. Raises IndexError outside the index."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"entry {number} of an index with {len(self)} entries")
+        return TimeEntry(int(self.timestamps[number]), int(self.offsets[number]))
+
+    @property
+    def last(self) -> TimeEntry:
+        """The last entry; (-1, base offset) of an empty index."""
+        return self.entry(len(self) - 1) if len(self) else TimeEntry(-1, self.base_offset)
+
+    def lookup(self, timestamp: int) -> TimeEntry:
+        """The last entry with a timestamp <= `timestamp`; (-1, base offset) where there is none."""
+        number = int(np.searchsorted(self.timestamps, timestamp, "right")) - 1
+        return TimeEntry(-1, self.base_offset) if number < 0 else self.entry(number)
+
+    def check(self, data: Any) -> None:
+        """Kafka's `sanityCheck` of the file this index was decoded from. Raises CorruptData."""
+        if len(self) and self.timestamps[-1] < self.timestamps[0]:
+            raise CorruptData("the last timestamp lies below the first")
+        if len(self) and self.offsets[-1] < self.base_offset:
+            raise CorruptData(
+                f"the last offset {self.offsets[-1]} lies below the base offset {self.base_offset}"
+            )
+        _check_length(data, TIME_ENTRY)
+
+
+def offset_index(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> OffsetIndex:
+    """The offset index of a segment whose batches `table` describes."""
+    rows = table[indexed]
+    return OffsetIndex.build(base_offset, rows["last_offset"].copy(), rows["position"].copy())
+
+
+def time_index(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> TimeIndex:
+    """The time index of a closed segment whose batches `table` describes, closing entry included."""
+    if not len(table):
+        return TimeIndex.build(base_offset, np.empty(0, np.int64), np.empty(0, np.int64))
+    highest = np.maximum.accumulate(table["max_timestamp"])
+    rises = np.diff(highest, prepend=highest[0] - 1) > 0
+    reached_by = np.maximum.accumulate(np.where(rises, np.arange(len(table)), 0))
+    points = np.append(np.flatnonzero(indexed), len(table) - 1)
+    return TimeIndex.build(base_offset, highest[points], table["last_offset"][reached_by[points]])
+
+
+def _entries(data: Any, dtype: np.dtype[Any]) -> npt.NDArray[np.void]:
+    return np.frombuffer(data, dtype, len(memoryview(data).cast("B")) // dtype.itemsize)
+
+
+def _check_length(data: Any, dtype: np.dtype[Any]) -> None:
+    size = len(memoryview(data).cast("B"))
+    if size % dtype.itemsize:
+        raise CorruptData(f"{size} bytes are no multiple of the entry's {dtype.itemsize}")
+
+
+def _check_relative(base_offset: int, offsets: Int64s) -> None:
+    if len(offsets) and not 0 <= int(offsets.min()) - base_offset <= INT32_MAX:
+        raise CorruptData(
+            f"offset {offsets.min()} cannot stand in a segment with base {base_offset}"
+        )
+    if len(offsets) and int(offsets.max()) - base_offset > INT32_MAX:
+        raise CorruptData(
+            f"offset {offsets.max()} cannot stand in a segment with base {base_offset}"
+        )

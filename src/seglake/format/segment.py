@@ -1,0 +1,219 @@
+"""Segments: which batches share a file, which of them are indexed, and the files beside the log.
+
+`Roller` is Kafka's append path as a pure function of batch tables: it says where a segment must end
+(`LogSegment.shouldRoll`) and which batches get an index entry (`LogSegment.append`, the per-batch rule
+of KAFKA-806). `seal` turns what it knows of a segment into the three index files. `rebuild` does the
+same from the bytes of a log, so an index can always be made again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from seglake.errors import ConfigError
+from seglake.format import zonemap
+from seglake.format.batch import Table, decode_batches, scan_batches, with_extremes
+from seglake.format.index import (
+    OFFSET_ENTRY,
+    POLICIES,
+    TIME_ENTRY,
+    IndexPolicy,
+    offset_index,
+    time_index,
+)
+from seglake.format.wire import INT32_MAX
+
+
+@dataclass(frozen=True)
+class SegmentLimits:
+    """When a segment ends. Names and defaults are Kafka's topic settings.
+
+    `segment_bytes` may be reached exactly; `segment_ms` is event time between the first batch's and
+    the next batch's largest timestamp, exceeded strictly; `index_bytes` bounds each index file.
+    """
+
+    segment_bytes: int = 2**30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    index_bytes: int = 10 * 2**20
+
+
+class Sealed(NamedTuple):
+    """A finished segment's index files, and what the catalog records of it."""
+
+    index: bytes
+    timeindex: bytes
+    zonemap: bytes
+    end_offset: int  # exclusive
+    record_count: int
+    min_timestamp: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    max_lateness_ms: int
+
+
+# state of the segment being filled, one int64 each
+_BASE, _SIZE, _FIRST_MAX, _SINCE, _HIGHEST, _BUCKET, _OFFSETS, _TIMES, _LAST_TIME = range(9)
+
+
+@njit(cache=True, nogil=True)
+def _append(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # kernel: one argument per column
+    state, sizes, lasts, highs, counts, by, interval, segment_bytes, segment_ms,
+    max_offsets, max_times, indexed,
+):  # fmt: skip
+    """Append batches until one must begin a new segment; returns how many were appended."""
+    for i in range(len(sizes)):
+        if state[_SIZE] > 0:
+            waited = highs[i] - state[_FIRST_MAX] if state[_FIRST_MAX] >= 0 else 0
+            if (
+                state[_SIZE] > segment_bytes - sizes[i]
+                or waited > segment_ms
+                or state[_OFFSETS] >= max_offsets
+                or state[_TIMES] >= max_times - 1
+                or lasts[i] - state[_BASE] > INT32_MAX
+            ):
+                return i
+        else:
+            state[_FIRST_MAX] = highs[i]
+        state[_HIGHEST] = max(state[_HIGHEST], highs[i])
+        bucket = state[_HIGHEST] // interval if by == 2 else 0
+        if state[_SIZE] == 0:
+            due = False
+            state[_BUCKET] = bucket
+        elif by == 0:
+            due = state[_SINCE] > interval
+        elif by == 1:
+            due = state[_SINCE] >= interval
+        else:
+            due = bucket > state[_BUCKET]
+        if due:
+            state[_OFFSETS] += 1
+            state[_SINCE], state[_BUCKET] = 0, bucket
+            if state[_HIGHEST] > state[_LAST_TIME]:
+                state[_TIMES] += 1
+                state[_LAST_TIME] = state[_HIGHEST]
+        indexed[i] = due
+        state[_SINCE] += counts[i] if by == 1 else sizes[i]
+        state[_SIZE] += sizes[i]
+    return len(sizes)
+
+
+class Roller:
+    """Assigns batches to segments in the order in which they are appended."""
+
+    def __init__(self, base_offset: int, limits: SegmentLimits, policy: IndexPolicy) -> None:
+        self._limits, self._policy = limits, policy
+        self._state = np.zeros(9, np.int64)
+        self._tables: list[Table] = []
+        self._indexed: list[npt.NDArray[np.bool_]] = []
+        self.begin(base_offset)
+
+    @property
+    def base_offset(self) -> int:
+        """Base offset of the segment being filled."""
+        return int(self._state[_BASE])
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the segment being filled."""
+        return int(self._state[_SIZE])
+
+    @property
+    def indexed(self) -> npt.NDArray[np.bool_]:
+        """Which batches of the segment being filled have an index entry."""
+        return np.concatenate(self._indexed)
+
+    def begin(self, base_offset: int) -> None:
+        """Start an empty segment."""
+        self._state[:] = 0
+        self._state[_BASE] = base_offset
+        self._state[_FIRST_MAX] = self._state[_HIGHEST] = self._state[_LAST_TIME] = -1
+        self._tables, self._indexed = [], []
+
+    def append(self, table: Table) -> int:
+        """Append the first batches of `table`; returns how many fit before the segment must roll.
+
+        Positions in the table are ignored: batches stand one after another. Raises ConfigError for a
+        batch that no segment can hold.
+        """
+        self._require_possible(table)
+        indexed = np.zeros(len(table), np.bool_)
+        limits, policy = self._limits, self._policy
+        taken = _append(
+            self._state, table["size"].astype(np.int64), table["last_offset"].copy(),
+            table["max_timestamp"].copy(), table["count"].astype(np.int64),
+            POLICIES.index(policy.by), policy.interval, limits.segment_bytes, limits.segment_ms,
+            limits.index_bytes // OFFSET_ENTRY.itemsize, limits.index_bytes // TIME_ENTRY.itemsize,
+            indexed,
+        )  # fmt: skip
+        self._tables.append(table[:taken])
+        self._indexed.append(indexed[:taken])
+        return int(taken)
+
+    def _require_possible(self, table: Table) -> None:
+        largest = int(table["size"].max(initial=0))
+        if largest > self._limits.segment_bytes:
+            raise ConfigError(
+                f"a record batch of {largest} bytes does not fit segment.bytes = "
+                f"{self._limits.segment_bytes}: raise segment.bytes or lower max.message.bytes"
+            )
+
+    def seal(self) -> Sealed:
+        """The index files of the segment filled so far; it must hold at least one batch."""
+        table = np.concatenate(self._tables)
+        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+        return seal(self.base_offset, table, self.indexed)
+
+
+def seal(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> Sealed:
+    """The index files of a segment whose batches, at their positions, are `table`."""
+    highs = table["max_timestamp"]
+    top = int(np.argmax(highs))
+    lows = table["min_timestamp"][table["count"] > 0]
+    return Sealed(
+        offset_index(base_offset, table, indexed).encode(),
+        time_index(base_offset, table, indexed).encode(),
+        zonemap.encode(zonemap.build(base_offset, table, indexed)),
+        int(table["last_offset"][-1]) + 1,
+        int(table["count"].sum(dtype=np.int64)),
+        int(lows.min()) if len(lows) else -1,
+        int(highs[top]),
+        int(table["offset_of_max"][top]),
+        _max_lateness(table),
+    )
+
+
+def _max_lateness(table: Table) -> int:
+    # how far a record lies behind the newest one before it, in its batch or an earlier one
+    before = np.maximum.accumulate(table["max_timestamp"])[:-1]
+    lows = table["min_timestamp"][1:]
+    behind = np.where(lows >= 0, before - lows, 0)
+    return max(int(behind.max(initial=0)), int(table["lateness"].max(initial=0)))
+
+
+def choose_indexed(table: Table, policy: IndexPolicy) -> npt.NDArray[np.bool_]:
+    """Which batches of one whole segment get an index entry."""
+    everything = SegmentLimits(2**62, 2**62, 2**62)
+    roller = Roller(int(table["base_offset"][0]) if len(table) else 0, everything, policy)
+    roller.append(table)
+    return roller.indexed
+
+
+def describe(data: Any, *, base_position: int = 0, partial: bool = False) -> Table:
+    """The table of the batches in `data`, records looked at; arguments as for `scan_batches`.
+
+    A long log is described piece by piece: the tables of consecutive pieces are simply concatenated.
+    Raises CorruptData.
+    """
+    table = scan_batches(data, base_position=base_position, partial=partial)
+    decoded = decode_batches(data, table, base_position=base_position, control=True)
+    return with_extremes(table, decoded)
+
+
+def rebuild(base_offset: int, table: Table, policy: IndexPolicy) -> Sealed:
+    """The index files of a log described by `table`, made anew as Kafka's `recover()` does."""
+    return seal(base_offset, table, choose_indexed(table, policy))

@@ -1,0 +1,206 @@
+"""The zone map: per index block of a segment, the smallest and largest record timestamp.
+
+Kafka's time index holds a running maximum, so under disorder it bounds a window on one side only. The
+zone map bounds it on both: a block whose [min, max] misses the window is not read.
+
+    header, 32 bytes     magic "SLZM" | version u16 | fence span u16 | blocks u32 | fences u32
+                         | log bytes u64 | CRC-32C of the header so far and of the fences u32 | zero u32
+    fences, 40 bytes     min timestamp i64 | max timestamp i64 | relative offset i64 | position i64
+                         | CRC-32C of its entries u32 | zero u32
+    entries, 24 bytes    relative offset i32 | position i32 | min timestamp i64 | max timestamp i64
+
+Little-endian. A block runs from its position to the next one's; block 0 begins the segment, the others
+are the batches that have an index entry. Its relative offset is that of its first batch. A fence sums
+up `fence span` entries. So one read of header and fences and one of a fence's entries answer an offset
+or a time in a segment that is not cached, each checked by its own CRC. Nothing in it is absolute: it
+survives a re-base. Timestamps are -1 where a block has no record with one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from seglake.errors import CorruptData
+from seglake.format.batch import UNKNOWN, Table
+from seglake.format.records import Int64s
+
+MAGIC = b"SLZM"
+VERSION = 1
+FENCE_SPAN = 512
+
+HEADER = np.dtype(
+    [
+        ("magic", "S4"),
+        ("version", "<u2"),
+        ("fence_span", "<u2"),
+        ("blocks", "<u4"),
+        ("fences", "<u4"),
+        ("log_bytes", "<u8"),
+        ("crc", "<u4"),
+        ("zero", "<u4"),
+    ]
+)
+FENCE = np.dtype(
+    [
+        ("min_timestamp", "<i8"),
+        ("max_timestamp", "<i8"),
+        ("relative_offset", "<i8"),
+        ("position", "<i8"),
+        ("crc", "<u4"),
+        ("zero", "<u4"),
+    ]
+)
+ENTRY = np.dtype(
+    [
+        ("relative_offset", "<i4"),
+        ("position", "<i4"),
+        ("min_timestamp", "<i8"),
+        ("max_timestamp", "<i8"),
+    ]
+)
+_CRC_AT = HEADER.fields["crc"][1] if HEADER.fields else 0
+
+
+def fences_end(block_count: int) -> int:
+    """Bytes of header and fences of a zone map with this many blocks: what a first read fetches."""
+    return HEADER.itemsize + FENCE.itemsize * -(-block_count // FENCE_SPAN)
+
+
+@dataclass(frozen=True)
+class Fences:
+    """Header and fences of a zone map: enough to choose which entries to read."""
+
+    log_bytes: int
+    block_count: int
+    fence_span: int
+    rows: npt.NDArray[np.void]
+
+    def entries_range(self, first: int, last: int) -> tuple[int, int]:
+        """Bytes [start, end) in the file of the entries under fences `first` to `last`, inclusive."""
+        start = HEADER.itemsize + FENCE.itemsize * len(self.rows)
+        blocks = min((last + 1) * self.fence_span, self.block_count)
+        return start + ENTRY.itemsize * first * self.fence_span, start + ENTRY.itemsize * blocks
+
+
+@dataclass(frozen=True)
+class ZoneMap:
+    """Consecutive blocks of one segment, as columns. `ends` are the blocks' end positions."""
+
+    relative_offsets: Int64s
+    positions: Int64s
+    ends: Int64s
+    min_timestamps: Int64s
+    max_timestamps: Int64s
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+def build(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> ZoneMap:
+    """The zone map of a segment whose batches `table` describes, with min timestamps known."""
+    if np.any(table["min_timestamp"] == UNKNOWN):
+        raise ValueError("a zone map needs the timestamps of the records: decode the batches first")
+    starts = np.union1d(np.flatnonzero(indexed), [0]) if len(table) else np.empty(0, np.int64)
+    lows = np.where(table["count"] > 0, table["min_timestamp"], np.iinfo(np.int64).max)
+    low = np.minimum.reduceat(lows, starts) if len(starts) else lows
+    high = np.maximum.reduceat(table["max_timestamp"], starts) if len(starts) else lows
+    positions = table["position"][starts] - (table["position"][0] if len(table) else 0)
+    total = np.int64(table["size"].sum(dtype=np.int64))
+    return ZoneMap(
+        table["base_offset"][starts] - base_offset,
+        positions,
+        np.append(positions[1:], total)[: len(positions)],
+        np.minimum(low, high),  # a block of emptied batches has no low
+        high,
+    )
+
+
+def encode(zones: ZoneMap) -> bytes:
+    """The bytes of the .zonemap file of a whole segment."""
+    entries = np.zeros(len(zones), ENTRY)
+    entries["relative_offset"], entries["position"] = zones.relative_offsets, zones.positions
+    entries["min_timestamp"], entries["max_timestamp"] = zones.min_timestamps, zones.max_timestamps
+    fences = _fences(entries)
+    header = np.zeros(1, HEADER)
+    header["magic"], header["version"], header["fence_span"] = MAGIC, VERSION, FENCE_SPAN
+    header["blocks"], header["fences"] = len(entries), len(fences)
+    header["log_bytes"] = zones.ends[-1] if len(zones) else 0
+    header["crc"] = _header_crc(header.tobytes(), fences.tobytes())
+    return header.tobytes() + fences.tobytes() + entries.tobytes()
+
+
+def _fences(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    starts = np.arange(0, len(entries), FENCE_SPAN)
+    fences = np.zeros(len(starts), FENCE)
+    if len(starts):
+        fences["min_timestamp"] = np.minimum.reduceat(entries["min_timestamp"], starts)
+        fences["max_timestamp"] = np.maximum.reduceat(entries["max_timestamp"], starts)
+    fences["relative_offset"] = entries["relative_offset"][starts]
+    fences["position"] = entries["position"][starts]
+    fences["crc"] = [crc32c.crc32c(entries[at : at + FENCE_SPAN].tobytes()) for at in starts]
+    return fences
+
+
+def _header_crc(header: bytes, fences: bytes) -> int:
+    return crc32c.crc32c(fences, crc32c.crc32c(header[:_CRC_AT]))
+
+
+def decode_fences(data: Any) -> Fences:
+    """Header and fences from the first bytes of a file; `data` may go on. Raises CorruptData."""
+    view = memoryview(data).cast("B")
+    if len(view) < HEADER.itemsize:
+        raise CorruptData(f"a zone map of {len(view)} bytes is shorter than its header")
+    header = np.frombuffer(view, HEADER, 1)[0]
+    if header["magic"] != MAGIC or header["version"] != VERSION:
+        raise CorruptData(f"no zone map of version {VERSION} begins here")
+    count, span = int(header["fences"]), int(header["fence_span"])
+    end = HEADER.itemsize + FENCE.itemsize * count
+    if end > len(view):
+        raise CorruptData(f"the zone map's {count} fences end at byte {end} of {len(view)}")
+    if _header_crc(view[: HEADER.itemsize].tobytes(), view[HEADER.itemsize : end]) != header["crc"]:
+        raise CorruptData("CRC-32C of the zone map's header and fences is wrong")
+    blocks = int(header["blocks"])
+    if not span or count != -(-blocks // span):
+        raise CorruptData(f"{count} fences of {span} blocks do not cover {blocks} blocks")
+    rows = np.frombuffer(view[HEADER.itemsize : end], FENCE)
+    return Fences(int(header["log_bytes"]), blocks, span, rows)
+
+
+def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
+    """The blocks under fences `first` to `last` from the bytes that `entries_range` names."""
+    start, end = fences.entries_range(first, last)
+    view = memoryview(data).cast("B")
+    if len(view) != end - start:
+        raise CorruptData(
+            f"{len(view)} bytes of zone entries instead of {end - start}", position=start
+        )
+    step = fences.fence_span * ENTRY.itemsize
+    for fence in range(first, last + 1):
+        at = (fence - first) * step
+        if crc32c.crc32c(view[at : at + step]) != fences.rows["crc"][fence]:
+            raise CorruptData("CRC-32C of zone map entries is wrong", position=start + at)
+    entries = np.frombuffer(view, ENTRY)
+    positions = entries["position"].astype(np.int64)
+    after = fences.rows["position"][last + 1] if last + 1 < len(fences.rows) else fences.log_bytes
+    return ZoneMap(
+        entries["relative_offset"].astype(np.int64),
+        positions,
+        np.append(positions[1:], after)[: len(positions)].astype(np.int64),
+        entries["min_timestamp"].astype(np.int64),
+        entries["max_timestamp"].astype(np.int64),
+    )
+
+
+def decode(data: Any) -> ZoneMap:
+    """All blocks of a whole file. Raises CorruptData."""
+    fences = decode_fences(data)
+    start, end = fences.entries_range(0, len(fences.rows) - 1) if len(fences.rows) else (32, 32)
+    view = memoryview(data).cast("B")
+    if len(view) != end:
+        raise CorruptData(f"a zone map of {len(view)} bytes should have {end}")
+    return decode_entries(view[start:end], fences, 0, len(fences.rows) - 1)

@@ -1,0 +1,127 @@
+"""Looking at bytes 32 at a time: the primitives under the line, JSON and CSV kernels.
+
+Numba writes no vector compare by itself, so these intrinsics do: each loads 32 bytes and returns a
+mask in which bit k says whether byte k is one of those sought. They take the address of a buffer
+(`data.ctypes.data`), not the array, since every pass of an array costs a reference count. Nothing
+here checks bounds: buffers have `PADDING` readable bytes behind the last one that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from seglake.format.records import Bytes
+
+PADDING = 64
+WIDTH = 32
+
+_BYTE = ir.IntType(8)
+_VECTOR = ir.VectorType(_BYTE, WIDTH)
+
+
+def _pointer(builder: Any, args: Any, type_: Any) -> Any:
+    """The address base + position."""
+    return builder.inttoptr(builder.add(args[0], args[1]), type_.as_pointer())
+
+
+def _all(byte: int) -> Any:
+    return ir.Constant(_VECTOR, [byte] * WIDTH)
+
+
+def _mask_intrinsic(find: Callable[[Any, Any], Any], about: str) -> Any:
+    """An intrinsic (base, position) -> int64 mask of the bytes for which `find` builds a test."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        bits = find(builder, builder.load(_pointer(builder, args, _VECTOR), align=1))
+        return builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), ir.IntType(64))
+
+    def mask(_typing: Any, base: Any, position: Any) -> Any:  # noqa: ARG001  numba reads the names
+        return types.int64(types.int64, types.int64), codegen
+
+    mask.__doc__ = about
+    return intrinsic(mask)
+
+
+def _newline(builder: Any, chunk: Any) -> Any:
+    return builder.icmp_unsigned("==", chunk, _all(0x0A))
+
+
+def _string_stop(builder: Any, chunk: Any) -> Any:
+    """Quote, backslash, control character or a byte beyond ASCII."""
+    quote = builder.icmp_unsigned("==", chunk, _all(0x22))
+    backslash = builder.icmp_unsigned("==", chunk, _all(0x5C))
+    unusual = builder.icmp_signed("<", chunk, _all(0x20))  # signed: 0x80 to 0xFF are negative
+    return builder.or_(builder.or_(quote, backslash), unusual)
+
+
+def _no_digit(builder: Any, chunk: Any) -> Any:
+    return builder.icmp_unsigned(">", builder.sub(chunk, _all(0x30)), _all(9))
+
+
+def _high(builder: Any, chunk: Any) -> Any:
+    return builder.icmp_signed("<", chunk, _all(0))
+
+
+newline_mask = _mask_intrinsic(_newline, "Line feeds among 32 bytes.")
+string_stop_mask = _mask_intrinsic(_string_stop, "Bytes at which a JSON string needs a look.")
+no_digit_mask = _mask_intrinsic(_no_digit, "Bytes that are no decimal digits.")
+high_mask = _mask_intrinsic(_high, "Bytes beyond ASCII.")
+
+
+@intrinsic
+def byte_at(_typing: Any, base: Any, position: Any) -> Any:  # noqa: ARG001  numba reads the names
+    """The byte at `position`, as int64."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.zext(builder.load(_pointer(builder, args, _BYTE)), ir.IntType(64))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def lowest_bit(_typing: Any, mask: Any) -> Any:
+    """The number of the lowest set bit; undefined for 0."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def utf8_sequence(base: int, position: int) -> int:
+    """The length of the UTF-8 sequence that begins at `position`, or 0 if it is none.
+
+    The table of well-formed sequences is Unicode's (chapter 3, table 3-7): no overlong forms, no
+    surrogates, nothing above U+10FFFF.
+    """
+    first = byte_at(base, position)
+    if first < 0x80:
+        return 1
+    second = byte_at(base, position + 1)
+    if 0xC2 <= first <= 0xDF:
+        return 2 if second & 0xC0 == 0x80 else 0
+    third = byte_at(base, position + 2)
+    if 0xE0 <= first <= 0xEF:
+        low = 0xA0 if first == 0xE0 else 0x80
+        high = 0x9F if first == 0xED else 0xBF
+        return 3 if low <= second <= high and third & 0xC0 == 0x80 else 0
+    if 0xF0 <= first <= 0xF4:
+        low = 0x90 if first == 0xF0 else 0x80
+        high = 0x8F if first == 0xF4 else 0xBF
+        fine = third & 0xC0 == 0x80 and byte_at(base, position + 3) & 0xC0 == 0x80
+        return 4 if low <= second <= high and fine else 0
+    return 0
+
+
+def padded(size: int) -> Bytes:
+    """A buffer of `size` bytes with readable zeros behind them."""
+    buffer = np.empty(size + PADDING, np.uint8)
+    buffer[size:] = 0
+    return buffer

@@ -1,0 +1,249 @@
+"""The Spark session of Seglake's jobs: Java, Delta's jars and the settings, in one place.
+
+Only pip and a Java 17 or 21 runtime are needed: Delta's jars are fetched once by the Ivy that
+pyspark ships. `python -m seglake.session jars` fetches them ahead of time and prints them, joined
+by commas, as `spark-submit --jars` wants them; `python -m seglake.session java` checks the runtime.
+
+Ingest commits through delta-rs and needs no Delta jars; Spark SQL on the catalog does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seglake.errors import ConfigError, SeglakeError
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+JAVA_VERSIONS = (17, 21)
+DELTA_ARTIFACT, DELTA_VERSION = "delta-spark_4.2_2.13", "4.4.0"
+
+# conf/spark-defaults.conf holds the same settings for spark-submit; a test compares the two.
+SETTINGS = {
+    "spark.python.unix.domain.socket.enabled": "true",  # half the cost of a short Python task
+    "spark.python.daemon.module": "seglake.daemon",  # workers start with the kernels loaded
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.adaptive.enabled": "false",  # one task is one file: nothing may merge tasks
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",  # only queries on the catalog use it, and it is small
+    "spark.ui.showConsoleProgress": "false",
+}
+DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",  # the default, 50, is for large tables
+}
+
+# What Spark 4.2 already has, newer, and the client of a catalogue server that is not used.
+_DELTA_MODULE = f"""<ivy-module version="2.0">
+  <info organisation="seglake" module="delta"/>
+  <dependencies>
+    <dependency org="io.delta" name="{DELTA_ARTIFACT}" rev="{DELTA_VERSION}"
+                conf="default->default"/>
+    <exclude org="com.fasterxml.jackson.core"/>
+    <exclude org="com.github.luben"/>
+    <exclude org="io.unitycatalog" module="unitycatalog-hadoop"/>
+    <exclude org="org.apache.hadoop"/>
+    <exclude org="org.apache.logging.log4j"/>
+    <exclude org="org.apache.parquet"/>
+    <exclude org="org.scala-lang"/>
+    <exclude org="org.slf4j"/>
+    <exclude org="org.xerial.snappy"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+def spark_session(
+    app_name: str,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    delta: bool = True,
+) -> SparkSession:
+    """The running session, or a new one with Seglake's settings.
+
+    What the user gave wins: a session that already runs is returned as it is, and a setting of
+    spark-submit (`--conf`, `--master`, a properties file) is never replaced. `conf` comes next,
+    then `SETTINGS`. Without any master, the session is `local[*]`. `delta` adds Delta's SQL
+    extension, catalog and jars.
+
+    Raises:
+        ConfigError: no usable Java; or Delta is wanted, and what already runs lacks it.
+    """
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is None:
+        wanted = _settings(master, conf or {}, delta=delta)
+        running = SparkSession.builder.appName(app_name).config(conf=_launch(wanted)).getOrCreate()
+    if delta:
+        _require_delta(running)
+    return running
+
+
+def delta_jars() -> list[Path]:
+    """Delta's jars, fetched first if they are not there yet.
+
+    They live in `$SEGLAKE_JARS`, or else under `$XDG_CACHE_HOME/seglake/jars` (`~/.cache`). A
+    machine without network is served by a copy of that folder.
+
+    Raises:
+        ConfigError: no usable Java.
+        SeglakeError: the jars could not be fetched; the message holds Ivy's own words.
+    """
+    folder = _jars_folder()
+    if not list(folder.glob(f"{DELTA_ARTIFACT}-*.jar")):
+        fetch_jars(_DELTA_MODULE, folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def fetch_jars(ivy_module: str, folder: Path) -> None:
+    """Puts what an Ivy module file asks for into `folder`: all of it, or nothing.
+
+    `folder` must be absent or empty. Two processes may do this at once: the first to end wins.
+    """
+    java = check_java()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as scratch:
+        _run_ivy(java, ivy_module, Path(scratch))
+        try:
+            (Path(scratch) / "jars").rename(folder)
+        except OSError:
+            if not list(folder.glob("*.jar")):  # otherwise another process was faster
+                raise
+
+
+def check_java() -> Path:
+    """The Java launcher that Spark will use: `$JAVA_HOME/bin/java`, or else `java` on the path.
+
+    Raises:
+        ConfigError: there is none, or Spark 4.2 does not run on it. Spark starts its JVM with the
+            module jdk.incubator.vector, which some reduced runtimes leave out.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
+    where = f"JAVA_HOME={home}" if home else "PATH"
+    problem = f"there is no java in {where}" if found is None else _unusable(found)
+    if found is None or problem:
+        raise ConfigError(
+            f"Spark 4.2 needs Java 17 or 21, but {problem}:"
+            " install OpenJDK 17 or 21 and set JAVA_HOME to it"
+        )
+    return Path(found)
+
+
+def _unusable(java: str) -> str:
+    """What is wrong with this launcher; empty if nothing is."""
+    listed = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=False)
+    version = re.search(r"^java\.base@(\d+)", listed.stdout, re.MULTILINE)
+    if version is None:
+        return f"{java} is older than Java 9 or does not start"
+    if int(version[1]) not in JAVA_VERSIONS:
+        return f"{java} is Java {version[1]}"
+    if "jdk.incubator.vector@" not in listed.stdout:
+        return f"{java} is a reduced runtime without the module jdk.incubator.vector"
+    return ""
+
+
+def _jars_folder() -> Path:
+    if chosen := os.environ.get("SEGLAKE_JARS"):
+        return Path(chosen).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "seglake" / "jars" / f"{DELTA_ARTIFACT}-{DELTA_VERSION}"
+
+
+def _run_ivy(java: Path, ivy_module: str, scratch: Path) -> None:
+    (scratch / "ivy.xml").write_text(ivy_module)
+    command = [str(java), "-cp", str(_pyspark_jars() / "*"), "org.apache.ivy.Main"]
+    command += ["-ivy", str(scratch / "ivy.xml"), "-cache", str(scratch / "cache"), "-warn"]
+    command += ["-retrieve", f"{scratch}/jars/[artifact]-[revision].[ext]", "-types", "jar", "bundle"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode or not (scratch / "jars").is_dir():
+        raise SeglakeError(
+            "Delta's jars could not be fetched; without network, copy the folder printed by"
+            " `python -m seglake.session jars` from a machine that has one and set SEGLAKE_JARS"
+            f" to it. Ivy said:\n{done.stdout}{done.stderr}"
+        )
+
+
+def _pyspark_jars() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("pyspark is not installed in this Python: pip install pyspark==4.2.0")
+    return Path(spec.origin).parent / "jars"
+
+
+def _settings(master: str | None, conf: Mapping[str, str], *, delta: bool) -> dict[str, str]:
+    settings = {"spark.master": master or "local[*]", **SETTINGS, **_quiet_log()}
+    if settings["spark.master"].startswith("local"):
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    if delta and not _submitted():
+        settings["spark.jars"] = ",".join(map(str, delta_jars()))
+    return settings | (DELTA_SETTINGS if delta else {}) | dict(conf)
+
+
+def _quiet_log() -> dict[str, str]:
+    log4j = Path(__file__).resolve().with_name("log4j2.properties")
+    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"}
+
+
+def _submitted() -> bool:
+    """True in a program that spark-submit started: its JVM runs already, with the user's settings."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _launch(wanted: dict[str, str]) -> SparkConf:
+    """Starts the JVM, or joins that of spark-submit; what it was given, completed by `wanted`."""
+    from pyspark import SparkConf, SparkContext
+
+    if not _submitted():
+        check_java()
+    if wanted["spark.master"].startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else any python3 on the path
+    # No public call starts the JVM without a context; only then does SparkConf know what it has.
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(wanted.items())))
+    given = SparkConf()
+    for key, value in wanted.items():
+        given.setIfMissing(key, value)
+    return given
+
+
+def _require_delta(session: SparkSession) -> None:
+    extensions = session.conf.get("spark.sql.extensions", "") or ""
+    if DELTA_SETTINGS["spark.sql.extensions"] not in extensions:
+        raise ConfigError(
+            "the Spark session that already runs has no Delta extension (spark.sql.extensions):"
+            " stop it first, or start it with the settings of conf/spark-defaults.conf"
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """`jars` prints Delta's jars, `java` the Java launcher; 2 and one sentence if they are missing."""
+    try:
+        match arguments:
+            case ["jars"]:
+                print(",".join(map(str, delta_jars())))
+            case ["java"]:
+                print(check_java())
+            case _:
+                raise ConfigError("usage: python -m seglake.session jars|java")
+    except SeglakeError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,42 @@
+"""Objects under one root: ranged reads, atomic puts, streams that publish only when complete.
+
+Objects are immutable: a key is written once, or replaced as a whole. Keys are relative to the root,
+with "/" between their parts; see `seglake.layout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+from seglake.errors import ConfigError
+from seglake.store.counting import CountingStore, Counts
+from seglake.store.interface import Listed, Stat, Store, Writer
+from seglake.store.local import local_store
+
+__all__ = ["CountingStore", "Counts", "Listed", "Stat", "Store", "Writer", "open_store"]
+
+_SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "memory")
+
+
+def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> Store:
+    """The store at `uri`: a path, `file:`, `s3:`, `s3a:`, `gs:`, `abfs(s):`, `az:` or `memory:`.
+
+    Nothing is contacted yet, and a local root need not exist. Raises ConfigError for a scheme that
+    is not known and for credentials inside the URI.
+    """
+    scheme, colon, rest = uri.partition(":")
+    if scheme == "file" and colon:
+        return local_store(unquote(urlsplit(uri).path))
+    if not rest.startswith("//"):
+        return local_store(uri)
+    scheme = "s3" if scheme == "s3a" else scheme
+    if scheme not in _SCHEMES:
+        known = ", ".join(("a local path", "file", "s3a", *_SCHEMES))
+        raise ConfigError(f"{scheme}: is not a storage that Seglake knows; known are {known}")
+    user, at, _ = urlsplit(uri).netloc.rpartition("@")
+    if at and (":" in user or not scheme.startswith("abfs")):
+        raise ConfigError(f"a {scheme}: URI must not hold credentials; use the environment")
+    from seglake.store.objects import object_store  # noqa: PLC0415  # local disks need no obstore
+
+    return object_store(f"{scheme}:{rest.rstrip('/')}", dict(storage_options or {}))

@@ -1,0 +1,105 @@
+"""A store that counts what passes through it: for tests, and for the reports of reads."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from seglake.store.interface import Listed, Stat, Store, Writer
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+@dataclass
+class Counts:
+    """What a `CountingStore` saw; a range is one request, even where neighbours shared theirs."""
+
+    requests: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+class CountingStore:
+    """Any store, with its requests and bytes counted in `counts`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.uri = store, store.uri
+        self.counts = Counts()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"CountingStore({self._store!r})"
+
+    def _count(self, *read: Buffer, requests: int = 1, written: int = 0) -> None:
+        with self._lock:
+            self.counts.requests += requests
+            self.counts.bytes_read += sum(memoryview(data).nbytes for data in read)
+            self.counts.bytes_written += written
+
+    def size(self, key: str) -> int:
+        """As in `Store`, like every method here: one request."""
+        self._count()
+        return self._store.size(key)
+
+    def stat(self, key: str) -> Stat:
+        """One request."""
+        self._count()
+        return self._store.stat(key)
+
+    def read(self, key: str, start: int, end: int) -> Buffer:
+        """One request."""
+        data = self._store.read(key, start, end)
+        self._count(data)
+        return data
+
+    def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
+        """One request a range."""
+        found = self._store.read_ranges(key, starts, ends)
+        self._count(*found, requests=len(found))
+        return found
+
+    def read_all(self, key: str) -> Buffer:
+        """One request."""
+        data = self._store.read_all(key)
+        self._count(data)
+        return data
+
+    def put(self, key: str, data: Buffer) -> None:
+        """One request."""
+        self._count(written=memoryview(data).nbytes)
+        self._store.put(key, data)
+
+    def put_if_absent(self, key: str, data: Buffer) -> bool:
+        """One request, and its bytes even when the object existed."""
+        self._count(written=memoryview(data).nbytes)
+        return self._store.put_if_absent(key, data)
+
+    @contextlib.contextmanager
+    def writer(self, key: str) -> Iterator[Writer]:
+        """One request, and the bytes that were written to the stream."""
+        self._count()
+        with self._store.writer(key) as stream:
+            yield _CountingWriter(stream, lambda size: self._count(requests=0, written=size))
+
+    def list(self, prefix: str = "") -> Iterator[Listed]:
+        """One request, however many pages the store needs."""
+        self._count()
+        return self._store.list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """One request, however many objects."""
+        self._count()
+        self._store.delete(keys)
+
+
+class _CountingWriter:
+    def __init__(self, stream: Writer, count: Callable[[int], None]) -> None:
+        self._stream, self._count = stream, count
+
+    def write(self, data: Buffer) -> None:
+        self._count(memoryview(data).nbytes)
+        self._stream.write(data)

@@ -1,0 +1,100 @@
+"""What every store can do, and how all of them report failure."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from seglake.errors import MissingObject, StoreError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class Stat(NamedTuple):
+    """What a store knows of an object. `etag` changes with the content; None if there is none."""
+
+    size: int
+    modified_ms: int
+    etag: str | None
+
+
+class Listed(NamedTuple):
+    """One object of a listing."""
+
+    key: str
+    size: int
+    modified_ms: int
+
+
+class Writer(Protocol):
+    """A stream into one object."""
+
+    def write(self, data: Buffer) -> None:
+        """Append `data` to the object; StoreError if storage fails."""
+
+
+class Store(Protocol):
+    """Objects below `uri`. Every method raises StoreError, or MissingObject, naming the object."""
+
+    uri: str
+
+    def size(self, key: str) -> int:
+        """Length of the object in bytes."""
+
+    def stat(self, key: str) -> Stat:
+        """Length, modification time and etag of the object."""
+
+    def read(self, key: str, start: int, end: int) -> Buffer:
+        """Exactly the bytes start to end (exclusive); a range beyond the object is an error."""
+
+    def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
+        """Like `read` for every pair; an object store may fetch near neighbours in one request."""
+
+    def read_all(self, key: str) -> Buffer:
+        """The whole object."""
+
+    def put(self, key: str, data: Buffer) -> None:
+        """Write the object atomically, replacing what was there."""
+
+    def put_if_absent(self, key: str, data: Buffer) -> bool:
+        """Write the object atomically unless the key exists; False if it did."""
+
+    def writer(self, key: str) -> AbstractContextManager[Writer]:
+        """Stream an object of any size in constant memory.
+
+        The object appears when the block ends without an exception and every write succeeded;
+        otherwise nothing appears and what was uploaded is discarded.
+        """
+
+    def list(self, prefix: str = "") -> Iterator[Listed]:
+        """Every object below the folder `prefix`; nothing if there is no such folder."""
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove the objects; one that is already gone is not an error."""
+
+
+@contextlib.contextmanager
+def naming(uri: str, key: str, failure: type[Exception] = OSError) -> Iterator[None]:
+    """Turns the system's exceptions, and a library's `failure`, into ours, naming the object."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingObject(f"{uri}/{key}: no such object") from error
+    except (OSError, ValueError, failure) as error:
+        raise StoreError(f"{uri}/{key}: {first_line(error)}") from error
+
+
+def first_line(error: Exception) -> str:
+    """The message without the library's debugging output, which may follow it."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def checked(uri: str, key: str, data: Buffer, start: int, end: int) -> Buffer:
+    """`data` itself if it is as long as the range it was read from; else StoreError."""
+    got = memoryview(data).nbytes
+    if got != end - start:
+        raise StoreError(f"{uri}/{key}: short read of [{start}, {end}): {got} bytes came back")
+    return data

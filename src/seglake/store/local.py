@@ -1,0 +1,204 @@
+"""A store of local files, on a disk or a mounted share.
+
+Reads go through a bounded set of open descriptors and `pread`: a warm 4 KiB read takes about a
+microsecond, needs no lock, and survives a fork. Mapped memory is no faster once the bytes are used,
+and would kill the process if a file were truncated under it; a `pread` comes back short, which is
+an error like any other.
+
+A write goes to a temporary file in the same folder (`<key>.<32 hex>.tmp`, left behind only by a
+crash), which is fsynced, then renamed, or linked where nothing may be replaced; then the folder is
+fsynced. So what the catalog names is on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seglake.errors import StoreError
+from seglake.store.interface import Listed, Stat, Store, Writer, checked, naming
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_OPEN_FILES = 128  # descriptors that one store keeps for reading
+
+
+def local_store(root: str) -> Store:
+    """The files below the folder `root`, which need not exist yet."""
+    return _LocalStore(str(Path(root).absolute()))
+
+
+class _OpenFile:
+    """A descriptor that lives as long as anyone holds it: eviction never closes one in use."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, path: Path) -> None:
+        self.fd = -1
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+class _LocalStore:
+    """Files below a folder. One that another process replaced may be read as it was before."""
+
+    def __init__(self, root: str) -> None:
+        self.uri = root
+        self._open = lru_cache(_OPEN_FILES)(partial(_open_below, self.uri))
+
+    def __repr__(self) -> str:
+        return f"open_store({self.uri!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _LocalStore, (self.uri,)
+
+    def size(self, key: str) -> int:
+        return self.stat(key).size
+
+    def stat(self, key: str) -> Stat:
+        with naming(self.uri, key):
+            found = _path(self.uri, key).stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise FileNotFoundError
+        etag = f"{found.st_mtime_ns:x}-{found.st_size:x}"
+        return Stat(found.st_size, found.st_mtime_ns // 1_000_000, etag)
+
+    def read(self, key: str, start: int, end: int) -> Buffer:
+        try:
+            file = self._open(key)
+            data = os.pread(file.fd, end - start, start)
+            while 0 < len(data) < end - start:  # one call gives at most 2 GiB, on some mounts less
+                more = os.pread(file.fd, end - start - len(data), start + len(data))
+                data = data + more if more else b""
+        except (OSError, ValueError) as error:
+            with naming(self.uri, key):
+                raise error from None
+        return checked(self.uri, key, data, start, end)
+
+    def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
+        return [self.read(key, start, end) for start, end in zip(starts, ends, strict=True)]
+
+    def read_all(self, key: str) -> Buffer:
+        return self.read(key, 0, self.size(key))
+
+    def put(self, key: str, data: Buffer) -> None:
+        with self.writer(key) as stream:
+            stream.write(data)
+
+    def put_if_absent(self, key: str, data: Buffer) -> bool:
+        try:
+            with _LocalWriter(self, key, os.link) as stream:
+                stream.write(data)
+        except StoreError as error:
+            if isinstance(error.__cause__, FileExistsError):
+                return False
+            raise
+        return True
+
+    def writer(self, key: str) -> AbstractContextManager[Writer]:
+        return _LocalWriter(self, key, os.replace)
+
+    def list(self, prefix: str = "") -> Iterator[Listed]:
+        folder = _path(self.uri, prefix.rstrip("/")) if prefix else Path(self.uri)
+        with naming(self.uri, prefix):
+            for path, found in _walk(folder):
+                key = Path(path).relative_to(self.uri).as_posix()
+                yield Listed(key, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Removes the files, and each one's folder when that was its last."""
+        for key in keys:
+            path = _path(self.uri, key)
+            with naming(self.uri, key):
+                path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+        self.forget()
+
+    def forget(self) -> None:
+        """Lets go of every open file."""
+        self._open.cache_clear()
+
+
+def _open_below(root: str, key: str) -> _OpenFile:
+    return _OpenFile(_path(root, key))
+
+
+def _path(root: str, key: str) -> Path:
+    """The file of a key; keys that could leave the root are refused."""
+    if "\0" in key or not {"", ".", ".."}.isdisjoint(key.split("/")):
+        raise StoreError(f"{root}: {key!r} is not a key")
+    return Path(root, key)
+
+
+def _walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Every file below `folder` in the order of names; what vanishes meanwhile is left out."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as found:
+        for entry in sorted(found, key=lambda entry: entry.name):
+            if entry.is_dir():
+                yield from _walk(entry.path)
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                yield entry.path, entry.stat()
+
+
+class _LocalWriter:
+    """A temporary file beside its target; `publish` (a rename or a link) gives it the name."""
+
+    def __init__(self, store: _LocalStore, key: str, publish: Callable[[Path, Path], None]) -> None:
+        self._store, self._key, self._publish = store, key, publish
+        self._path = _path(store.uri, key)
+        self._temporary = self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex}.tmp")
+        self._failed = False
+
+    def __enter__(self) -> _LocalWriter:
+        with naming(self._store.uri, self._key):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._temporary.open("xb", buffering=1 << 20)  # with the umask's rights
+        return self
+
+    def write(self, data: Buffer) -> None:
+        with naming(self._store.uri, self._key):
+            try:
+                self._file.write(data)
+            except BaseException:
+                self._failed = True
+                raise
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+    def _finish(self) -> None:
+        with naming(self._store.uri, self._key):
+            if self._failed:
+                raise OSError("not published, since a write to it failed")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._publish(self._temporary, self._path)
+            _sync_folder(self._path.parent)
+        self._store.forget()
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -29,7 +29,7 @@ Suffix = Literal["log", "index", "timeindex", "zonemap"]
 SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_TOPIC = "[a-zA-Z0-9._-]{1,249}"  # org.apache.kafka.common.internals.Topic, which also bars . and ..
+_TOPIC = "[a-zA-Z0-9._-]{1,249}"  # Kafka's Topic.validate, which also bars . and ..
 _NUMBER = "0|[1-9][0-9]{0,9}"
 _ATTEMPT_KEY = re.compile(rf"{ATTEMPTS}/({_UUID})/(manifest\.json|success|inputs\.json)")
 _SEGMENT_KEY = re.compile(

@@ -16,15 +16,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
 
 from seglake.errors import ConfigError, SeglakeError
-
-if TYPE_CHECKING:
-    from pyspark import SparkConf
-    from pyspark.sql import SparkSession
 
 JAVA_VERSIONS = (17, 21)
 DELTA_ARTIFACT, DELTA_VERSION = "delta-spark_4.2_2.13", "4.4.0"
@@ -32,7 +31,6 @@ DELTA_ARTIFACT, DELTA_VERSION = "delta-spark_4.2_2.13", "4.4.0"
 # conf/spark-defaults.conf holds the same settings for spark-submit; a test compares the two.
 SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",  # half the cost of a short Python task
-    "spark.python.daemon.module": "seglake.daemon",  # workers start with the kernels loaded
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.adaptive.enabled": "false",  # one task is one file: nothing may merge tasks
     "spark.sql.session.timeZone": "UTC",
@@ -82,12 +80,10 @@ def spark_session(
     Raises:
         ConfigError: no usable Java; or Delta is wanted, and what already runs lacks it.
     """
-    from pyspark.sql import SparkSession
-
     running = SparkSession.getActiveSession()
     if running is None:
-        wanted = _settings(master, conf or {}, delta=delta)
-        running = SparkSession.builder.appName(app_name).config(conf=_launch(wanted)).getOrCreate()
+        wanted = {"spark.app.name": app_name, **_settings(master, conf or {}, delta=delta)}
+        running = SparkSession.builder.config(conf=_launch(wanted)).getOrCreate()
     if delta:
         _require_delta(running)
     return running
@@ -146,7 +142,7 @@ def check_java() -> Path:
 
 def _unusable(java: str) -> str:
     """What is wrong with this launcher; empty if nothing is."""
-    listed = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=False)
+    listed = _output([java, "--list-modules"])
     version = re.search(r"^java\.base@(\d+)", listed.stdout, re.MULTILINE)
     if version is None:
         return f"{java} is older than Java 9 or does not start"
@@ -166,23 +162,22 @@ def _jars_folder() -> Path:
 
 def _run_ivy(java: Path, ivy_module: str, scratch: Path) -> None:
     (scratch / "ivy.xml").write_text(ivy_module)
-    command = [str(java), "-cp", str(_pyspark_jars() / "*"), "org.apache.ivy.Main"]
-    command += ["-ivy", str(scratch / "ivy.xml"), "-cache", str(scratch / "cache"), "-warn"]
-    command += ["-retrieve", f"{scratch}/jars/[artifact]-[revision].[ext]", "-types", "jar", "bundle"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    shipped = Path(pyspark.__file__).parent / "jars" / "*"
+    command = [str(java), "-cp", str(shipped), "org.apache.ivy.Main", "-warn"]
+    command += ["-ivy", str(scratch / "ivy.xml"), "-cache", str(scratch / "cache")]
+    command += ["-types", "jar", "bundle"]
+    command += ["-retrieve", f"{scratch}/jars/[artifact]-[revision].[ext]"]
+    done = _output(command)
     if done.returncode or not (scratch / "jars").is_dir():
         raise SeglakeError(
-            "Delta's jars could not be fetched; without network, copy the folder printed by"
-            " `python -m seglake.session jars` from a machine that has one and set SEGLAKE_JARS"
-            f" to it. Ivy said:\n{done.stdout}{done.stderr}"
+            "jars could not be fetched: run this with a network, or set SEGLAKE_JARS to a copy of"
+            f" the folder that another machine fetched. Ivy said:\n{done.stdout}{done.stderr}"
         )
 
 
-def _pyspark_jars() -> Path:
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ConfigError("pyspark is not installed in this Python: pip install pyspark==4.2.0")
-    return Path(spec.origin).parent / "jars"
+def _output(command: list[str]) -> subprocess.CompletedProcess[str]:
+    # S603: the command is a Java launcher and our own arguments, and no shell sees it.
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
 
 
 def _settings(master: str | None, conf: Mapping[str, str], *, delta: bool) -> dict[str, str]:
@@ -200,20 +195,20 @@ def _quiet_log() -> dict[str, str]:
 
 
 def _submitted() -> bool:
-    """True in a program that spark-submit started: its JVM runs already, with the user's settings."""
+    """True in a program of spark-submit: its JVM runs already, with the user's settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _launch(wanted: dict[str, str]) -> SparkConf:
     """Starts the JVM, or joins that of spark-submit; what it was given, completed by `wanted`."""
-    from pyspark import SparkConf, SparkContext
-
     if not _submitted():
         check_java()
     if wanted["spark.master"].startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else any python3 on the path
-    # No public call starts the JVM without a context; only then does SparkConf know what it has.
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(wanted.items())))
+    launch = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
+    # No public call starts the JVM without a context; only with a JVM does SparkConf know what
+    # it was started with.
+    SparkContext._ensure_initialized(conf=launch)  # noqa: SLF001
     given = SparkConf()
     for key, value in wanted.items():
         given.setIfMissing(key, value)
@@ -225,12 +220,19 @@ def _require_delta(session: SparkSession) -> None:
     if DELTA_SETTINGS["spark.sql.extensions"] not in extensions:
         raise ConfigError(
             "the Spark session that already runs has no Delta extension (spark.sql.extensions):"
-            " stop it first, or start it with the settings of conf/spark-defaults.conf"
+            " stop it first, or start it with the extension, catalog and jars of Delta"
         )
+    try:
+        session.catalog.currentCatalog()  # the first call that loads Delta's catalog class
+    except Py4JJavaError as error:
+        raise ConfigError(
+            "this Spark session has no Delta jars: give spark-submit"
+            ' --jars "$(python -m seglake.session jars)"'
+        ) from error
 
 
 def main(arguments: list[str]) -> int:
-    """`jars` prints Delta's jars, `java` the Java launcher; 2 and one sentence if they are missing."""
+    """`jars` prints Delta's jars, `java` the Java launcher; an error is one sentence."""
     try:
         match arguments:
             case ["jars"]:

@@ -128,7 +128,8 @@ class Kafka:
         self._gateway = JavaGateway(
             gateway_parameters=GatewayParameters(port=port, auth_token=token)
         )
-        self._judge = self.compile("Judge")
+        self._classes: dict[str, Any] = {}
+        self._judge = self.instance("Judge")
 
     def __enter__(self) -> Kafka:
         return self
@@ -145,15 +146,15 @@ class Kafka:
         except subprocess.TimeoutExpired:
             self._process.kill()
 
-    def compile(self, name: str) -> Any:
-        """An instance of the class `name` of the Java source beside this file."""
-        compiler = self._gateway.jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setTargetVersion(8)  # static methods of interfaces
-        compiler.cook((HERE / f"{name}.java").read_text())
-        made = compiler.getClassLoader().loadClass(name)
-        return made.getDeclaredConstructor(self._array("Class", [])).newInstance(
-            self._array("Object", [])
-        )
+    def instance(self, name: str) -> Any:
+        """A new instance of the class `name` of the Java source beside this file."""
+        if name not in self._classes:  # py4j remembers methods by class name: compile once
+            compiler = self._gateway.jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setTargetVersion(8)  # static methods of interfaces
+            compiler.cook((HERE / f"{name}.java").read_text())
+            self._classes[name] = compiler.getClassLoader().loadClass(name)
+        constructor = self._classes[name].getDeclaredConstructor(self._array("Class", []))
+        return constructor.newInstance(self._array("Object", []))
 
     # ---------------------------------------------------------------- segments
 

@@ -11,7 +11,9 @@ from seglake import layout
 from seglake.errors import CorruptData, UsageError
 from seglake.layout import SegmentFile
 
-TOPICS = st.text("abzAZ09._-", min_size=1, max_size=249).filter(lambda name: name not in {".", ".."})
+TOPICS = st.text("abzAZ09._-", min_size=1, max_size=249).filter(
+    lambda name: name not in {".", ".."}
+)
 ATTEMPTS = st.uuids().map(str)
 FILES = st.builds(
     SegmentFile,

@@ -348,10 +348,13 @@ class Task(_Table):
         32 * 2**20, ge=64, le=2**30, description="input that a task holds at once, uncompressed"
     )
     blob_bytes: int = Field(
-        16 * 2**20, ge=1, le=2**30, description="largest blob that one stage hands to the next"
+        256 * 2**10, ge=1, le=2**30, description="records in a blob that one stage hands to the next"
     )
-    memory_bytes: int = Field(
-        256 * 2**20, ge=1, le=2**40, description="records of a partition that one task merges"
+    merge_bytes: int = Field(
+        64 * 2**20, ge=1, le=2**40, description="records that a task holds while it merges blobs"
+    )
+    piece_bytes: int = Field(
+        2**30, ge=1, le=2**62, description="records of a log partition that one task writes"
     )
 
 

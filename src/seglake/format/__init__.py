@@ -1,0 +1,1 @@
+"""Kafka's log format: batches, segments and indexes as bytes, without I/O, clock or Spark."""

@@ -16,34 +16,35 @@
     57      4     record count
     61      …     records, or one compressed blob of them
 
-A record is `length varint, attributes i8, timestamp delta varlong, offset delta varint, body`, and its
-body `key, value, headers`, each length-prefixed. Bodies do not depend on the batch, so they are encoded
-once (`encode_bodies`), sorted, shuffled and merged as they are, and only framed here.
+A record is `length varint, attributes i8, timestamp delta varlong, offset delta varint, body`, and
+its body `key, value, headers`, each length-prefixed. Bodies do not depend on the batch, so they are
+encoded once (`encode_bodies`), sorted, shuffled and merged as they are, and only framed here.
 
 A batch table describes batches in file order, one row each, without their bytes: it is all that
-indexes, zone maps and rolling need. `min_timestamp`, `offset_of_max` (the first record with the largest
-timestamp) and `lateness` (ms by which a record follows a newer one inside the batch) come from the
-records; a table made from headers alone does not know them.
+indexes, zone maps and rolling need. `min_timestamp`, `offset_of_max` (the first record with the
+largest timestamp) and `lateness` (ms by which a record follows a newer one inside the batch) come
+from the records; a table made from headers alone does not know them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from seglake.errors import CorruptData
-from seglake.format import kernels
+from seglake.errors import ConfigError, CorruptData
+from seglake.format import decode_kernels, encode_kernels
 from seglake.format.compression import NAMES, Compress, decompress
-from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans
+from seglake.format.decode_kernels import RecordColumns
+from seglake.format.records import INT32_MAX, Bytes, Headers, Int32s, Int64s, Records, Spans, fixed
 
 OVERHEAD = 61
 LOG_OVERHEAD = 12
-CRC_START = 21
+CRC_AT, CRC_START = 17, 21
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -91,7 +92,10 @@ HEADER = np.dtype(
 
 
 class Bodies(NamedTuple):
-    """The part of n records that no batch changes: body i is data[starts[i] : starts[i] + sizes[i]]."""
+    """The part of n records that no batch changes.
+
+    Body i is data[starts[i] : starts[i] + sizes[i]].
+    """
 
     starts: Int64s
     sizes: Int64s
@@ -103,6 +107,10 @@ class Bodies(NamedTuple):
     def take(self, order: Int64s | slice) -> Bodies:
         """The bodies at the positions `order`, over the same buffer."""
         return Bodies(self.starts[order], self.sizes[order], self.data)
+
+    def fixed(self) -> Bodies:
+        """The same bodies in arrays that are `fixed`."""
+        return Bodies(fixed(self.starts), fixed(self.sizes), fixed(self.data))
 
 
 class Batches(NamedTuple):
@@ -133,50 +141,60 @@ class Encoding:
 
 def encode_bodies(records: Records, order: Int64s) -> Bodies:
     """The bodies of the records at the positions `order`, in that order and without gaps."""
-    keys, values, headers = records.keys, records.values, records.headers
+    keys, values, order = records.keys.fixed(), records.values.fixed(), fixed(order)
     sizes = np.empty(len(order), np.int64)
-    if headers is None:
-        kernels.body_sizes(keys.lengths, values.lengths, order, sizes)
-    else:
-        kernels.body_sizes_with_headers(
-            keys.lengths, values.lengths, headers.firsts, headers.keys.lengths,
-            headers.values.lengths, order, sizes,
-        )  # fmt: skip
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    data = np.empty(ends[-1] if len(ends) else 0, np.uint8)
-    if headers is None:
-        kernels.fill_bodies(*keys, *values, order, starts, data)
-    else:
-        kernels.fill_bodies_with_headers(
-            *keys, *values, headers.firsts, *headers.keys, *headers.values, order, starts, data
-        )
+    if records.headers is None:
+        encode_kernels.body_sizes(keys.lengths, values.lengths, order, sizes)
+        starts, data = _places(sizes)
+        encode_kernels.fill_bodies(*keys, *values, order, starts, data)
+        return Bodies(starts, sizes, data)
+    firsts = fixed(records.headers.firsts)
+    names, contents = records.headers.keys.fixed(), records.headers.values.fixed()
+    encode_kernels.body_sizes_with_headers(
+        keys.lengths, values.lengths, firsts, names.lengths, contents.lengths, order, sizes
+    )
+    starts, data = _places(sizes)
+    encode_kernels.fill_bodies_with_headers(
+        *keys, *values, firsts, *names, *contents, order, starts, data
+    )
     return Bodies(starts, sizes, data)
+
+
+def _places(sizes: Int64s) -> tuple[Int64s, Bytes]:
+    # where items of these sizes begin, one after another, and an array that holds them
+    ends = np.cumsum(sizes)
+    return ends - sizes, np.empty(ends[-1] if len(ends) else 0, np.uint8)
 
 
 def encode_batches(
     timestamps: Int64s, bodies: Bodies, encoding: Encoding, *, base_offset: int = 0
 ) -> Batches:
-    """Frame n records as batches with offsets base_offset, base_offset + 1, …
+    """Frame n records as batches with consecutive offsets, the first one `base_offset`.
 
     `timestamps` are ms since the epoch, -1 or above; deltas may be negative (events out of order).
-    Batch boundaries depend on the records and `encoding.batch_bytes` alone.
+    Batch boundaries depend on the records and `encoding.batch_bytes` alone. Raises ConfigError if a
+    batch outgrows what its length field can say.
     """
-    count = len(timestamps)
-    firsts = np.empty(count + 1, np.int64)  # record number with which each batch begins
-    ends = np.empty(count, np.int64)  # uncompressed bytes up to the end of each batch's records
-    n = kernels.cut_batches(
-        timestamps, bodies.sizes, encoding.batch_bytes - OVERHEAD, firsts, ends
+    timestamps, bodies = fixed(timestamps), bodies.fixed()
+    firsts = np.empty(len(timestamps) + 1, np.int64)  # record number with which each batch begins
+    sizes = np.empty(len(timestamps), np.int64)  # of each batch's records, uncompressed
+    n = encode_kernels.cut_batches(
+        timestamps, bodies.sizes, encoding.batch_bytes - OVERHEAD, firsts, sizes
     )
-    firsts, ends = firsts[: n + 1], ends[:n]
-    raw = np.empty(ends[-1] if n else 0, np.uint8)
-    kernels.fill_records(timestamps, *bodies, firsts, raw)
+    firsts, sizes = firsts[: n + 1], sizes[:n] + OVERHEAD
+    starts, data = _places(sizes)
+    encode_kernels.fill_records(timestamps, *bodies, firsts, starts + OVERHEAD, data)
+    if encoding.compress is not None:
+        data, sizes = _compress(data, starts, encoding.compress)
+    if sizes.max(initial=0) > INT32_MAX:
+        raise ConfigError(
+            f"a record batch of {sizes.max()} bytes is longer than {INT32_MAX}: "
+            "lower batch.size or max.message.bytes"
+        )
     table = _describe(timestamps, firsts, encoding, base_offset)
-    payloads = _compress(raw, ends, encoding.compress)
-    table["size"] = OVERHEAD + np.fromiter(map(len, payloads), np.int64, n)
-    table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
-    base_timestamps = timestamps[firsts[:-1]]
-    return Batches(_assemble(_headers(table, base_timestamps), payloads), table)
+    table["size"], table["position"] = sizes, np.cumsum(sizes) - sizes
+    _write_headers(data, table, timestamps[firsts[:-1]])
+    return Batches(data, table)
 
 
 def _describe(timestamps: Int64s, firsts: Int64s, encoding: Encoding, base_offset: int) -> Table:
@@ -188,7 +206,7 @@ def _describe(timestamps: Int64s, firsts: Int64s, encoding: Encoding, base_offse
     table["count"] = np.diff(firsts)
     if encoding.append_time_ms is None:
         lows, highs, at, late = np.empty((4, n), np.int64)
-        kernels.extremes(timestamps, firsts, lows, highs, at, late)
+        encode_kernels.extremes(timestamps, firsts, lows, highs, at, late)
         table["lateness"] = late
         table["min_timestamp"], table["max_timestamp"] = lows, highs
         table["offset_of_max"] = base_offset + at
@@ -198,14 +216,18 @@ def _describe(timestamps: Int64s, firsts: Int64s, encoding: Encoding, base_offse
     return table
 
 
-def _compress(raw: Bytes, ends: Int64s, compress: Compress | None) -> list[Any]:
-    view = memoryview(raw)
-    bounds = [0, *ends.tolist()]
-    slices = [view[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
-    return slices if compress is None else [compress(each) for each in slices]
+def _compress(data: Bytes, starts: Int64s, compress: Compress) -> tuple[Bytes, Int64s]:
+    parts: list[Any] = [_NO_HEADER] * (2 * len(starts))
+    bounds = [*starts.tolist(), len(data)]
+    parts[1::2] = [compress(data.data[start + OVERHEAD : end]) for start, end in pairwise(bounds)]
+    sizes = np.fromiter(map(len, parts[1::2]), np.int64, len(starts)) + OVERHEAD
+    return np.frombuffer(bytearray().join(parts), np.uint8), sizes
 
 
-def _headers(table: Table, base_timestamps: Int64s) -> npt.NDArray[np.void]:
+_NO_HEADER = bytes(OVERHEAD)
+
+
+def _write_headers(data: Bytes, table: Table, base_timestamps: Int64s) -> None:
     headers = np.zeros(len(table), HEADER)
     headers["base_offset"] = table["base_offset"]
     headers["length"] = table["size"] - LOG_OVERHEAD
@@ -216,18 +238,22 @@ def _headers(table: Table, base_timestamps: Int64s) -> npt.NDArray[np.void]:
     headers["max_timestamp"] = table["max_timestamp"]
     headers["producer_id"] = headers["producer_epoch"] = headers["base_sequence"] = -1
     headers["count"] = table["count"]
-    return headers
+    places = table["position"][:, None] + np.arange(OVERHEAD)
+    data[places] = headers.view(np.uint8).reshape(-1, OVERHEAD)
+    _write_crcs(data, table)
 
 
-def _assemble(headers: npt.NDArray[np.void], payloads: list[Any]) -> Bytes:
-    raw = headers.view(np.uint8).reshape(-1, OVERHEAD)
-    headers["crc"] = [
-        crc32c.crc32c(payload, crc32c.crc32c(header))
-        for header, payload in zip(raw[:, CRC_START:].copy(), payloads, strict=True)
-    ]
-    parts: list[Any] = [None] * (2 * len(payloads))
-    parts[::2], parts[1::2] = list(raw), payloads
-    return np.frombuffer(b"".join(parts), np.uint8)
+def _write_crcs(data: Bytes, table: Table) -> None:
+    starts, view = _starts(table), data.data
+    pairs = zip(starts.tolist(), table["size"].tolist(), strict=True)
+    crcs = [crc32c.crc32c(view[start + CRC_START : start + size]) for start, size in pairs]
+    encode_kernels.put_big_endians(data, starts, CRC_AT, np.array(crcs, np.int64), 4)
+
+
+def _starts(table: Table) -> Int64s:
+    # of the batches in a buffer that begins with the first one
+    starts: Int64s = table["position"] - table["position"][:1]
+    return starts
 
 
 def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) -> Table:
@@ -235,39 +261,32 @@ def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) ->
 
     `data` begins with a batch; positions in the table count from `base_position`. With `partial`,
     a last batch that is cut short is left out, as Kafka's readers do; otherwise it is damage.
-    `min_timestamp` and `offset_of_max` are `UNKNOWN`. Raises CorruptData at the first header that
-    cannot be right, and for magic 0 and 1, which Kafka itself no longer writes.
+    `min_timestamp`, `offset_of_max` and `lateness` are `UNKNOWN`. Raises CorruptData at the first
+    header that cannot be right, and for magic 0 and 1, which Kafka itself no longer writes.
     """
-    buffer = np.frombuffer(data, np.uint8)
-    starts = np.empty(len(buffer) // OVERHEAD, np.int64)
-    n, end, problem = kernels.find_batches(buffer, starts)
-    if problem and not (partial and problem == kernels.CUT_SHORT):
+    buffer = _read_only(data)
+    n, end, problem = decode_kernels.find_batches(buffer)
+    if problem and not (partial and problem == decode_kernels.CUT_SHORT):
         raise CorruptData(_header_problem(buffer, end, problem), position=base_position + end)
-    headers = _gather_headers(buffer, starts[:n])
-    table = np.zeros(n, TABLE)
-    table["position"] = starts[:n] + base_position
-    table["size"] = headers["length"] + LOG_OVERHEAD
-    for name in ("attributes", "base_offset", "count", "max_timestamp"):
-        table[name] = headers[name]
-    table["last_offset"] = table["base_offset"] + headers["last_offset_delta"]
-    table["min_timestamp"] = table["offset_of_max"] = UNKNOWN
+    table = np.empty(n, TABLE)
+    decode_kernels.read_headers(buffer, base_position, UNKNOWN, table)
     return table
 
 
-def _gather_headers(buffer: Bytes, starts: Int64s) -> npt.NDArray[np.void]:
-    rows = buffer[starts[:, None] + np.arange(OVERHEAD)]
-    return rows.view(HEADER).reshape(-1)
+def _read_only(data: Any) -> Bytes:
+    # so that kernels see one type, whatever the bytes stand in
+    return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
 
 
 def _header_problem(buffer: Bytes, at: int, problem: int) -> str:
-    if problem == kernels.CUT_SHORT:
+    if problem == decode_kernels.CUT_SHORT:
         return f"the last record batch is cut short: {len(buffer) - at} bytes are left"
-    if problem == kernels.OLD_MAGIC:
+    if problem == decode_kernels.OLD_MAGIC:
         return (
             f"message format {buffer[at + 16]} (before Kafka 0.11) is not supported: "
             "let a Kafka broker rewrite the topic with record batches of magic 2"
         )
-    if problem == kernels.BAD_COUNT:
+    if problem == decode_kernels.BAD_COUNT:
         return "a record batch has impossible offsets or record count"
     return "no record batch of magic 2 begins here"
 
@@ -286,7 +305,7 @@ def check_crcs(data: Any, table: Table, *, base_position: int = 0) -> None:
     view = memoryview(data)
     for position, size in zip(table["position"].tolist(), table["size"].tolist(), strict=True):
         at = position - base_position
-        stored = int.from_bytes(view[at + 17 : at + 21], "big")
+        stored = int.from_bytes(view[at + CRC_AT : at + CRC_START], "big")
         found = crc32c.crc32c(view[at + CRC_START : at + size])
         if stored != found:
             raise CorruptData(
@@ -304,97 +323,94 @@ def decode_batches(
     control: bool = False,
     max_batch_bytes: int = MAX_BATCH_BYTES,
 ) -> Decoded:
-    """The records of the batches that `table` names; `data` begins at file position `base_position`.
+    """The records of the batches in `table`; `data` begins at file position `base_position`.
 
-    Control batches (transaction markers) are left out unless `control`. Keys, values and headers are
-    spans into one buffer of decompressed records (into `data` itself where nothing is compressed).
-    Raises CorruptData, with the position of the batch, for a wrong CRC, a payload that cannot be
-    decompressed or exceeds `max_batch_bytes`, and records that do not fill their batch exactly.
+    Control batches (transaction markers) are left out unless `control`. Keys, values and headers
+    are spans into one buffer of decompressed records (into `data` itself where nothing is
+    compressed). Raises CorruptData, with the position of the batch, for a batch outside `data`, a
+    wrong CRC, a payload that cannot be decompressed or exceeds `max_batch_bytes`, and records that
+    do not fill their batch exactly.
     """
+    log = _read_only(data)
+    table = fixed(table)
+    outside, bits = decode_kernels.survey(table, base_position, len(log))
+    if outside >= 0:
+        position = int(table["position"][outside])
+        raise CorruptData(f"the batch is not within the {len(log)} bytes read", position=position)
     if check_crc:
         check_crcs(data, table, base_position=base_position)
-    if not control:
-        table = table[(table["attributes"] & CONTROL) == 0]
-    buffer, starts, ends = _payloads(data, table, base_position, max_batch_bytes)
-    _check_counts(table, starts, ends)
-    headers = _gather_headers(np.frombuffer(data, np.uint8), table["position"] - base_position)
-    return _parse(buffer, starts, ends, table, headers)
+    if not bits & CONTROL or control:
+        return _decode(log, table, base_position, bits & CODEC_MASK, max_batch_bytes)
+    rows = np.flatnonzero((table["attributes"] & CONTROL) == 0).astype(np.int32)
+    decoded = _decode(log, table[rows], base_position, bits & CODEC_MASK, max_batch_bytes)
+    return decoded._replace(batch=rows[decoded.batch])
 
 
-def _payloads(
-    data: Any, table: Table, base_position: int, max_batch_bytes: int
+def _decode(
+    log: Bytes, table: Table, base_position: int, codecs: int, max_batch_bytes: int
+) -> Decoded:
+    data, starts, ends = log, table["position"] + (OVERHEAD - base_position), None
+    ends = starts + (table["size"] - OVERHEAD)
+    if codecs:
+        data, starts, ends = _decompress(log.data, table, starts, max_batch_bytes)
+    n, liar = decode_kernels.count_records(table, starts, ends)
+    if liar >= 0:
+        raise CorruptData(
+            f"{ends[liar] - starts[liar]} bytes cannot hold {table['count'][liar]} records",
+            position=int(table["position"][liar]),
+        )
+    columns = decode_kernels.record_columns(n)
+    row, problem = decode_kernels.parse_records(
+        log, base_position, table, data, starts, ends, *columns
+    )
+    if problem:
+        raise CorruptData(decode_kernels.PROBLEMS[problem], position=int(table["position"][row]))
+    records = Records(
+        columns.timestamps,
+        Spans(data, columns.key_starts, columns.key_lengths),
+        Spans(data, columns.value_starts, columns.value_lengths),
+        _parse_headers(data, columns, table),
+    )
+    return Decoded(records, columns.offsets, columns.timestamp_types, columns.batch)
+
+
+def _decompress(
+    log: memoryview, table: Table, starts: Int64s, max_batch_bytes: int
 ) -> tuple[Bytes, Int64s, Int64s]:
     """A buffer of decompressed records, and where each batch's records begin and end in it."""
-    starts = table["position"] - base_position + OVERHEAD
-    ends = starts - OVERHEAD + table["size"]
-    codecs = table["attributes"] & CODEC_MASK
-    if not codecs.any():
-        return np.frombuffer(data, np.uint8), starts, ends
-    view, parts = memoryview(data), []
-    for row, (codec, start, end) in enumerate(
-        zip(codecs.tolist(), starts.tolist(), ends.tolist(), strict=True)
-    ):
+    parts = []
+    extents = zip(
+        starts.tolist(), table["size"].tolist(), table["attributes"].tolist(), strict=True
+    )
+    for row, (start, size, attributes) in enumerate(extents):
+        payload, codec = log[start : start + size - OVERHEAD], attributes & CODEC_MASK
         try:
-            payload = view[start:end]
             parts.append(decompress(codec, payload, max_batch_bytes) if codec else payload)
         except CorruptData as err:
             raise err.within("", int(table["position"][row])) from err
     sizes = np.fromiter(map(len, parts), np.int64, len(parts))
     ends = np.cumsum(sizes)
     joined = parts[0] if len(parts) == 1 else b"".join(parts)
-    return np.frombuffer(joined, np.uint8), ends - sizes, ends
+    return _read_only(joined), ends - sizes, ends
 
 
-def _check_counts(table: Table, starts: Int64s, ends: Int64s) -> None:
-    # the smallest record takes 7 bytes, so a lying count cannot make a reader allocate
-    bad = np.flatnonzero(table["count"].astype(np.int64) * 7 > ends - starts)
-    if len(bad):
-        raise CorruptData(
-            f"a batch of {ends[bad[0]] - starts[bad[0]]} bytes cannot hold "
-            f"{table['count'][bad[0]]} records",
-            position=int(table["position"][bad[0]]),
-        )
-
-
-def _parse(
-    buffer: Bytes, starts: Int64s, ends: Int64s, table: Table, headers: npt.NDArray[np.void]
-) -> Decoded:
-    n = int(table["count"].sum())
-    fields = kernels.RecordArrays(*(np.empty(n, dtype) for dtype in kernels.RECORD_ARRAY_TYPES))
-    log_append = (table["attributes"] & LOG_APPEND_TIME) != 0
-    row, code = kernels.parse_records(
-        buffer, starts, ends, table["base_offset"].copy(), table["count"].copy(),
-        headers["base_timestamp"].astype(np.int64), table["max_timestamp"].copy(), log_append, fields,
-    )  # fmt: skip
-    if code:
-        raise CorruptData(kernels.PROBLEMS[code], position=int(table["position"][row]))
-    records = Records(
-        fields.timestamps,
-        Spans(buffer, fields.key_starts, fields.key_lengths),
-        Spans(buffer, fields.value_starts, fields.value_lengths),
-        _parse_headers(buffer, fields, table),
-    )
-    return Decoded(records, fields.offsets, log_append[fields.batch].astype(np.int8), fields.batch)
-
-
-def _parse_headers(buffer: Bytes, fields: kernels.RecordArrays, table: Table) -> Headers | None:
-    firsts = np.zeros(len(fields.offsets) + 1, np.int64)
-    np.cumsum(fields.header_counts, out=firsts[1:])
-    total = int(firsts[-1])
-    if not total:
+def _parse_headers(data: Bytes, columns: RecordColumns, table: Table) -> Headers | None:
+    if not columns.header_counts.any():
         return None
-    key_starts, value_starts = np.empty(total, np.int64), np.empty(total, np.int64)
-    key_lengths, value_lengths = np.empty(total, np.int32), np.empty(total, np.int32)
-    bad = kernels.parse_headers(
-        buffer, fields.header_starts, fields.record_ends, firsts,
+    firsts = np.zeros(len(columns.offsets) + 1, np.int64)
+    np.cumsum(columns.header_counts, out=firsts[1:])
+    total = int(firsts[-1])
+    key_starts, value_starts = np.empty((2, total), np.int64)
+    key_lengths, value_lengths = np.empty((2, total), np.int32)
+    bad = decode_kernels.parse_headers(
+        data, columns.header_starts, columns.record_ends, firsts,
         key_starts, key_lengths, value_starts, value_lengths,
     )  # fmt: skip
     if bad >= 0:
-        raise CorruptData(
-            kernels.PROBLEMS[kernels.BAD_HEADER], position=int(table["position"][fields.batch[bad]])
-        )
-    keys = Spans(buffer, key_starts, key_lengths)
-    return Headers(firsts, keys, Spans(buffer, value_starts, value_lengths))
+        position = int(table["position"][columns.batch[bad]])
+        raise CorruptData(decode_kernels.PROBLEMS[decode_kernels.BAD_HEADER], position=position)
+    keys = Spans(data, key_starts, key_lengths)
+    return Headers(firsts, keys, Spans(data, value_starts, value_lengths))
 
 
 def with_extremes(table: Table, decoded: Decoded) -> Table:
@@ -406,7 +422,7 @@ def with_extremes(table: Table, decoded: Decoded) -> Table:
     complete = table.copy()
     firsts = np.searchsorted(decoded.batch, np.arange(len(table) + 1)).astype(np.int64)
     lows, highs, at, late = np.empty((4, len(table)), np.int64)
-    kernels.extremes(decoded.records.timestamps, firsts, lows, highs, at, late)
+    encode_kernels.extremes(fixed(decoded.records.timestamps), firsts, lows, highs, at, late)
     complete["min_timestamp"], complete["lateness"] = lows, late
     filled = firsts[:-1] < firsts[1:]
     complete["offset_of_max"] = table["base_offset"]
@@ -420,7 +436,8 @@ def rebase(data: Any, table: Table, delta: int) -> Batches:
     table = table.copy()
     for name in ("base_offset", "last_offset", "offset_of_max"):
         table[name] += delta
-    kernels.put_base_offsets(moved, table["position"] - table["position"][:1], table["base_offset"])
+    offsets = table["base_offset"].copy()
+    encode_kernels.put_big_endians(moved, _starts(table), 0, offsets, 8)
     return Batches(moved, table)
 
 
@@ -429,17 +446,10 @@ def restamp(batches: Batches, append_time_ms: int) -> Batches:
     data, table = batches.data.copy(), batches.table.copy()
     for name in ("min_timestamp", "max_timestamp"):
         table[name] = append_time_ms
-    stamp = np.frombuffer(append_time_ms.to_bytes(8, "big", signed=True), np.uint8)
-    for start, size in _extents(table):
-        data[start + 35 : start + 43] = stamp
-        crc = crc32c.crc32c(data[start + CRC_START : start + size])
-        data[start + 17 : start + 21] = np.frombuffer(crc.to_bytes(4, "big"), np.uint8)
+    stamps = np.full(len(table), append_time_ms, np.int64)
+    encode_kernels.put_big_endians(data, _starts(table), 35, stamps, 8)
+    _write_crcs(data, table)
     return Batches(data, table)
-
-
-def _extents(table: Table) -> Iterator[tuple[int, int]]:
-    starts = table["position"] - table["position"][:1]
-    return zip(starts.tolist(), table["size"].tolist(), strict=True)
 
 
 def codec_name(attributes: int) -> str:

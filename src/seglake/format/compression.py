@@ -18,6 +18,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import cramjam
@@ -100,35 +101,28 @@ _COMPRESSORS: dict[str, Callable[[int | None], Compress]] = {
 def decompress(codec: int, data: Any, max_bytes: int) -> bytes:
     """The records in a batch's payload; at most `max_bytes`.
 
-    Raises CorruptData for an unknown codec, malformed or truncated input, bytes after the end of
-    the stream, or output beyond the limit.
+    gzip and zstd payloads may be several members or frames, as Kafka's readers accept them. Raises
+    CorruptData for an unknown codec, malformed or truncated input, bytes after the end of the
+    stream, or output beyond the limit. Memory is bounded by the limit and by what the codec could
+    make of so many bytes, whatever size the payload declares.
     """
     if not 1 <= codec < len(NAMES):
         raise CorruptData(f"unknown compression codec {codec}")
     try:
-        return _DECOMPRESSORS[NAMES[codec]](data, max_bytes)
-    except (zlib.error, zstandard.ZstdError, RuntimeError, ValueError, EOFError) as err:
-        raise CorruptData(f"{NAMES[codec]} payload cannot be decompressed: {err}") from err
-    except cramjam.DecompressionError as err:
+        return _DECOMPRESSORS[codec - 1](data, max_bytes)
+    except _LIBRARY_ERRORS as err:
         raise CorruptData(f"{NAMES[codec]} payload cannot be decompressed: {err}") from err
 
 
 def _gunzip(data: Any, max_bytes: int) -> bytes:
-    parts, rest, total = [], bytes(data), 0
-    while rest:  # Java's GZIPInputStream reads members one after another
-        member = zlib.decompressobj(_GZIP)
-        parts.append(member.decompress(rest, max_bytes + 1 - total))
-        total += len(parts[-1])
-        _require_within(total, max_bytes)
-        _require(member.eof, "the stream is cut short")
-        rest = member.unused_data
-    return b"".join(parts)
+    return _drain(lambda: zlib.decompressobj(_GZIP), data, max_bytes)
 
 
 def _unsnappy(data: Any, max_bytes: int) -> bytes:
     view = memoryview(data)
     if bytes(view[:8]) != _XERIAL[:8]:  # some clients send a raw block without xerial framing
         return _unsnappy_block(view, max_bytes)
+    _require(len(view) >= len(_XERIAL), "the header is cut short")
     parts, at, total = [], len(_XERIAL), 0
     while at < len(view):
         _require(at + 4 <= len(view), "a block length is cut short")
@@ -142,13 +136,16 @@ def _unsnappy(data: Any, max_bytes: int) -> bytes:
 
 
 def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
-    _require_within(cramjam.snappy.decompress_raw_len(block), max_bytes)
+    size = cramjam.snappy.decompress_raw_len(block)
+    _require_within(size, max_bytes)
+    _require(3 * size <= 64 * len(block), f"{len(block)} bytes cannot expand to {size}")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
 def _unlz4(data: Any, max_bytes: int) -> bytes:
     stream = lz4.frame.LZ4FrameDecompressor()
-    records = bytes(stream.decompress(data, max_length=max_bytes + 1))
+    # the library allocates its limit at once, and one byte never becomes more than 255
+    records: bytes = stream.decompress(data, max_length=min(max_bytes, 255 * len(data)) + 1)
     _require_within(len(records), max_bytes)
     _require(stream.eof, "the frame is cut short")
     _require(not stream.unused_data, "bytes follow the frame")
@@ -157,41 +154,47 @@ def _unlz4(data: Any, max_bytes: int) -> bytes:
 
 def _unzstd(data: Any, max_bytes: int) -> bytes:
     size = zstandard.frame_content_size(data)
-    if 0 <= size <= max_bytes:
-        return _zstd_context().decompress(data, allow_extra_data=False)
     _require_within(size, max_bytes)
-    stream = _zstd_context().decompressobj()  # Kafka's own writer does not declare the size
-    records = _bounded_zstd(stream, memoryview(data), max_bytes)
-    _require(stream.eof, "the frame is cut short")
-    _require(not stream.unused_data, "bytes follow the frame")
-    return records
+    if 0 < size <= _ZSTD_MAX_RATIO * len(data):
+        with suppress(zstandard.ZstdError):  # several frames, or damage that is told below
+            return _zstd_context().decompress(data, allow_extra_data=False)
+    # Kafka's own writer does not declare the size
+    return _drain(_zstd_context().decompressobj, data, max_bytes)
 
 
-def _bounded_zstd(stream: Any, view: memoryview, max_bytes: int) -> bytes:
-    # zstd expands a 128 KiB block from as little as 4 bytes, so small bites keep the bound
-    parts, total = [], 0
-    for start in range(0, len(view), _ZSTD_BITE_BYTES):
-        parts.append(stream.decompress(view[start : start + _ZSTD_BITE_BYTES]))
+def _drain(start: Callable[[], Any], data: Any, max_bytes: int) -> bytes:
+    """Decompress all members of `data`, in bites so small that none expands beyond the limit."""
+    view, parts, at, total = memoryview(data), [], 0, 0
+    bite_bytes = max(1024, max_bytes // _ZSTD_MAX_RATIO)
+    member = start()
+    while at < len(view):
+        if member.eof:
+            member = start()
+        bite = view[at : at + bite_bytes]
+        parts.append(member.decompress(bite))
+        at += len(bite) - len(member.unused_data)
         total += len(parts[-1])
         _require_within(total, max_bytes)
-    return b"".join(parts)
+    _require(member.eof, "the stream is cut short")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _zstd_context() -> zstandard.ZstdDecompressor:
-    if not hasattr(_LOCAL, "zstd"):  # contexts must not be shared between threads
-        _LOCAL.zstd = zstandard.ZstdDecompressor()
-    return _LOCAL.zstd  # type: ignore[no-any-return]  # thread-local attributes have no type
+    try:
+        context: zstandard.ZstdDecompressor = _LOCAL.zstd
+    except AttributeError:  # contexts must not be shared between threads
+        context = _LOCAL.zstd = zstandard.ZstdDecompressor()
+    return context
 
 
 _LOCAL = threading.local()
-_ZSTD_BITE_BYTES = 16 * 1024
+_ZSTD_MAX_RATIO = 32 * 1024  # a block of 128 KiB takes at least 4 bytes
 
-_DECOMPRESSORS: dict[str, Callable[[Any, int], bytes]] = {
-    "gzip": _gunzip,
-    "snappy": _unsnappy,
-    "lz4": _unlz4,
-    "zstd": _unzstd,
-}
+_LIBRARY_ERRORS = (
+    zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, ValueError, EOFError,
+)  # fmt: skip
+
+_DECOMPRESSORS: tuple[Callable[[Any, int], bytes], ...] = (_gunzip, _unsnappy, _unlz4, _unzstd)
 
 
 def _require(condition: bool, problem: str) -> None:

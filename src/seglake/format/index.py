@@ -1,13 +1,14 @@
 """Offset index and time index: Kafka's two sparse index files.
 
     .index      8 bytes an entry:  relative offset i32, position i32
-    .timeindex 12 bytes an entry:  timestamp i64, relative offset i32      (big-endian, as all of Kafka)
+    .timeindex 12 bytes an entry:  timestamp i64, relative offset i32
 
-An offset entry maps the *last* offset of a batch to the position of its *first* byte (`OffsetIndex`).
-A time entry says: every record newer than `timestamp` stands after `offset`, the last offset of the
-earliest batch that reached this running maximum (`TimeIndex`). The first batch of a segment is never
-indexed; a closed segment's time index ends with its largest timestamp. Indexes are derived data: they
-follow from the segment's batches and the policy alone, and are rebuilt byte for byte.
+Big-endian, as all of Kafka. An offset entry maps the *last* offset of a batch to the position of
+its *first* byte (`OffsetIndex`). A time entry says: every record newer than `timestamp` stands
+after `offset`, the last offset of the earliest batch that reached this running maximum
+(`TimeIndex`). The first batch of a segment is never indexed; a closed segment's time index ends
+with its largest timestamp. Indexes are derived data: they follow from the segment's batches and the
+policy alone, and are rebuilt byte for byte.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ import numpy.typing as npt
 
 from seglake.errors import ConfigError, CorruptData
 from seglake.format.batch import Table
-from seglake.format.records import Int64s
-from seglake.format.wire import INT32_MAX
+from seglake.format.records import INT32_MAX, Int64s
 
 OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
@@ -36,7 +36,8 @@ class IndexPolicy:
     `by` "bytes": more than `interval` bytes since the last entry (Kafka's `index.interval.bytes`,
     strict, counted before the batch; 0 is dense: every batch but the first).
     `by` "records": at least `interval` records since the last entry.
-    `by` "ms": the running maximum timestamp entered a later interval of this length (KIP-33's minute).
+    `by` "ms": the running maximum timestamp entered a later interval of this length (KIP-33's
+    minute).
     """
 
     by: str = "bytes"
@@ -81,10 +82,12 @@ class OffsetIndex:
 
     @classmethod
     def build(cls, base_offset: int, offsets: Int64s, positions: Int64s) -> OffsetIndex:
-        """An index of strictly increasing offsets. Raises CorruptData if they are not."""
+        """An index of strictly increasing offsets; raises CorruptData if it cannot be one."""
         _check_relative(base_offset, offsets)
         if np.any(np.diff(offsets) <= 0):
             raise CorruptData("offsets of an offset index must increase strictly")
+        if len(positions) and not 0 <= positions.min() <= positions.max() <= INT32_MAX:
+            raise CorruptData(f"a position is below 0 or beyond {INT32_MAX}")
         return cls(base_offset, offsets, positions)
 
     def __len__(self) -> int:
@@ -196,7 +199,7 @@ def offset_index(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_])
 
 
 def time_index(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> TimeIndex:
-    """The time index of a closed segment whose batches `table` describes, closing entry included."""
+    """The time index, closing entry included, of a segment whose batches `table` describes."""
     if not len(table):
         return TimeIndex.build(base_offset, np.empty(0, np.int64), np.empty(0, np.int64))
     highest = np.maximum.accumulate(table["max_timestamp"])
@@ -217,11 +220,6 @@ def _check_length(data: Any, dtype: np.dtype[Any]) -> None:
 
 
 def _check_relative(base_offset: int, offsets: Int64s) -> None:
-    if len(offsets) and not 0 <= int(offsets.min()) - base_offset <= INT32_MAX:
-        raise CorruptData(
-            f"offset {offsets.min()} cannot stand in a segment with base {base_offset}"
-        )
-    if len(offsets) and int(offsets.max()) - base_offset > INT32_MAX:
-        raise CorruptData(
-            f"offset {offsets.max()} cannot stand in a segment with base {base_offset}"
-        )
+    for offset in (int(offsets.min()), int(offsets.max())) if len(offsets) else ():
+        if not 0 <= offset - base_offset <= INT32_MAX:
+            raise CorruptData(f"offset {offset} cannot stand in a segment with base {base_offset}")

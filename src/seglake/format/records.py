@@ -7,8 +7,9 @@ batch are all spans, so nothing is copied before it is encoded or handed to Arro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +20,24 @@ Bytes = npt.NDArray[np.uint8]
 
 NULL = -1  # the length of a null item, as in Kafka's own encoding
 
+INT32_MAX = 2**31 - 1  # the largest relative offset, file position and size of anything
+
+AnyArray = TypeVar("AnyArray", bound="npt.NDArray[Any]")
+
+
+def fixed(array: AnyArray) -> AnyArray:
+    """The array as a contiguous read-only view, so that every caller's looks alike to a kernel.
+
+    numba compiles a kernel anew, for seconds, for each mix of writable, read-only and strided
+    arguments.
+    """
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return cast("AnyArray", view)
+
 
 class Spans(NamedTuple):
-    """n byte strings: item i is data[starts[i] : starts[i] + lengths[i]], or null if lengths[i] == -1.
+    """n byte strings: item i is data[starts[i] : starts[i] + lengths[i]], null if lengths[i] is -1.
 
     Spans may overlap, repeat, and stand in any order. `data` may be read-only.
     """
@@ -51,6 +67,10 @@ class Spans(NamedTuple):
         """The items at the positions `order`, over the same buffer."""
         return Spans(self.data, self.starts[order], self.lengths[order])
 
+    def fixed(self) -> Spans:
+        """The same items in arrays that are `fixed`."""
+        return Spans(fixed(self.data), fixed(self.starts), fixed(self.lengths))
+
     def tolist(self) -> list[bytes | None]:
         """The items as Python bytes; for display, errors and tests."""
         data = self.data.tobytes()
@@ -71,7 +91,7 @@ class Headers(NamedTuple):
 
 @dataclass(frozen=True)
 class Records:
-    """n records: timestamps in ms since the epoch (-1: none), keys, values, and headers if any has one."""
+    """n records: timestamps in ms since the epoch (-1: none), keys, values, headers if any."""
 
     timestamps: Int64s
     keys: Spans
@@ -80,3 +100,34 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.timestamps)
+
+
+def concatenate(parts: Sequence[Records]) -> Records:
+    """The records of several parts, one after another, over one buffer per column."""
+    headers = None
+    if any(part.headers is not None for part in parts):
+        headers = _join_headers([part.headers or _no_headers(len(part)) for part in parts])
+    return Records(
+        np.concatenate([part.timestamps for part in parts]),
+        _join_spans([part.keys for part in parts]),
+        _join_spans([part.values for part in parts]),
+        headers,
+    )
+
+
+def _no_headers(count: int) -> Headers:
+    return Headers(np.zeros(count + 1, np.int64), Spans.nulls(0), Spans.nulls(0))
+
+
+def _join_headers(parts: list[Headers]) -> Headers:
+    counts = np.concatenate([np.diff(part.firsts) for part in parts])
+    firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    keys, values = [part.keys for part in parts], [part.values for part in parts]
+    return Headers(firsts, _join_spans(keys), _join_spans(values))
+
+
+def _join_spans(parts: list[Spans]) -> Spans:
+    shifts = np.cumsum([0] + [len(part.data) for part in parts[:-1]])
+    starts = [part.starts + shift for part, shift in zip(parts, shifts, strict=True)]
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Spans(np.concatenate([part.data for part in parts]), np.concatenate(starts), lengths)

@@ -1,9 +1,9 @@
 """Segments: which batches share a file, which of them are indexed, and the files beside the log.
 
 `Roller` is Kafka's append path as a pure function of batch tables: it says where a segment must end
-(`LogSegment.shouldRoll`) and which batches get an index entry (`LogSegment.append`, the per-batch rule
-of KAFKA-806). `seal` turns what it knows of a segment into the three index files. `rebuild` does the
-same from the bytes of a log, so an index can always be made again.
+(`LogSegment.shouldRoll`) and which batches get an index entry (`LogSegment.append`, the per-batch
+rule of KAFKA-806). `seal` turns what it knows of a segment into the three index files. `rebuild`
+does the same from the bytes of a log, so an index can always be made again.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from seglake.errors import ConfigError
-from seglake.format import zonemap
+from seglake.format import encode_kernels, zonemap
 from seglake.format.batch import Table, decode_batches, scan_batches, with_extremes
 from seglake.format.index import (
     OFFSET_ENTRY,
@@ -26,7 +25,7 @@ from seglake.format.index import (
     offset_index,
     time_index,
 )
-from seglake.format.wire import INT32_MAX
+from seglake.format.records import fixed
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,9 @@ class SegmentLimits:
 class Sealed(NamedTuple):
     """A finished segment's index files, and what the catalog records of it."""
 
-    index: bytes
-    timeindex: bytes
-    zonemap: bytes
+    offset_index: bytes
+    time_index: bytes
+    zone_map: bytes
     end_offset: int  # exclusive
     record_count: int
     min_timestamp: int
@@ -56,71 +55,22 @@ class Sealed(NamedTuple):
     max_lateness_ms: int
 
 
-# state of the segment being filled, one int64 each
-_BASE, _SIZE, _FIRST_MAX, _SINCE, _HIGHEST, _BUCKET, _OFFSETS, _TIMES, _LAST_TIME = range(9)
-
-
-@njit(cache=True, nogil=True)
-def _append(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # kernel: one argument per column
-    state, sizes, lasts, highs, counts, by, interval, segment_bytes, segment_ms,
-    max_offsets, max_times, indexed,
-):  # fmt: skip
-    """Append batches until one must begin a new segment; returns how many were appended."""
-    for i in range(len(sizes)):
-        if state[_SIZE] > 0:
-            waited = highs[i] - state[_FIRST_MAX] if state[_FIRST_MAX] >= 0 else 0
-            if (
-                state[_SIZE] > segment_bytes - sizes[i]
-                or waited > segment_ms
-                or state[_OFFSETS] >= max_offsets
-                or state[_TIMES] >= max_times - 1
-                or lasts[i] - state[_BASE] > INT32_MAX
-            ):
-                return i
-        else:
-            state[_FIRST_MAX] = highs[i]
-        state[_HIGHEST] = max(state[_HIGHEST], highs[i])
-        bucket = state[_HIGHEST] // interval if by == 2 else 0
-        if state[_SIZE] == 0:
-            due = False
-            state[_BUCKET] = bucket
-        elif by == 0:
-            due = state[_SINCE] > interval
-        elif by == 1:
-            due = state[_SINCE] >= interval
-        else:
-            due = bucket > state[_BUCKET]
-        if due:
-            state[_OFFSETS] += 1
-            state[_SINCE], state[_BUCKET] = 0, bucket
-            if state[_HIGHEST] > state[_LAST_TIME]:
-                state[_TIMES] += 1
-                state[_LAST_TIME] = state[_HIGHEST]
-        indexed[i] = due
-        state[_SINCE] += counts[i] if by == 1 else sizes[i]
-        state[_SIZE] += sizes[i]
-    return len(sizes)
-
-
 class Roller:
     """Assigns batches to segments in the order in which they are appended."""
 
     def __init__(self, base_offset: int, limits: SegmentLimits, policy: IndexPolicy) -> None:
         self._limits, self._policy = limits, policy
-        self._state = np.zeros(9, np.int64)
-        self._tables: list[Table] = []
-        self._indexed: list[npt.NDArray[np.bool_]] = []
         self.begin(base_offset)
 
     @property
     def base_offset(self) -> int:
         """Base offset of the segment being filled."""
-        return int(self._state[_BASE])
+        return int(self._state[encode_kernels.BASE])
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the segment being filled."""
-        return int(self._state[_SIZE])
+        return int(self._state[encode_kernels.SIZE])
 
     @property
     def indexed(self) -> npt.NDArray[np.bool_]:
@@ -129,26 +79,26 @@ class Roller:
 
     def begin(self, base_offset: int) -> None:
         """Start an empty segment."""
-        self._state[:] = 0
-        self._state[_BASE] = base_offset
-        self._state[_FIRST_MAX] = self._state[_HIGHEST] = self._state[_LAST_TIME] = -1
-        self._tables, self._indexed = [], []
+        self._state = np.zeros(9, np.int64)
+        self._state[encode_kernels.BASE] = base_offset
+        for unseen in (encode_kernels.FIRST_MAX, encode_kernels.HIGHEST, encode_kernels.LAST_TIME):
+            self._state[unseen] = -1
+        self._tables: list[Table] = []
+        self._indexed: list[npt.NDArray[np.bool_]] = []
 
     def append(self, table: Table) -> int:
         """Append the first batches of `table`; returns how many fit before the segment must roll.
 
-        Positions in the table are ignored: batches stand one after another. Raises ConfigError for a
-        batch that no segment can hold.
+        Positions in the table are ignored: batches stand one after another. Raises ConfigError for
+        a batch that no segment can hold.
         """
         self._require_possible(table)
         indexed = np.zeros(len(table), np.bool_)
         limits, policy = self._limits, self._policy
-        taken = _append(
-            self._state, table["size"].astype(np.int64), table["last_offset"].copy(),
-            table["max_timestamp"].copy(), table["count"].astype(np.int64),
-            POLICIES.index(policy.by), policy.interval, limits.segment_bytes, limits.segment_ms,
-            limits.index_bytes // OFFSET_ENTRY.itemsize, limits.index_bytes // TIME_ENTRY.itemsize,
-            indexed,
+        taken = encode_kernels.append(
+            self._state, fixed(table), POLICIES.index(policy.by), policy.interval,
+            limits.segment_bytes, limits.segment_ms, limits.index_bytes // OFFSET_ENTRY.itemsize,
+            limits.index_bytes // TIME_ENTRY.itemsize, indexed,
         )  # fmt: skip
         self._tables.append(table[:taken])
         self._indexed.append(indexed[:taken])
@@ -206,7 +156,7 @@ def choose_indexed(table: Table, policy: IndexPolicy) -> npt.NDArray[np.bool_]:
 def describe(data: Any, *, base_position: int = 0, partial: bool = False) -> Table:
     """The table of the batches in `data`, records looked at; arguments as for `scan_batches`.
 
-    A long log is described piece by piece: the tables of consecutive pieces are simply concatenated.
+    A long log is described piece by piece: the tables of consecutive pieces are concatenated.
     Raises CorruptData.
     """
     table = scan_batches(data, base_position=base_position, partial=partial)

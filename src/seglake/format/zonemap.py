@@ -1,19 +1,20 @@
 """The zone map: per index block of a segment, the smallest and largest record timestamp.
 
-Kafka's time index holds a running maximum, so under disorder it bounds a window on one side only. The
-zone map bounds it on both: a block whose [min, max] misses the window is not read.
+Kafka's time index holds a running maximum, so under disorder it bounds a window on one side only.
+The zone map bounds it on both: a block whose [min, max] misses the window is not read.
 
     header, 32 bytes     magic "SLZM" | version u16 | fence span u16 | blocks u32 | fences u32
-                         | log bytes u64 | CRC-32C of the header so far and of the fences u32 | zero u32
+                         | log bytes u64 | CRC-32C of the header so far and of the fences u32
+                         | zero u32
     fences, 40 bytes     min timestamp i64 | max timestamp i64 | relative offset i64 | position i64
                          | CRC-32C of its entries u32 | zero u32
     entries, 24 bytes    relative offset i32 | position i32 | min timestamp i64 | max timestamp i64
 
-Little-endian. A block runs from its position to the next one's; block 0 begins the segment, the others
-are the batches that have an index entry. Its relative offset is that of its first batch. A fence sums
-up `fence span` entries. So one read of header and fences and one of a fence's entries answer an offset
-or a time in a segment that is not cached, each checked by its own CRC. Nothing in it is absolute: it
-survives a re-base. Timestamps are -1 where a block has no record with one.
+Little-endian. A block runs from its position to the next one's; block 0 begins the segment, the
+others are the batches that have an index entry. Its relative offset is that of its first batch. A
+fence sums up `fence span` entries. So one read of header and fences and one of a fence's entries
+answer an offset or a time in a segment that is not cached, each checked by its own CRC. Nothing in
+it is absolute: it survives a re-base. A record without timestamp counts as -1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy.typing as npt
 
 from seglake.errors import CorruptData
 from seglake.format.batch import UNKNOWN, Table
-from seglake.format.records import Int64s
+from seglake.format.records import INT32_MAX, Int64s
 
 MAGIC = b"SLZM"
 VERSION = 1
@@ -81,7 +82,7 @@ class Fences:
     rows: npt.NDArray[np.void]
 
     def entries_range(self, first: int, last: int) -> tuple[int, int]:
-        """Bytes [start, end) in the file of the entries under fences `first` to `last`, inclusive."""
+        """Bytes [start, end) in the file of the entries of fences `first` to `last` inclusive."""
         start = HEADER.itemsize + FENCE.itemsize * len(self.rows)
         blocks = min((last + 1) * self.fence_span, self.block_count)
         return start + ENTRY.itemsize * first * self.fence_span, start + ENTRY.itemsize * blocks
@@ -111,6 +112,8 @@ def build(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> Zon
     high = np.maximum.reduceat(table["max_timestamp"], starts) if len(starts) else lows
     positions = table["position"][starts] - (table["position"][0] if len(table) else 0)
     total = np.int64(table["size"].sum(dtype=np.int64))
+    if total > INT32_MAX:
+        raise CorruptData(f"a segment of {total} bytes is larger than {INT32_MAX}")
     return ZoneMap(
         table["base_offset"][starts] - base_offset,
         positions,
@@ -146,7 +149,7 @@ def _fences(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     return fences
 
 
-def _header_crc(header: bytes, fences: bytes) -> int:
+def _header_crc(header: Any, fences: Any) -> int:
     return crc32c.crc32c(fences, crc32c.crc32c(header[:_CRC_AT]))
 
 
@@ -164,11 +167,12 @@ def decode_fences(data: Any) -> Fences:
         raise CorruptData(f"the zone map's {count} fences end at byte {end} of {len(view)}")
     if _header_crc(view[: HEADER.itemsize].tobytes(), view[HEADER.itemsize : end]) != header["crc"]:
         raise CorruptData("CRC-32C of the zone map's header and fences is wrong")
-    blocks = int(header["blocks"])
+    blocks, log_bytes = int(header["blocks"]), int(header["log_bytes"])
     if not span or count != -(-blocks // span):
         raise CorruptData(f"{count} fences of {span} blocks do not cover {blocks} blocks")
-    rows = np.frombuffer(view[HEADER.itemsize : end], FENCE)
-    return Fences(int(header["log_bytes"]), blocks, span, rows)
+    if log_bytes > INT32_MAX or header["zero"]:
+        raise CorruptData(f"a zone map of a segment of {log_bytes} bytes cannot be")
+    return Fences(log_bytes, blocks, span, np.frombuffer(view[HEADER.itemsize : end], FENCE))
 
 
 def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
@@ -199,7 +203,7 @@ def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
 def decode(data: Any) -> ZoneMap:
     """All blocks of a whole file. Raises CorruptData."""
     fences = decode_fences(data)
-    start, end = fences.entries_range(0, len(fences.rows) - 1) if len(fences.rows) else (32, 32)
+    start, end = fences.entries_range(0, len(fences.rows) - 1)
     view = memoryview(data).cast("B")
     if len(view) != end:
         raise CorruptData(f"a zone map of {len(view)} bytes should have {end}")

@@ -22,6 +22,7 @@ PADDING = 64
 WIDTH = 32
 
 _BYTE = ir.IntType(8)
+_INDEX = ir.IntType(32)
 _VECTOR = ir.VectorType(_BYTE, WIDTH)
 
 
@@ -66,6 +67,21 @@ def _no_digit(builder: Any, chunk: Any) -> Any:
 
 def _high(builder: Any, chunk: Any) -> Any:
     return builder.icmp_signed("<", chunk, _all(0))
+
+
+@intrinsic
+def pair_mask(_typing: Any, base: Any, position: Any, byte: Any) -> Any:  # noqa: ARG001  as above
+    """Line feeds and bytes equal to `byte` among 32 bytes."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        one = ir.Constant(_VECTOR, ir.Undefined)
+        one = builder.insert_element(one, builder.trunc(args[2], _BYTE), ir.Constant(_INDEX, 0))
+        all_ = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_INDEX, WIDTH), None))
+        chunk = builder.load(_pointer(builder, args, _VECTOR), align=1)
+        bits = builder.or_(builder.icmp_unsigned("==", chunk, all_), _newline(builder, chunk))
+        return builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), ir.IntType(64))
+
+    return types.int64(types.int64, types.int64, types.int64), codegen
 
 
 newline_mask = _mask_intrinsic(_newline, "Line feeds among 32 bytes.")

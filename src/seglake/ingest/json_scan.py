@@ -6,12 +6,13 @@ UTF-8 and nesting beyond `MAX_DEPTH` make it a rejected line.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from seglake.config import Timestamp
 from seglake.format.records import NULL, Bytes, Int32s, Int64s, Spans
 from seglake.ingest.bytescan import (
     PADDING,
@@ -22,28 +23,24 @@ from seglake.ingest.bytescan import (
     string_stop_mask,
     utf8_sequence,
 )
+from seglake.ingest.columns import Reason, from_ends, json_objects, where_null
+from seglake.ingest.lines import Chunk, split_lines
+from seglake.ingest.timestamps import Times, read_times
 
 MAX_DEPTH = 512
 MISSING, PLAIN, ESCAPED, RAW, NONE = range(5)  # what stands in a slot; NONE is JSON's null
 FINE, NOT_JSON, NOT_UTF8 = 0, -1, -2  # the verdict on a line
+_REASONS = np.array([Reason.NONE, Reason.NOT_PARSEABLE, Reason.INVALID_UTF8], np.int8)
 
-KEY, LENGTH, SLOT, FIRST, LAST, LOW, HIGH = range(7)  # columns of a tree
+# Row e of a tree of wanted keys: where in `keys` the key begins, its length, the slot that its value
+# goes to or -1, first and last + 1 of the entries below it, first and last + 1 of the slots at or
+# below it, which a repeated key empties. Entry 0 is the line's object, NOWHERE any unwanted one.
+KEY, LENGTH, SLOT, FIRST, LAST, LOW, HIGH = range(7)
 NOWHERE = 1
 
 Int8s = npt.NDArray[np.int8]
 Entries = npt.NDArray[np.int64]
-
-
-class Wanted(NamedTuple):
-    """The keys to look for, as a tree of entries.
-
-    Row e of `tree` is (where in `keys` the key begins, its length, the slot that its value goes to
-    or -1, first and last + 1 of the entries of the keys below it, first and last + 1 of the slots
-    at or below it). Entry 0 is the line's object. A repeated key empties the slots of its entry.
-    """
-
-    keys: Bytes
-    tree: npt.NDArray[np.int64]
+Path = tuple[str, ...]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -197,8 +194,10 @@ def _unescape(base: int, position: int, end: int, out: Bytes, size: int) -> int:
         if kind == 0x75:
             code = _hex(base, position)
             position += 4
-            if 0xD800 <= code < 0xDC00 and position + 6 <= end and (
-                byte_at(base, position) == 0x5C and byte_at(base, position + 1) == 0x75
+            if (
+                0xD800 <= code < 0xDC00
+                and position + 6 <= end
+                and (byte_at(base, position) == 0x5C and byte_at(base, position + 1) == 0x75)
             ):
                 low = _hex(base, position + 2)
                 if 0xDC00 <= low < 0xE000:
@@ -331,14 +330,14 @@ def _scan_line(
 
 
 @njit(cache=True, nogil=True)
-def scan_lines(
+def _scan_lines(
     data: Bytes, starts: Int64s, lengths: Int32s, keys: Bytes, tree: Entries, slots: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Int8s]:
+) -> tuple[Entries, Entries, Int8s]:
+    """By line and slot: where a value begins, and its length * 8 + kind; a verdict for each line."""
     base, keys_base = data.ctypes.data, keys.ctypes.data
     rows = len(starts)
-    places = np.zeros((rows, slots), np.int64)
-    sizes = np.zeros((rows, slots), np.int64)
-    stack = np.empty((MAX_DEPTH, 4), np.int64)
+    places, sizes = np.zeros((rows, slots), np.int64), np.zeros((rows, slots), np.int64)
+    stack = np.empty((MAX_DEPTH, 4), np.int64)  # entry, slot, first byte, closing bracket
     verdicts = np.zeros(rows, np.int8)
     for row in range(rows):
         start = starts[row]
@@ -352,21 +351,106 @@ def scan_lines(
 
 
 @njit(cache=True, nogil=True)
-def unescape(data: Bytes, starts: Int64s, lengths: Int32s, kinds: Int8s) -> tuple[Bytes, Int64s]:
-    """The strings and texts at the given places, back to back, escapes resolved; and their ends."""
+def _unescape_all(
+    data: Bytes, starts: Int64s, lengths: Int32s, kinds: Int8s
+) -> tuple[Bytes, Int64s]:
+    """The items back to back with escapes resolved where the kind is ESCAPED; and their ends."""
     total = 0
     for row in range(len(starts)):
-        if kinds[row] != MISSING and kinds[row] != NONE:
-            total += lengths[row]
+        total += max(lengths[row], 0)
     out = np.empty(total + PADDING, np.uint8)
     ends = np.empty(len(starts), np.int64)
-    size = 0
+    base, size = data.ctypes.data, 0
     for row in range(len(starts)):
-        start, end = starts[row], starts[row] + lengths[row]
+        start, end = starts[row], starts[row] + max(lengths[row], 0)
         if kinds[row] == ESCAPED:
             size = _unescape(base, start, end, out, size)
-        elif kinds[row] == PLAIN or kinds[row] == RAW:
-            out[size : size + end - start] = data[start:end]
-            size += end - start
+        else:
+            for k in range(start, end):
+                out[size] = byte_at(base, k)
+                size += 1
         ends[row] = size
     return out, ends
+
+
+class Wanted:
+    """The fields to look for. "a.b" is the key "b" inside the object at "a", or a key "a.b".
+
+    Where a line has both, the key that is literally so named wins. Of repeated keys the last counts.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        both = {path for name in names for path in ((name,), tuple(name.split(".")))}
+        paths = sorted(both)
+        self.slots = {path: slot for slot, path in enumerate(paths)}
+        prefixes = {path[:size] for path in paths for size in range(1, len(path) + 1)}
+        entries = [(), None, *sorted(prefixes, key=lambda path: (len(path), path))]
+        texts = [b"" if entry is None else (entry[-1:] or ("",))[0].encode() for entry in entries]
+        ends = np.cumsum([len(text) for text in texts])
+        self.keys = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
+        self.tree = np.array(
+            [
+                [end - len(text), len(text), *self._entry(entry, entries)]
+                for entry, text, end in zip(entries, texts, ends.tolist(), strict=True)
+            ],
+            np.int64,
+        )
+
+    def _entry(self, path: Path | None, entries: Sequence[Path | None]) -> list[int]:
+        """Slot, range of entries below, range of slots at or below a path."""
+        if path is None:
+            return [-1, 0, 0, 0, 0]
+        size = len(path)
+        below = [k for k, e in enumerate(entries) if e and len(e) == size + 1 and e[:size] == path]
+        slots = [slot for other, slot in self.slots.items() if other[:size] == path]
+        first, last = (below[0], below[-1] + 1) if below else (0, 0)
+        low, high = (slots[0], slots[-1] + 1) if slots else (0, 0)
+        return [self.slots.get(path, -1), first, last, low, high]
+
+
+class JsonRows:
+    """The rows of a chunk of JSON lines."""
+
+    def __init__(self, chunk: Chunk, wanted: Wanted) -> None:
+        lines = split_lines(chunk.data, chunk.start, chunk.end)
+        starts, lengths, self.numbers, self.line_count = lines
+        self.raw = Spans(chunk.data, starts, lengths)
+        self._slots = wanted.slots
+        self._places, self._sizes, verdicts = _scan_lines(
+            chunk.data, starts, lengths, wanted.keys, wanted.tree, len(wanted.slots)
+        )
+        self.reasons = _REASONS[-verdicts]
+
+    def field(self, name: str) -> Spans:
+        """Strings without quotes and escapes, anything else as it is written; null if missing."""
+        starts, lengths, kinds = self._found(name)
+        if np.any(kinds == ESCAPED):
+            return where_null(
+                from_ends(*_unescape_all(self.raw.data, starts, lengths, kinds)), lengths < 0
+            )
+        return Spans(self.raw.data, starts, lengths)
+
+    def text(self, name: str) -> Spans:
+        """The value as JSON; null if missing."""
+        starts, lengths, kinds = self._found(name)
+        string = (kinds == PLAIN) | (kinds == ESCAPED)
+        return Spans(self.raw.data, starts - string, (lengths + 2 * string).astype(np.int32))
+
+    def times(self, settings: Timestamp) -> Times:
+        return read_times(self.field(str(settings.field)), settings)
+
+    def objects(self, names: Sequence[str]) -> Spans:
+        return json_objects(names, [self.text(name) for name in names], len(self.numbers))
+
+    def _found(self, name: str) -> tuple[Int64s, Int32s, Int8s]:
+        """Starts, lengths (null if missing) and kinds of the values of a field."""
+        literal, nested = self._slots[(name,)], self._slots[tuple(name.split("."))]
+        places, sizes = self._places[:, literal], self._sizes[:, literal]
+        if nested != literal:
+            absent = sizes & 7 == MISSING
+            places = np.where(absent, self._places[:, nested], places)
+            sizes = np.where(absent, self._sizes[:, nested], sizes)
+        kinds = (sizes & 7).astype(np.int8)
+        missing = (kinds == MISSING) | (kinds == NONE)
+        lengths = np.where(missing, NULL, sizes >> 3).astype(np.int32)
+        return np.ascontiguousarray(places), lengths, kinds

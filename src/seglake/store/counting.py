@@ -101,5 +101,5 @@ class _CountingWriter:
         self._stream, self._count = stream, count
 
     def write(self, data: Buffer) -> None:
-        self._count(memoryview(data).nbytes)
         self._stream.write(data)
+        self._count(memoryview(data).nbytes)

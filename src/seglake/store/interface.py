@@ -76,6 +76,13 @@ class Store(Protocol):
         """Remove the objects; one that is already gone is not an error."""
 
 
+def check_key(uri: str, key: str) -> str:
+    """`key` itself, unless it could leave the root; then StoreError."""
+    if "\0" in key or not {"", ".", ".."}.isdisjoint(key.split("/")):
+        raise StoreError(f"{uri}: {key!r} is not a key")
+    return key
+
+
 @contextlib.contextmanager
 def naming(uri: str, key: str, failure: type[Exception] = OSError) -> Iterator[None]:
     """Turns the system's exceptions, and a library's `failure`, into ours, naming the object."""
@@ -83,7 +90,7 @@ def naming(uri: str, key: str, failure: type[Exception] = OSError) -> Iterator[N
         yield
     except FileNotFoundError as error:
         raise MissingObject(f"{uri}/{key}: no such object") from error
-    except (OSError, ValueError, failure) as error:
+    except (OSError, ValueError, OverflowError, failure) as error:
         raise StoreError(f"{uri}/{key}: {first_line(error)}") from error
 
 

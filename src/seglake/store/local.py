@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seglake.errors import StoreError
-from seglake.store.interface import Listed, Stat, Store, Writer, checked, naming
+from seglake.store.interface import Listed, Stat, Store, Writer, check_key, checked, naming
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -68,7 +68,7 @@ class _LocalStore:
 
     def stat(self, key: str) -> Stat:
         with naming(self.uri, key):
-            found = _path(self.uri, key).stat()
+            found = Path(self.uri, check_key(self.uri, key)).stat()
             if not stat.S_ISREG(found.st_mode):
                 raise FileNotFoundError
         etag = f"{found.st_mtime_ns:x}-{found.st_size:x}"
@@ -78,10 +78,13 @@ class _LocalStore:
         try:
             file = self._open(key)
             data = os.pread(file.fd, end - start, start)
-            while 0 < len(data) < end - start:  # one call gives at most 2 GiB, on some mounts less
+            more = data
+            while (
+                more and len(data) < end - start
+            ):  # a call gives 2 GiB at most, on some mounts less
                 more = os.pread(file.fd, end - start - len(data), start + len(data))
-                data = data + more if more else b""
-        except (OSError, ValueError) as error:
+                data += more
+        except (OSError, ValueError, OverflowError) as error:
             with naming(self.uri, key):
                 raise error from None
         return checked(self.uri, key, data, start, end)
@@ -110,7 +113,7 @@ class _LocalStore:
         return _LocalWriter(self, key, os.replace)
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
-        folder = _path(self.uri, prefix.rstrip("/")) if prefix else Path(self.uri)
+        folder = Path(self.uri, check_key(self.uri, prefix.rstrip("/")) if prefix else "")
         with naming(self.uri, prefix):
             for path, found in _walk(folder):
                 key = Path(path).relative_to(self.uri).as_posix()
@@ -119,7 +122,7 @@ class _LocalStore:
     def delete(self, keys: Iterable[str]) -> None:
         """Removes the files, and each one's folder when that was its last."""
         for key in keys:
-            path = _path(self.uri, key)
+            path = Path(self.uri, check_key(self.uri, key))
             with naming(self.uri, key):
                 path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
@@ -132,14 +135,7 @@ class _LocalStore:
 
 
 def _open_below(root: str, key: str) -> _OpenFile:
-    return _OpenFile(_path(root, key))
-
-
-def _path(root: str, key: str) -> Path:
-    """The file of a key; keys that could leave the root are refused."""
-    if "\0" in key or not {"", ".", ".."}.isdisjoint(key.split("/")):
-        raise StoreError(f"{root}: {key!r} is not a key")
-    return Path(root, key)
+    return _OpenFile(Path(root, check_key(root, key)))
 
 
 def _walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -158,7 +154,7 @@ class _LocalWriter:
 
     def __init__(self, store: _LocalStore, key: str, publish: Callable[[Path, Path], None]) -> None:
         self._store, self._key, self._publish = store, key, publish
-        self._path = _path(store.uri, key)
+        self._path = Path(store.uri, check_key(store.uri, key))
         self._temporary = self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex}.tmp")
         self._failed = False
 

@@ -19,7 +19,16 @@ from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurati
 from obstore.store import from_url
 
 from seglake.errors import ConfigError, StoreError
-from seglake.store.interface import Listed, Stat, Store, Writer, checked, first_line, naming
+from seglake.store.interface import (
+    Listed,
+    Stat,
+    Store,
+    Writer,
+    check_key,
+    checked,
+    first_line,
+    naming,
+)
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -116,14 +125,14 @@ class _ObjectStore:
         return _ObjectWriter(self, key)
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
-        with _naming(self.uri, prefix):
+        with naming(self.uri, prefix, BaseError):
             for chunk in obstore.list(self.client, prefix or None):
                 for found in chunk:
                     yield Listed(found["path"], found["size"], _milliseconds(found))
 
     def delete(self, keys: Iterable[str]) -> None:
         names = list(keys)
-        with _naming(self.uri, ", ".join(names[:1])):
+        with naming(self.uri, ", ".join(names[:1]), BaseError):
             try:
                 obstore.delete(self.client, names)
             except FileNotFoundError:  # some stores stop at an object that is gone
@@ -133,7 +142,7 @@ class _ObjectStore:
 
 
 def _naming(uri: str, key: str) -> AbstractContextManager[None]:
-    return naming(uri, key, BaseError)
+    return naming(uri, check_key(uri, key), BaseError)
 
 
 def _milliseconds(found: ObjectMeta) -> int:

@@ -1,0 +1,73 @@
+# Needs Python 3.11 to 3.13 and Java 17 or 21. `make` lists the targets.
+# PYTHON and JAVA_HOME choose others than those on the path; VENV another place than .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup test test-unit test-spark test-kafka lint fmt lock check-java
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: check-java $(READY) ## Install everything that is needed into .venv; fetch Delta's jars
+
+test: check-java setup lint ## Run every check and every test
+	$(PYTEST)
+
+test-unit: $(INSTALLED) ## Run the tests that need no Java (seconds)
+	$(PYTEST) -m "not spark and not kafka"
+
+test-spark: setup ## Run the tests that need a Spark session
+	$(PYTEST) -m spark
+
+test-kafka: setup ## Run the tests that compare with Kafka's own classes
+	$(PYTEST) -m kafka
+
+lint: $(INSTALLED) ## Check style, types and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: $(INSTALLED) ## Format the code, mend what can be mended
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+lock: ## Resolve pyproject.toml again into requirements.lock (needs pip-compile of pip-tools)
+	@command -v pip-compile >/dev/null || { echo "pip-compile is missing: pip install pip-tools"; exit 1; }
+	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --extra dev \
+	  --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
+	  --output-file requirements.lock pyproject.toml
+
+# First of all, and at once: a missing Java is one sentence now, not a stack trace in ten minutes.
+check-java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	case "$$("$$java" --list-modules 2>/dev/null | grep '^jdk.incubator.vector@')" in \
+	  *@17*|*@21*) ;; \
+	  *) echo "Spark 4.2 needs Java 17 or 21 with the module jdk.incubator.vector, and '$$java' is not that:" \
+	       "install OpenJDK 17 or 21 and set JAVA_HOME to it." >&2; exit 1 ;; \
+	esac
+
+# Compiled kernels stay beside the sources and the jars in a cache folder, so both steps are short
+# from the second time on.
+$(READY): $(INSTALLED)
+	$(BIN)/python -m seglake.session jars >/dev/null
+	$(BIN)/python -m seglake.warm
+	@touch $@
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+	  "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
+	    && { test -x $(BIN)/python || "$$python" -m venv $(VENV); } && exit; \
+	done; \
+	echo "Python 3.11, 3.12 or 3.13 is needed, and there is none:" \
+	  "install one and name it, as in make PYTHON=python3.12" >&2; exit 1
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,32 @@
+"""Seekable, Kafka-format event logs on shared storage, written by Spark, catalogued in Delta.
+
+    lake = seglake.open("s3://bucket/lake")
+    log = lake.topic("events")
+    log.offsets_for_times({0: "2026-11-20T01:00:00Z"})
+    log.read_range("2026-11-20T01:00:00Z", "2026-11-20T01:00:10Z")
+
+`open` and all that it leads to need no Spark; `ingest` writes a DataFrame with Spark. `errors` has the
+exceptions. Nothing is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seglake import errors
+    from seglake.ingest.api import ingest
+    from seglake.read.lake import open  # noqa: A004  # users write seglake.open
+
+__all__ = ["errors", "ingest", "open"]
+
+_HOMES = {"ingest": "seglake.ingest.api", "open": "seglake.read.lake"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("seglake.errors")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'seglake' has no attribute {name!r}")

@@ -1,0 +1,158 @@
+"""Data files of the catalog: Parquet in, Parquet out, without a dataset or a table reader.
+
+Files are read whole and decoded from memory: pyarrow's dataset threads over delta-rs's file system
+can abort the process at exit.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from seglake.catalog.rows import FILE_SCHEMAS, DataFile, Kind
+from seglake.catalog.snapshot import DETAILS, TIMESTAMP_TYPES, Segments
+from seglake.errors import CorruptData
+from seglake.format import compression
+from seglake.layout import SUFFIXES
+from seglake.store import Store
+
+_READERS = 16  # requests at once: a catalog that waits for compaction has many small files
+
+
+class Written(NamedTuple):
+    """A data file that was written and is not committed yet; `stats` is Delta's JSON."""
+
+    file: DataFile
+    stats: str
+
+
+def write_file(store: Store, folder: str, kind: Kind, topic: str, table: pa.Table) -> Written:
+    """Write a data file below `folder` under a name of its own."""
+    path = f"kind={kind}/topic={topic}/{uuid.uuid4()}.parquet"
+    size, stats = write_parquet(store, f"{folder}/{path}", table)
+    return Written(DataFile(path, kind, topic, size), stats)
+
+
+def write_parquet(store: Store, key: str, table: pa.Table) -> tuple[int, str]:
+    """Write a Parquet file; returns its size in bytes and Delta's JSON of statistics."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)  # snappy: one row is read three times as fast as with zstd
+    data = sink.getvalue()
+    store.put(key, data)
+    return data.size, _stats(table)
+
+
+def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.Table]:
+    """The rows of every file, with all columns of its kind; MissingObject if a file is gone."""
+
+    def read(file: DataFile) -> pa.Table:
+        return read_parquet(store, f"{folder}/{file.path}", FILE_SCHEMAS[file.kind])
+
+    if len(files) < 2 or "://" not in store.uri:  # a local read does not wait
+        return list(map(read, files))
+    with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
+        return list(readers.map(read, files))
+
+
+def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
+    """The whole file; columns that another writer ordered, widened or left out are put right."""
+    try:
+        source = pa.BufferReader(pa.py_buffer(store.read_all(key)))
+        table = pq.ParquetFile(source).read(use_threads=False)
+        return table if table.schema.equals(schema) else _conform(table, schema)
+    except pa.ArrowException as error:
+        raise CorruptData(f"this is not the Parquet expected: {error}", file=key) from error
+
+
+def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    present = set(table.column_names)
+    columns = [
+        table.column(field.name) if field.name in present else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, names=schema.names).cast(schema)
+
+
+def _stats(table: pa.Table) -> str:
+    """Delta's statistics, for the integer columns: Delta would have long strings shortened."""
+    columns = {
+        name: column
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        if pa.types.is_integer(column.type)
+    }
+    known = {name: column for name, column in columns.items() if column.null_count < len(table)}
+    return json.dumps(
+        {
+            "numRecords": len(table),
+            "minValues": {name: pc.min(column).as_py() for name, column in known.items()},
+            "maxValues": {name: pc.max(column).as_py() for name, column in known.items()},
+            "nullCount": {name: column.null_count for name, column in columns.items()},
+        }
+    )
+
+
+def segments_by_partition(tables: Iterable[pa.Table]) -> dict[int, Segments]:
+    """The segment rows of one topic as columns, for each log partition."""
+    table = pa.concat_tables(tables)
+    partitions = _numbers(table, "partition")
+    order = np.lexsort((_numbers(table, "base_offset"), partitions))
+    segments = _segments(table).take(order)
+    numbers, firsts = np.unique(partitions[order], return_index=True)
+    ends = [*firsts[1:].tolist(), len(order)]
+    return {
+        number: segments.take(slice(first, end))
+        for number, first, end in zip(numbers.tolist(), firsts.tolist(), ends, strict=True)
+    }
+
+
+def _segments(table: pa.Table) -> Segments:
+    base = _numbers(table, "base_offset")
+    of_max = _numbers(table, "offset_of_max_timestamp")
+    details = np.zeros(len(table), DETAILS)
+    details["record_count"] = _numbers(table, "record_count")
+    details["relative_offset_of_max"] = np.where(of_max < 0, -1, of_max - base)
+    for position, suffix in enumerate(SUFFIXES):
+        details["sizes"][:, position] = _numbers(table, f"{suffix}_bytes")
+        details["checksums"][:, position] = _numbers(table, f"{suffix}_crc32c")
+    details["attempt"] = _attempts(table.column("attempt_id"))
+    details["codec"] = _codes(table, "codec", compression.NAMES)
+    details["timestamp_type"] = _codes(table, "timestamp_type", TIMESTAMP_TYPES)
+    ends, smallest, largest = (
+        _numbers(table, name) for name in ("end_offset", "min_timestamp", "max_timestamp")
+    )
+    return Segments(base, ends, smallest, largest, details)
+
+
+def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    column = table.column(name)
+    if column.null_count:
+        raise CorruptData(f"{name} is null in a segment row")
+    return column.to_numpy()
+
+
+def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]:
+    codes = pc.index_in(table.column(name), pa.array(names))
+    if codes.null_count:
+        raise CorruptData(f"a {name} in a segment row is none of {', '.join(names)}")
+    return codes.to_numpy()
+
+
+def _attempts(column: pa.ChunkedArray[Any]) -> npt.NDArray[np.void]:
+    """The 16 bytes of every UUID."""
+    coded: Any = column.combine_chunks().dictionary_encode()
+    try:
+        found = bytes.fromhex("".join(coded.dictionary.to_pylist()).replace("-", ""))
+        distinct: npt.NDArray[np.void] = np.frombuffer(found, "V16")
+        attempts: npt.NDArray[np.void] = distinct[coded.indices.to_numpy()]
+    except (TypeError, ValueError, IndexError) as error:
+        raise CorruptData("an attempt_id in a segment row is not a UUID") from error
+    return attempts

@@ -1,0 +1,79 @@
+"""The quarantine table: what the driver commits, and what counts.
+
+The parts of an attempt are committed before its run. A row counts only if a run row names its
+attempt, so what a failed attempt left here is never reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from seglake import layout
+from seglake.catalog import delta
+from seglake.catalog.files import read_parquet
+from seglake.catalog.quarantine import FILE_SCHEMA, SCHEMA, Part
+from seglake.catalog.snapshot import Snapshot
+from seglake.catalog.table import CatalogTable
+from seglake.store import open_store
+
+_PARTITION_BY = ["topic"]
+_RETRIES = 100  # other commits that may come in between; appends never conflict
+
+
+class QuarantineTable:
+    """The quarantine of the lake at a root."""
+
+    def __init__(self, root: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self._store = open_store(root, storage_options)
+        self._uri = f"{self._store.uri}/{layout.QUARANTINE_TABLE}"
+        self._options = dict(storage_options or {})
+
+    def _open(self) -> DeltaTable:
+        return delta.check_format(DeltaTable(self._uri, storage_options=self._options))
+
+    def add_parts(self, parts: Sequence[Part], attempt_id: str) -> None:
+        """Commit the files of one attempt; those that are in already are not added again.
+
+        Creates the table if there is none. Raises StoreError; calling again is then safe.
+        """
+        if not parts:
+            return
+        delta.open_or_create(self._uri, SCHEMA, _PARTITION_BY, self._options)
+        table = self._open()
+        present = set(_paths(table, parts[0].topic))
+        actions = [
+            delta.add(part.path, part.size_bytes, {"topic": part.topic}, part.stats)
+            for part in parts
+            if part.path not in present
+        ]
+        properties = CommitProperties(
+            custom_metadata={"seglake.attempt": attempt_id}, max_commit_retries=_RETRIES
+        )
+        if actions:
+            delta.commit(table, actions, SCHEMA, _PARTITION_BY, properties)
+
+    def read(self, catalog: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[pa.Table]:
+        """The rows of every committed run of a topic, in tables of FILE_SCHEMA, one per file."""
+        attempts = catalog.table(snapshot, "run", topic)["attempt_id"].combine_chunks()
+        try:
+            paths = _paths(self._open(), topic)
+        except TableNotFoundError:
+            return
+        for path in paths:
+            rows = read_parquet(self._store, f"{layout.QUARANTINE_TABLE}/{path}", FILE_SCHEMA)
+            counted = rows.filter(pc.is_in(rows["attempt_id"], attempts))
+            if len(counted):
+                yield counted
+
+
+def _paths(table: DeltaTable, topic: str) -> list[str]:
+    files = pa.table(table.get_add_actions(flatten=True))
+    mine = files.filter(pc.equal(files["partition.topic"], pa.scalar(topic)))
+    paths: list[Any] = mine["path"].to_pylist()
+    return sorted(paths)

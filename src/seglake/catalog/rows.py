@@ -1,0 +1,188 @@
+"""The rows of the catalog table: one frozen class per kind, and their Arrow form.
+
+All kinds share one table, partitioned by `kind` and `topic`; its schema is the union of their
+columns, all nullable. Times are BIGINT milliseconds since the epoch. A data file holds the columns
+of its own kind only, as Delta allows, and the two partition columns stand in its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_type_hints
+
+import pyarrow as pa
+
+Kind = Literal["segment", "run", "source", "topic", "partition"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentRow:
+    """A live segment. It covers offsets base_offset to end_offset (exclusive), without a hole.
+
+    `index_interval_kind` is bytes, records, ms or dense; the checksums are CRC-32C of whole files.
+    `min_timestamp`, `max_timestamp`, `created_at_ms` are milliseconds since the epoch; `_bytes` are
+    file sizes. `max_lateness_ms` is how far a timestamp lies below the largest one before it.
+    """
+
+    KIND: ClassVar[Kind] = "segment"
+    topic: str
+    partition: int
+    base_offset: int
+    end_offset: int
+    record_count: int
+    min_timestamp: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    max_lateness_ms: int
+    timestamp_type: str
+    codec: str
+    log_bytes: int
+    index_bytes: int
+    timeindex_bytes: int
+    zonemap_bytes: int
+    log_crc32c: int
+    index_crc32c: int
+    timeindex_crc32c: int
+    zonemap_crc32c: int
+    index_interval_kind: str
+    index_interval: int
+    attempt_id: str
+    created_at_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRow:
+    """A committed run, never removed; its key is (topic, pipeline, run_id).
+
+    The interval, start inclusive and end exclusive, is what the run declares to cover. `report` is
+    JSON.
+    """
+
+    KIND: ClassVar[Kind] = "run"
+    topic: str
+    pipeline: str
+    run_id: str
+    attempt_id: str
+    fingerprint: str
+    interval_start_ms: int | None = None
+    interval_end_ms: int | None = None
+    records: int = 0
+    quarantined: int = 0
+    input_files: int = 0
+    input_rows: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
+    started_at_ms: int
+    finished_at_ms: int
+    report: str = "{}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceRow:
+    """An input file that was ingested into a topic; `rows` counts its input rows."""
+
+    KIND: ClassVar[Kind] = "source"
+    topic: str
+    path: str
+    size_bytes: int
+    modified_ms: int
+    etag: str | None
+    rows: int
+    attempt_id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicRow:
+    """Settings of a topic; of several rows the one with the highest `sequence` holds.
+
+    `partitions` is their number, which may only grow. `settings` is JSON with Kafka's names.
+    """
+
+    KIND: ClassVar[Kind] = "topic"
+    topic: str
+    sequence: int
+    partitions: int
+    partitioner: str
+    timestamp_type: str
+    settings: str = "{}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionRow:
+    """Where a log partition begins, and where it goes on even if no segment is left.
+
+    Written by whatever removes records, and by an import of a log that does not begin at 0; of
+    several rows the one with the highest `sequence` holds.
+    """
+
+    KIND: ClassVar[Kind] = "partition"
+    topic: str
+    partition: int
+    sequence: int
+    log_start_offset: int
+    next_offset: int
+
+
+class DataFile(NamedTuple):
+    """A data file of the catalog table; `path` is relative to the table's folder."""
+
+    path: str
+    kind: Kind
+    topic: str
+    size_bytes: int
+
+
+Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow
+AnyRow = TypeVar("AnyRow", SegmentRow, RunRow, SourceRow, TopicRow, PartitionRow)
+
+PARTITION_COLUMNS = ["kind", "topic"]
+_INT32 = frozenset({"partition", "partitions"})
+
+
+def _field(name: str, hint: object) -> pa.Field[Any]:
+    if hint is str or str in get_args(hint):
+        return pa.field(name, pa.string())
+    return pa.field(name, pa.int32() if name in _INT32 else pa.int64())
+
+
+def _columns(row_type: type[Row]) -> dict[str, pa.Field[Any]]:
+    hints = get_type_hints(row_type)
+    return {field.name: _field(field.name, hints[field.name]) for field in fields(row_type)}
+
+
+_KIND_COLUMNS = {row_type.KIND: _columns(row_type) for row_type in get_args(Row)}
+FILE_SCHEMAS: dict[Kind, pa.Schema] = {
+    kind: pa.schema([field for name, field in columns.items() if name != "topic"])
+    for kind, columns in _KIND_COLUMNS.items()
+}
+TABLE_SCHEMA = pa.schema(
+    list(
+        {
+            "kind": pa.field("kind", pa.string()),
+            **{
+                name: field for columns in _KIND_COLUMNS.values() for name, field in columns.items()
+            },
+        }.values()
+    )
+)
+
+
+def file_table(rows: Sequence[Row]) -> pa.Table:
+    """The content of a data file: rows of one kind and one topic, without these two columns."""
+    schema = FILE_SCHEMAS[rows[0].KIND]
+    columns = [
+        pa.array([getattr(row, name) for row in rows], kind)
+        for name, kind in zip(schema.names, schema.types, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def rows_of(row_type: type[AnyRow], topic: str, table: pa.Table) -> list[AnyRow]:
+    """The rows of one kind and topic that a data file (or several, concatenated) holds."""
+    schema = FILE_SCHEMAS[row_type.KIND]
+    columns = [table.column(name).to_pylist() for name in schema.names]
+    return [
+        row_type(topic=topic, **dict(zip(schema.names, values, strict=True)))
+        for values in zip(*columns, strict=True)
+    ]

@@ -1,0 +1,246 @@
+"""Compiled loops that read: batch headers to batch tables, records to columns.
+
+`find_batches` and `read_headers` walk headers; `parse_records` and `parse_headers` turn a buffer of
+records into columns, checking every length against the space it has (`DefaultRecord.readFrom`).
+
+Varints are Kafka's (`ByteUtils`), at most 5 bytes for 32-bit and 10 bytes for 64-bit values.
+Readers return the position after the value, or `BAD` where the bytes end early or the value is
+longer than its type allows. As in `encode_kernels`, a kernel calls only kernels of its own module.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from seglake.format.records import Int32s, Int64s
+
+BAD = -1
+
+CUT_SHORT, BAD_MAGIC, OLD_MAGIC, BAD_COUNT = 1, 2, 3, 4
+
+BAD_RECORD, BAD_KEY, BAD_VALUE, BAD_HEADER, LEFT_OVER, BAD_OFFSET = 1, 2, 3, 4, 5, 6
+PROBLEMS = {
+    BAD_RECORD: "a record's length or deltas leave its batch",
+    BAD_KEY: "a record's key leaves the record",
+    BAD_VALUE: "a record's value leaves the record",
+    BAD_HEADER: "a record's headers leave the record, or a header key is null",
+    LEFT_OVER: "bytes are left after the last record or inside a record",
+    BAD_OFFSET: "a record's offset lies outside its batch or out of order",
+}
+
+
+@njit(cache=True, nogil=True)
+def get_varint(data, at, end, max_bytes):
+    """(value, position after it) of the varint at `at`; position `BAD` if it is malformed.
+
+    `max_bytes` is 5 for a 32-bit and 10 for a 64-bit value. The value is reduced to its width.
+    """
+    zigzag = np.uint64(0)
+    shift = np.uint64(0)
+    for _ in range(max_bytes):
+        if at >= end:
+            return np.int64(0), np.int64(BAD)
+        byte = data[at]
+        at += 1
+        zigzag |= np.uint64(byte & np.uint8(127)) << shift
+        if byte < 128:
+            if max_bytes == 5:
+                zigzag &= np.uint64(0xFFFFFFFF)
+            return np.int64(zigzag >> np.uint64(1)) ^ -np.int64(zigzag & np.uint64(1)), np.int64(at)
+        shift += np.uint64(7)
+    return np.int64(0), np.int64(BAD)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def get_big_endian(data, at, width):
+    """The signed integer of `width` bytes at `at`, most significant first."""
+    bits = np.uint64(0)
+    for i in range(width):
+        bits = (bits << np.uint64(8)) | np.uint64(data[at + i])
+    shift = np.uint64(64 - 8 * width)
+    return np.int64(bits << shift) >> np.int64(shift)
+
+
+@njit(cache=True, nogil=True)
+def find_batches(data):
+    """Walk batch headers; returns how many, where the end or the problem is, and problem or 0."""
+    at = np.int64(0)
+    n = 0
+    while at < len(data):
+        left = len(data) - at
+        if left < 17:
+            return n, at, CUT_SHORT
+        size = get_big_endian(data, at + 8, 4) + 12
+        magic = data[at + 16]
+        if magic < 2:
+            # the smallest message of the old formats has 14 bytes; zeros are padding, no message
+            return n, at, OLD_MAGIC if size >= 26 else BAD_MAGIC
+        if magic > 2 or size < 61:
+            return n, at, BAD_MAGIC
+        if size > left:
+            return n, at, CUT_SHORT
+        offset = get_big_endian(data, at, 8)
+        delta = get_big_endian(data, at + 23, 4)
+        count = get_big_endian(data, at + 57, 4)
+        if offset < 0 or delta < 0 or offset > offset + delta or count < 0 or count > delta + 1:
+            return n, at, BAD_COUNT
+        n += 1
+        at += size
+    return n, at, 0
+
+
+@njit(cache=True, nogil=True)
+def read_headers(data, base_position, unknown, table):
+    """Fill the table of the batches that `find_batches` found."""
+    at = np.int64(0)
+    for i in range(len(table)):
+        row = table[i]
+        size = get_big_endian(data, at + 8, 4) + 12
+        row.position, row.size = base_position + at, size
+        row.attributes = get_big_endian(data, at + 21, 2)
+        row.base_offset = get_big_endian(data, at, 8)
+        row.last_offset = row.base_offset + get_big_endian(data, at + 23, 4)
+        row.count = get_big_endian(data, at + 57, 4)
+        row.max_timestamp = get_big_endian(data, at + 35, 8)
+        row.min_timestamp = row.offset_of_max = row.lateness = unknown
+        at += size
+
+
+@njit(cache=True, nogil=True)
+def survey(table, base_position, length):
+    """First batch outside `length` bytes from `base_position`, or -1, and all attributes or-ed."""
+    bits = np.int64(0)
+    for i in range(len(table)):
+        start = table[i].position - base_position
+        if start < 0 or table[i].size < 61 or start + table[i].size > length:
+            return i, bits
+        bits |= table[i].attributes
+    return -1, bits
+
+
+@njit(cache=True, nogil=True)
+def count_records(table, starts, ends):
+    """(records, -1), or the first batch that claims more records than its bytes can hold."""
+    total = np.int64(0)
+    for i in range(len(table)):
+        # the smallest record takes 7 bytes, so a lying count cannot make a reader allocate
+        if table[i].count < 0 or np.int64(table[i].count) * 7 > ends[i] - starts[i]:
+            return total, i
+        total += table[i].count
+    return total, -1
+
+
+class RecordColumns(NamedTuple):
+    """What `parse_records` fills: one item per record in each array."""
+
+    offsets: Int64s
+    timestamps: Int64s
+    timestamp_types: npt.NDArray[np.int8]
+    key_starts: Int64s
+    key_lengths: Int32s
+    value_starts: Int64s
+    value_lengths: Int32s
+    header_starts: Int64s
+    header_counts: Int32s
+    record_ends: Int64s
+    batch: Int32s
+
+
+_COLUMN_TYPES: tuple[Any, ...] = (
+    np.int64, np.int64, np.int8, np.int64, np.int32, np.int64, np.int32, np.int64, np.int32,
+    np.int64, np.int32,
+)  # fmt: skip
+
+
+def record_columns(count: int) -> RecordColumns:
+    """Columns for `count` records, not filled yet."""
+    return RecordColumns(*[np.empty(count, dtype) for dtype in _COLUMN_TYPES])
+
+
+@njit(cache=True, nogil=True)
+def _parse_field(data, at, end):
+    """(start, length or -1 for null, position after it or BAD) of a length-prefixed field."""
+    length, at = get_varint(data, at, end, 5)
+    if at == BAD or length < -1 or max(length, 0) > end - at:
+        return np.int64(0), np.int64(0), np.int64(BAD)
+    return at, length, at + max(length, 0)
+
+
+@njit(cache=True, nogil=True)
+def parse_records(
+    log, base_position, table, data, starts, ends,
+    offsets, timestamps, timestamp_types, key_starts, key_lengths, value_starts, value_lengths,
+    header_starts, header_counts, record_ends, batches,
+):  # fmt: skip
+    """Parse every record of every batch; returns (0, 0) or (batch, problem).
+
+    `log` holds the batch headers, `data` the decompressed records of batch b from starts[b] to
+    ends[b]. The other arrays have one item per record.
+    """
+    n = 0
+    for batch in range(len(table)):
+        row = table[batch]
+        base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset
+        base_timestamp = get_big_endian(log, row.position - base_position + 27, 8)
+        append_time = (row.attributes & 8) != 0
+        at, batch_end = starts[batch], ends[batch]
+        previous = np.int64(-1)
+        for _ in range(row.count):
+            length, at = get_varint(data, at, batch_end, 5)
+            if at == BAD or length < 6 or length > batch_end - at:
+                return batch, BAD_RECORD
+            end = at + length
+            timestamp_delta, at = get_varint(data, at + 1, end, 10)
+            if at == BAD:
+                return batch, BAD_RECORD
+            offset_delta, at = get_varint(data, at, end, 5)
+            if at == BAD:
+                return batch, BAD_RECORD
+            if offset_delta <= previous or offset_delta > last_delta:
+                return batch, BAD_OFFSET
+            previous = offset_delta
+            key_starts[n], key_length, at = _parse_field(data, at, end)
+            if at == BAD:
+                return batch, BAD_KEY
+            value_starts[n], value_length, at = _parse_field(data, at, end)
+            if at == BAD:
+                return batch, BAD_VALUE
+            headers, at = get_varint(data, at, end, 5)
+            if at == BAD or headers < 0 or headers * 2 > end - at:
+                return batch, BAD_HEADER
+            if headers == 0 and at != end:
+                return batch, LEFT_OVER
+            key_lengths[n], value_lengths[n] = key_length, value_length
+            header_starts[n], header_counts[n], record_ends[n] = at, headers, end
+            offsets[n] = base_offset + offset_delta
+            timestamps[n] = row.max_timestamp if append_time else base_timestamp + timestamp_delta
+            timestamp_types[n] = append_time
+            batches[n] = batch
+            n += 1
+            at = end
+        if at != batch_end:
+            return batch, LEFT_OVER
+    return 0, 0
+
+
+@njit(cache=True, nogil=True)
+def parse_headers(data, starts, ends, firsts, key_starts, key_lengths, value_starts, value_lengths):
+    """Parse the headers of every record; returns -1, or the first record with damaged headers."""
+    for record in range(len(starts)):
+        at, end = starts[record], ends[record]
+        for h in range(firsts[record], firsts[record + 1]):
+            key_starts[h], length, at = _parse_field(data, at, end)
+            if at == BAD or length < 0:
+                return record
+            key_lengths[h] = length
+            value_starts[h], length, at = _parse_field(data, at, end)
+            if at == BAD:
+                return record
+            value_lengths[h] = length
+        if at != end:
+            return record
+    return -1

@@ -1,0 +1,319 @@
+"""Compiled loops that write: records to bodies, bodies to batches, batches to segments.
+
+`body_sizes` and `fill_bodies` gather key, value and headers of records in any order into bodies;
+`cut_batches` decides where batches end; `fill_records` frames bodies as records. `partition_keys`
+is Kafka's partitioner, `append` its append path over batch tables.
+
+Varints are Kafka's (`ByteUtils`): zigzag, then groups of seven bits, least significant first.
+
+Kernels have no annotations: numba infers their types from the arguments. A kernel calls only
+kernels of its own module, because numba's cache notices changes in a kernel's own file and in no
+other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from seglake.format.records import INT32_MAX
+
+
+@njit(cache=True, nogil=True, inline="always")
+def varint_size(value):
+    """Bytes that `value` takes as a varint or varlong, 1 to 10."""
+    zigzag = np.uint64((value << 1) ^ (value >> 63))
+    size = 1
+    while zigzag >= np.uint64(128):
+        zigzag >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True, inline="always")
+def put_varint(out, at, value):
+    """Write `value` at `at`; returns the position after it."""
+    zigzag = np.uint64((value << 1) ^ (value >> 63))
+    while zigzag >= np.uint64(128):
+        out[at] = np.uint8(zigzag & np.uint64(127)) | np.uint8(128)
+        zigzag >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(zigzag)
+    return at + 1
+
+
+@intrinsic
+def _copy(typing_context, out, at, data, start, length):
+    """A memcpy between byte arrays: a loop over bytes takes six times as long on typical keys."""
+    del typing_context, at, start, length  # the types do not depend on them
+
+    def generate(context, builder, signature, arguments):
+        target = context.make_array(signature.args[0])(context, builder, arguments[0])
+        source = context.make_array(signature.args[2])(context, builder, arguments[2])
+        to = builder.gep(target.data, [arguments[1]])
+        origin = builder.gep(source.data, [arguments[3]])
+        cgutils.raw_memcpy(builder, to, origin, arguments[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, data, types.int64, types.int64), generate
+
+
+@njit(cache=True, nogil=True, inline="always")
+def put_bytes(out, at, data, start, length):
+    """Copy `length` bytes, none if it is negative; returns the position after them."""
+    if length <= 0:
+        return at
+    _copy(out, at, data, start, length)  # type: ignore[call-arg]  # numba adds the context
+    return at + length
+
+
+@njit(cache=True, nogil=True, inline="always")
+def put_big_endian(out, at, value, width):
+    """Write the low `width` bytes of `value`, most significant first."""
+    bits = np.uint64(value)
+    for i in range(width):
+        out[at + width - 1 - i] = np.uint8(bits & np.uint64(255))
+        bits >>= np.uint64(8)
+
+
+@njit(cache=True, nogil=True)
+def put_big_endians(data, starts, shift, values, width):
+    """Write each value at `shift` bytes after its start."""
+    for i in range(len(starts)):
+        put_big_endian(data, starts[i] + shift, values[i], width)
+
+
+@njit(cache=True, nogil=True)
+def body_sizes(key_lengths, value_lengths, order, sizes):
+    """Bytes of each body without headers."""
+    for i in range(len(order)):
+        key, value = np.int64(key_lengths[order[i]]), np.int64(value_lengths[order[i]])
+        size = varint_size(key) + max(key, 0) + varint_size(value) + max(value, 0) + 1
+        sizes[i] = size
+
+
+@njit(cache=True, nogil=True)
+def fill_bodies(
+    key_data, key_starts, key_lengths, value_data, value_starts, value_lengths, order, starts, out
+):
+    """Write the bodies whose places `starts` gives."""
+    for i in range(len(order)):
+        row = order[i]
+        at = starts[i]
+        key, value = np.int64(key_lengths[row]), np.int64(value_lengths[row])
+        at = put_varint(out, at, key)
+        at = put_bytes(out, at, key_data, key_starts[row], key)
+        at = put_varint(out, at, value)
+        at = put_bytes(out, at, value_data, value_starts[row], value)
+        out[at] = 0  # no headers
+
+
+@njit(cache=True, nogil=True)
+def body_sizes_with_headers(
+    key_lengths, value_lengths, header_firsts, header_keys, header_values, order, sizes
+):
+    """Bytes of each body with its headers."""
+    for i in range(len(order)):
+        row = order[i]
+        key, value = np.int64(key_lengths[row]), np.int64(value_lengths[row])
+        size = varint_size(key) + max(key, 0) + varint_size(value) + max(value, 0)
+        size += varint_size(header_firsts[row + 1] - header_firsts[row])
+        for h in range(header_firsts[row], header_firsts[row + 1]):
+            name, content = np.int64(header_keys[h]), np.int64(header_values[h])
+            size += varint_size(name) + name + varint_size(content) + max(content, 0)
+        sizes[i] = size
+
+
+@njit(cache=True, nogil=True)
+def fill_bodies_with_headers(
+    key_data, key_starts, key_lengths, value_data, value_starts, value_lengths,
+    header_firsts, name_data, name_starts, name_lengths, content_data, content_starts,
+    content_lengths, order, starts, out,
+):  # fmt: skip
+    """Write the bodies whose places `starts` gives, headers included."""
+    for i in range(len(order)):
+        row = order[i]
+        at = starts[i]
+        key, value = np.int64(key_lengths[row]), np.int64(value_lengths[row])
+        at = put_varint(out, at, key)
+        at = put_bytes(out, at, key_data, key_starts[row], key)
+        at = put_varint(out, at, value)
+        at = put_bytes(out, at, value_data, value_starts[row], value)
+        at = put_varint(out, at, header_firsts[row + 1] - header_firsts[row])
+        for h in range(header_firsts[row], header_firsts[row + 1]):
+            name, content = np.int64(name_lengths[h]), np.int64(content_lengths[h])
+            at = put_varint(out, at, name)
+            at = put_bytes(out, at, name_data, name_starts[h], name)
+            at = put_varint(out, at, content)
+            at = put_bytes(out, at, content_data, content_starts[h], content)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _record_length(timestamp_delta, offset_delta, body):
+    return 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + body
+
+
+@njit(cache=True, nogil=True)
+def cut_batches(timestamps, sizes, max_bytes, firsts, batch_sizes):
+    """Cut records into batches of at most `max_bytes` of records each; returns how many.
+
+    `firsts` receives the first record of each batch and, last, the record count; `batch_sizes` the
+    bytes of each batch's records.
+    """
+    batches = 0
+    total = np.int64(0)
+    first = 0
+    for i in range(len(timestamps)):
+        length = _record_length(timestamps[i] - timestamps[first], i - first, sizes[i])
+        length += varint_size(length)
+        if i == first or total + length <= max_bytes:
+            total += length
+            continue
+        firsts[batches], batch_sizes[batches] = first, total
+        batches += 1
+        first = i
+        length = _record_length(0, 0, sizes[i])
+        total = length + varint_size(length)
+    if len(timestamps):
+        firsts[batches], batch_sizes[batches] = first, total
+        batches += 1
+    firsts[batches] = len(timestamps)
+    return batches
+
+
+@njit(cache=True, nogil=True)
+def fill_records(timestamps, starts, sizes, bodies, firsts, places, out):
+    """Frame every body as a record; the records of batch b go to `out` from places[b] on."""
+    for batch in range(len(places)):
+        first = firsts[batch]
+        at = places[batch]
+        for i in range(first, firsts[batch + 1]):
+            timestamp_delta = timestamps[i] - timestamps[first]
+            at = put_varint(out, at, _record_length(timestamp_delta, i - first, sizes[i]))
+            out[at] = 0  # attributes, unused
+            at = put_varint(out, at + 1, timestamp_delta)
+            at = put_varint(out, at, i - first)
+            at = put_bytes(out, at, bodies, starts[i], sizes[i])
+
+
+@njit(cache=True, nogil=True)
+def extremes(timestamps, firsts, lows, highs, at, lateness):
+    """Smallest and largest timestamp of each run of records, and two more things.
+
+    `at` receives the first record with the largest timestamp, `lateness` the most by which a record
+    lies behind an earlier one of its run (records without timestamp aside). A run without records
+    has -1, -1, its first, 0.
+    """
+    for run in range(len(firsts) - 1):
+        low, high, where, late = np.int64(-1), np.int64(-1), firsts[run], np.int64(0)
+        for i in range(firsts[run], firsts[run + 1]):
+            value = timestamps[i]
+            if i == firsts[run]:
+                low, high = value, value
+            elif value > high:
+                high, where = value, i
+            else:
+                low = min(low, value)
+                if value >= 0:
+                    late = max(late, high - value)
+        lows[run], highs[run], at[run], lateness[run] = low, high, where, late
+
+
+@njit(cache=True, nogil=True)
+def _murmur2(data, start, length):
+    """`Utils.murmur2` with its seed."""
+    m = np.uint32(0x5BD1E995)
+    h = np.uint32(0x9747B28C) ^ np.uint32(length)
+    words = length // 4
+    for i in range(words):
+        at = start + 4 * i
+        k = (
+            np.uint32(data[at])
+            | (np.uint32(data[at + 1]) << np.uint32(8))
+            | (np.uint32(data[at + 2]) << np.uint32(16))
+            | (np.uint32(data[at + 3]) << np.uint32(24))
+        )
+        k = np.uint32(k * m)
+        k ^= k >> np.uint32(24)
+        k = np.uint32(k * m)
+        h = np.uint32(h * m) ^ k
+    tail = start + 4 * words
+    rest = length - 4 * words
+    if rest >= 3:
+        h ^= np.uint32(data[tail + 2]) << np.uint32(16)
+    if rest >= 2:
+        h ^= np.uint32(data[tail + 1]) << np.uint32(8)
+    if rest >= 1:
+        h ^= np.uint32(data[tail])
+        h = np.uint32(h * m)
+    h ^= h >> np.uint32(13)
+    h = np.uint32(h * m)
+    h ^= h >> np.uint32(15)
+    return np.int32(h)
+
+
+@njit(cache=True, nogil=True)
+def hash_keys(data, starts, lengths, hashes):
+    """The hash of each key; null hashes as empty."""
+    for i in range(len(starts)):
+        hashes[i] = _murmur2(data, starts[i], max(np.int64(lengths[i]), 0))
+
+
+@njit(cache=True, nogil=True)
+def partition_keys(data, starts, lengths, count, first_null, partitions):
+    """The partition of each key; nulls go round from `first_null` on."""
+    nulls = np.int64(first_null)
+    for i in range(len(starts)):
+        if lengths[i] < 0:
+            partitions[i] = nulls % count
+            nulls += 1
+        else:
+            h = _murmur2(data, starts[i], np.int64(lengths[i]))
+            partitions[i] = (np.int64(h) & 0x7FFFFFFF) % count
+
+
+# state of the segment being filled, one int64 each; -1 where no timestamp was seen
+BASE, SIZE, FIRST_MAX, SINCE, HIGHEST, BUCKET, OFFSETS, TIMES, LAST_TIME = range(9)
+BY_BYTES, BY_RECORDS, BY_MS = range(3)
+
+
+@njit(cache=True, nogil=True)
+def append(state, table, by, interval, segment_bytes, segment_ms, max_offsets, max_times, indexed):
+    """Append batches until one must begin a new segment; returns how many were appended."""
+    for i in range(len(table)):
+        size, high = np.int64(table[i].size), table[i].max_timestamp
+        if state[SIZE] > 0:
+            waited = high - state[FIRST_MAX] if state[FIRST_MAX] >= 0 else 0
+            if (
+                state[SIZE] > segment_bytes - size
+                or waited > segment_ms
+                or state[OFFSETS] >= max_offsets
+                or state[TIMES] >= max_times - 1
+                or table[i].last_offset - state[BASE] > INT32_MAX
+            ):
+                return i
+        else:
+            state[FIRST_MAX] = high
+        state[HIGHEST] = max(state[HIGHEST], high)
+        bucket = state[HIGHEST] // interval if by == BY_MS else 0
+        if state[SIZE] == 0:
+            due = False
+            state[BUCKET] = bucket
+        elif by == BY_BYTES:
+            due = state[SINCE] > interval
+        elif by == BY_RECORDS:
+            due = state[SINCE] >= interval
+        else:
+            due = bucket > state[BUCKET]
+        if due:
+            state[OFFSETS] += 1
+            state[SINCE], state[BUCKET] = 0, bucket
+            if state[HIGHEST] > state[LAST_TIME]:
+                state[TIMES] += 1
+                state[LAST_TIME] = state[HIGHEST]
+        indexed[i] = due
+        state[SINCE] += table[i].count if by == BY_RECORDS else size
+        state[SIZE] += size
+    return len(table)

@@ -1,0 +1,139 @@
+"""Blobs: what crosses Spark. A few large compressed byte strings, never rows of records.
+
+A map task cuts each chunk of its input into one sorted piece per log partition, and each piece into
+blobs. A blob of records holds timestamps and encoded bodies in the run's order; where the order is that
+of arrival nothing is left to merge, and a blob holds finished record batches instead. Rejected rows and
+line counts travel the same way. `SCHEMA` is the row around a blob: all that the driver needs to plan.
+
+The place of a record in the run's total order is (key, second, unit, sequence, position in the blob).
+For files, `key` is the event time and `second` 0: equal times stay in order of file and position. For a
+DataFrame, `second` is the caller's order column. In arrival order both are 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import zstandard
+
+from seglake.format.batch import TABLE, Batches, Bodies
+from seglake.format.records import Int64s
+
+SCHEMA = pa.schema(
+    [
+        ("kind", pa.int32()),
+        ("unit", pa.int64()),  # number of the input unit, in the order of the frozen input list
+        ("partition", pa.int32()),
+        ("sequence", pa.int32()),  # number of the blob within its unit and partition
+        ("records", pa.int64()),
+        ("size_bytes", pa.int64()),  # of the bodies, uncompressed
+        ("key", pa.int64()),  # of the first record
+        ("second", pa.int64()),
+        ("last_key", pa.int64()),  # of the last record
+        ("last_second", pa.int64()),
+        ("max_timestamp", pa.int64()),
+        ("data", pa.binary()),
+    ]
+)
+META = [name for name in SCHEMA.names if name != "data"]
+
+RECORDS, BATCHES, REJECTS, SUMMARY = range(4)  # kinds
+
+LEVEL = 1  # zstd: the blob lives for seconds, so speed counts for more than size
+
+
+@dataclass(frozen=True)
+class Run:
+    """Consecutive records of the total order: their keys, timestamps and bodies.
+
+    `seconds` is None where the position decides among equal keys.
+    """
+
+    keys: Int64s
+    seconds: Int64s | None
+    timestamps: Int64s
+    bodies: Bodies
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def part(self, start: int, end: int) -> Run:
+        """Records `start` to `end`, exclusive, over the same buffers."""
+        chosen = slice(start, end)
+        seconds = None if self.seconds is None else self.seconds[chosen]
+        keys = self.keys[chosen]
+        timestamps = keys if self.timestamps is self.keys else self.timestamps[chosen]
+        return Run(keys, seconds, timestamps, self.bodies.take(chosen))
+
+
+_HEAD = struct.Struct("<qBBxxxxxx")  # records, keys are the timestamps, seconds present
+
+
+def pack_run(run: Run) -> bytes:
+    """A run as one compressed string; its bodies must stand without gaps, in order."""
+    n = len(run)
+    same = run.keys is run.timestamps
+    columns = [run.timestamps] + ([] if same else [run.keys])
+    columns += [] if run.seconds is None else [run.seconds]
+    first = int(run.bodies.starts[0]) if n else 0
+    size = int(run.bodies.sizes.sum())
+    parts = [_HEAD.pack(n, same, run.seconds is not None)]
+    parts += [_pack_integers(np.diff(column, prepend=0)) for column in columns]
+    parts += [_pack_integers(run.bodies.sizes), run.bodies.data[first : first + size].data]
+    return zstandard.ZstdCompressor(level=LEVEL).compress(b"".join(parts))
+
+
+def unpack_run(data: Any) -> Run:
+    """The inverse of `pack_run`."""
+    raw = zstandard.ZstdDecompressor().decompress(data)
+    n, same, has_seconds = _HEAD.unpack_from(raw)
+    at = _HEAD.size
+    columns = []
+    for _ in range(1 + (not same) + has_seconds):
+        columns.append(np.cumsum(_unpack_integers(raw, at, n)))
+        at += 8 * n
+    sizes = _unpack_integers(raw, at, n)
+    bodies = Bodies(np.cumsum(sizes) - sizes, sizes, np.frombuffer(raw, np.uint8, -1, at + 8 * n))
+    keys = columns[0] if same else columns[1]
+    return Run(keys, columns[-1] if has_seconds else None, columns[0], bodies)
+
+
+def _pack_integers(values: Int64s) -> bytes:
+    # equal bytes side by side: small numbers cost next to nothing after compression
+    return np.ascontiguousarray(values).view(np.uint8).reshape(-1, 8).T.tobytes()
+
+
+def _unpack_integers(raw: bytes, at: int, n: int) -> Int64s:
+    planes = np.frombuffer(raw, np.uint8, 8 * n, at).reshape(8, n)
+    return np.ascontiguousarray(planes.T).view(np.int64).reshape(-1)
+
+
+def pack_batches(batches: Batches) -> bytes:
+    """Finished batches as one string; only uncompressed ones are worth compressing here."""
+    table = zstandard.ZstdCompressor(level=LEVEL).compress(batches.table.tobytes())
+    data = batches.data.tobytes()
+    plain = not (batches.table["attributes"] & 7).any()
+    if plain:
+        data = zstandard.ZstdCompressor(level=LEVEL).compress(data)
+    return struct.pack("<qq", len(table), plain) + table + data
+
+
+def unpack_batches(data: Any) -> Batches:
+    """The inverse of `pack_batches`."""
+    view = memoryview(data)
+    size, plain = struct.unpack_from("<qq", view)
+    context = zstandard.ZstdDecompressor()
+    table = np.frombuffer(context.decompress(view[16 : 16 + size]), TABLE)
+    raw = view[16 + size :]
+    return Batches(np.frombuffer(context.decompress(raw) if plain else raw, np.uint8), table)
+
+
+def rows(columns: dict[str, list[Any]]) -> pa.RecordBatch:
+    """A batch of `SCHEMA` from lists; columns that are not given are 0."""
+    n = len(columns["data"])
+    full = [pa.array(columns.get(f.name, [0] * n), f.type) for f in SCHEMA]
+    return pa.RecordBatch.from_arrays(full, schema=SCHEMA)

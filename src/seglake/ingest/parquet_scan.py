@@ -1,0 +1,268 @@
+"""Parquet files: row groups in batches, fields by column name, rows as JSON objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numba import njit
+
+from seglake.config import Pipeline, Timestamp
+from seglake.errors import InputError
+from seglake.format.records import Bytes, Int32s, Int64s, Spans
+from seglake.ingest.bytescan import PADDING
+from seglake.ingest.codecs import RawFile
+from seglake.ingest.columns import (
+    concatenate,
+    constant,
+    from_arrow,
+    from_ends,
+    json_objects,
+    nulls_as,
+    quoted,
+    to_arrow,
+    where_null,
+)
+from seglake.ingest.listing import Split
+from seglake.ingest.timestamps import READ, Times, in_range, read_times, to_utc
+
+_MS = pa.timestamp("ms")
+
+
+def parquet_rows(split: Split, pipeline: Pipeline) -> Iterator[ParquetRows]:
+    """The rows of the row groups whose first byte lies in the split.
+
+    A batch has as many rows as make about `task.chunk_bytes` on average.
+
+    Raises:
+        InputError: the file is no Parquet file, is damaged, or lacks a column that must be there.
+    """
+    path = split.file.path
+    if split.file.size == 0:
+        return
+    try:
+        file = pq.ParquetFile(pa.PythonFile(RawFile(split.file, pipeline), "r"))
+        for group in range(file.num_row_groups):
+            about = file.metadata.row_group(group)
+            if split.start <= _first_byte(about) < split.end and about.num_rows:
+                row_bytes = max(about.total_byte_size // about.num_rows, 1)
+                size = max(pipeline.task.chunk_bytes // row_bytes, 1)
+                for batch in file.iter_batches(size, row_groups=[group]):
+                    yield ParquetRows(path, batch, pipeline.timestamp)
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError) as problem:
+        raise InputError(
+            f"{path}: cannot be read as Parquet: {problem}; write it again"
+        ) from problem
+
+
+def _first_byte(group: Any) -> int:
+    """Where the first page of a row group stands."""
+    column = group.column(0)
+    if column.dictionary_page_offset:
+        return min(int(column.dictionary_page_offset), int(column.data_page_offset))
+    return int(column.data_page_offset)
+
+
+class ParquetRows:
+    """The rows of a batch. A line is a row here; as it stood means the JSON object of all columns."""
+
+    def __init__(self, path: str, batch: Any, settings: Timestamp) -> None:
+        self._path, self._batch = path, batch
+        self.line_count = batch.num_rows
+        self.numbers = np.arange(batch.num_rows, dtype=np.int64)
+        self.reasons = np.zeros(batch.num_rows, np.int8)
+
+    @property
+    def raw(self) -> Spans:
+        return self.objects(())
+
+    def field(self, name: str) -> Spans:
+        """Strings and binaries as they are, anything else as in JSON; null if missing."""
+        return _text(self._column(name), self._path)
+
+    def times(self, settings: Timestamp) -> Times:
+        """Columns of a time type by that type, others as `timestamp.format` says."""
+        column = self._column(str(settings.field))
+        if pa.types.is_date(column.type):
+            column = column.cast(pa.timestamp("s") if column.type == pa.date32() else _MS)
+        if not pa.types.is_timestamp(column.type):
+            if settings.format is None:
+                raise InputError(
+                    f"{self._path}: column {settings.field} has type {column.type}, which is no "
+                    "time; set timestamp.format"
+                )
+            return read_times(self.field(str(settings.field)), settings)
+        null = column.is_null().to_numpy(zero_copy_only=False)
+        ms = _floor_ms(column)
+        local = ~null if column.type.tz is None else np.zeros(len(ms), np.bool_)
+        return in_range(to_utc(ms, local, settings.zone), np.where(null, 1, READ).astype(np.int8))
+
+    def objects(self, names: Sequence[str]) -> Spans:
+        """One JSON object per row; no names: every column."""
+        names = names or self._batch.schema.names
+        texts = [_json(self._column(name), self._path) for name in names]
+        return json_objects(names, texts, self.line_count)
+
+    def _column(self, name: str) -> Any:
+        """A column, or with dots the field of a struct column; a column so named comes first."""
+        schema = self._batch.schema
+        if schema.get_field_index(name) >= 0:
+            return self._batch.column(name)
+        first, *rest = name.split(".")
+        column = self._batch.column(first) if schema.get_field_index(first) >= 0 else None
+        for part in rest:
+            known = column is not None and pa.types.is_struct(column.type)
+            if not known or column.type.get_field_index(part) < 0:
+                column = None
+                break
+            column = pc.struct_field(column, part)
+        if column is None:
+            raise InputError(
+                f"{self._path}: schema changed: no column {name} "
+                f"(there are {', '.join(schema.names)}); correct the file or the settings"
+            )
+        return column
+
+
+def _floor_ms(column: Any) -> Int64s:
+    """A timestamp column as milliseconds, cut off towards the past; 0 for null."""
+    values = column.cast(pa.int64()).fill_null(0).to_numpy()
+    match column.type.unit:
+        case "s":
+            return values * 1000
+        case "us":
+            return values // 1000
+        case "ns":
+            return values // 1_000_000
+    return values
+
+
+def _text(column: Any, path: str) -> Spans:
+    """The bytes of a column's values."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _text(column.dictionary_decode(), path)
+    if any(test(kind) for test in _BYTES):
+        return from_arrow(column)
+    if any(test(kind) for test in _TIMES):
+        return from_arrow(_iso(column))
+    null = column.is_null().to_numpy(zero_copy_only=False)
+    return where_null(_json(column, path), null)
+
+
+_STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BINARIES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+_BYTES = (*_STRINGS, *_BINARIES)
+_TIMES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
+
+
+def _json(column: Any, path: str) -> Spans:
+    """The values as JSON, array at a time.
+
+    NaN and infinities become null, binaries base64, times ISO 8601 (in UTC where the type has a
+    zone), maps arrays of {"key": …, "value": …}.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _json(column.dictionary_decode(), path)
+    if any(test(kind) for test in _STRINGS):
+        return nulls_as(quoted(from_arrow(column)), b"null")
+    if any(test(kind) for test in _BINARIES):
+        return nulls_as(quoted(_base64(from_arrow(column))), b"null")
+    if any(test(kind) for test in _TIMES):
+        return nulls_as(quoted(from_arrow(_iso(column))), b"null")
+    if pa.types.is_struct(kind):
+        parts = [_json(pc.struct_field(column, [k]), path) for k in range(kind.num_fields)]
+        names = [kind.field(k).name for k in range(kind.num_fields)]
+        return _or_null(json_objects(names, parts, len(column)), column)
+    if any(test(kind) for test in _LISTS):
+        return _json_list(column, path)
+    return _json_number(column, path)
+
+
+def _json_number(column: Any, path: str) -> Spans:
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
+    if pa.types.is_duration(column.type):
+        column = column.cast(pa.int64())
+    try:
+        return nulls_as(from_arrow(column.cast(pa.large_string())), b"null")
+    except pa.ArrowException as problem:
+        raise InputError(f"{path}: type {column.type} cannot be JSON: {problem}") from problem
+
+
+def _json_list(column: Any, path: str) -> Spans:
+    if pa.types.is_map(column.type):
+        items = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
+        column = column.cast(pa.list_(items))
+    if not pa.types.is_large_list(column.type):
+        column = column.cast(pa.large_list(column.type.value_type))
+    items = to_arrow(_json(column.flatten(), path))
+    sizes = column.value_lengths().fill_null(0).to_numpy()
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+    joined = pc.binary_join(pa.LargeListArray.from_arrays(pa.array(ends), items), ",")
+    n = len(column)
+    text = concatenate([constant(b"[", n), from_arrow(joined), constant(b"]", n)])
+    return _or_null(text, column)
+
+
+def _or_null(text: Spans, column: Any) -> Spans:
+    """`text`, or the literal null where the column is null."""
+    return nulls_as(where_null(text, column.is_null().to_numpy(zero_copy_only=False)), b"null")
+
+
+def _iso(column: Any) -> Any:
+    """Times as ISO 8601 text."""
+    if not pa.types.is_timestamp(column.type):
+        return column.cast(pa.large_string())
+    form = "%Y-%m-%dT%H:%M:%S" + ("Z" if column.type.tz else "")
+    if column.type.tz:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    return pc.strftime(column, form)
+
+
+_BASE64 = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
+
+
+def _base64(spans: Spans) -> Spans:
+    out, ends = _encode_base64(spans.data, spans.starts, spans.lengths, _BASE64)
+    return where_null(from_ends(out, ends), spans.lengths < 0)
+
+
+@njit(cache=True, nogil=True)
+def _encode_base64(
+    data: Bytes, starts: Int64s, lengths: Int32s, letters: Bytes
+) -> tuple[Bytes, Int64s]:
+    """The items in base64, back to back, and their ends. `data` is padded with zeros."""
+    total = 0
+    for row in range(len(starts)):
+        total += (max(lengths[row], 0) + 2) // 3 * 4
+    out, ends = np.empty(total + PADDING, np.uint8), np.empty(len(starts), np.int64)
+    size = 0
+    for row in range(len(starts)):
+        end = starts[row] + max(lengths[row], 0)
+        for k in range(starts[row], end, 3):
+            word = 0
+            for byte in range(3):
+                word = word << 8 | (data[k + byte] if k + byte < end else 0)
+            for letter in range(4):
+                out[size + letter] = letters[word >> (18 - 6 * letter) & 63]
+            out[size + 3] = 0x3D if k + 2 >= end else out[size + 3]
+            out[size + 2] = 0x3D if k + 1 >= end else out[size + 2]
+            size += 4
+        ends[row] = size
+    return out, ends

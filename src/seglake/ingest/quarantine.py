@@ -1,0 +1,84 @@
+"""Rejected rows on their way to the catalog: written by executors, added by the driver.
+
+Rejects travel as blobs beside the records. Once the driver knows how many lines each split has, line
+numbers within a split become line numbers of the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.catalog.quarantine import FILE_SCHEMA, Part, write_part
+from seglake.ingest.blob import REJECTS
+from seglake.ingest.units import SplitCount, Unit
+from seglake.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Origin(NamedTuple):
+    """Where a split stands: its file, and how many lines of the file come before it."""
+
+    path: str
+    lines_before: int
+
+
+def origins(units: list[Unit], counts: Mapping[int, SplitCount]) -> dict[int, Origin]:
+    """The origin of each split, by number."""
+    found: dict[int, Origin] = {}
+    path, before = "", 0
+    for split in (split for unit in units for split in unit.splits):
+        before = before if split.file.path == path else 0
+        path = split.file.path
+        found[split.number] = Origin(path, before)
+        before += counts[split.number].lines
+    return found
+
+
+class Quarantine(NamedTuple):
+    """What the tasks that write rejected rows know; pickled into them."""
+
+    root: str
+    storage: dict[str, str]
+    topic: str
+    attempt_id: str
+    now_ms: int
+    origins: dict[int, Origin]
+
+    def write(self, blobs: DataFrame) -> list[Part]:
+        """Write every rejected row; returns the files, which nobody sees before `add_parts`."""
+        rejects = blobs.where(blobs["kind"] == REJECTS).select("data").coalesce(1)
+        found = rejects.mapInArrow(self._write, "part string").toArrow()
+        return [Part(*json.loads(text)) for text in found["part"].to_pylist()]
+
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = open_store(self.root, self.storage)
+        for batch in batches:
+            tables = [pa.ipc.open_stream(data).read_all() for data in batch["data"].to_pylist()]
+            if tables:
+                rows = self._rows(pa.concat_tables(tables))
+                part = write_part(store, self.topic, self.attempt_id, rows)
+                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(part)])], ["part"])
+
+    def _rows(self, rejects: pa.Table) -> pa.Table:
+        splits = rejects["split"].to_numpy()
+        numbers, at = np.unique(splits, return_inverse=True)
+        origins = [self.origins[number] for number in numbers.tolist()]
+        before = np.array([origin.lines_before for origin in origins], np.int64)[at]
+        files = pa.array([origin.path for origin in origins]).take(pa.array(at))
+        columns = {
+            "attempt_id": pa.repeat(self.attempt_id, len(rejects)),
+            "source_file": files,
+            "line": pc.add(rejects["line"], pa.array(before + 1)),
+            "reason": rejects["reason"],
+            "raw": rejects["raw"],
+            "ingested_at_ms": pa.repeat(self.now_ms, len(rejects)),
+        }
+        return pa.table(columns).select(FILE_SCHEMA.names)

@@ -1,0 +1,127 @@
+"""Moving an attempt's segments to new offsets after a lost race: no decoding, no shuffle.
+
+Offsets stand in 8 bytes of each batch, outside its checksum, and nowhere in the index files, which are
+relative. Under LogAppendTime the append time may have to move as well: then each batch gets a new max
+timestamp and checksum, and the index files are made anew from the batches' headers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import crc32c
+import numpy as np
+import pyarrow as pa
+
+from seglake.catalog.rows import SegmentRow
+from seglake.format.batch import Batches, Table, rebase, restamp, scan_batches
+from seglake.format.index import IndexPolicy
+from seglake.format.segment import rebuild
+from seglake.layout import SUFFIXES, SegmentFile, Suffix, segment_key
+from seglake.store import Store, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+READ_BYTES = 16 * 2**20
+TASKS = 64
+
+
+class Move(NamedTuple):
+    """What the tasks know: the offsets to add per partition, the new attempt, the append time."""
+
+    root: str
+    storage: dict[str, str]
+    deltas: dict[int, int]
+    attempt_id: str
+    append_time_ms: int
+
+    def run(self, spark: SparkSession, segments: list[SegmentRow]) -> list[SegmentRow]:
+        """Copy every segment to its new offsets; returns their new rows."""
+        rows = pa.table({"row": [json.dumps(dataclasses.asdict(row)) for row in segments]})
+        frame = spark.createDataFrame(rows).repartition(min(TASKS, len(segments)))
+        moved = frame.mapInArrow(self._move_all, "row string").toArrow()["row"].to_pylist()
+        found = [SegmentRow(**json.loads(text)) for text in moved]
+        return sorted(found, key=lambda row: (row.partition, row.base_offset))
+
+    def _move_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = open_store(self.root, self.storage)
+        for batch in batches:
+            for text in batch["row"].to_pylist():
+                moved = self.move(store, SegmentRow(**json.loads(text)))
+                data = pa.array([json.dumps(dataclasses.asdict(moved))])
+                yield pa.RecordBatch.from_arrays([data], ["row"])
+
+    def move(self, store: Store, row: SegmentRow) -> SegmentRow:
+        """Copy one segment's four files."""
+        delta = self.deltas.get(row.partition, 0)
+        moved = dataclasses.replace(
+            row,
+            attempt_id=self.attempt_id,
+            base_offset=row.base_offset + delta,
+            end_offset=row.end_offset + delta,
+            offset_of_max_timestamp=row.offset_of_max_timestamp + delta,
+        )
+        stamped = row.timestamp_type == "LogAppendTime" and row.max_timestamp < self.append_time_ms
+        stamp = self.append_time_ms if stamped else None
+        tables, crc = [], 0
+        with store.writer(_key(moved, "log")) as sink:
+            for batches in _moved_batches(store, row, delta, stamp):
+                sink.write(batches.data)
+                crc = crc32c.crc32c(batches.data, crc)
+                tables.append(batches.table)
+        moved = dataclasses.replace(moved, log_crc32c=crc)
+        if stamp is None:
+            return _copy_indexes(store, row, moved)
+        return _stamp_indexes(store, moved, np.concatenate(tables), stamp)
+
+
+def _key(row: SegmentRow, suffix: Suffix) -> str:
+    return segment_key(
+        SegmentFile(row.topic, row.partition, row.attempt_id, row.base_offset, suffix)
+    )
+
+
+def _moved_batches(
+    store: Store, row: SegmentRow, delta: int, stamp: int | None
+) -> Iterator[Batches]:
+    """The segment's batches at their new offsets, a few MiB at a time."""
+    at, want = 0, READ_BYTES
+    while at < row.log_bytes:
+        data = store.read(_key(row, "log"), at, min(at + want, row.log_bytes))
+        table = scan_batches(data, base_position=at, partial=True)
+        if not len(table):  # one batch is larger than what was read
+            want *= 2
+            continue
+        size = int(table["size"].sum(dtype=np.int64))
+        moved = rebase(memoryview(data)[:size], table, delta)
+        yield moved if stamp is None else restamp(moved, stamp)
+        at, want = at + size, READ_BYTES
+
+
+def _copy_indexes(store: Store, row: SegmentRow, moved: SegmentRow) -> SegmentRow:
+    for suffix in SUFFIXES[1:]:
+        store.put(_key(moved, suffix), store.read_all(_key(row, suffix)))
+    return moved
+
+
+def _stamp_indexes(store: Store, row: SegmentRow, table: Table, stamp: int) -> SegmentRow:
+    table["offset_of_max"] = table["base_offset"]
+    sealed = rebuild(row.base_offset, table, IndexPolicy(row.index_interval_kind, row.index_interval))
+    files: dict[Suffix, bytes] = {
+        "index": sealed.offset_index,
+        "timeindex": sealed.time_index,
+        "zonemap": sealed.zone_map,
+    }
+    changes: dict[str, Any] = {"min_timestamp": stamp, "max_timestamp": stamp}
+    changes["offset_of_max_timestamp"] = row.base_offset
+    for suffix, data in files.items():
+        store.put(_key(row, suffix), data)
+        changes[f"{suffix}_bytes"], changes[f"{suffix}_crc32c"] = len(data), crc32c.crc32c(data)
+    return dataclasses.replace(row, **changes)
+
+
+

@@ -1,0 +1,142 @@
+"""Units: the numbered pieces of input that the map side reads, and the blobs that come out of one.
+
+A unit is a run of consecutive splits of about `task.split_bytes`; many small files share one. Units are
+a function of the frozen input list and the settings. `blobs_of_unit` is the whole map side of a unit:
+read, extract, cut; and at the end one summary with the line count of each split, so that the driver can
+turn line numbers within a split into line numbers of the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.config import Pipeline
+from seglake.format.records import concatenate
+from seglake.ingest.blob import REJECTS, SUMMARY, rows
+from seglake.ingest.cut import Cutter
+from seglake.ingest.extract import Extracted, Rejects, read_split
+from seglake.ingest.listing import SourceFile, Split
+
+REJECT_SCHEMA = pa.schema(
+    [("split", pa.int64()), ("line", pa.int64()), ("reason", pa.string()), ("raw", pa.binary())]
+)
+
+
+class Unit(NamedTuple):
+    """Consecutive splits, numbered in the order of the frozen input list."""
+
+    number: int
+    splits: tuple[Split, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Stored bytes of the unit's splits; row groups of Parquet count as they are."""
+        return sum(_share(split) for split in self.splits)
+
+
+def _share(split: Split) -> int:
+    return min(split.end - split.start, split.file.size)
+
+
+def group_splits(splits: list[Split], max_bytes: int) -> list[Unit]:
+    """Consecutive splits in units of at most `max_bytes`, one split at least."""
+    units: list[list[Split]] = []
+    room = 0
+    for split in splits:
+        size = _share(split) + 1024  # a file costs something even when it is empty
+        if size > room:
+            units.append([])
+            room = max_bytes
+        units[-1].append(split)
+        room -= size
+    return [Unit(number, tuple(members)) for number, members in enumerate(units)]
+
+
+def dump_unit(unit: Unit) -> str:
+    """A unit as JSON, for its way to a task."""
+    return json.dumps([unit.number, [[s.number, list(s.file), s.start, s.end] for s in unit.splits]])
+
+
+def load_unit(text: str) -> Unit:
+    """The inverse of `dump_unit`."""
+    number, splits = json.loads(text)
+    return Unit(number, tuple(Split(n, SourceFile(*f), start, end) for n, f, start, end in splits))
+
+
+def blobs_of_unit(unit: Unit, pipeline: Pipeline, append_time_ms: int) -> Iterator[pa.RecordBatch]:
+    """Everything that the unit sends to the next stage, as rows of the shuffle."""
+    merged = pipeline.order == "time"
+    cutter = Cutter(pipeline, unit.number, append_time_ms, merged=merged)
+    counts: dict[int, list[int]] = {}
+    for chunks in _gather(unit, pipeline, counts):
+        full = [chunk for _, chunk in chunks if len(chunk.records)]
+        if full:
+            records = full[0].records if len(full) == 1 else concatenate([c.records for c in full])
+            given = [chunk.partitions for chunk in full if chunk.partitions is not None]
+            yield from cutter.cut(records, np.concatenate(given) if given else None)
+        for number, chunk in chunks:
+            if len(chunk.rejects):
+                yield _reject_row(unit, number, chunk.rejects)
+    yield rows(
+        {"kind": [SUMMARY], "unit": [unit.number], "data": [json.dumps(counts).encode()]}
+    )
+
+
+class SplitCount(NamedTuple):
+    """How much of a file one split holds: lines, and rows among them."""
+
+    lines: int
+    rows: int
+
+
+def split_counts(summaries: list[bytes]) -> dict[int, SplitCount]:
+    """The counts of every split, from the summaries of all units."""
+    return {
+        int(split): SplitCount(*counts)
+        for summary in summaries
+        for split, counts in json.loads(summary).items()
+    }
+
+
+def _gather(
+    unit: Unit, pipeline: Pipeline, counts: dict[int, list[int]]
+) -> Iterator[list[tuple[int, Extracted]]]:
+    """Chunks of the unit's splits with their split numbers, small ones together."""
+    gathered: list[tuple[int, Extracted]] = []
+    size = 0
+    for split in unit.splits:
+        counts[split.number] = [0, 0]
+        for chunk in read_split(split, pipeline):
+            counts[split.number][0] += chunk.line_count
+            counts[split.number][1] += chunk.row_count
+            gathered.append((split.number, chunk))
+            size += len(chunk.records.values.data)
+            if size >= pipeline.task.chunk_bytes // 2:
+                yield gathered
+                gathered, size = [], 0
+    if gathered:
+        yield gathered
+
+
+def _reject_row(unit: Unit, split: int, rejects: Rejects) -> pa.RecordBatch:
+    table = pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.full(len(rejects.lines), split)),
+            pa.array(rejects.lines),
+            pa.array(rejects.reasons, pa.string()),
+            pa.array(rejects.raw.tolist(), pa.binary()),
+        ],
+        schema=REJECT_SCHEMA,
+    )
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, REJECT_SCHEMA, options=options) as stream:
+        stream.write_batch(table)
+    data = sink.getvalue().to_pybytes()
+    columns = {"kind": [REJECTS], "unit": [unit.number], "records": [len(rejects.lines)]}
+    return rows({**columns, "data": [data]})

@@ -1,0 +1,81 @@
+"""Times that a caller gives, and times that are shown: milliseconds since the epoch, in UTC.
+
+A time is an aware datetime, an ISO 8601 text with a zone, or an integer of epoch milliseconds (as an
+int or as digits). Times are bounds of windows, `start <= timestamp < end`, and stored timestamps are
+whole milliseconds; so what is finer than a millisecond is rounded up, for both bounds, which keeps
+the same records inside.
+
+An integer from 10**8 up to 10**11 (exclusive, either sign) is refused, since it looks like seconds:
+as seconds it lies in 1973 to 5138, as milliseconds in the first three years after 1970. Smaller ones
+are milliseconds: 0 is the usual way to say "from the beginning".
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from seglake.errors import UsageError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_LOOKS_LIKE_SECONDS = range(10**8, 10**11)
+_LARGEST = 2**63 - 1  # what a record can hold
+
+
+def to_epoch_ms(value: datetime | str | int) -> int:
+    """Milliseconds since the epoch of a time, rounded up.
+
+    Raises:
+        UsageError: no time, no zone, an integer that looks like seconds, or beyond 64 bits.
+    """
+    if isinstance(value, datetime):
+        return _from_datetime(value, str(value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _from_integer(value)
+    if not isinstance(value, str):
+        raise UsageError(f"{value!r} is no time; give a datetime, ISO 8601 text or milliseconds")
+    text = value.strip()
+    if re.fullmatch(r"[+-]?[0-9]{1,20}", text):
+        return _from_integer(int(text))
+    try:
+        return _from_datetime(datetime.fromisoformat(_to_microseconds(text)), text)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is no time; write it as in 2026-01-31T12:00:00Z, or as epoch milliseconds"
+        ) from None
+
+
+def _to_microseconds(text: str) -> str:
+    """The text with at most six digits of a second's fraction; more of them are rounded up."""
+    found = re.search(r"(?<=[.,])([0-9]{6})([0-9]+)", text)
+    if not found:
+        return text
+    whole = found[1] if not found[2].strip("0") or found[1] == "999999" else str(int(found[1]) + 1)
+    return f"{text[: found.start()]}{whole.zfill(6)}{text[found.end() :]}"
+
+
+def _from_datetime(value: datetime, shown: str) -> int:
+    if value.utcoffset() is None:
+        raise UsageError(f"{shown} has no time zone; add one, as in 2026-01-31T12:00:00Z")
+    return -((_EPOCH - value) // _MILLISECOND)
+
+
+def _from_integer(value: int) -> int:
+    if abs(value) in _LOOKS_LIKE_SECONDS:
+        raise UsageError(f"{value} looks like seconds; give milliseconds: {value * 1000}")
+    if not -_LARGEST <= value <= _LARGEST:
+        raise UsageError(f"{value} is beyond 64 bits; give milliseconds since the epoch")
+    return value
+
+
+def format_ms(ms: int) -> str:
+    """A time as ISO 8601 in UTC with milliseconds: "2026-01-31T12:00:00.000Z".
+
+    What lies outside the years 1 to 9999 is shown as its number.
+    """
+    try:
+        moment = _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return str(ms)
+    return moment.strftime(f"{moment.year:04}-%m-%dT%H:%M:%S.") + f"{ms % 1000:03}Z"

@@ -1,0 +1,81 @@
+"""A cache bounded by bytes, made for readers that must not wait for each other."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Hashable
+from typing import Any
+
+
+class _Entry:
+    __slots__ = ("size", "used", "value")
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.value, self.size, self.used = value, size, False
+
+
+class ByteCache:
+    """Values by key, at most `limit_bytes` of them together.
+
+    A hit is one dictionary look-up and takes no lock. What was not used since the last round of
+    eviction goes first (second chance). A value larger than the limit is not kept.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.size_bytes = 0
+        self._entries: dict[Hashable, _Entry] = {}
+        self._lock = threading.Lock()
+        _ALIVE.add(self)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Hashable) -> Any:
+        """The value of `key`, or None."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        entry.used = True
+        return entry.value
+
+    def put(self, key: Hashable, value: Any, size: int) -> None:
+        """Keep `value`, which takes `size` bytes; put it again when its size has changed."""
+        with self._lock:
+            self._drop(key)
+            if size > self.limit_bytes:
+                return
+            while self.size_bytes + size > self.limit_bytes:
+                self._evict()
+            self._entries[key] = _Entry(value, size)
+            self.size_bytes += size
+
+    def _evict(self) -> None:
+        oldest = next(iter(self._entries))
+        entry = self._entries[oldest]
+        if entry.used:
+            entry.used = False
+            self._entries[oldest] = self._entries.pop(oldest)
+        else:
+            self._drop(oldest)
+
+    def _drop(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        self.size_bytes -= entry.size if entry else 0
+
+    def renew_lock(self) -> None:
+        """Forget a lock that another thread held when this process was forked."""
+        self._lock = threading.Lock()
+
+
+_ALIVE: weakref.WeakSet[ByteCache] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for cache in list(_ALIVE):
+        cache.renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)

@@ -1,0 +1,15 @@
+"""Intervals on the time line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def covers(intervals: Iterable[tuple[int, int]], start: int, end: int) -> bool:
+    """Whether intervals [a, b), in any order, leave no hole in [start, end); True if that is empty."""
+    reached = start
+    for low, high in sorted(intervals):
+        if low > reached:
+            break
+        reached = max(reached, high)
+    return reached >= end

@@ -1,0 +1,93 @@
+"""A lake opened for reading: one version of its catalog, and the topics in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from seglake.catalog.rows import RunRow
+from seglake.catalog.snapshot import Snapshot
+from seglake.catalog.table import CatalogTable
+from seglake.read.log import Log
+from seglake.read.lookup import CACHE_BYTES, Reader
+from seglake.store import Store, open_store
+
+
+def open(  # noqa: A001  # users write seglake.open
+    root: str,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    cache_bytes: int = CACHE_BYTES,
+) -> Lake:
+    """The lake at `root`, as of its newest version or an older one that is still retained.
+
+    `root` is a path or a URI of an object store; `storage_options` are named as for `deltalake`.
+    `cache_bytes` bounds the index blocks and decoded batches that lookups keep. Raises UsageError
+    where there is no lake, VersionExpired for a version that is gone.
+    """
+    options = dict(storage_options or {})
+    return Lake(open_store(root, options), version, options, cache_bytes=cache_bytes)
+
+
+class Lake:
+    """One version of a lake. Safe for threads; unpickled, it opens the same version again.
+
+    A pickled lake carries no credentials: a worker finds its own in its environment.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        self._store, self._cache_bytes = store, cache_bytes
+        self._catalog = CatalogTable.open(store.uri, storage_options)
+        self._snapshot = self._catalog.snapshot(version)
+        self._reader = Reader(store, cache_bytes)
+        self._lock = threading.Lock()  # a handle of the catalog is for one thread at a time
+
+    def __repr__(self) -> str:
+        return f"seglake.open({self._store.uri!r}, version={self.version})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        root, *options = self._store.__reduce__()[1]  # what of a store another process may know
+        return open, (root, self.version, *options)
+
+    @property
+    def version(self) -> int:
+        """The version of the catalog that everything is read from."""
+        return self._snapshot.version
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return [row.topic for row in self._snapshot.topics()]
+
+    def topic(self, name: str) -> Log:
+        """The log of a topic in this version; UnknownTopic if there is none."""
+        return Log(self, self._snapshot, name, self._reader)
+
+    def refresh(self) -> Lake:
+        """Move on to the newest version, and return this lake; costs what changed since.
+
+        Logs taken before keep the version that they were taken from.
+        """
+        with self._lock:
+            self._snapshot = self._catalog.refresh(self._snapshot)
+        return self
+
+    def history(self, topic: str | None = None) -> list[RunRow]:
+        """The committed runs of a topic, or of all topics, in the order in which they ended."""
+        snapshot = self._snapshot
+        names = self.topics() if topic is None else [snapshot.topic(topic).topic]
+        runs = [run for name in names for run in self.runs(snapshot, name)]
+        return sorted(runs, key=lambda run: (run.finished_at_ms, run.topic, run.run_id))
+
+    def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
+        """The runs that a version has of a topic."""
+        with self._lock:
+            return self._catalog.runs(snapshot, topic)

@@ -1,0 +1,276 @@
+"""A topic's log in one version of the lake: where it begins and ends, lookups, fetches, windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglake.catalog.snapshot import Snapshot
+from seglake.errors import UsageError
+from seglake.format.records import Int64s
+from seglake.instants import Time, to_epoch_ms
+from seglake.read.arrow import record_batch, schema_of
+from seglake.read.batches import OffsetAndTimestamp
+from seglake.read.intervals import covers
+from seglake.read.lookup import PartitionReader, Reader
+from seglake.read.merge import merged
+from seglake.read.plan import MEMORY_BYTES, Plan, ReadStats, Window, execute, pieces_in
+from seglake.read.vectors import offsets_for_times
+
+if TYPE_CHECKING:
+    from seglake.read.lake import Lake
+
+MAX_RECORDS = 500  # of one fetch: Kafka's max.poll.records
+
+
+class Record(NamedTuple):
+    """One record. `timestamp` is in ms, -1 for none; `timestamp_type` 0 CreateTime, 1 LogAppendTime."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class Lag(NamedTuple):
+    """How far a committed offset is behind the log's end: in offsets, and in ms of record time."""
+
+    records: int
+    milliseconds: int
+
+
+class Log:
+    """The log of one topic; obtained from `Lake.topic`.
+
+    Times are aware datetimes, ISO-8601 strings with a zone, or integer milliseconds since the epoch.
+    Partitions that do not exist raise UnknownTopic, and damaged files CorruptData with their names.
+    """
+
+    def __init__(self, lake: Lake, snapshot: Snapshot, topic: str, reader: Reader) -> None:
+        self._lake, self._snapshot, self._reader = lake, snapshot, reader
+        self.topic = snapshot.topic(topic).topic
+        self._readers: dict[int, PartitionReader] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.topic} in version {self.version} of {self._lake!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _log_of, (self._lake, self.topic)
+
+    @property
+    def version(self) -> int:
+        """The version of the catalog that this log is read from."""
+        return self._snapshot.version
+
+    # where it begins and ends
+
+    def partitions(self) -> list[int]:
+        """The numbers of its partitions."""
+        return list(range(self._snapshot.topic(self.topic).partitions))
+
+    def beginning_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
+        """The log start offset of each partition: the first that can be read."""
+        return {p: self._in(p).view.log_start_offset for p in self._chosen(partitions)}
+
+    def end_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
+        """The end offset of each partition: the one that the next record will get."""
+        return {p: self._in(p).view.end_offset for p in self._chosen(partitions)}
+
+    # times to offsets
+
+    def offsets_for_times(self, times: Mapping[int, Time]) -> dict[int, OffsetAndTimestamp | None]:
+        """For each partition the first record, in offset order, at the time or later; None if none.
+
+        Kafka's `offsetsForTimes`, but for logs in which Kafka overlooks later segments: here the
+        answer is the true one. Records below the log start do not count.
+        """
+        return {p: self._in(p).offset_for_time(_not_negative(t)) for p, t in times.items()}
+
+    def offsets_for_times_array(
+        self, partition: int, times: npt.ArrayLike
+    ) -> tuple[Int64s, Int64s]:
+        """Offsets and timestamps for many times (ms, int64) in one partition; -1 where there is none."""
+        wanted = np.asarray(times, np.int64)
+        if wanted.ndim != 1 or (len(wanted) and int(wanted.min()) < 0):
+            raise UsageError("times must be one array of milliseconds, none of them negative")
+        return offsets_for_times(self._in(partition), wanted)
+
+    def max_timestamps(
+        self, partitions: Iterable[int] | None = None
+    ) -> dict[int, OffsetAndTimestamp | None]:
+        """The first record with the largest timestamp in each partition (KIP-734); None if none."""
+        return {p: self._in(p).max_timestamp() for p in self._chosen(partitions)}
+
+    # records
+
+    def record_at(self, partition: int, offset: int) -> Record:
+        """The record at exactly this offset.
+
+        Raises OffsetOutOfRange below the log start and at or above the end, OffsetNotFound in a gap.
+        """
+        reader = self._in(partition)
+        batch, row = reader.batch_at(offset)
+        segment = reader.segment(reader.view.index_of(offset))
+        made = record_batch(segment, batch, np.array([row]), schema_of(None)).to_pylist()[0]
+        made["timestamp"] = int(batch.records.timestamps[row])
+        made["headers"] = [(header["key"], header["value"]) for header in made["headers"]]
+        return Record(**made)
+
+    def read(
+        self,
+        partition: int,
+        offset: int,
+        *,
+        max_records: int = MAX_RECORDS,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """The records from `offset` on, at most `max_records`: a fetch.
+
+        In a gap it goes on from the next record; at the end it is empty. Raises OffsetOutOfRange
+        above the end and below the log start.
+        """
+        reader, schema = self._in(partition), schema_of(columns)
+        reader.require(offset, reader.view.end_offset)
+        pieces = pieces_in(reader, Window(start_offset=offset))
+        memory_bytes = min(MEMORY_BYTES, 8 * reader.bytes_of(max_records))
+        batches = execute(self._reader.store, pieces, schema, memory_bytes=memory_bytes)
+        return pa.Table.from_batches(_first(batches, max_records), schema)
+
+    def plan_offsets(
+        self, ranges: Mapping[int, tuple[int, int]], *, columns: Sequence[str] | None = None
+    ) -> Plan:
+        """A read of offsets [start, end) of each partition; offsets that do not exist are left out."""
+        windows = {p: Window(start_offset=s, end_offset=e) for p, (s, e) in ranges.items()}
+        return self._plan(windows, columns)
+
+    # windows of time
+
+    def plan_range(
+        self,
+        start: Time,
+        end: Time,
+        *,
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Plan:
+        """What `read_range` would fetch, as a value: segments, byte ranges, bytes, records at most."""
+        window = _window(start, end)
+        return self._plan(dict.fromkeys(self._chosen(partitions), window), columns)
+
+    def read_range(
+        self,
+        start: Time,
+        end: Time,
+        *,
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] | None = None,
+        order: str = "offset",
+        memory_bytes: int = MEMORY_BYTES,
+        stats: ReadStats | None = None,
+    ) -> pa.RecordBatchReader:
+        """Every record with start <= timestamp < end, and no other.
+
+        `order` "offset" gives partition after partition, each in offset order; "time" one stream by
+        (timestamp, partition, offset). About `memory_bytes` are in use, whatever the window's size.
+        `columns` chooses and orders columns; `stats` counts what was fetched. Damage and failures
+        of storage are raised from the reader when it comes to them.
+        """
+        if order not in ("offset", "time"):
+            raise UsageError(f"order is 'offset' or 'time', not {order!r}")
+        if order == "offset":
+            plan = self.plan_range(start, end, partitions=partitions, columns=columns)
+            return plan.execute(memory_bytes=memory_bytes, stats=stats)
+        readers = [self._in(p) for p in self._chosen(partitions)]
+        schema = schema_of(columns)
+        batches = merged(readers, _window(start, end), schema, memory_bytes, stats or ReadStats())
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def closed(self, start: Time, end: Time, lateness_ms: int = 0) -> bool:
+        """Whether nothing can land in [start, end) any more, if no event is later than declared.
+
+        True when the intervals that committed runs declared cover [start, end + lateness_ms).
+        """
+        window = _window(start, end)
+        declared = [
+            (run.interval_start_ms, run.interval_end_ms)
+            for run in self._lake.runs(self._snapshot, self.topic)
+            if run.interval_start_ms is not None and run.interval_end_ms is not None
+        ]
+        return covers(declared, window.start_ms, window.end_ms + lateness_ms)
+
+    # consumers
+
+    def lag(self, committed: Mapping[int, int]) -> dict[int, Lag]:
+        """How far each committed offset (the next one to read) is behind.
+
+        The time is from the next unread record to the newest timestamp of the partition; 0 when all
+        is read. Below the log start, the first record that is left is the next one.
+        """
+        return {p: self._in(p).lag(offset) for p, offset in committed.items()}
+
+    def translate(
+        self, committed: Mapping[int, int], to: Log, *, skew_ms: int = 0
+    ) -> dict[int, int]:
+        """Offsets in another log from which a consumer of this one loses nothing (KIP-33's failover).
+
+        Every record unread here has, in the other log, a timestamp not below the smallest unread one
+        less `skew_ms`, the most by which the two logs date the same record differently; so reading
+        starts at the first record there that reaches it. Fewer duplicates cannot be had from
+        timestamps. Where all is read, it starts after the newest timestamp less `skew_ms`. Partition
+        numbers are kept if both topics have as many; otherwise every partition there starts from
+        the smallest time of all here.
+        """
+        since = {p: self._in(p).unread_since(offset) - skew_ms for p, offset in committed.items()}
+        if len(self.partitions()) != len(to.partitions()):
+            since = dict.fromkeys(to.partitions(), min(since.values(), default=0))
+        return {p: to._in(p).offset_from(time) for p, time in since.items()}
+
+    def _in(self, partition: int) -> PartitionReader:
+        reader = self._readers.get(partition)
+        if reader is None:
+            view = self._snapshot.partition(self.topic, partition)
+            reader = self._readers[partition] = PartitionReader(view, self._reader)
+        return reader
+
+    def _chosen(self, partitions: Iterable[int] | None) -> list[int]:
+        return self.partitions() if partitions is None else list(partitions)
+
+    def _plan(self, windows: Mapping[int, Window], columns: Sequence[str] | None) -> Plan:
+        schema = schema_of(columns)
+        pieces = [piece for p, window in windows.items() for piece in pieces_in(self._in(p), window)]
+        return Plan(self.version, tuple(pieces), schema, self._reader.store)
+
+
+def _log_of(lake: Lake, topic: str) -> Log:
+    return lake.topic(topic)
+
+
+def _not_negative(time: Time) -> int:
+    timestamp = to_epoch_ms(time)
+    if timestamp < 0:
+        raise UsageError(f"{time!r} lies before 1970: a target time cannot be negative")
+    return timestamp
+
+
+def _window(start: Time, end: Time) -> Window:
+    start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
+    if start_ms > end_ms:
+        raise UsageError(f"the window would end before it starts: {start!r} to {end!r}")
+    return Window(max(start_ms, 0), end_ms)  # records without a timestamp (-1) are in no window
+
+
+def _first(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if count <= 0:
+            return
+        yield batch.slice(0, count)
+        count -= len(batch)

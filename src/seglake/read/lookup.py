@@ -1,0 +1,165 @@
+"""Lookups in one log partition: which record is at this offset, which is the first at this time.
+
+Kafka's meaning (`UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTimestamp`) with one
+difference: where Kafka gives up after the first segment that looks right, these go on to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from seglake.catalog.snapshot import PartitionView
+from seglake.errors import OffsetNotFound, OffsetOutOfRange
+from seglake.format.batch import Decoded
+from seglake.format.records import Int64s
+from seglake.read.batches import BatchReader, OffsetAndTimestamp
+from seglake.read.cache import ByteCache
+from seglake.read.fetch import read_chunk
+from seglake.read.segments import LogSegment
+from seglake.read.zonemaps import ZoneMaps
+from seglake.read.zones import Block, Zones
+from seglake.store import Store
+
+EVER = -(2**63), 2**63 - 1  # all timestamps
+CACHE_BYTES = 256 * 2**20
+_SEGMENTS_HELD = 4096
+
+
+class Reader:
+    """What all reads of a lake share: its store, and a cache of zone maps and decoded batches."""
+
+    def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
+        self.store = store
+        cache = ByteCache(cache_bytes)
+        self.zone_maps, self.batches = ZoneMaps(store, cache), BatchReader(store, cache)
+
+
+class PartitionReader:
+    """Lookups in one log partition, in one version of the lake."""
+
+    def __init__(self, view: PartitionView, reader: Reader) -> None:
+        self.view, self._reader = view, reader
+        self._held: dict[int, LogSegment] = {}
+        self.ask = reader.zone_maps.ask
+        bases, self._highs = view.segments.base_offsets, view.segments.max_timestamps
+        # a first segment that lost records must not vouch for timestamps it may no longer have
+        self._cut = 1 if len(view) and bases[0] < view.log_start_offset else 0
+        self._highest = (
+            np.maximum.accumulate(self._highs[1:]) if self._cut else view.running_max_timestamps
+        )
+
+    def segment(self, index: int) -> LogSegment:
+        """The segment at a position, counted from 0."""
+        held = self._held.get(index)
+        if held is None:
+            if len(self._held) >= _SEGMENTS_HELD:
+                self._held.clear()
+            held = self._held[index] = LogSegment.of(self.view, index)
+        return held
+
+    # times
+
+    def offset_for_time(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """The first record in offset order at `timestamp` (ms, not negative) or later, if any."""
+        if self._cut and self._highs[0] >= timestamp:
+            found = self._first_in(0, timestamp)
+            if found is not None:
+                return found
+        index = self._cut + int(self._highest.searchsorted(timestamp))
+        while index < len(self._highs):
+            found = self._first_in(index, timestamp)
+            if found is not None:
+                return found
+            later = np.flatnonzero(self._highs[index + 1 :] >= timestamp)
+            index = index + 1 + int(later[0]) if len(later) else len(self._highs)
+        return None
+
+    def _first_in(self, index: int, timestamp: int) -> OffsetAndTimestamp | None:
+        segment, start = self.segment(index), self.view.log_start_offset
+        for block in self._blocks_reaching(segment, timestamp, start):
+            found = self._reader.batches.first_reaching(segment, block, timestamp, start)
+            if found is not None:
+                return found
+        return None
+
+    def _blocks_reaching(self, segment: LogSegment, timestamp: int, start: int) -> Iterator[Block]:
+        ask, after = self.ask, -1
+        if segment.base_offset < start:
+            first = ask(segment, Zones.block_at, start)
+            if first is not None:
+                yield first
+                after = first.number
+        while (block := ask(segment, Zones.next_reaching, timestamp, after)) is not None:
+            yield block
+            after = block.number
+
+    def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """The first record with the largest timestamp (KIP-734); None without timestamps."""
+        highs = self._highs[self._cut :]
+        largest = int(highs.max(initial=-1))
+        if self._cut:
+            largest = max(largest, self._largest_left())
+        return self.offset_for_time(largest) if largest >= 0 else None
+
+    def _largest_left(self) -> int:
+        """The largest timestamp in what is left of a first segment that lost records, or -1."""
+        low, high = -1, int(self._highs[0])
+        while low < high:  # whether any record reaches a time is what a lookup tells
+            middle = (low + high + 1) // 2
+            found = self._first_in(0, middle)
+            low, high = (found.timestamp, high) if found else (low, middle - 1)
+        return low
+
+    def min_timestamp_since(self, offset: int) -> int | None:
+        """A lower bound of all timestamps at `offset` and above, exact to the batch; None at the end."""
+        if offset >= self.view.end_offset or not len(self.view):
+            return None
+        index = self.view.index_of(max(offset, self.view.log_start_offset))
+        lows = self.view.segments.min_timestamps[index + 1 :]
+        segment = self.segment(index)
+        blocks = self.ask(segment, Zones.select, *EVER, offset, offset + 2**31)
+        smallest = [lows, blocks.min_timestamps[1:], self._timestamps_since(segment, offset)]
+        found = np.concatenate(smallest)
+        return int(found.min()) if len(found) else None
+
+    def _timestamps_since(self, segment: LogSegment, offset: int) -> Int64s:
+        """The timestamps in the block of `offset`, from `offset` on."""
+        block = self.ask(segment, Zones.block_at, offset)
+        if block is None:
+            return np.empty(0, np.int64)
+        chunk = read_chunk(self._reader.store, segment, [block.position], [block.end])
+        decoded = chunk.decode(chunk.table)
+        return decoded.records.timestamps[decoded.offsets >= offset]
+
+    # offsets
+
+    def batch_at(self, offset: int) -> tuple[Decoded, int]:
+        """The batch that holds the record at `offset`, and the record's row in it.
+
+        Raises OffsetOutOfRange below the log start and at or above the end, OffsetNotFound in a gap.
+        """
+        self.require(offset, self.view.end_offset - 1)
+        segment = self.segment(self.view.index_of(offset))
+        block = self.ask(segment, Zones.block_at, offset)
+        batch = self._reader.batches.batch_of(segment, block, offset) if block else None
+        row = int(batch.offsets.searchsorted(offset)) if batch else 0
+        if batch is None or row == len(batch.offsets) or batch.offsets[row] != offset:
+            raise OffsetNotFound(
+                f"{self._name} has no record at offset {offset}, which lies in a gap"
+            )
+        return batch, row
+
+    def require(self, offset: int, last: int) -> None:
+        """Raise OffsetOutOfRange unless log start <= offset <= last."""
+        start = self.view.log_start_offset
+        if not start <= offset <= last:
+            raise OffsetOutOfRange(
+                f"{self._name} has no offset {offset}: its log starts at {start} "
+                f"and ends before {self.view.end_offset}"
+            )
+
+    @property
+    def _name(self) -> str:
+        return f"{self.view.topic}-{self.view.partition}"

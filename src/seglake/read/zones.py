@@ -1,0 +1,178 @@
+"""The zone map of one segment, searched: which blocks can hold an offset, a time, a window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.errors import CorruptData
+from seglake.format import zonemap
+from seglake.format.records import Int64s
+from seglake.format.zonemap import ZoneMap
+from seglake.read.segments import LogSegment
+
+ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
+
+
+class Block(NamedTuple):
+    """One block of a segment: its number, its bytes [position, end), its first possible offset."""
+
+    number: int
+    position: int
+    end: int
+    first_offset: int
+
+
+class Blocks(NamedTuple):
+    """Blocks in order; block i holds offsets from first_offsets[i] to end_offsets[i], exclusive."""
+
+    positions: Int64s
+    ends: Int64s
+    first_offsets: Int64s
+    end_offsets: Int64s
+    min_timestamps: Int64s
+    max_timestamps: Int64s
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def take(self, rows: npt.NDArray[Any]) -> Blocks:
+        """The blocks at the positions, or under the mask, `rows`."""
+        return Blocks(*(column[rows] for column in self))
+
+
+class _Page(NamedTuple):
+    zones: ZoneMap
+    highest: Int64s  # running maximum of the page's max timestamps
+
+
+class Zones:
+    """The zone map of `segment`, of which `head` holds at least the fences.
+
+    `read` gives the bytes of ranges of the file. Entries are loaded when a question needs them, and
+    kept. Safe for threads: what two of them load at once is the same. Everything raises CorruptData
+    where the file is damaged.
+    """
+
+    def __init__(self, segment: LogSegment, head: Any, read: ReadRanges) -> None:
+        fences = zonemap.decode_fences(head)
+        if fences.log_bytes != segment.log_bytes:
+            raise CorruptData(f"the zone map is of a log of {fences.log_bytes} bytes")
+        self._base, self._read, self._fences = segment.base_offset, read, fences
+        self._firsts = fences.rows["relative_offset"].astype(np.int64)
+        self._ends = np.append(self._firsts[1:], segment.end_offset - self._base)
+        self._lows = fences.rows["min_timestamp"].astype(np.int64)
+        self._highs = fences.rows["max_timestamp"].astype(np.int64)
+        self._highest = np.maximum.accumulate(self._highs)
+        self._pages: list[_Page | None] = [None] * len(fences.rows)
+        self.size_bytes = 1024 + 48 * len(self._pages)
+
+    def block_at(self, offset: int) -> Block | None:
+        """The last block that begins at or before `offset`, else the first; None without blocks."""
+        if not self._pages:
+            return None
+        relative = offset - self._base
+        number = max(0, int(self._firsts.searchsorted(relative, "right")) - 1)
+        page = self._page(number)
+        row = max(0, int(page.zones.relative_offsets.searchsorted(relative, "right")) - 1)
+        return self._block(page, number, row)
+
+    def next_reaching(self, timestamp: int, after: int = -1) -> Block | None:
+        """The first block numbered above `after` with a max timestamp >= `timestamp`."""
+        if after < 0:
+            number = int(self._highest.searchsorted(timestamp))
+        else:
+            number, row = divmod(after, self._fences.fence_span)
+            page = self._page(number)
+            rows = np.flatnonzero(page.zones.max_timestamps[row + 1 :] >= timestamp)
+            if len(rows):
+                return self._block(page, number, row + 1 + int(rows[0]))
+            later = np.flatnonzero(self._highs[number + 1 :] >= timestamp)
+            number = number + 1 + int(later[0]) if len(later) else len(self._pages)
+        if number >= len(self._pages):
+            return None
+        page = self._page(number)
+        return self._block(page, number, int(page.highest.searchsorted(timestamp)))
+
+    def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
+        """Some blocks, and for each of the sorted `timestamps` the first that reaches it.
+
+        That is its position in the returned blocks; their count stands for "none".
+        """
+        wanted = np.unique(self._highest.searchsorted(timestamps))
+        blocks = self._blocks(wanted[wanted < len(self._pages)])
+        return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
+
+    def holding(self, offsets: Int64s) -> tuple[Blocks, Int64s]:
+        """Some blocks, and for each of the sorted `offsets` the last that begins at or before it.
+
+        That is its position in the returned blocks; -1 stands for "none".
+        """
+        wanted = np.unique(self._firsts.searchsorted(offsets - self._base, "right") - 1)
+        blocks = self._blocks(wanted[wanted >= 0])
+        return blocks, blocks.first_offsets.searchsorted(offsets, "right") - 1
+
+    def select(self, start_ms: int, end_ms: int, start_offset: int, end_offset: int) -> Blocks:
+        """The blocks that can hold a record in both [start_ms, end_ms) and the offset range."""
+        pages = (self._highs >= start_ms) & (self._lows < end_ms)
+        pages &= (self._ends + self._base > start_offset) & (self._firsts + self._base < end_offset)
+        blocks = self._blocks(np.flatnonzero(pages))
+        keep = (blocks.max_timestamps >= start_ms) & (blocks.min_timestamps < end_ms)
+        keep &= (blocks.end_offsets > start_offset) & (blocks.first_offsets < end_offset)
+        return blocks.take(keep)
+
+    def _page(self, number: int) -> _Page:
+        return self._pages[number] or self._load(np.array([number]))[0]
+
+    def _load(self, numbers: Int64s) -> list[_Page]:
+        """The pages with these ascending numbers; neighbours that are missing share one read."""
+        missing = np.array([n for n in numbers.tolist() if self._pages[n] is None], np.int64)
+        runs = np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1) if len(missing) else []
+        ranges = [self._fences.entries_range(int(run[0]), int(run[-1])) for run in runs]
+        for run, data in zip(runs, self._read(ranges), strict=True):
+            self._keep(run, zonemap.decode_entries(data, self._fences, int(run[0]), int(run[-1])))
+        return [page for n in numbers.tolist() if (page := self._pages[n])]
+
+    def _keep(self, numbers: Int64s, zones: ZoneMap) -> None:
+        span = self._fences.fence_span
+        for at, number in enumerate(numbers.tolist()):
+            part = _part(zones, at * span, (at + 1) * span)
+            self._pages[number] = _Page(part, np.maximum.accumulate(part.max_timestamps))
+        self.size_bytes += 48 * len(zones)
+
+    def _block(self, page: _Page, number: int, row: int) -> Block:
+        zones = page.zones
+        return Block(
+            number * self._fences.fence_span + row,
+            int(zones.positions[row]),
+            int(zones.ends[row]),
+            int(zones.relative_offsets[row]) + self._base,
+        )
+
+    def _blocks(self, numbers: Int64s) -> Blocks:
+        """All blocks of some pages."""
+        parts = [page.zones for page in self._load(numbers)] or [_NOTHING]
+        firsts = [part.relative_offsets for part in parts]
+        ends = [np.append(f[1:], end) for f, end in zip(firsts, self._ends[numbers], strict=False)]
+        return Blocks(
+            np.concatenate([part.positions for part in parts]),
+            np.concatenate([part.ends for part in parts]),
+            np.concatenate(firsts) + self._base,
+            np.concatenate(ends or firsts) + self._base,
+            np.concatenate([part.min_timestamps for part in parts]),
+            np.concatenate([part.max_timestamps for part in parts]),
+        )
+
+
+_NOTHING = ZoneMap(*(np.empty(0, np.int64) for _ in range(5)))
+
+
+def _part(zones: ZoneMap, start: int, end: int) -> ZoneMap:
+    rows = slice(start, end)
+    return ZoneMap(
+        zones.relative_offsets[rows], zones.positions[rows], zones.ends[rows],
+        zones.min_timestamps[rows], zones.max_timestamps[rows],
+    )  # fmt: skip

@@ -1,0 +1,40 @@
+"""What all tests share: markers by folder, Hypothesis profiles, the folder of real logs."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+JVM_FOLDERS = ("spark", "kafka")
+
+# `steady` tries the same examples each time, so that a red build is about the change under test.
+# `pytest --hypothesis-profile explore` looks for new ones; what it prints reproduces a failure.
+settings.register_profile(
+    "steady",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("explore", deadline=None, print_blob=True, max_examples=2_000)
+settings.load_profile("steady")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test in tests/spark or tests/kafka has that marker without saying so."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in JVM_FOLDERS:
+            item.add_marker(folder)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Real logs to read: $SEGLAKE_DATA, or shared/data beside the project."""
+    chosen = os.environ.get("SEGLAKE_DATA")
+    folder = Path(chosen) if chosen else TESTS.parents[1] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no real logs in {folder}: set SEGLAKE_DATA to a folder of them")
+    return folder

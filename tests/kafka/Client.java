@@ -1,0 +1,184 @@
+import com.fasterxml.jackson.core.JsonGenerator;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.io.StringWriter;
+import java.time.Duration;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListOffsetsResult;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+
+/**
+ * Kafka's consumer and admin client, and the formatting of a broker's storage, for broker.py.
+ *
+ * Compiled in memory by Janino, like Judge.java, and with the same JSON form of records.
+ */
+public class Client {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private Admin admin;
+    private KafkaConsumer consumer;
+
+    public void format(String properties) {
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        String[] arguments = new String[] {
+            "format", "-t", Uuid.randomUuid().toString(), "-c", properties
+        };
+        if (kafka.tools.StorageTool.execute(arguments, new PrintStream(printed)) != 0)
+            throw new IllegalStateException(printed.toString());
+    }
+
+    public void connect(String server) {
+        Map settings = new HashMap();
+        settings.put("bootstrap.servers", server);
+        settings.put("retry.backoff.ms", "20");
+        settings.put("reconnect.backoff.ms", "20");
+        admin = Admin.create(new HashMap(settings));
+        settings.put("enable.auto.commit", "false");
+        settings.put("fetch.max.wait.ms", "20"); // a new assignment waits for the fetch before it
+        settings.put("max.poll.records", "10000");
+        settings.put("auto.offset.reset", "none");
+        consumer = new KafkaConsumer(settings, new ByteArrayDeserializer(),
+            new ByteArrayDeserializer());
+    }
+
+    public void close() {
+        if (consumer != null) consumer.close();
+        if (admin != null) admin.close();
+    }
+
+    public void createTopic(String topic, int partitions, String configs) throws Exception {
+        NewTopic wanted = new NewTopic(topic, partitions, (short) 1);
+        wanted.configs((Map) JSON.readValue(configs, HashMap.class));
+        admin.createTopics(Collections.singleton(wanted)).all().get();
+    }
+
+    /** [[offset, timestamp] or null for each partition and time]. */
+    public String offsetsForTimes(String topic, String partitions, String times) throws Exception {
+        int[] numbers = (int[]) JSON.readValue(partitions, int[].class);
+        long[] targets = (long[]) JSON.readValue(times, long[].class);
+        Map wanted = new HashMap();
+        for (int i = 0; i < numbers.length; i++)
+            wanted.put(new TopicPartition(topic, numbers[i]), Long.valueOf(targets[i]));
+        Map found = consumer.offsetsForTimes(wanted);
+        StringWriter text = new StringWriter();
+        JsonGenerator json = JSON.getFactory().createGenerator(text);
+        json.writeStartArray();
+        for (int i = 0; i < numbers.length; i++) {
+            OffsetAndTimestamp entry =
+                (OffsetAndTimestamp) found.get(new TopicPartition(topic, numbers[i]));
+            if (entry == null) json.writeNull();
+            else writePair(json, entry.offset(), entry.timestamp());
+        }
+        json.writeEndArray();
+        json.close();
+        return text.toString();
+    }
+
+    public String maxTimestamp(String topic, int partition) throws Exception {
+        TopicPartition place = new TopicPartition(topic, partition);
+        Map wanted = Collections.singletonMap(place, OffsetSpec.maxTimestamp());
+        ListOffsetsResult.ListOffsetsResultInfo found = (ListOffsetsResult.ListOffsetsResultInfo)
+            admin.listOffsets(wanted).partitionResult(place).get();
+        StringWriter text = new StringWriter();
+        JsonGenerator json = JSON.getFactory().createGenerator(text);
+        writePair(json, found.offset(), found.timestamp());
+        json.close();
+        return text.toString();
+    }
+
+    public long beginningOffset(String topic, int partition) {
+        TopicPartition place = new TopicPartition(topic, partition);
+        Map found = consumer.beginningOffsets(Collections.singleton(place));
+        return ((Long) found.get(place)).longValue();
+    }
+
+    public long endOffset(String topic, int partition) {
+        TopicPartition place = new TopicPartition(topic, partition);
+        Map found = consumer.endOffsets(Collections.singleton(place));
+        return ((Long) found.get(place)).longValue();
+    }
+
+    /** Records from `start` on, until the position reaches `end`. */
+    public String consume(String topic, int partition, long start, long end) throws Exception {
+        TopicPartition place = assign(topic, partition, start);
+        StringWriter text = new StringWriter();
+        JsonGenerator json = JSON.getFactory().createGenerator(text);
+        json.writeStartArray();
+        while (consumer.position(place) < end) {
+            long before = consumer.position(place);
+            writeRecords(json, consumer.poll(Duration.ofSeconds(10)).records(place));
+            if (consumer.position(place) == before)
+                throw new IllegalStateException("no record of " + place + " at " + before);
+        }
+        json.writeEndArray();
+        json.close();
+        return text.toString();
+    }
+
+    /** What one poll yields within a second. */
+    public String poll(String topic, int partition, long start) throws Exception {
+        TopicPartition place = assign(topic, partition, start);
+        StringWriter text = new StringWriter();
+        JsonGenerator json = JSON.getFactory().createGenerator(text);
+        json.writeStartArray();
+        writeRecords(json, consumer.poll(Duration.ofSeconds(1)).records(place));
+        json.writeEndArray();
+        json.close();
+        return text.toString();
+    }
+
+    private TopicPartition assign(String topic, int partition, long start) {
+        TopicPartition place = new TopicPartition(topic, partition);
+        consumer.assign(Collections.singleton(place));
+        consumer.seek(place, start);
+        return place;
+    }
+
+    private static void writeRecords(JsonGenerator json, List records) throws Exception {
+        Iterator each = records.iterator();
+        while (each.hasNext()) writeRecord(json, (ConsumerRecord) each.next());
+    }
+
+    private static void writeRecord(JsonGenerator json, ConsumerRecord record) throws Exception {
+        json.writeStartArray();
+        json.writeNumber(record.offset());
+        json.writeNumber(record.timestamp());
+        writeBytes(json, (byte[]) record.key());
+        writeBytes(json, (byte[]) record.value());
+        json.writeStartArray();
+        Header[] headers = record.headers().toArray();
+        for (int i = 0; i < headers.length; i++) {
+            json.writeStartArray();
+            json.writeString(headers[i].key());
+            writeBytes(json, headers[i].value());
+            json.writeEndArray();
+        }
+        json.writeEndArray();
+        json.writeEndArray();
+    }
+
+    private static void writeBytes(JsonGenerator json, byte[] bytes) throws Exception {
+        if (bytes == null) json.writeNull();
+        else json.writeBinary(bytes);
+    }
+
+    private static void writePair(JsonGenerator json, long first, long second) throws Exception {
+        json.writeStartArray();
+        json.writeNumber(first);
+        json.writeNumber(second);
+        json.writeEndArray();
+    }
+}

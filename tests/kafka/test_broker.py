@@ -1,0 +1,97 @@
+"""A real broker serves the golden segments: every lookup and record is that of the manifest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kafka.broker import Broker
+from tests.kafka.judge import Batch, Kafka, KafkaError, Record, record_from_json
+from tests.kafka.make_golden import GOLDEN, checksum
+
+MANIFEST: dict[str, dict[str, Any]] = json.loads((GOLDEN / "MANIFEST.json").read_text())["segments"]
+CURRENT = [name for name, entry in MANIFEST.items() if entry["supported"]]
+
+
+def consumable(entry: dict[str, Any]) -> list[Record]:
+    """What a consumer sees of a golden segment: all records but the transaction markers."""
+    batches = [batch for batch in entry["batches"] if not batch["control"]]
+    return [record_from_json(record) for batch in batches for record in batch["records"]]
+
+
+def lookups(entry: dict[str, Any]) -> tuple[list[int], list[tuple[int, int] | None]]:
+    """The timestamps asked for in the manifest, and the answers."""
+    times = [time for time, _ in entry["find_by_timestamp"]]
+    return times, [found and tuple(found) for _, found in entry["find_by_timestamp"]]
+
+
+@pytest.fixture(scope="module")
+def broker(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker with a topic for each golden segment, and one of two partitions and two segments."""
+    rolled = tmp_path_factory.mktemp("rolled")
+    for base in (20, 30):
+        batches = [Batch((Record(base + n, base + n, b"k", b"v"),)) for n in range(10)]
+        kafka.write_segment(rolled, base, batches)
+    logs = {(name, 0): GOLDEN / name for name in CURRENT} | {("rolled", 1): rolled}
+    with Broker.serve(kafka, tmp_path_factory.mktemp("broker"), logs) as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", CURRENT)
+def test_every_record_is_consumed(broker: Broker, name: str) -> None:
+    entry = MANIFEST[name]
+    assert broker.consume_all(name, 0) == consumable(entry)
+    assert broker.beginning_offset(name, 0) == entry["base_offset"]
+    assert broker.end_offset(name, 0) == entry["batches"][-1]["last_offset"] + 1
+
+
+@pytest.mark.parametrize("name", CURRENT)
+def test_every_time_is_found(broker: Broker, name: str) -> None:
+    times, answers = lookups(MANIFEST[name])
+    assert broker.find_by_timestamp(name, 0, times) == answers
+
+
+def test_max_timestamp_is_the_first_record_that_has_it(broker: Broker) -> None:
+    assert broker.max_timestamp("reference", 0) == (90, 1009)
+    records = consumable(MANIFEST["codec-lz4"])
+    latest = max(record.timestamp for record in records)
+    first = next(record.offset for record in records if record.timestamp == latest)
+    assert broker.max_timestamp("codec-lz4", 0) == (latest, first)
+
+
+def test_seek(broker: Broker) -> None:
+    records = consumable(MANIFEST["compacted"])
+    assert broker.seek_and_poll("compacted", 0, 13)[0] == records[1]  # a gap: the next record
+    assert broker.seek_and_poll("compacted", 0, 31)[0].offset == 31
+    assert broker.seek_and_poll("reference", 0, 1010) == []  # the end
+    for outside in (999, 1011):
+        with pytest.raises(KafkaError, match="OffsetOutOfRange"):
+            broker.seek_and_poll("reference", 0, outside)
+
+
+def test_two_segments_of_the_second_partition(broker: Broker) -> None:
+    assert [record.offset for record in broker.consume_all("rolled", 1)] == list(range(20, 40))
+    assert broker.consume_all("rolled", 0) == []
+    assert broker.offsets_for_times("rolled", {0: 5, 1: 30}) == {0: None, 1: (30, 30)}
+    assert broker.max_timestamp("rolled", 0) == (-1, -1)
+
+
+def test_the_broker_rebuilds_the_golden_indexes(kafka: Kafka, tmp_path: Path) -> None:
+    logs, configs = {}, {}
+    for name in CURRENT:
+        folder = shutil.copytree(GOLDEN / name, tmp_path / name)
+        for index in [*folder.glob("*.index"), *folder.glob("*.timeindex")]:
+            index.write_bytes(b"rubbish" * 24)
+        logs[name, 0] = folder
+        configs[name] = {"index.interval.bytes": str(MANIFEST[name]["index_interval_bytes"])}
+    folder = tmp_path / "broker"
+    with Broker.serve(kafka, folder, logs, configs=configs, rebuild_indexes=True) as broker:
+        broker.stop()
+        for name in CURRENT:
+            files = MANIFEST[name]["files"]
+            place = broker.partition_folder(name, 0)
+            assert {path: checksum(place / path) for path in files} == files

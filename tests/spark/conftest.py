@@ -1,0 +1,17 @@
+"""One Spark session for all tests that need one: a process can hold a single JVM."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from seglake.session import spark_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Two cores, and three attempts for each task: a plain local[2] never tries again."""
+    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    session = spark_session("seglake-tests", master="local[2,3]", conf=conf)
+    yield session
+    session.stop()

@@ -1,0 +1,167 @@
+"""The session: whose settings win, what Delta needs, and a job on a real cluster."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from seglake import session
+from seglake.errors import ConfigError, SeglakeError
+from tests.cluster import standalone_cluster
+
+SPARK_SUBMIT = str(Path(sys.executable).parent / "spark-submit")
+CONF = Path(__file__).parents[2] / "conf"
+
+PRINT_SETTINGS = """
+import json
+from seglake.session import spark_session
+spark = spark_session("of-the-program", delta=False, conf={"spark.sql.session.timeZone": "CET"})
+print(json.dumps(dict(spark.sparkContext.getConf().getAll())))
+"""
+
+PRINT_ERROR_OF_DELTA = """
+import json
+from seglake.errors import ConfigError
+from seglake.session import spark_session
+try:
+    spark_session("no-jars", delta=True)
+except ConfigError as error:
+    print(json.dumps(str(error)))
+"""
+
+PRINT_FOLDERS = """
+import json, os, sys
+import pyarrow as pa
+from seglake.session import spark_session
+
+def where(batches):
+    rows = sum(batch.num_rows for batch in batches)
+    yield pa.RecordBatch.from_pydict({"folder": [os.getcwd()], "rows": [rows]})
+
+spark = spark_session("two-workers", master=sys.argv[1], delta=False, conf={
+    "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"})
+numbers = spark.range(10, numPartitions=2)
+rows = numbers.mapInArrow(where, "folder string, rows long", barrier=True).collect()
+print(json.dumps([list(row) for row in rows]))
+"""
+
+
+def printed(command: list[str], program: str, folder: Path, *arguments: str) -> object:
+    """The JSON that a program prints in its last line."""
+    (folder / "program.py").write_text(program)
+    command = [*command, str(folder / "program.py"), *arguments]
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | python
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_session_has_our_settings_and_reads_delta(spark: SparkSession, tmp_path: Path) -> None:
+    for key in ("spark.sql.adaptive.enabled", "spark.sql.session.timeZone"):
+        assert spark.conf.get(key) == session.SETTINGS[key]
+    spark.range(3).write.format("delta").save(str(tmp_path / "table"))
+    assert spark.sql(f"SELECT sum(id) FROM delta.`{tmp_path}/table`").first() == (3,)
+
+
+def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
+    again = session.spark_session("another", conf={"spark.sql.shuffle.partitions": "77"})
+    assert again.sparkContext is spark.sparkContext
+    assert again.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_delta_without_its_jars_is_an_error_with_the_remedy(tmp_path: Path) -> None:
+    found = printed([SPARK_SUBMIT, "--master", "local[1]"], PRINT_ERROR_OF_DELTA, tmp_path)
+    assert "--jars" in str(found)
+
+
+def test_what_spark_submit_was_given_wins(tmp_path: Path) -> None:
+    command = [SPARK_SUBMIT, "--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=3"]
+    found = printed(command, PRINT_SETTINGS, tmp_path)
+    assert isinstance(found, dict)
+    assert found["spark.master"] == "local[1]"
+    assert found["spark.sql.shuffle.partitions"] == "3"
+    assert found["spark.sql.session.timeZone"] == "CET"
+    assert found["spark.sql.adaptive.enabled"] == "false"
+    assert "spark.sql.extensions" not in found
+
+
+def test_a_job_runs_on_both_workers_of_a_cluster(tmp_path: Path) -> None:
+    with standalone_cluster(tmp_path) as master:
+        found = printed([sys.executable], PRINT_FOLDERS, tmp_path, master)
+    assert isinstance(found, list)
+    workers = {Path(folder).relative_to(tmp_path).parts[0] for folder, _ in found}
+    assert workers == {"worker-0", "worker-1"}
+    assert sum(rows for _, rows in found) == 10
+
+
+def test_the_properties_file_holds_the_same_settings() -> None:
+    lines = (CONF / "spark-defaults.conf").read_text().splitlines()
+    pairs = [line.split() for line in lines if line and not line.startswith("#")]
+    assert dict(pairs) == session.SETTINGS
+
+
+def java_home(folder: Path, modules: str) -> Path:
+    """A Java whose only gift is to list its modules."""
+    launcher = folder / "bin" / "java"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text(f"#!/bin/sh\nprintf '{modules}'\n")
+    launcher.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21"])
+def test_java_17_and_21_are_accepted(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = java_home(tmp_path, f"java.base@{version}\\njdk.incubator.vector@{version}\\n")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert session.check_java() == home / "bin" / "java"
+
+
+@pytest.mark.parametrize(
+    ("modules", "problem"),
+    [
+        ("java.base@25.0.3\\njdk.incubator.vector@25.0.3\\n", "is Java 25"),
+        ("java.base@11.0.2\\n", "is Java 11"),
+        ("java.base@17.0.4\\njava.sql@17.0.4\\n", "jdk.incubator.vector"),
+        ("", "older than Java 9"),
+    ],
+)
+def test_another_java_is_refused_with_the_remedy(
+    modules: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path, modules)))
+    with pytest.raises(ConfigError, match=f"{problem}.*install OpenJDK 17 or 21"):
+        session.check_java()
+
+
+def test_no_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="there is no java in JAVA_HOME"):
+        session.check_java()
+
+
+def test_jars_that_are_there_are_not_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / f"{session.DELTA_ARTIFACT}-{session.DELTA_VERSION}.jar"
+    jar.touch()
+    monkeypatch.setenv("SEGLAKE_JARS", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert session.delta_jars() == [jar]
+
+
+def test_jars_that_do_not_exist_leave_nothing_behind(tmp_path: Path) -> None:
+    unknown = """<ivy-module version="2.0"><info organisation="o" module="m"/>
+        <dependencies defaultconf="default->default">
+        <dependency org="o" name="none" rev="1"><exclude/></dependency>
+        </dependencies></ivy-module>"""
+    with pytest.raises(SeglakeError, match="could not be fetched"):
+        session.fetch_jars(unknown, tmp_path / "jars")
+    assert list(tmp_path.iterdir()) == []

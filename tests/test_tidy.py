@@ -1,0 +1,114 @@
+"""What the linters do not measure: sizes, names, and calls that the project does without."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+SOURCES = sorted(PROJECT.glob("src/**/*.py"))
+JOBS = sorted(PROJECT.glob("jobs/*.py"))
+TESTS = sorted(PROJECT.glob("tests/**/*.py"))
+
+LINE, FUNCTION, KERNEL, MODULE, JOB = 100, 60, 150, 450, 60
+VAGUE_NAMES = {"base", "common", "helpers", "manager", "misc", "utils"}
+BANNED = {
+    "_jsc": "private: what only the JVM knows is passed in as a setting",
+    "_jvm": "private: what only the JVM knows is passed in as a setting",
+    "eval": "settings and data are never code",
+    "exec": "settings and data are never code",
+    "pickle": "blobs and files have formats of their own",
+}
+ALLOWED: dict[tuple[str, str], str] = {}  # (file, name): why there is no other way
+UNFINISHED = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(PROJECT))
+
+
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=name)
+
+
+def functions(path: Path) -> Iterator[Function]:
+    tree = ast.parse(path.read_text())
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def body_lines(function: Function) -> int:
+    """Lines from `def` to the end, without the docstring."""
+    first = function.body[0]
+    has_docstring = ast.get_docstring(function, clean=False) is not None
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring
+
+
+def limit(function: Function) -> int:
+    decorators = " ".join(map(ast.unparse, function.decorator_list))
+    return KERNEL if "njit" in decorators else FUNCTION
+
+
+def names_used(tree: ast.AST) -> Iterator[str]:
+    """Attributes, plain calls and imported packages."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=used) | ast.Call(func=ast.Name(id=used)):
+                yield used
+            case ast.Import(names=aliases):
+                yield from (alias.name.split(".")[0] for alias in aliases)
+            case ast.ImportFrom(module=str(module)):
+                yield module.split(".")[0]
+
+
+@each(SOURCES + JOBS + TESTS)
+def test_lines_are_short_and_finished(path: Path) -> None:
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        assert len(line) <= LINE, f"{name(path)}:{number} has {len(line)} characters"
+        assert not any(word in line for word in UNFINISHED), f"{name(path)}:{number} is unfinished"
+
+
+@each(SOURCES + JOBS)
+def test_functions_are_short(path: Path) -> None:
+    sizes = {f.name: body_lines(f) for f in functions(path) if body_lines(f) > limit(f)}
+    assert not sizes, f"{name(path)}: more than {FUNCTION} lines, or {KERNEL} in a kernel"
+
+
+@each(SOURCES)
+def test_modules_are_one_thing(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MODULE
+    assert VAGUE_NAMES.isdisjoint(path.relative_to(PROJECT).with_suffix("").parts)
+
+
+@each(JOBS)
+def test_jobs_are_thin(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= JOB
+
+
+@each(SOURCES + JOBS + TESTS)
+def test_modules_say_what_they_are_for(path: Path) -> None:
+    text = path.read_text()
+    assert not text or ast.get_docstring(ast.parse(text))
+
+
+@each(SOURCES + JOBS)
+def test_no_banned_calls(path: Path) -> None:
+    for used in BANNED.keys() & set(names_used(ast.parse(path.read_text()))):
+        assert (name(path), used) in ALLOWED, f"{name(path)} uses {used}: {BANNED[used]}"
+
+
+def test_allowances_are_used() -> None:
+    for (file, used), reason in ALLOWED.items():
+        assert reason
+        assert used in set(names_used(ast.parse((PROJECT / file).read_text())))
+
+
+@pytest.mark.parametrize("module", ["seglake", "seglake.cli", "seglake.read", "seglake.catalog"])
+def test_spark_is_not_imported_by_what_runs_without_it(module: str) -> None:
+    program = f"import sys, {module}; sys.exit('pyspark' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

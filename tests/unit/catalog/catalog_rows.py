@@ -1,0 +1,56 @@
+"""Rows for the tests of the catalog."""
+
+from typing import Any
+
+from seglake.catalog.rows import RunRow, SegmentRow, TopicRow
+from seglake.layout import new_attempt
+
+ATTEMPT = "0b6e6a3c-4a53-4a8e-9d0b-6f1f5f0b7a11"
+
+
+def segment(base_offset: int, end_offset: int, **changes: Any) -> SegmentRow:
+    row: dict[str, Any] = {
+        "topic": "orders",
+        "partition": 0,
+        "base_offset": base_offset,
+        "end_offset": end_offset,
+        "record_count": end_offset - base_offset,
+        "min_timestamp": base_offset,
+        "max_timestamp": end_offset - 1,
+        "offset_of_max_timestamp": end_offset - 1,
+        "max_lateness_ms": 0,
+        "timestamp_type": "CreateTime",
+        "codec": "zstd",
+        "log_bytes": 1000,
+        "index_bytes": 16,
+        "timeindex_bytes": 24,
+        "zonemap_bytes": 99,
+        "log_crc32c": 2**32 - 1,
+        "index_crc32c": 0,
+        "timeindex_crc32c": 2**31,
+        "zonemap_crc32c": 7,
+        "index_interval_kind": "bytes",
+        "index_interval": 4096,
+        "attempt_id": ATTEMPT,
+        "created_at_ms": 1_700_000_000_000,
+    }
+    return SegmentRow(**{**row, **changes})
+
+
+def run(run_id: str, attempt_id: str, topic: str = "orders", **changes: Any) -> RunRow:
+    row: dict[str, Any] = {"pipeline": "daily", "fingerprint": "f", "started_at_ms": 1}
+    row |= {"topic": topic, "run_id": run_id, "attempt_id": attempt_id, "finished_at_ms": 2}
+    return RunRow(**{**row, **changes})
+
+
+def topic(name: str = "orders", partitions: int = 2, sequence: int = 1) -> TopicRow:
+    return TopicRow(
+        topic=name,
+        sequence=sequence,
+        partitions=partitions,
+        partitioner="murmur2",
+        timestamp_type="CreateTime",
+    )
+
+
+__all__ = ["ATTEMPT", "new_attempt", "run", "segment", "topic"]

@@ -1,0 +1,226 @@
+"""A snapshot answers as a plain list of rows would."""
+
+import dataclasses
+import uuid
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.catalog.files import segments_by_partition
+from seglake.catalog.rows import PartitionRow, SegmentRow, file_table, rows_of
+from seglake.catalog.snapshot import DETAILS, EMPTY, PartitionView, Snapshot
+from seglake.errors import CorruptData, UnknownTopic
+from seglake.layout import SUFFIXES
+from tests.unit.catalog.catalog_rows import ATTEMPT, segment, topic
+
+INT32 = st.integers(0, 2**31 - 1)
+UINT32 = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[SegmentRow]:
+    """The segments of one log partition, in a random order, contiguous from 0."""
+    rows = []
+    base = 0
+    for size in draw(st.lists(st.integers(1, 5), max_size=8)):
+        smallest, largest = sorted(draw(st.tuples(st.integers(-1, 30), st.integers(-1, 30))))
+        rows.append(
+            segment(
+                base,
+                base + size,
+                record_count=draw(st.integers(0, size)),
+                min_timestamp=smallest,
+                max_timestamp=largest,
+                offset_of_max_timestamp=draw(st.sampled_from([-1, base, base + size - 1])),
+                attempt_id=str(draw(st.uuids())),
+                codec=draw(st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"])),
+                timestamp_type=draw(st.sampled_from(["CreateTime", "LogAppendTime"])),
+                **{f"{suffix}_bytes": draw(INT32) for suffix in SUFFIXES},
+                **{f"{suffix}_crc32c": draw(UINT32) for suffix in SUFFIXES},
+            )
+        )
+        base += size
+    return draw(st.permutations(rows))
+
+
+def _snapshot(rows: list[SegmentRow], *bounds: PartitionRow) -> Snapshot:
+    added = segments_by_partition([file_table(rows)]) if rows else {}
+    named = {("orders", number): columns for number, columns in added.items()}
+    return EMPTY.with_rows(1, frozenset(), topics=[topic()], partitions=bounds, added=named)
+
+
+def _bounds(start: int, end: int, sequence: int = 1) -> PartitionRow:
+    return PartitionRow(
+        topic="orders", partition=0, sequence=sequence, log_start_offset=start, next_offset=end
+    )
+
+
+@given(logs())
+def test_segment__says_what_the_row_said(rows: list[SegmentRow]) -> None:
+    view = _snapshot(rows).partition("orders", 0)
+    ordered = sorted(rows, key=lambda row: row.base_offset)
+    assert view.segment_count == len(rows)
+    for position, row in enumerate(ordered):
+        found = view.segment(position)
+        said = dataclasses.asdict(row)
+        seen = dataclasses.asdict(found)
+        for suffix in SUFFIXES:
+            assert seen["sizes"][suffix] == said[f"{suffix}_bytes"]
+            assert seen["checksums"][suffix] == said[f"{suffix}_crc32c"]
+        del seen["sizes"], seen["checksums"]
+        assert seen == {name: said[name] for name in seen}
+        assert found.key("log") == (f"topics/orders-0/{row.attempt_id}/{row.base_offset:020d}.log")
+
+
+@given(logs(), st.integers(-2, 32))
+def test_first_reaching__is_the_first_segment_with_such_a_record(
+    rows: list[SegmentRow], timestamp: int
+) -> None:
+    view = _snapshot(rows).partition("orders", 0)
+    ordered = sorted(rows, key=lambda row: row.base_offset)
+    expected = [n for n, row in enumerate(ordered) if row.max_timestamp >= timestamp]
+    assert view.first_reaching(timestamp) == (expected[0] if expected else len(rows))
+
+
+@given(logs())
+def test_index_of__finds_the_segment_that_covers_the_offset(rows: list[SegmentRow]) -> None:
+    view = _snapshot(rows).partition("orders", 0)
+    assert view.end_offset == max((row.end_offset for row in rows), default=0)
+    for offset in range(view.end_offset):
+        found = view.segment(view.index_of(offset))
+        assert found.base_offset <= offset < found.end_offset
+
+
+@given(logs(), st.data())
+def test_check__finds_exactly_the_logs_that_are_not_covered(
+    rows: list[SegmentRow], data: st.DataObject
+) -> None:
+    changed = [
+        dataclasses.replace(
+            row,
+            base_offset=max(0, row.base_offset + data.draw(st.sampled_from([0, 0, 0, 0, 1, -1]))),
+            end_offset=row.end_offset + data.draw(st.sampled_from([0, 0, 0, 0, 1, -1])),
+        )
+        for row in rows
+        if data.draw(st.integers(0, 9))
+    ]
+    start = data.draw(st.sampled_from([0, 0, 1, 3]))
+    end = data.draw(st.sampled_from([start, start, start + 2, start + 9]))
+    covered = [n for row in changed for n in range(row.base_offset, row.end_offset)]
+    log_end = max([end, *(row.end_offset for row in changed)])
+    live = all(row.end_offset > max(start, row.base_offset) for row in changed)
+    whole = live and sorted(covered) == list(range(min([start, *covered]), log_end))
+    if whole:
+        view = _snapshot(changed, _bounds(start, end)).partition("orders", 0)
+        assert (view.log_start_offset, view.end_offset) == (start, log_end)
+    else:
+        with pytest.raises(CorruptData, match="orders-0"):
+            _snapshot(changed, _bounds(start, end))
+
+
+@given(logs(), st.data())
+def test_with_rows__in_steps_equals_all_at_once(
+    rows: list[SegmentRow], data: st.DataObject
+) -> None:
+    ordered = sorted(rows, key=lambda row: row.base_offset)
+    cut = data.draw(st.integers(0, len(rows)))
+    steps = _snapshot(ordered[:cut])
+    if cut < len(rows):
+        added = segments_by_partition([file_table(ordered[cut:])])
+        steps = steps.with_rows(2, frozenset(), added={("orders", 0): added[0]})
+    assert _listed(steps.partition("orders", 0)) == _listed(_snapshot(rows).partition("orders", 0))
+    assert steps.partition("orders", 1).end_offset == 0
+
+
+def _listed(view: PartitionView) -> list[object]:
+    return [view.segment(n) for n in range(view.segment_count)]
+
+
+@given(logs())
+def test_rows__are_read_back(rows: list[SegmentRow]) -> None:
+    if rows:
+        assert rows_of(SegmentRow, "orders", file_table(rows)) == rows
+
+
+def test_holes__are_named() -> None:
+    with pytest.raises(CorruptData, match="orders-0: no segment covers offsets 5 to 7"):
+        _snapshot([segment(0, 5), segment(7, 9)])
+    with pytest.raises(CorruptData, match="orders-0: two segments cover offsets 4 to 5"):
+        _snapshot([segment(0, 5), segment(4, 9)])
+    with pytest.raises(CorruptData, match="no segment covers offsets 0 to 3"):
+        _snapshot([segment(3, 5)])
+    with pytest.raises(CorruptData, match="no segment covers offsets 5 to 8"):
+        _snapshot([segment(0, 5)], _bounds(0, 8))
+    with pytest.raises(CorruptData, match="before the log start 6"):
+        _snapshot([segment(0, 5), segment(5, 9)], _bounds(6, 9))
+
+
+def test_partition_row__with_the_highest_sequence_holds() -> None:
+    view = _snapshot([], _bounds(9, 9, 2), _bounds(4, 4, 1)).partition("orders", 0)
+    assert (view.log_start_offset, view.end_offset, view.segment_count) == (9, 9, 0)
+    view = _snapshot([segment(3, 9)], _bounds(5, 9)).partition("orders", 0)
+    assert (view.log_start_offset, view.end_offset) == (5, 9)
+
+
+def test_topic_row__with_the_highest_sequence_holds() -> None:
+    rows = [topic(sequence=2, partitions=5), topic(sequence=1, partitions=3), topic("a")]
+    snapshot = EMPTY.with_rows(1, frozenset(), topics=rows)
+    assert snapshot.topic("orders").partitions == 5
+    assert [row.topic for row in snapshot.topics()] == ["a", "orders"]
+    assert len(snapshot.partitions("orders")) == 5
+
+
+def test_unknown_names__are_refused() -> None:
+    snapshot = _snapshot([])
+    for name, partition in (("nope", 0), ("orders", 2), ("orders", -1)):
+        with pytest.raises(UnknownTopic, match=name):
+            snapshot.partition(name, partition)
+
+
+def test_segments_of_no_topic__are_corruption() -> None:
+    added = segments_by_partition([file_table([segment(0, 5)])])
+    with pytest.raises(CorruptData, match="orders"):
+        EMPTY.with_rows(1, frozenset(), added={("orders", 0): added[0]})
+
+
+def test_older_snapshot__is_untouched_and_shares_what_did_not_change() -> None:
+    old = _snapshot([segment(0, 5), segment(0, 3, partition=1)])
+    added = segments_by_partition([file_table([segment(5, 9)])])
+    new = old.with_rows(2, frozenset(), added={("orders", 0): added[0]})
+    assert (old.partition("orders", 0).end_offset, new.partition("orders", 0).end_offset) == (5, 9)
+    assert new.partition("orders", 1) is old.partition("orders", 1)
+
+
+def test_memory__is_at_most_100_bytes_a_segment() -> None:
+    view = _snapshot([segment(n, n + 1) for n in range(1000)]).partition("orders", 0)
+    held = [*view.segments, view.running_max_timestamps]
+    assert sum(column.dtype.itemsize for column in held) <= 100
+    assert all(len(column) == 1000 for column in held)
+    assert DETAILS["attempt"].itemsize == 16
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"codec": "brotli"},
+        {"timestamp_type": "Late"},
+        {"attempt_id": "x"},
+        {"base_offset": None},
+        {"attempt_id": None},
+    ],
+)
+def test_strange_values__are_corruption(change: dict[str, object]) -> None:
+    good, odd = segment(0, 5), segment(5, 9)
+    table = file_table([good, dataclasses.replace(odd, **change)])  # type: ignore[arg-type]
+    with pytest.raises(CorruptData):
+        segments_by_partition([table])
+
+
+def test_attempts__keep_their_16_bytes_whatever_they_are() -> None:
+    ids = [str(uuid.UUID(int=0)), str(uuid.UUID(int=2**128 - 1)), ATTEMPT, str(uuid.UUID(int=1))]
+    rows = [segment(n, n + 1, attempt_id=name) for n, name in enumerate(ids)]
+    view = _snapshot(rows).partition("orders", 0)
+    assert [view.segment(n).attempt_id for n in range(4)] == ids
+    assert np.all(view.segments.details["record_count"] == 1)

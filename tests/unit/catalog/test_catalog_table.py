@@ -1,0 +1,426 @@
+"""Commits are atomic, exclusive per topic, and readable as ordinary Delta."""
+
+import contextlib
+import multiprocessing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglake.catalog.rows import PartitionRow, Row, SegmentRow, SourceRow
+from seglake.catalog.snapshot import EMPTY, Snapshot
+from seglake.catalog.table import CatalogTable
+from seglake.errors import (
+    CommitConflict,
+    CorruptData,
+    StoreError,
+    UnknownTopic,
+    UsageError,
+    VersionExpired,
+)
+from tests.unit.catalog.catalog_rows import new_attempt, run, segment, topic
+
+
+def _append(
+    catalog: CatalogTable, base: Snapshot, count: int, name: str = "orders", **changes: Any
+) -> tuple[int, str]:
+    """One run that adds a segment of `count` records to partition 0; creates the topic."""
+    attempt = new_attempt()
+    try:
+        end = base.partition(name, 0).end_offset
+        rows: list[Row] = []
+    except UnknownTopic:
+        end, rows = 0, [topic(name)]
+    rows += [segment(end, end + count, topic=name, attempt_id=attempt, **changes)]
+    rows += [run(f"run {attempt}", attempt, name), _source(name, attempt)]
+    return catalog.commit(rows, topic=name, base=base, attempt_id=attempt), attempt
+
+
+def _source(name: str, attempt: str) -> SourceRow:
+    return SourceRow(
+        topic=name,
+        path=f"in/{attempt}",
+        size_bytes=1,
+        modified_ms=2,
+        etag=None,
+        rows=3,
+        attempt_id=attempt,
+    )
+
+
+def _listed(snapshot: Snapshot) -> list[object]:
+    return [
+        (view.topic, view.partition, view.log_start_offset, view.end_offset, view.sequence)
+        + tuple(view.segment(n) for n in range(view.segment_count))
+        for row in snapshot.topics()
+        for view in snapshot.partitions(row.topic)
+    ]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> CatalogTable:
+    return CatalogTable.create(str(tmp_path / "lake"))
+
+
+def test_open__without_a_lake(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="first ingest"):
+        CatalogTable.open(str(tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
+
+
+def test_create__twice_is_one_lake_at_the_level_of_every_reader(tmp_path: Path) -> None:
+    first = CatalogTable.create(str(tmp_path))
+    _append(first, first.snapshot(), 5)
+    assert CatalogTable.create(str(tmp_path)).snapshot().partition("orders", 0).end_offset == 5
+    table = DeltaTable(str(tmp_path / "catalog/log"))
+    protocol = table.protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+    assert not protocol.reader_features
+    assert table.metadata().partition_columns == ["kind", "topic"]
+    assert table.metadata().configuration["seglake.format"] == "1"
+    assert all("timestamp" not in str(field.type) for field in table.schema().fields)
+
+
+def test_open__refuses_another_format(tmp_path: Path) -> None:
+    CatalogTable.create(str(tmp_path))
+    table = DeltaTable(str(tmp_path / "catalog/log"))
+    table.alter.set_table_properties({"seglake.format": "2"}, raise_if_not_exists=False)
+    with pytest.raises(UsageError, match=r"seglake\.format is 2"):
+        CatalogTable.open(str(tmp_path))
+
+
+def test_commit__makes_all_rows_visible_at_one_version(catalog: CatalogTable) -> None:
+    empty = catalog.snapshot()
+    version, attempt = _append(catalog, empty, 5)
+    snapshot = catalog.snapshot()
+    assert snapshot.version == version == empty.version + 1
+    assert snapshot.partition("orders", 0).segment(0).attempt_id == attempt
+    assert catalog.has_attempt(snapshot, "orders", attempt)
+    assert not catalog.has_attempt(snapshot, "orders", new_attempt())
+    assert not catalog.has_attempt(empty, "orders", attempt)
+    assert catalog.run(snapshot, "orders", "daily", f"run {attempt}") == run(
+        f"run {attempt}", attempt
+    )
+    assert catalog.run(snapshot, "orders", "daily", "another") is None
+    assert [row.attempt_id for row in catalog.runs(snapshot, "orders")] == [attempt]
+    assert catalog.sources(snapshot, "orders")["path"].to_pylist() == [f"in/{attempt}"]
+    assert catalog.segments(snapshot, "orders") == [segment(0, 5, attempt_id=attempt)]
+
+
+def test_commit__that_lost_a_race_is_refused_and_changes_nothing(catalog: CatalogTable) -> None:
+    _append(catalog, catalog.snapshot(), 5)
+    base = catalog.snapshot()
+    _append(catalog, base, 5)
+    won = catalog.snapshot()
+    with pytest.raises(CommitConflict, match="after version 1"):
+        _append(catalog, base, 7)
+    assert _listed(catalog.snapshot()) == _listed(won)
+    _append(catalog, catalog.snapshot(), 7)
+    assert catalog.snapshot().partition("orders", 0).end_offset == 17
+
+
+def test_commit__passes_commits_to_other_topics(catalog: CatalogTable) -> None:
+    base = catalog.snapshot()
+    for number in range(5):
+        version, _ = _append(catalog, base, 5, f"topic-{number}")
+        assert version == base.version + 1 + number
+    assert len(catalog.snapshot().topics()) == 5
+
+
+def test_commit__after_a_lost_reply_is_found(
+    catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _append(catalog, catalog.snapshot(), 5)
+    base = catalog.snapshot()
+    real = DeltaTable.create_write_transaction
+
+    def lose_the_reply(self: DeltaTable, *args: Any, **options: Any) -> None:
+        real(self, *args, **options)
+        raise OSError("connection reset")
+
+    attempt = new_attempt()
+    rows = [segment(5, 9, attempt_id=attempt), run("r", attempt)]
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "create_write_transaction", lose_the_reply)
+        with pytest.raises(StoreError, match="may have failed"):
+            catalog.commit(rows, topic="orders", base=base, attempt_id=attempt)
+    after = catalog.refresh(base)
+    assert catalog.has_attempt(after, "orders", attempt)
+    with pytest.raises(CommitConflict):  # trying again without looking is caught as well
+        catalog.commit(rows, topic="orders", base=base, attempt_id=attempt)
+    assert after.partition("orders", 0).end_offset == 9
+
+
+BAD: list[tuple[Sequence[Row], type[Exception], str]] = [
+    ([], UsageError, "needs rows"),
+    ([segment(5, 9, topic="other")], UsageError, "no other"),
+    ([segment(6, 9)], CorruptData, "no segment covers offsets 5 to 6"),
+    ([segment(4, 9)], CorruptData, "two segments cover offsets 4 to 5"),
+    ([segment(5, 7), segment(8, 9)], CorruptData, "offsets 7 to 8"),
+    ([segment(0, 9, partition=2)], CorruptData, "partitions 0 to 1"),
+    ([segment(5, 9, attempt_id="../x")], UsageError, "UUID"),
+    ([topic(sequence=1)], UsageError, "not newer"),
+    ([topic(sequence=2, partitions=1)], UsageError, "may only grow"),
+    (
+        [PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=0, next_offset=4)],
+        UsageError,
+        "go back",
+    ),
+    (
+        [PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=0, next_offset=6)],
+        CorruptData,
+        "offsets 5 to 6",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rows", "error", "message"), BAD)
+def test_commit__refuses_what_would_break_the_log(
+    catalog: CatalogTable, rows: Sequence[Row], error: type[Exception], message: str
+) -> None:
+    _append(catalog, catalog.snapshot(), 5)
+    base = catalog.snapshot()
+    with pytest.raises(error, match=message):
+        catalog.commit(rows, topic="orders", base=base, attempt_id=new_attempt())
+    assert catalog.refresh(base) is base
+
+
+def test_replaced_segments__go_in_the_same_commit(catalog: CatalogTable) -> None:
+    for _ in range(3):
+        _append(catalog, catalog.snapshot(), 5)
+    base = catalog.snapshot()
+    attempt = new_attempt()
+    merged = segment(0, 10, attempt_id=attempt)
+    catalog.commit(
+        [merged], topic="orders", base=base, attempt_id=attempt, replaced=[(0, 0), (0, 5)]
+    )
+    after = catalog.refresh(base)
+    assert _listed(after) == _listed(catalog.snapshot())
+    view = after.partition("orders", 0)
+    assert [view.segment(n).base_offset for n in range(view.segment_count)] == [0, 10]
+    assert view.segment(0).attempt_id == attempt
+    assert len(catalog.runs(after, "orders")) == 3
+    with pytest.raises(UsageError, match="no segment begins"):
+        catalog.commit([merged], topic="orders", base=after, attempt_id=attempt, replaced=[(0, 5)])
+
+
+def test_retention__of_every_segment_keeps_the_next_offset(catalog: CatalogTable) -> None:
+    for _ in range(2):
+        _append(catalog, catalog.snapshot(), 5)
+    bounds = PartitionRow(
+        topic="orders", partition=0, sequence=1, log_start_offset=10, next_offset=10
+    )
+    catalog.commit(
+        [bounds],
+        topic="orders",
+        base=catalog.snapshot(),
+        attempt_id=new_attempt(),
+        replaced=[(0, 0), (0, 5)],
+    )
+    view = catalog.snapshot().partition("orders", 0)
+    assert (view.segment_count, view.log_start_offset, view.end_offset) == (0, 10, 10)
+    _append(catalog, catalog.snapshot(), 5)
+    view = catalog.snapshot().partition("orders", 0)
+    assert (view.segment(0).base_offset, view.end_offset) == (10, 15)
+
+
+def test_replacing_commits__exclude_each_other_and_every_other_commit(
+    catalog: CatalogTable,
+) -> None:
+    for _ in range(2):
+        _append(catalog, catalog.snapshot(), 5)
+    base = catalog.snapshot()
+    catalog.compact(min_files=2)
+    attempt = new_attempt()
+    with pytest.raises(CommitConflict):
+        catalog.commit(
+            [segment(0, 10, attempt_id=attempt)],
+            topic="orders",
+            base=base,
+            attempt_id=attempt,
+            replaced=[(0, 0), (0, 5)],
+        )
+    assert catalog.snapshot().partition("orders", 0).segment_count == 2
+
+
+def test_compact__changes_no_row_and_fails_no_running_ingest(catalog: CatalogTable) -> None:
+    for number in range(6):
+        _append(catalog, catalog.snapshot(), 5, f"topic-{number % 2}")
+    base = catalog.snapshot()
+    before = _listed(base)
+    assert catalog.compact(min_files=4) == 0
+    assert catalog.compact(min_files=3) == 18
+    assert catalog.compact(min_files=2) == 0
+    compacted = catalog.refresh(base)
+    assert len(compacted.files) == 8
+    assert _listed(compacted) == before
+    assert len(catalog.runs(compacted, "topic-1")) == 3
+    _append(catalog, base, 5, "topic-0")
+    assert catalog.snapshot().partition("topic-0", 0).end_offset == 20
+
+
+def test_snapshot__of_a_version_stays_the_same(catalog: CatalogTable) -> None:
+    seen = []
+    for _ in range(4):
+        _append(catalog, catalog.snapshot(), 5)
+        seen.append(catalog.snapshot())
+    catalog.compact(min_files=2)
+    for snapshot in seen:
+        again = catalog.snapshot(snapshot.version)
+        assert (again.version, again.files) == (snapshot.version, snapshot.files)
+        assert _listed(again) == _listed(snapshot)
+    with pytest.raises(UsageError, match="newer than the newest, 5"):
+        catalog.snapshot(99)
+
+
+def test_vacuumed_version__has_expired(catalog: CatalogTable) -> None:
+    for _ in range(3):
+        _append(catalog, catalog.snapshot(), 5)
+    old = catalog.snapshot()
+    catalog.compact(min_files=2)
+    assert len(catalog.vacuum(retention_hours=0)) >= 9
+    with pytest.raises(VersionExpired, match="version 3"):
+        catalog.snapshot(old.version)
+    assert _listed(catalog.snapshot()) == _listed(old)
+
+
+def test_version_whose_log_is_gone__has_expired(catalog: CatalogTable, tmp_path: Path) -> None:
+    for _ in range(3):
+        _append(catalog, catalog.snapshot(), 5)
+    log = tmp_path / "lake/catalog/log"
+    DeltaTable(str(log)).create_checkpoint()
+    for version in range(3):
+        (log / f"_delta_log/{version:020d}.json").unlink()
+    with pytest.raises(VersionExpired, match="version 1"):
+        catalog.snapshot(1)
+    assert CatalogTable.open(str(tmp_path / "lake")).snapshot().version == 3
+
+
+ACTIONS = st.lists(
+    st.sampled_from(["a", "b", "compact", "retain", "refresh", "checkpoint"]), max_size=10
+)
+
+
+@given(ACTIONS)
+@settings(max_examples=15, deadline=None)
+def test_refresh__equals_a_fresh_load(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[str]
+) -> None:
+    root = str(tmp_path_factory.mktemp("lake"))
+    catalog, other = CatalogTable.create(root), CatalogTable.open(root)
+    kept, lengths, starts = other.snapshot(), {"a": 0, "b": 0}, {"a": 0, "b": 0}
+    for action in actions:
+        base = catalog.snapshot()
+        if action in lengths:
+            _append(catalog, base, 3, action)
+            lengths[action] += 3
+        elif action == "compact":
+            catalog.compact(min_files=2)
+        elif action == "checkpoint":
+            DeltaTable(f"{root}/catalog/log").create_checkpoint()
+        elif action == "refresh":
+            kept = other.refresh(kept)
+        elif lengths["a"] > starts["a"]:
+            starts["a"] = _drop_first(catalog, base)
+    kept = other.refresh(kept)
+    assert (
+        _listed(kept) == _listed(catalog.snapshot()) == _listed(CatalogTable.open(root).snapshot())
+    )
+    for name, length in lengths.items():
+        if length:
+            view = kept.partition(name, 0)
+            assert (view.log_start_offset, view.end_offset) == (starts[name], length)
+            assert view.segment_count == (length - starts[name]) // 3
+            assert len(catalog.runs(kept, name)) == length // 3
+
+
+def _drop_first(catalog: CatalogTable, base: Snapshot) -> int:
+    view = base.partition("a", 0)
+    first = view.segment(0)
+    bounds = PartitionRow(
+        topic="a",
+        partition=0,
+        sequence=view.sequence + 1,
+        log_start_offset=first.end_offset,
+        next_offset=view.end_offset,
+    )
+    catalog.commit(
+        [bounds],
+        topic="a",
+        base=base,
+        attempt_id=new_attempt(),
+        replaced=[(0, first.base_offset)],
+    )
+    return first.end_offset
+
+
+def test_other_readers__see_the_same_rows(catalog: CatalogTable, tmp_path: Path) -> None:
+    for name in ("b", "a", "a"):
+        _append(catalog, catalog.snapshot(), 5, name, codec="lz4")
+    snapshot = catalog.snapshot()
+    table = DeltaTable(str(tmp_path / "lake/catalog/log"))
+    rows = duckdb.execute(
+        "SELECT topic, partition, base_offset, max_timestamp, codec, attempt_id "
+        "FROM read_parquet(?, hive_partitioning = true, union_by_name = true) "
+        "WHERE kind = 'segment' ORDER BY ALL",
+        [table.file_uris()],
+    ).fetchall()
+    expected = [
+        (row.topic, row.partition, row.base_offset, row.max_timestamp, row.codec, row.attempt_id)
+        for name in ("a", "b")
+        for row in catalog.segments(snapshot, name)
+    ]
+    assert rows == expected
+    native = table.to_pyarrow_table(filters=[("kind", "=", "run")])
+    assert sorted(native["run_id"].to_pylist()) == sorted(
+        row.run_id for name in ("a", "b") for row in catalog.runs(snapshot, name)
+    )
+    files = table.get_add_actions(flatten=True)
+    assert set(files["min.base_offset"].to_pylist()) >= {0, 5}
+    assert sum(files["num_records"].to_pylist()) == 3 * 3 + 2
+
+
+def _race(root: str, name: str, commits: int, start: Any) -> None:
+    catalog = CatalogTable.create(root)
+    start.wait()
+    snapshot = catalog.snapshot()
+    done = 0
+    while done < commits:
+        with contextlib.suppress(CommitConflict):
+            _append(catalog, snapshot, 5, name)
+            done += 1
+        snapshot = catalog.refresh(snapshot)
+
+
+@pytest.mark.parametrize("names", [["t", "t", "t", "t"], ["a", "b", "t", "t"]])
+def test_racing_processes__lose_nothing_and_leave_no_hole(tmp_path: Path, names: list[str]) -> None:
+    processes = multiprocessing.get_context("spawn")
+    start = processes.Event()
+    racers = [
+        processes.Process(target=_race, args=(str(tmp_path), name, 3, start)) for name in names
+    ]
+    for racer in racers:
+        racer.start()
+    start.set()
+    for racer in racers:
+        racer.join(120)
+    assert [racer.exitcode for racer in racers] == [0] * len(names)
+    catalog = CatalogTable.open(str(tmp_path))
+    snapshot = catalog.snapshot()
+    for name in set(names):
+        commits = 3 * names.count(name)
+        assert snapshot.partition(name, 0).end_offset == 5 * commits
+        attempts = {row.attempt_id for row in catalog.runs(snapshot, name)}
+        assert len(attempts) == commits
+        assert {row.attempt_id for row in catalog.segments(snapshot, name)} == attempts
+
+
+def test_segments__of_an_unknown_topic_are_none(catalog: CatalogTable) -> None:
+    assert catalog.segments(catalog.snapshot(), "none") == []
+    assert catalog.table(EMPTY, "source", "none").column_names[:2] == ["path", "size_bytes"]
+    assert SegmentRow.KIND == "segment"

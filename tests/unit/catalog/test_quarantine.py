@@ -1,0 +1,82 @@
+"""Quarantined rows count only once their run is in."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from seglake.catalog.quarantine import FILE_SCHEMA, Part, write_part
+from seglake.catalog.quarantine_table import QuarantineTable
+from seglake.catalog.table import CatalogTable
+from seglake.errors import UsageError
+from seglake.store import Store, open_store
+from tests.unit.catalog.catalog_rows import ATTEMPT, new_attempt, run, topic
+
+
+def _rows(attempt: str, lines: list[int]) -> pa.Table:
+    rows = [
+        {
+            "attempt_id": attempt,
+            "source_file": "in/a.jsonl",
+            "line": line,
+            "reason": "no timestamp",
+            "raw": b"\xff{",
+            "ingested_at_ms": 5,
+        }
+        for line in lines
+    ]
+    return pa.Table.from_pylist(rows, FILE_SCHEMA)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path))
+
+
+def _counted(catalog: CatalogTable, quarantine: QuarantineTable, name: str) -> list[int]:
+    tables = quarantine.read(catalog, catalog.snapshot(), name)
+    return sorted(line for table in tables for line in table["line"].to_pylist())
+
+
+def test_rows__count_once_a_run_names_their_attempt(store: Store) -> None:
+    catalog = CatalogTable.create(store.uri)
+    quarantine = QuarantineTable(store.uri)
+    assert _counted(catalog, quarantine, "orders") == []
+    good, failed = new_attempt(), new_attempt()
+    parts = [write_part(store, "orders", good, _rows(good, lines)) for lines in ([1, 2], [7])]
+    quarantine.add_parts(parts, good)
+    quarantine.add_parts([write_part(store, "orders", failed, _rows(failed, [3]))], failed)
+    assert _counted(catalog, quarantine, "orders") == []
+    rows = [topic(), run("r", good, quarantined=3)]
+    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=good)
+    assert _counted(catalog, quarantine, "orders") == [1, 2, 7]
+    assert _counted(catalog, quarantine, "other") == []
+
+
+def test_parts__are_added_once_however_often_they_are_given(store: Store) -> None:
+    catalog = CatalogTable.create(store.uri)
+    quarantine = QuarantineTable(store.uri)
+    parts = [write_part(store, "orders", ATTEMPT, _rows(ATTEMPT, [1, 2]))]
+    for _ in range(2):
+        quarantine.add_parts(parts, ATTEMPT)
+    quarantine.add_parts(
+        [*parts, write_part(store, "orders", ATTEMPT, _rows(ATTEMPT, [3]))], ATTEMPT
+    )
+    rows = [topic(), run("r", ATTEMPT)]
+    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=ATTEMPT)
+    assert _counted(catalog, quarantine, "orders") == [1, 2, 3]
+
+
+def test_part__says_what_was_written(store: Store) -> None:
+    part = write_part(store, "orders", ATTEMPT, _rows(ATTEMPT, [1, 2]))
+    assert isinstance(part, Part)
+    assert part.rows == 2
+    assert part.path.startswith(f"topic=orders/{ATTEMPT}-")
+    assert store.size(f"catalog/quarantine/{part.path}") == part.size_bytes
+
+
+def test_part__cannot_leave_its_folder(store: Store) -> None:
+    with pytest.raises(UsageError):
+        write_part(store, "../x", ATTEMPT, _rows(ATTEMPT, [1]))
+    with pytest.raises(UsageError):
+        write_part(store, "orders", "../x", _rows(ATTEMPT, [1]))

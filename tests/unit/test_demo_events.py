@@ -1,0 +1,104 @@
+"""The generator of web events keeps its word: counts, order, damage, and the same lines again."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from seglake.demo_events import START_MS, Generated, generate
+
+FIELDS = {"ts": int, "user": str, "path": str, "status": int, "ms": int, "ip": str, "agent": str}
+
+
+def lines_of(path: Path) -> list[bytes]:
+    data = path.read_bytes()
+    lines = gzip.decompress(data) if path.suffix == ".gz" else data
+    assert lines.endswith(b"\n")
+    return lines.splitlines()
+
+
+def event(line: bytes) -> dict[str, object] | None:
+    """The event in a line; None if the line is broken."""
+    try:
+        found = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return found if isinstance(found.get("ts"), int) else None
+
+
+def times_of(generated: Generated) -> list[list[int]]:
+    files = ([event(line) for line in lines_of(path)] for path in generated.files)
+    return [[int(str(found["ts"])) for found in file if found] for file in files]
+
+
+@examples(max_examples=15)
+@given(events=st.integers(1, 9_000), files=st.integers(1, 9), seed=st.integers(0, 2**32))
+def test_counts_are_exact(
+    tmp_path_factory: pytest.TempPathFactory, events: int, files: int, seed: int
+) -> None:
+    files = min(files, events)
+    generated = generate(tmp_path_factory.mktemp("e"), events=events, files=files, seed=seed)
+    times = times_of(generated)
+    lines = sum(len(lines_of(path)) for path in generated.files)
+    assert (len(generated.files), generated.events) == (files, events)
+    assert sum(map(len, times)) == events
+    assert lines - events == generated.broken == events * 500 // 1_000_000
+    assert generated.first_ms == min(min(file) for file in times)
+    assert generated.last_ms == max(max(file) for file in times)
+
+
+def test_good_lines_have_all_fields_and_broken_ones_break_in_each_way(tmp_path: Path) -> None:
+    generated = generate(tmp_path, events=80_000, files=1)
+    lines = lines_of(generated.files[0])
+    good = [found for line in lines if (found := event(line))]
+    assert all({key: type(value) for key, value in found.items()} == FIELDS for found in good)
+    broken = [line for line in lines if not event(line)]
+    cut = [line for line in broken if not line.endswith(b"}")]
+    no_time = [line for line in broken if line.endswith(b"}") and b'"ts"' not in line]
+    bad_time = [line for line in broken if line.endswith(b"}") and b'"ts":"' in line]
+    assert len(cut) + len(no_time) + len(bad_time) == generated.broken
+    assert min(len(cut), len(no_time), len(bad_time)) > 0
+
+
+def test_events_are_out_of_order_mostly_by_seconds_and_seldom_by_minutes(tmp_path: Path) -> None:
+    (times,) = times_of(generate(tmp_path, events=60_000, files=1))
+    newest, lags = START_MS, []
+    for time in times:
+        newest = max(newest, time)
+        lags.append(newest - time)
+    late = sum(lag > 50_000 for lag in lags)
+    assert sum(lag > 0 for lag in lags) > 0.2 * len(lags)
+    assert 20 <= late <= 150
+
+
+def test_few_users_make_most_of_the_traffic(tmp_path: Path) -> None:
+    (path,) = generate(tmp_path, events=20_000, files=1).files
+    users = [str(found["user"]) for line in lines_of(path) if (found := event(line))]
+    counts = sorted((users.count(user) for user in set(users[:2_000])), reverse=True)
+    assert sum(counts[:10]) > 0.2 * len(users)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_others(tmp_path: Path) -> None:
+    def content(name: str, seed: int) -> list[bytes]:
+        generated = generate(tmp_path / name, events=5_000, files=5, seed=seed)
+        return [path.read_bytes() for path in generated.files]
+
+    assert content("a", 7) == content("b", 7)
+    assert content("a", 7) != content("c", 8)
+
+
+def test_every_fourth_file_is_gzip_and_progress_adds_up(tmp_path: Path) -> None:
+    steps: list[int] = []
+    generated = generate(tmp_path, events=6_000, files=8, progress=steps.append)
+    assert [path.suffix for path in generated.files] == [".jsonl", ".jsonl", ".jsonl", ".gz"] * 2
+    assert sum(steps) == generated.events + generated.broken
+
+
+@pytest.mark.parametrize(("events", "files"), [(0, 1), (10, 0), (3, 4)])
+def test_impossible_sizes_are_refused(tmp_path: Path, events: int, files: int) -> None:
+    with pytest.raises(ValueError, match="cannot write"):
+        generate(tmp_path, events=events, files=files)

@@ -9,10 +9,10 @@
     │   ├── OffsetOutOfRange          below the log start, or above the log end
     │   ├── OffsetNotFound            inside the log, but no record has this offset
     │   └── VersionExpired            the catalog version is no longer retained
-    ├── StoreError                1   storage failed; the message names the object; retrying may help
+    ├── StoreError                1   storage failed; the message names the object; try again
     │   └── MissingObject             the object does not exist
-    ├── CorruptData               1   bytes are not what they must be: file, position, expected, found
-    └── CommitConflict            1   another run committed first; the caller reloads and tries again
+    ├── CorruptData               1   bytes are not what they must be: file, position, what is wrong
+    └── CommitConflict            1   another run committed first; reload and try again
 
 Every class has the exit code that jobs and the command line end with.
 """

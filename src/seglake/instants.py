@@ -1,13 +1,13 @@
 """Times that a caller gives, and times that are shown: milliseconds since the epoch, in UTC.
 
-A time is an aware datetime, an ISO 8601 text with a zone, or an integer of epoch milliseconds (as an
-int or as digits). Times are bounds of windows, `start <= timestamp < end`, and stored timestamps are
-whole milliseconds; so what is finer than a millisecond is rounded up, for both bounds, which keeps
-the same records inside.
+A time is an aware datetime, an ISO 8601 text with a zone, or an integer of epoch milliseconds (as
+an int or as digits). Times are bounds of windows, `start <= timestamp < end`, and stored timestamps
+are whole milliseconds; so what is finer than a millisecond is rounded up, for both bounds, which
+keeps the same records inside.
 
 An integer from 10**8 up to 10**11 (exclusive, either sign) is refused, since it looks like seconds:
-as seconds it lies in 1973 to 5138, as milliseconds in the first three years after 1970. Smaller ones
-are milliseconds: 0 is the usual way to say "from the beginning".
+as seconds it lies in 1973 to 5138, as milliseconds in the first years after 1970. Smaller ones are
+milliseconds: 0 is the usual way to say "from the beginning".
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from datetime import UTC, datetime, timedelta
 
 from seglake.errors import UsageError
 
+Time = datetime | str | int
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _LOOKS_LIKE_SECONDS = range(10**8, 10**11)
 _LARGEST = 2**63 - 1  # what a record can hold
 
 
-def to_epoch_ms(value: datetime | str | int) -> int:
+def to_epoch_ms(value: Time) -> int:
     """Milliseconds since the epoch of a time, rounded up.
 
     Raises:

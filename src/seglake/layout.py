@@ -33,7 +33,8 @@ _TOPIC = "[a-zA-Z0-9._-]{1,249}"  # Kafka's Topic.validate, which also bars . an
 _NUMBER = "0|[1-9][0-9]{0,9}"
 _ATTEMPT_KEY = re.compile(rf"{ATTEMPTS}/({_UUID})/(manifest\.json|success|inputs\.json)")
 _SEGMENT_KEY = re.compile(
-    rf"{TOPICS}/(?!\.{{1,2}}-[0-9]+/)({_TOPIC})-({_NUMBER})/({_UUID})/([0-9]{{20}})\.({'|'.join(SUFFIXES)})"
+    rf"{TOPICS}/(?!\.{{1,2}}-[0-9]+/)({_TOPIC})-({_NUMBER})/"
+    rf"({_UUID})/([0-9]{{20}})\.({'|'.join(SUFFIXES)})"
 )
 _MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
 

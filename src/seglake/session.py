@@ -30,7 +30,7 @@ DELTA_ARTIFACT, DELTA_VERSION = "delta-spark_4.2_2.13", "4.4.0"
 
 # conf/spark-defaults.conf holds the same settings for spark-submit; a test compares the two.
 SETTINGS = {
-    "spark.python.unix.domain.socket.enabled": "true",  # half the cost of a short Python task
+    "spark.python.unix.domain.socket.enabled": "true",  # no delayed TCP acks
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.adaptive.enabled": "false",  # one task is one file: nothing may merge tasks
     "spark.sql.session.timeZone": "UTC",

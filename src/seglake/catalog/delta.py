@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from seglake.errors import CommitConflict, StoreError, UsageError
+from seglake.errors import CommitConflict, MissingObject, StoreError, UsageError
 
 FORMAT = "1"
 _PROPERTIES = {
@@ -42,8 +42,18 @@ def open_or_create(
         raise StoreError(f"{uri}: the table cannot be created: {error}") from error
 
 
-def check_format(table: DeltaTable) -> DeltaTable:
-    """The table itself, if its `seglake.format` is one that this code knows; else UsageError."""
+def open_table(uri: str, options: dict[str, str]) -> DeltaTable:
+    """The newest version of the table at `uri`.
+
+    Raises MissingObject if there is none, UsageError if it has a `seglake.format` that this code
+    does not know, and StoreError if it cannot be read.
+    """
+    try:
+        table = DeltaTable(uri, storage_options=options)
+    except TableNotFoundError as error:
+        raise MissingObject(f"{uri}: there is no such table") from error
+    except (DeltaError, OSError) as error:
+        raise StoreError(f"{uri}: the table cannot be read: {error}") from error
     found = table.metadata().configuration.get("seglake.format", "missing")
     if found.partition(".")[0] != FORMAT:
         raise UsageError(

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from seglake import layout
 from seglake.catalog import delta
@@ -20,6 +19,7 @@ from seglake.catalog.files import read_parquet
 from seglake.catalog.quarantine import FILE_SCHEMA, SCHEMA, Part
 from seglake.catalog.snapshot import Snapshot
 from seglake.catalog.table import CatalogTable
+from seglake.errors import MissingObject
 from seglake.store import open_store
 
 _PARTITION_BY = ["topic"]
@@ -34,36 +34,31 @@ class QuarantineTable:
         self._uri = f"{self._store.uri}/{layout.QUARANTINE_TABLE}"
         self._options = dict(storage_options or {})
 
-    def _open(self) -> DeltaTable:
-        return delta.check_format(DeltaTable(self._uri, storage_options=self._options))
-
     def add_parts(self, parts: Sequence[Part], attempt_id: str) -> None:
-        """Commit the files of one attempt; those that are in already are not added again.
+        """Commit the files of one attempt; creates the table if there is none.
 
-        Creates the table if there is none. Raises StoreError; calling again is then safe.
+        Raises StoreError; calling again is safe, since Delta holds a path once however often it is
+        added.
         """
         if not parts:
             return
         delta.open_or_create(self._uri, SCHEMA, _PARTITION_BY, self._options)
-        table = self._open()
-        present = set(_paths(table, parts[0].topic))
+        table = delta.open_table(self._uri, self._options)
         actions = [
             delta.add(part.path, part.size_bytes, {"topic": part.topic}, part.stats)
             for part in parts
-            if part.path not in present
         ]
         properties = CommitProperties(
             custom_metadata={"seglake.attempt": attempt_id}, max_commit_retries=_RETRIES
         )
-        if actions:
-            delta.commit(table, actions, SCHEMA, _PARTITION_BY, properties)
+        delta.commit(table, actions, SCHEMA, _PARTITION_BY, properties)
 
     def read(self, catalog: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[pa.Table]:
         """The rows of every committed run of a topic, in tables of FILE_SCHEMA, one per file."""
         attempts = catalog.table(snapshot, "run", topic)["attempt_id"].combine_chunks()
         try:
-            paths = _paths(self._open(), topic)
-        except TableNotFoundError:
+            paths = _paths(delta.open_table(self._uri, self._options), topic)
+        except MissingObject:
             return
         for path in paths:
             rows = read_parquet(self._store, f"{layout.QUARANTINE_TABLE}/{path}", FILE_SCHEMA)

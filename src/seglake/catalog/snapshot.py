@@ -104,6 +104,8 @@ class Segment:
 class PartitionView:
     """A log partition; its segments cover log_start_offset to end_offset (exclusive) without hole.
 
+    Its length is the number of its segments, which may be 0.
+
     The first segment may begin below the log start offset: the records before it are deleted.
     `sequence` is that of the partition row which holds, 0 if there is none.
     """
@@ -115,9 +117,7 @@ class PartitionView:
     next_offset: int = 0
     sequence: int = 0
 
-    @property
-    def segment_count(self) -> int:
-        """How many live segments there are."""
+    def __len__(self) -> int:
         return len(self.segments.base_offsets)
 
     @property
@@ -136,7 +136,7 @@ class PartitionView:
         return int(np.searchsorted(self.segments.base_offsets, offset, "right")) - 1
 
     def first_reaching(self, timestamp: int) -> int:
-        """The first segment with a record at `timestamp` or later; segment_count if none has one."""
+        """The first segment with a record at `timestamp` or later; len(self) if none has."""
         return int(np.searchsorted(self.running_max_timestamps, timestamp, "left"))
 
     def segment(self, index: int) -> Segment:
@@ -181,7 +181,7 @@ class PartitionView:
         start, end = self.log_start_offset, self.end_offset
         if start > end:
             raise self._damage(f"the log would start at {start}, after its end {end}")
-        if not self.segment_count and start == end:
+        if not len(self) and start == end:
             return self
         if np.any(ends <= bases):
             raise self._damage(f"the segment at {bases[ends <= bases][0]} covers nothing")

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from seglake import layout
@@ -53,14 +53,14 @@ class CatalogTable:
         self._store = store
         self._uri = f"{store.uri}/{layout.LOG_TABLE}"
         self._options = dict(storage_options or {})
-        self._newest = delta.check_format(self._open(None))
+        self._newest = delta.open_table(self._uri, self._options)
 
     @staticmethod
     def open(root: str, storage_options: Mapping[str, str] | None = None) -> CatalogTable:
         """The catalog of the lake at `root`; UsageError if there is none, or of another format."""
         try:
             return CatalogTable(open_store(root, storage_options), storage_options)
-        except TableNotFoundError as error:
+        except MissingObject as error:
             raise UsageError(f"{root} holds no lake; the first ingest creates it") from error
 
     @staticmethod
@@ -69,19 +69,16 @@ class CatalogTable:
         store = open_store(root, storage_options)
         try:
             return CatalogTable(store, storage_options)
-        except TableNotFoundError:
+        except MissingObject:
             uri, options = f"{store.uri}/{layout.LOG_TABLE}", dict(storage_options or {})
             delta.open_or_create(uri, TABLE_SCHEMA, PARTITION_COLUMNS, options)
         return CatalogTable(store, storage_options)
-
-    def _open(self, version: int | None) -> DeltaTable:
-        return DeltaTable(self._uri, version=version, storage_options=self._options)
 
     def _refreshed(self) -> DeltaTable:
         try:
             self._newest.update_incremental()
         except DeltaError:  # the log was cleaned up under a handle that had rested for long
-            self._newest = self._open(None)
+            self._newest = delta.open_table(self._uri, self._options)
         return self._newest
 
     def _at(self, version: int) -> DeltaTable:
@@ -93,9 +90,10 @@ class CatalogTable:
                 f"version {version} is newer than the newest, {self._newest.version()}"
             )
         try:
-            return self._open(version)
+            return DeltaTable(self._uri, version=version, storage_options=self._options)
         except (DeltaError, OverflowError) as error:
-            raise VersionExpired(f"version {version} of the catalog is not retained") from error
+            message = f"version {version} of the catalog is not retained: {error}"
+            raise VersionExpired(message) from error
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The newest version, or a given one.
@@ -154,8 +152,9 @@ class CatalogTable:
         return pa.concat_tables(found[topic]) if found else FILE_SCHEMAS[kind].empty_table()
 
     def segments(self, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
-        """Every segment row of a topic, with the columns that a snapshot leaves out."""
-        return rows_of(SegmentRow, topic, self.table(snapshot, "segment", topic))
+        """Every segment row of a topic in the order of the log, with all its columns."""
+        rows = rows_of(SegmentRow, topic, self.table(snapshot, "segment", topic))
+        return sorted(rows, key=lambda row: (row.partition, row.base_offset))
 
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """Every committed run of a topic."""
@@ -211,8 +210,8 @@ class CatalogTable:
     def compact(self, min_files: int = 16) -> int:
         """Rewrite each kind and topic that has so many files as one file; returns how many went.
 
-        Changes no row, and never makes a running commit fail. Raises CommitConflict if another
-        commit came in between; trying again later is all there is to do.
+        Changes no row. A running commit passes it, unless it replaces segments. Raises
+        CommitConflict if another commit came in between: try again, or leave it to the next run.
         """
         handle = self._refreshed()
         groups: dict[tuple[Kind, str], list[DataFile]] = defaultdict(list)

@@ -2,6 +2,7 @@
 
 from seglake.config.loading import load
 from seglake.config.reference import reference
-from seglake.config.settings import DIRECTIVES, EPOCH_FORMATS, Pipeline, Timestamp, Topic
+from seglake.config.rules import DIRECTIVES, EPOCH_FORMATS
+from seglake.config.settings import Pipeline, Timestamp, Topic
 
 __all__ = ["DIRECTIVES", "EPOCH_FORMATS", "Pipeline", "Timestamp", "Topic", "load", "reference"]

@@ -8,10 +8,37 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
-from seglake.config.settings import TABLES, Pipeline, flat, own_fields
+from seglake.config.settings import (
+    HeaderFields,
+    Input,
+    Key,
+    Pipeline,
+    Task,
+    Timestamp,
+    Topic,
+    Value,
+    flat,
+)
 from seglake.errors import ConfigError
+
+TABLES: dict[str, type[BaseModel]] = {
+    "input": Input,
+    "timestamp": Timestamp,
+    "key": Key,
+    "value": Value,
+    "headers": HeaderFields,
+    "topic": Topic,
+    "task": Task,
+}
+
+
+def own_fields() -> dict[str, FieldInfo]:
+    """The fields of Pipeline that stand in the file's `[pipeline]` table."""
+    fields = Pipeline.model_fields
+    return {name: info for name, info in fields.items() if name not in {*TABLES, "storage"}}
 
 
 def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pipeline:

@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from seglake.config.settings import TABLES, Pipeline, own_fields
+from seglake.config.loading import TABLES, own_fields
+from seglake.config.settings import Pipeline
 
 
 def reference() -> str:

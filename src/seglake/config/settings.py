@@ -11,26 +11,25 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-EPOCH_FORMATS = ("epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
-DIRECTIVES = "YymdeHIMSfpbBhajAzZTDFR%"  # of strptime, as ingest.timestamps reads them
+from seglake.config.rules import (
+    FieldName,
+    FieldNames,
+    Location,
+    Locations,
+    OneByte,
+    Options,
+    TimeFormat,
+    TopicName,
+    Zone,
+)
+
 _YEARS, _DAYS = "YyDF", "deDFj"
-_SECRET = re.compile(r"secret|password|passwd|token|access_?key|account_?key|credential|sas_", re.I)
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -40,62 +39,6 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _names(value: object) -> object:
-    """One name stands for a list of one."""
-    return [value] if isinstance(value, str) else value
-
-
-def _topic_name(name: str) -> str:
-    """Kafka's rule (org.apache.kafka.common.internals.Topic)."""
-    if name in {".", ".."} or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name):
-        raise ValueError("a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not '.' or '..'")
-    return name
-
-
-def _zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise ValueError(f"{name!r} is no IANA zone; use a name such as Europe/Paris") from None
-    return name
-
-
-def _location(value: str) -> str:
-    if "://" in value and "@" in urlsplit(value).netloc and not value.startswith("abfs"):
-        raise ValueError("credentials do not belong in a URI; set them in the environment")
-    return value
-
-
-def _time_format(text: str) -> str:
-    if text in EPOCH_FORMATS or text == "iso8601":
-        return text
-    if "%" not in text:
-        raise ValueError(
-            f"{text!r} is no format; use {', '.join(EPOCH_FORMATS)}, iso8601 or a strptime pattern"
-        )
-    unknown = [d for d in re.findall(r"%(.?)", text, re.S) if d not in DIRECTIVES or not d]
-    if unknown:
-        known = " ".join(f"%{d}" for d in DIRECTIVES)
-        raise ValueError(f"%{unknown[0]} is not supported; use {known}")
-    return text
-
-
-def _options(value: object) -> object:
-    """Options travel as text, booleans in the spelling of object stores."""
-    if not isinstance(value, Mapping):
-        return value
-    secrets = [key for key in value if _SECRET.search(str(key))]
-    if secrets:
-        raise ValueError(f"{secrets[0]} is a secret; set it in the environment, not in a file")
-    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
-
-
-Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
-FieldName = Annotated[str, Field(min_length=1)]
-FieldNames = Annotated[tuple[FieldName, ...], BeforeValidator(_names)]
-OneByte = Annotated[str, Field(pattern=r"^[\x01-\x7f]$")]
 
 
 class _Table(BaseModel):
@@ -120,25 +63,29 @@ class _Table(BaseModel):
 class Input(_Table):
     """What is read."""
 
-    paths: Annotated[tuple[Location, ...], BeforeValidator(_names), Field(min_length=1)] = Field(
+    paths: Locations = Field(
         description="files, folders and globs (`**` too); local, relative to the current "
         "directory, or URIs (`s3://…`)"
     )
     format: Literal["jsonl", "csv", "parquet", "text"] = Field(description="how a file is read")
     compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(
-        "auto", description="`auto` goes by the first bytes of the file; tar archives are unpacked"
+        default="auto",
+        description="`auto`: by the first bytes of the file; tar archives are unpacked",
     )
     on_empty: Literal["ok", "error"] = Field(
-        "error", description="what to do when a path or glob matches no file"
+        default="error", description="what to do when a path or glob matches no file"
     )
-    delimiter: OneByte = Field(",", description="csv: between two fields, one ASCII character")
-    quote: OneByte = Field('"', description="csv: around a field; doubled inside one")
+    delimiter: OneByte = Field(
+        default=",", description="csv: between two fields, one ASCII character"
+    )
+    quote: OneByte = Field(default='"', description="csv: around a field; doubled inside one")
     multiline: bool = Field(
-        True,
-        description="csv: a quoted field may hold line breaks; `false` lets large files be split",
+        default=True,
+        description="csv: quoted fields may hold line breaks; `false` lets large files be split",
     )
     pattern: str | None = Field(
-        None, description="text: RE2 expression from the start of a line; named groups are fields"
+        default=None,
+        description="text: RE2 expression from the start of a line; named groups are fields",
     )
 
     def _contradictions(self) -> Iterator[str]:
@@ -170,16 +117,16 @@ class Input(_Table):
 class Timestamp(_Table):
     """Where the time of an event stands."""
 
-    field: FieldName | None = Field(None, description="the field that holds it")
-    format: Annotated[str, AfterValidator(_time_format)] | None = Field(
-        None,
+    field: FieldName | None = Field(default=None, description="the field that holds it")
+    format: TimeFormat | None = Field(
+        default=None,
         description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns`, `iso8601` or a strptime "
         "pattern; Parquet columns with a time type need none",
     )
-    zone: Annotated[str, AfterValidator(_zone)] = Field(
-        "UTC", description="IANA zone of values that name none"
+    zone: Zone = Field(default="UTC", description="IANA zone of values that name none")
+    year: int | None = Field(
+        default=None, ge=1970, le=9999, description="for patterns without a year"
     )
-    year: int | None = Field(None, ge=1970, le=9999, description="for patterns without a year")
 
     def _contradictions(self) -> Iterator[str]:
         if self.field is None and (self.format or self.year):
@@ -204,11 +151,12 @@ class Key(_Table):
     """The record key."""
 
     fields: FieldNames = Field(
-        (), description="one field: its bytes; several: joined by `separator`; none: a null key"
+        default=(),
+        description="one field: its bytes; several: joined by `separator`; none: a null key",
     )
-    separator: str = Field("\0", description="between the fields of a key")
+    separator: str = Field(default="\0", description="between the fields of a key")
     required: bool = Field(
-        False, description="quarantine rows that lack a key field (else the key is null)"
+        default=False, description="quarantine rows that lack a key field (else the key is null)"
     )
 
     def _contradictions(self) -> Iterator[str]:
@@ -222,14 +170,14 @@ class Value(_Table):
     """The record value."""
 
     source: Literal["line", "field", "columns"] | None = Field(
-        None,
+        default=None,
         alias="from",
         description="the raw line, the bytes of one field, or a JSON object of fields; default "
         "`line`, for Parquet `columns`",
     )
-    field: FieldName | None = Field(None, description='with `from = "field"`')
+    field: FieldName | None = Field(default=None, description='with `from = "field"`')
     columns: FieldNames = Field(
-        (), description='with `from = "columns"`; none: every column (csv, text, parquet)'
+        default=(), description='with `from = "columns"`; none: every column (csv, text, parquet)'
     )
 
     def _contradictions(self) -> Iterator[str]:
@@ -244,66 +192,96 @@ class Value(_Table):
 class HeaderFields(_Table):
     """The record headers."""
 
-    fields: FieldNames = Field((), description="each becomes a header; a missing one is null")
+    fields: FieldNames = Field(
+        default=(), description="each becomes a header; a missing one is null"
+    )
     source: bool = Field(
-        False, description="add headers `seglake.source.file` and `seglake.source.line` (1-based)"
+        default=False,
+        description="add headers `seglake.source.file` and `seglake.source.line` (1-based)",
     )
 
 
 class Topic(_Table):
     """The topic; the keys of Kafka mean what they mean there."""
 
-    name: Annotated[str, AfterValidator(_topic_name)] = Field(description="as Kafka allows")
-    partitions: int = Field(1, ge=1, le=100_000, description="number of partitions; may only grow")
-    partitioner: Literal["murmur2"] = Field("murmur2", description="Kafka's: a hash of the key")
+    name: TopicName = Field(description="as Kafka allows")
+    partitions: int = Field(
+        default=1, ge=1, le=100_000, description="number of partitions; may only grow"
+    )
+    partitioner: Literal["murmur2"] = Field(
+        default="murmur2", description="Kafka's: a hash of the key"
+    )
     partition_field: FieldName | None = Field(
-        None, description="the field that holds the partition number, instead of a partitioner"
+        default=None,
+        description="the field that holds the partition number, instead of a partitioner",
     )
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
-        "CreateTime",
+        default="CreateTime",
         alias="message.timestamp.type",
         description="event time, or the time of the run",
     )
     segment_bytes: int = Field(
-        2**30, alias="segment.bytes", ge=14, le=2**31 - 1, description="largest segment file"
+        default=2**30,
+        alias="segment.bytes",
+        ge=14,
+        le=2**31 - 1,
+        description="largest segment file",
     )
     segment_ms: int = Field(
-        604_800_000, alias="segment.ms", ge=1, description="time that one segment may span"
+        default=604_800_000, alias="segment.ms", ge=1, description="time that one segment may span"
     )
     index_interval_bytes: int = Field(
-        4096,
+        default=4096,
         alias="index.interval.bytes",
         ge=0,
         le=2**31 - 1,
         description="an index entry at least every so many bytes; 0: for every batch",
     )
     index_interval_records: int | None = Field(
-        None, alias="index.interval.records", ge=1, description="instead: every so many records"
+        default=None,
+        alias="index.interval.records",
+        ge=1,
+        description="instead: every so many records",
     )
     index_interval_ms: int | None = Field(
-        None, alias="index.interval.ms", ge=1, description="instead: every so much event time"
+        default=None,
+        alias="index.interval.ms",
+        ge=1,
+        description="instead: every so much event time",
     )
     segment_index_bytes: int = Field(
-        10_485_760, alias="segment.index.bytes", ge=24, le=2**31 - 1, description="largest index"
+        default=10_485_760,
+        alias="segment.index.bytes",
+        ge=24,
+        le=2**31 - 1,
+        description="largest index",
     )
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
-        "zstd", alias="compression.type", description="codec of record batches"
+        default="zstd", alias="compression.type", description="codec of record batches"
     )
     compression_zstd_level: int = Field(
-        3, alias="compression.zstd.level", ge=-131072, le=22, description="for zstd"
+        default=3, alias="compression.zstd.level", ge=-131072, le=22, description="for zstd"
     )
     compression_gzip_level: int = Field(
-        -1, alias="compression.gzip.level", ge=-1, le=9, description="for gzip; -1: zlib's default"
+        default=-1,
+        alias="compression.gzip.level",
+        ge=-1,
+        le=9,
+        description="for gzip; -1: zlib's default",
     )
     max_message_bytes: int = Field(
-        1_048_588,
+        default=1_048_588,
         alias="max.message.bytes",
         ge=100,
         le=2**31 - 1,
         description="largest record, alone in its batch; larger ones are quarantined",
     )
     batch_size: int = Field(
-        16_384, alias="batch.size", ge=1, le=2**31 - 1, description="bytes of a batch, uncompressed"
+        default=16_384,
+        alias="batch.size",
+        ge=1,
+        le=2**31 - 1,
+        description="bytes of a batch, uncompressed",
     )
 
     @model_validator(mode="before")
@@ -343,18 +321,29 @@ class Topic(_Table):
 class Task(_Table):
     """Bounds of one task."""
 
-    split_bytes: int = Field(64 * 2**20, ge=1, le=2**40, description="input that one split covers")
+    split_bytes: int = Field(
+        default=16 * 2**20, ge=1, le=2**40, description="input that one split covers"
+    )
     chunk_bytes: int = Field(
-        32 * 2**20, ge=64, le=2**30, description="input that a task holds at once, uncompressed"
+        default=32 * 2**20,
+        ge=64,
+        le=2**30,
+        description="input that a task holds at once, uncompressed",
     )
     blob_bytes: int = Field(
-        256 * 2**10, ge=1, le=2**30, description="records in a blob that one stage hands to the next"
+        default=256 * 2**10,
+        ge=1,
+        le=2**30,
+        description="records in a blob that one stage hands to the next",
     )
     merge_bytes: int = Field(
-        64 * 2**20, ge=1, le=2**40, description="records that a task holds while it merges blobs"
+        default=64 * 2**20,
+        ge=1,
+        le=2**40,
+        description="records that a task holds while it merges blobs",
     )
     piece_bytes: int = Field(
-        2**30, ge=1, le=2**62, description="records of a log partition that one task writes"
+        default=2**30, ge=1, le=2**62, description="records of a log partition that one task writes"
     )
 
 
@@ -366,14 +355,17 @@ class Pipeline(BaseModel):
     name: str = Field(min_length=1, description="default: the name of the file, without `.toml`")
     root: Location = Field(description="folder or URI of the lake")
     order: Literal["time", "arrival"] = Field(
-        "time",
+        default="time",
         description="records of a run: by event time, source file, position; or without the time",
     )
     max_quarantine_ratio: float = Field(
-        1.0, ge=0, le=1, description="the run fails when a larger part of its rows is rejected"
+        default=1.0,
+        ge=0,
+        le=1,
+        description="the run fails when a larger part of its rows is rejected",
     )
     on_changed_source: Literal["fail", "skip", "ingest-as-new"] = Field(
-        "fail", description="for a file that changed since it was ingested into the topic"
+        default="fail", description="for a file that changed since it was ingested into the topic"
     )
     input: Input
     timestamp: Timestamp = Field(default_factory=Timestamp)
@@ -382,7 +374,7 @@ class Pipeline(BaseModel):
     headers: HeaderFields = Field(default_factory=HeaderFields)
     topic: Topic
     task: Task = Field(default_factory=Task)
-    storage: Annotated[dict[str, str], BeforeValidator(_options)] = Field(
+    storage: Options = Field(
         default_factory=dict,
         description="options of the object store (`endpoint`, `region`, `allow_http`, …); secrets "
         "come from the environment",
@@ -449,20 +441,3 @@ class Pipeline(BaseModel):
             yield "timestamp.field is missing, but pipeline.order = 'time' needs it; use 'arrival'"
         if self.timestamp.field and not self.timestamp.format and self.input.format != "parquet":
             yield "timestamp.format is missing; say how the time is written, as in 'iso8601'"
-
-
-TABLES: dict[str, type[BaseModel]] = {
-    "input": Input,
-    "timestamp": Timestamp,
-    "key": Key,
-    "value": Value,
-    "headers": HeaderFields,
-    "topic": Topic,
-    "task": Task,
-}
-
-
-def own_fields() -> dict[str, FieldInfo]:
-    """The fields of Pipeline that stand in the file's `[pipeline]` table."""
-    fields = Pipeline.model_fields
-    return {name: info for name, info in fields.items() if name not in {*TABLES, "storage"}}

@@ -36,11 +36,11 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from seglake.errors import ConfigError, CorruptData
+from seglake.errors import ConfigError, CorruptData, InputError
 from seglake.format import decode_kernels, encode_kernels
 from seglake.format.compression import NAMES, Compress, decompress
 from seglake.format.decode_kernels import RecordColumns
-from seglake.format.records import INT32_MAX, Bytes, Headers, Int32s, Int64s, Records, Spans, fixed
+from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed
 
 OVERHEAD = 61
 LOG_OVERHEAD = 12
@@ -51,7 +51,6 @@ LOG_APPEND_TIME = 0x08
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
-NO_TIMESTAMP = -1
 UNKNOWN = -2  # in a table made from headers alone: the records were not looked at
 
 MAX_BATCH_BYTES = 512 * 1024 * 1024  # of decompressed records; what a reader is willing to hold
@@ -140,7 +139,10 @@ class Encoding:
 
 
 def encode_bodies(records: Records, order: Int64s) -> Bodies:
-    """The bodies of the records at the positions `order`, in that order and without gaps."""
+    """The bodies of the records at the positions `order`, in that order and without gaps.
+
+    Raises InputError for a null header key.
+    """
     keys, values, order = records.keys.fixed(), records.values.fixed(), fixed(order)
     sizes = np.empty(len(order), np.int64)
     if records.headers is None:
@@ -150,6 +152,8 @@ def encode_bodies(records: Records, order: Int64s) -> Bodies:
         return Bodies(starts, sizes, data)
     firsts = fixed(records.headers.firsts)
     names, contents = records.headers.keys.fixed(), records.headers.values.fixed()
+    if names.lengths.min(initial=0) < 0:
+        raise InputError("a header without a key has no place in Kafka's format")
     encode_kernels.body_sizes_with_headers(
         keys.lengths, values.lengths, firsts, names.lengths, contents.lengths, order, sizes
     )
@@ -172,25 +176,27 @@ def encode_batches(
     """Frame n records as batches with consecutive offsets, the first one `base_offset`.
 
     `timestamps` are ms since the epoch, -1 or above; deltas may be negative (events out of order).
-    Batch boundaries depend on the records and `encoding.batch_bytes` alone. Raises ConfigError if a
-    batch outgrows what its length field can say.
+    Batch boundaries depend on the records and `encoding.batch_bytes` alone. Raises InputError for
+    other timestamps, ConfigError for a batch beyond `MAX_BATCH_BYTES`, which no reader would take.
     """
     timestamps, bodies = fixed(timestamps), bodies.fixed()
+    if timestamps.min(initial=0) < -1:
+        raise InputError(f"timestamp {timestamps.min()} lies before 1970, where Kafka has none")
     firsts = np.empty(len(timestamps) + 1, np.int64)  # record number with which each batch begins
     sizes = np.empty(len(timestamps), np.int64)  # of each batch's records, uncompressed
     n = encode_kernels.cut_batches(
         timestamps, bodies.sizes, encoding.batch_bytes - OVERHEAD, firsts, sizes
     )
     firsts, sizes = firsts[: n + 1], sizes[:n] + OVERHEAD
+    if sizes.max(initial=0) > MAX_BATCH_BYTES:
+        raise ConfigError(
+            f"a record batch of {sizes.max()} bytes is more than the {MAX_BATCH_BYTES} that a "
+            "reader takes: lower batch.size or max.message.bytes"
+        )
     starts, data = _places(sizes)
     encode_kernels.fill_records(timestamps, *bodies, firsts, starts + OVERHEAD, data)
     if encoding.compress is not None:
         data, sizes = _compress(data, starts, encoding.compress)
-    if sizes.max(initial=0) > INT32_MAX:
-        raise ConfigError(
-            f"a record batch of {sizes.max()} bytes is longer than {INT32_MAX}: "
-            "lower batch.size or max.message.bytes"
-        )
     table = _describe(timestamps, firsts, encoding, base_offset)
     table["size"], table["position"] = sizes, np.cumsum(sizes) - sizes
     _write_headers(data, table, timestamps[firsts[:-1]])
@@ -217,14 +223,11 @@ def _describe(timestamps: Int64s, firsts: Int64s, encoding: Encoding, base_offse
 
 
 def _compress(data: Bytes, starts: Int64s, compress: Compress) -> tuple[Bytes, Int64s]:
-    parts: list[Any] = [_NO_HEADER] * (2 * len(starts))
+    parts: list[Any] = [bytes(OVERHEAD)] * (2 * len(starts))
     bounds = [*starts.tolist(), len(data)]
     parts[1::2] = [compress(data.data[start + OVERHEAD : end]) for start, end in pairwise(bounds)]
     sizes = np.fromiter(map(len, parts[1::2]), np.int64, len(starts)) + OVERHEAD
     return np.frombuffer(bytearray().join(parts), np.uint8), sizes
-
-
-_NO_HEADER = bytes(OVERHEAD)
 
 
 def _write_headers(data: Bytes, table: Table, base_timestamps: Int64s) -> None:
@@ -267,7 +270,9 @@ def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) ->
     buffer = _read_only(data)
     n, end, problem = decode_kernels.find_batches(buffer)
     if problem and not (partial and problem == decode_kernels.CUT_SHORT):
-        raise CorruptData(_header_problem(buffer, end, problem), position=base_position + end)
+        told = {"left": len(buffer) - end, "magic": buffer[end : end + 17][-1]}
+        what = decode_kernels.HEADER_PROBLEMS[problem].format(**told)
+        raise CorruptData(what, position=base_position + end)
     table = np.empty(n, TABLE)
     decode_kernels.read_headers(buffer, base_position, UNKNOWN, table)
     return table
@@ -276,19 +281,6 @@ def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) ->
 def _read_only(data: Any) -> Bytes:
     # so that kernels see one type, whatever the bytes stand in
     return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
-
-
-def _header_problem(buffer: Bytes, at: int, problem: int) -> str:
-    if problem == decode_kernels.CUT_SHORT:
-        return f"the last record batch is cut short: {len(buffer) - at} bytes are left"
-    if problem == decode_kernels.OLD_MAGIC:
-        return (
-            f"message format {buffer[at + 16]} (before Kafka 0.11) is not supported: "
-            "let a Kafka broker rewrite the topic with record batches of magic 2"
-        )
-    if problem == decode_kernels.BAD_COUNT:
-        return "a record batch has impossible offsets or record count"
-    return "no record batch of magic 2 begins here"
 
 
 class Decoded(NamedTuple):
@@ -342,14 +334,14 @@ def decode_batches(
     if not bits & CONTROL or control:
         return _decode(log, table, base_position, bits & CODEC_MASK, max_batch_bytes)
     rows = np.flatnonzero((table["attributes"] & CONTROL) == 0).astype(np.int32)
-    decoded = _decode(log, table[rows], base_position, bits & CODEC_MASK, max_batch_bytes)
+    decoded = _decode(log, fixed(table[rows]), base_position, bits & CODEC_MASK, max_batch_bytes)
     return decoded._replace(batch=rows[decoded.batch])
 
 
 def _decode(
     log: Bytes, table: Table, base_position: int, codecs: int, max_batch_bytes: int
 ) -> Decoded:
-    data, starts, ends = log, table["position"] + (OVERHEAD - base_position), None
+    data, starts = log, table["position"] + (OVERHEAD - base_position)
     ends = starts + (table["size"] - OVERHEAD)
     if codecs:
         data, starts, ends = _decompress(log.data, table, starts, max_batch_bytes)
@@ -417,7 +409,7 @@ def with_extremes(table: Table, decoded: Decoded) -> Table:
     """The table of headers completed with what only the records tell.
 
     `decoded` holds every record of the table's batches, control records included. Batches without
-    records (left by compaction) get `NO_TIMESTAMP` and their base offset.
+    records (left by compaction) get -1 and their base offset.
     """
     complete = table.copy()
     firsts = np.searchsorted(decoded.batch, np.arange(len(table) + 1)).astype(np.int64)

@@ -138,7 +138,8 @@ def seal(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> Seal
 
 
 def _max_lateness(table: Table) -> int:
-    # how far a record lies behind the newest one before it, in its batch or an earlier one
+    # how far a record lies behind the newest one before it, in its batch or an earlier one; where a
+    # batch holds records without timestamp too, its smallest one is not known
     before = np.maximum.accumulate(table["max_timestamp"])[:-1]
     lows = table["min_timestamp"][1:]
     behind = np.where(lows >= 0, before - lows, 0)

@@ -36,6 +36,7 @@ SCHEMA = pa.schema(
         ("last_key", pa.int64()),  # of the last record
         ("last_second", pa.int64()),
         ("max_timestamp", pa.int64()),
+        ("counts", pa.string()),  # of a unit's summary
         ("data", pa.binary()),
     ]
 )
@@ -133,7 +134,8 @@ def unpack_batches(data: Any) -> Batches:
 
 
 def rows(columns: dict[str, list[Any]]) -> pa.RecordBatch:
-    """A batch of `SCHEMA` from lists; columns that are not given are 0."""
-    n = len(columns["data"])
-    full = [pa.array(columns.get(f.name, [0] * n), f.type) for f in SCHEMA]
+    """A batch of `SCHEMA` from lists; columns that are not given are 0, "" or empty."""
+    n = len(columns["kind"])
+    empty = {pa.string(): "", pa.binary(): b""}
+    full = [pa.array(columns.get(f.name, [empty.get(f.type, 0)] * n), f.type) for f in SCHEMA]
     return pa.RecordBatch.from_arrays(full, schema=SCHEMA)

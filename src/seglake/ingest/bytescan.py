@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]  # ships no types
 from numba import njit, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic as _intrinsic
 
 from seglake.format.records import Bytes
 
@@ -22,8 +22,12 @@ PADDING = 64
 WIDTH = 32
 
 _BYTE = ir.IntType(8)
+_WORD = ir.IntType(64)
 _INDEX = ir.IntType(32)
 _VECTOR = ir.VectorType(_BYTE, WIDTH)
+
+ByteMask = Callable[[int, int], int]
+intrinsic: Any = _intrinsic  # its own types describe the typing function, not what it makes
 
 
 def _pointer(builder: Any, args: Any, type_: Any) -> Any:
@@ -40,9 +44,10 @@ def _mask_intrinsic(find: Callable[[Any, Any], Any], about: str) -> Any:
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         bits = find(builder, builder.load(_pointer(builder, args, _VECTOR), align=1))
-        return builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), ir.IntType(64))
+        return builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), _WORD)
 
-    def mask(_typing: Any, base: Any, position: Any) -> Any:  # noqa: ARG001  numba reads the names
+    def mask(_typing: Any, base: Any, position: Any) -> Any:
+        del base, position  # numba wants these names, and gives types; the code is in `codegen`
         return types.int64(types.int64, types.int64), codegen
 
     mask.__doc__ = about
@@ -69,45 +74,50 @@ def _high(builder: Any, chunk: Any) -> Any:
     return builder.icmp_signed("<", chunk, _all(0))
 
 
-@intrinsic
-def pair_mask(_typing: Any, base: Any, position: Any, byte: Any) -> Any:  # noqa: ARG001  as above
-    """Line feeds and bytes equal to `byte` among 32 bytes."""
+newline_mask: ByteMask = _mask_intrinsic(_newline, "Line feeds among 32 bytes.")
+string_stop_mask: ByteMask = _mask_intrinsic(_string_stop, "Where a JSON string needs a look.")
+no_digit_mask: ByteMask = _mask_intrinsic(_no_digit, "Bytes that are no decimal digits.")
+high_mask: ByteMask = _mask_intrinsic(_high, "Bytes beyond ASCII.")
+
+
+def _pair_mask(_typing: Any, base: Any, position: Any, byte: Any) -> Any:
+    """Line feeds, and bytes equal to `byte`, among 32 bytes."""
+    del base, position, byte
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         one = ir.Constant(_VECTOR, ir.Undefined)
         one = builder.insert_element(one, builder.trunc(args[2], _BYTE), ir.Constant(_INDEX, 0))
-        all_ = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_INDEX, WIDTH), None))
+        same = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_INDEX, WIDTH), None))
         chunk = builder.load(_pointer(builder, args, _VECTOR), align=1)
-        bits = builder.or_(builder.icmp_unsigned("==", chunk, all_), _newline(builder, chunk))
-        return builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), ir.IntType(64))
+        bits = builder.or_(builder.icmp_unsigned("==", chunk, same), _newline(builder, chunk))
+        return builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), _WORD)
 
     return types.int64(types.int64, types.int64, types.int64), codegen
 
 
-newline_mask = _mask_intrinsic(_newline, "Line feeds among 32 bytes.")
-string_stop_mask = _mask_intrinsic(_string_stop, "Bytes at which a JSON string needs a look.")
-no_digit_mask = _mask_intrinsic(_no_digit, "Bytes that are no decimal digits.")
-high_mask = _mask_intrinsic(_high, "Bytes beyond ASCII.")
-
-
-@intrinsic
-def byte_at(_typing: Any, base: Any, position: Any) -> Any:  # noqa: ARG001  numba reads the names
-    """The byte at `position`, as int64."""
+def _byte_at(_typing: Any, base: Any, position: Any) -> Any:
+    """The byte at `position`."""
+    del base, position
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.zext(builder.load(_pointer(builder, args, _BYTE)), ir.IntType(64))
+        return builder.zext(builder.load(_pointer(builder, args, _BYTE)), _WORD)
 
     return types.int64(types.int64, types.int64), codegen
 
 
-@intrinsic
-def lowest_bit(_typing: Any, mask: Any) -> Any:
+def _lowest_bit(_typing: Any, mask: Any) -> Any:
     """The number of the lowest set bit; undefined for 0."""
+    del mask
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.int64), codegen
+
+
+pair_mask: Callable[[int, int, int], int] = intrinsic(_pair_mask)
+byte_at: Callable[[int, int], int] = intrinsic(_byte_at)
+lowest_bit: Callable[[int], int] = intrinsic(_lowest_bit)
 
 
 @njit(cache=True, nogil=True, forceinline=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import io
 import os
 import re
@@ -9,7 +10,7 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -20,7 +21,9 @@ from seglake.store import open_store
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
+Codec = Literal["gzip", "bz2", "zstd"]
+
+_MAGIC: dict[bytes, Codec] = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 _REFUSED = {b"PK\x03\x04": "a zip archive", b"\xfd7zXZ": "xz", b"\x04\x22\x4d\x18": "lz4"}
 _READ_BYTES = 1 << 20  # how much of a compressed file is asked for at once
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
@@ -65,20 +68,25 @@ class RawFile(io.RawIOBase):
         self._file, self._position = file, start
 
     def readable(self) -> bool:
+        """It is."""
         return True
 
     def seekable(self) -> bool:
+        """It is."""
         return True
 
     def tell(self) -> int:
+        """The position of the next byte."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a position; see io."""
         origin = (0, self._position, self._file.size)[whence]
         self._position = origin + offset
         return self._position
 
     def readinto(self, target: Buffer) -> int:
+        """Fill the beginning of `target`; see io."""
         view = memoryview(target).cast("B")
         end = min(self._position + len(view), self._file.size)
         if end <= self._position:
@@ -93,17 +101,15 @@ class RawFile(io.RawIOBase):
         return size
 
 
-class _Unpacked:
-    """The decompressed bytes of a file; concatenated members and frames follow one another.
+class _Checked:
+    """A stream whose errors say which file is damaged.
 
-    Memory is bounded whatever the ratio, since only what was asked for is decompressed.
+    Memory is bounded whatever the ratio of a compressed file, since what was asked for is
+    decompressed and no more.
     """
 
-    def __init__(self, raw: RawFile, path: str, codec: str) -> None:
-        self._raw, self._path, self._codec = raw, path, codec
-        buffered = io.BufferedReader(raw, _READ_BYTES)
-        with self._errors():
-            self._stream = pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec)
+    def __init__(self, stream: Any, path: str, what: str, raw: RawFile) -> None:
+        self._stream, self._path, self._what, self.raw = stream, path, what, raw
 
     def readinto(self, target: memoryview) -> int:
         with self._errors():
@@ -119,10 +125,10 @@ class _Unpacked:
             yield
         except InputError:
             raise
-        except (OSError, pa.ArrowException) as problem:
+        except (OSError, EOFError, tarfile.TarError, pa.ArrowException) as problem:
             raise InputError(
-                f"{self._path}: {self._codec} data is damaged or cut off, noticed after reading "
-                f"{self._raw.tell()} of its bytes: {problem}; write the file again"
+                f"{self._path}: {self._what} data is damaged or cut off, noticed after reading "
+                f"{self.raw.tell()} bytes of the file: {problem}; write the file again"
             ) from problem
 
 
@@ -136,13 +142,13 @@ def open_parts(file: SourceFile, pipeline: Pipeline) -> Iterator[tuple[str, Stre
         InputError: the compression is not supported, or bytes are damaged; also while reading.
     """
     codec = find_codec(file, pipeline)
-    if _is_tar(_open(file, pipeline, codec)):
-        yield from _members(file.path, _open(file, pipeline, codec))
-    else:
+    if not _is_tar(_open(file, pipeline, codec)):
         yield file.path, _open(file, pipeline, codec)
+        return
+    yield from _members(file, _open(file, pipeline, codec))
 
 
-def find_codec(file: SourceFile, pipeline: Pipeline) -> str | None:
+def find_codec(file: SourceFile, pipeline: Pipeline) -> Codec | None:
     """The codec of a file: what the settings say or else its first bytes; None: not compressed."""
     if pipeline.input.compression != "auto":
         given = pipeline.input.compression
@@ -159,24 +165,34 @@ def is_archive(file: SourceFile, pipeline: Pipeline) -> bool:
     return _is_tar(RawFile(file, pipeline))
 
 
-def _open(file: SourceFile, pipeline: Pipeline, codec: str | None) -> RawFile | _Unpacked:
+def _open(file: SourceFile, pipeline: Pipeline, codec: Codec | None) -> RawFile | _Checked:
     raw = RawFile(file, pipeline)
-    return _Unpacked(raw, file.path, codec) if codec else raw
+    if codec is None:
+        return raw
+    buffered = io.BufferedReader(raw, _READ_BYTES)
+    if codec == "bz2":  # Arrow's reader fails at an empty stream among several
+        return _Checked(bz2.BZ2File(buffered), file.path, codec, raw)
+    unpacked = pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec)
+    return _Checked(unpacked, file.path, codec, raw)
 
 
-def _is_tar(stream: RawFile | _Unpacked) -> bool:
+def _is_tar(stream: RawFile | _Checked) -> bool:
     head = b""
     while len(head) < 512 and (more := stream.read(512 - len(head))):
         head += more
     return head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
 
 
-def _members(path: str, stream: RawFile | _Unpacked) -> Iterator[tuple[str, Stream]]:
+def _members(file: SourceFile, stream: Any) -> Iterator[tuple[str, Stream]]:
+    """The regular files of a tar archive."""
+    raw = stream if isinstance(stream, RawFile) else stream.raw
     try:
-        with tarfile.open(fileobj=stream, mode="r|") as archive:  # type: ignore[call-overload]  # read() is all that "r|" uses
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isreg() else None
                 if content is not None:
-                    yield f"{path}!{member.name}", content  # type: ignore[misc]  # typeshed: IO[bytes] lacks readinto
+                    yield f"{file.path}!{member.name}", _Checked(content, file.path, "tar", raw)
     except tarfile.TarError as problem:
-        raise InputError(f"{path}: tar archive is damaged: {problem}; write it again") from problem
+        raise InputError(
+            f"{file.path}: tar data is damaged: {problem}; write it again"
+        ) from problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
@@ -64,7 +65,7 @@ def _scatter(data: Bytes, starts: Int64s, lengths: Int32s, out: Bytes, targets: 
 def concatenate(parts: Sequence[Spans]) -> Spans:
     """Row by row, the parts one behind the other, in a new padded buffer. Nulls are empty."""
     sizes = [np.maximum(part.lengths, 0) for part in parts]
-    total = np.sum(sizes, axis=0, dtype=np.int64)
+    total: Int64s = np.sum(sizes, axis=0, dtype=np.int64)
     ends = np.cumsum(total)
     out = padded(int(ends[-1]) if len(ends) else 0)
     targets = ends - total
@@ -76,7 +77,9 @@ def concatenate(parts: Sequence[Spans]) -> Spans:
 
 def where_null(spans: Spans, null: npt.NDArray[np.bool_]) -> Spans:
     """The same items, null where `null` says so."""
-    return Spans(spans.data, spans.starts, np.where(null, np.int32(NULL), spans.lengths))
+    lengths = spans.lengths.copy()
+    lengths[null] = NULL
+    return Spans(spans.data, spans.starts, lengths)
 
 
 def choose(first: Spans, second: Spans) -> Spans:
@@ -120,8 +123,8 @@ def json_objects(names: Sequence[str], texts: Sequence[Spans], count: int) -> Sp
     """One JSON object per row from columns of JSON text; a null item is the literal null."""
     parts = [constant(b"{", count)]
     for number, (name, text) in enumerate(zip(names, texts, strict=True)):
-        label = ("," if number else "").encode() + quoted(Spans.of([name.encode()])).tolist()[0]
-        parts += [constant(label + b":", count), nulls_as(text, b"null")]
+        label = f"{',' if number else ''}{json.dumps(name, ensure_ascii=False)}:"
+        parts += [constant(label.encode(), count), nulls_as(text, b"null")]
     return concatenate([*parts, constant(b"}", count)])
 
 
@@ -210,12 +213,13 @@ def from_arrow(array: Any) -> Spans:
 def to_arrow(spans: Spans) -> Any:
     """Spans, which are valid UTF-8, as an Arrow string array; the items are copied."""
     packed = concatenate([spans])
-    offsets = np.append(packed.starts, packed.starts[-1:] + packed.lengths[-1:])
-    if not len(spans):
-        offsets = np.zeros(1, np.int64)
+    offsets = np.zeros(len(spans) + 1, np.int64)
+    np.cumsum(np.maximum(spans.lengths, 0), out=offsets[1:])
     valid = spans.lengths >= 0
-    bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [bits, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(packed.data)]
+    bits = None if valid.all() else np.packbits(valid, bitorder="little")
+    buffers = [
+        None if part is None else pa.py_buffer(part.data) for part in (bits, offsets, packed.data)
+    ]
     return pa.Array.from_buffers(pa.large_string(), len(spans), buffers)
 
 

@@ -1,8 +1,9 @@
 """CSV (RFC 4180) with a header line: records, their raw bytes, and the columns that are wanted.
 
-A record ends at LF outside quotes; one CR before it is not part of it. A quote counts as one only at
-the beginning of a field. A record whose quotes are wrong is rejected with its first line, and reading
-goes on at the next line, so that one stray quote does not swallow a file. Empty lines are no records.
+A record ends at LF outside quotes; one CR before it is not part of it. A quote counts as one only
+at the beginning of a field. A record whose quotes are wrong is rejected with its first line, and
+reading goes on at the next line, so that one stray quote does not swallow a file. Empty lines are
+no records. A record with another number of fields than the header has is rejected.
 """
 
 from __future__ import annotations
@@ -13,156 +14,20 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
-from numba import njit
 
 from seglake.config import Pipeline, Timestamp
 from seglake.errors import InputError
-from seglake.format.records import NULL, Bytes, Int32s, Int64s, Spans
-from seglake.ingest.bytescan import PADDING, WIDTH, byte_at, lowest_bit, pair_mask
+from seglake.format.records import NULL, Spans
 from seglake.ingest.codecs import SourceFile, Stream, open_parts
-from seglake.ingest.columns import Codes, from_ends, json_objects, quoted
-from seglake.ingest.lines import REJECTED_BYTES, Chunk, Window, count_newlines, first_newline
+from seglake.ingest.columns import from_ends, json_objects, quoted
+from seglake.ingest.csv_kernels import scan_records, undouble
+from seglake.ingest.lines import REJECTED_BYTES, Chunk, Window, first_newline
 from seglake.ingest.timestamps import Times, read_times
 
 _HEADER_BYTES = 1 << 20  # the longest header line
 _THREADS = 16
-_BAD_QUOTES = -1
-_NOT_ENDED = -2
 
-Table = npt.NDArray[np.int64]
 Header = tuple[str, ...]
-
-
-@njit(cache=True, nogil=True)
-def _next(base: int, position: int, end: int, byte: int) -> int:
-    """The next LF or `byte` before `end`, or `end`."""
-    while position < end:
-        mask = pair_mask(base, position, byte)
-        if mask:
-            return min(position + lowest_bit(mask), end)
-        position += WIDTH
-    return end
-
-
-@njit(cache=True, nogil=True)
-def _closing_quote(base: int, position: int, end: int, quote: int) -> tuple[int, int, int]:
-    """From behind an opening quote: the closing one (`end`: none), doubled quotes, line feeds."""
-    doubled = feeds = 0
-    while True:
-        position = _next(base, position, end, quote)
-        if position == end:
-            return end, doubled, feeds
-        if byte_at(base, position) != quote:
-            feeds += 1
-            position += 1
-        elif position + 1 < end and byte_at(base, position + 1) == quote:
-            doubled += 1
-            position += 2
-        else:
-            return position, doubled, feeds
-
-
-@njit(cache=True, nogil=True)
-def _record(
-    base: int, position: int, end: int, marks: Int64s, slots: Int64s, spans: Table
-) -> tuple[int, int, int]:
-    """Read one record: the LF (or `end`) behind it, its count of columns, line feeds inside it.
-
-    `marks` is (delimiter, quote, whether quoted fields may hold line feeds). Of column c that has a
-    slot, spans[slot] becomes (start, length, doubled quotes). Instead of a position, _BAD_QUOTES or
-    _NOT_ENDED (inside quotes at `end`).
-    """
-    delimiter, quote = marks[0], marks[1]
-    column = feeds = 0
-    while True:
-        doubled = 0
-        start = position
-        if position < end and byte_at(base, position) == quote:
-            start += 1
-            stop, doubled, inside = _closing_quote(base, start, end, quote)
-            feeds += inside
-            if inside and not marks[2]:
-                return _BAD_QUOTES, column, feeds
-            if stop == end:
-                return _NOT_ENDED, column, feeds
-            position = stop + 1
-            after = byte_at(base, position) if position < end else 0x0A
-            if after == 0x0D and (position + 1 >= end or byte_at(base, position + 1) == 0x0A):
-                position = min(position + 1, end)
-                after = 0x0A
-            if after != delimiter and after != 0x0A:
-                return _BAD_QUOTES, column, feeds
-        else:
-            position = _next(base, position, end, delimiter)
-            stop = position
-            if (stop == end or byte_at(base, stop) == 0x0A) and stop > start:
-                stop -= byte_at(base, stop - 1) == 0x0D
-        slot = slots[column] if column < len(slots) else -1
-        if slot >= 0:
-            spans[slot, 0], spans[slot, 1], spans[slot, 2] = start, stop - start, doubled
-        column += 1
-        if position == end or byte_at(base, position) == 0x0A:
-            return position, column, feeds
-        position += 1
-
-
-@njit(cache=True, nogil=True)
-def _scan_records(
-    data: Bytes, position: int, end: int, final: bool, marks: Int64s, slots: Int64s, wanted: int
-) -> tuple[Int64s, Int64s, Int64s, Codes, npt.NDArray[np.int64], int, int]:
-    """The records in data[position:end]: starts, lengths, line numbers, reasons and spans.
-
-    Then where the records end, and the count of lines before that. Without `final` a record that
-    reaches `end` is left for the next call.
-    """
-    base = data.ctypes.data
-    most = count_newlines(data, position, end) + 1
-    starts, lengths = np.empty(most, np.int64), np.empty(most, np.int64)
-    numbers, reasons = np.empty(most, np.int64), np.zeros(most, np.int8)
-    spans = np.zeros((most, wanted, 3), np.int64)
-    row = number = 0
-    while position < end:
-        stop, columns, feeds = _record(base, position, end, marks, slots, spans[row])
-        reason = 0 if columns == len(slots) else 1
-        if stop < 0:
-            if stop == _NOT_ENDED and not final:
-                break
-            reason, feeds = 1, 0
-            stop = first_newline(data, position, end)
-        if stop == end and not final:
-            break
-        length = stop - position
-        length -= length > 0 and byte_at(base, stop - 1) == 0x0D
-        if length > 0:
-            starts[row], lengths[row], numbers[row] = position, length, number
-            reasons[row] = reason
-            if reason:
-                spans[row] = 0
-            row += 1
-        number += feeds + 1
-        position = min(stop + 1, end)
-    return starts[:row], lengths[:row], numbers[:row], reasons[:row], spans[:row], position, number
-
-
-@njit(cache=True, nogil=True)
-def _undouble(
-    data: Bytes, starts: Int64s, lengths: Int32s, doubled: Int64s, quote: int
-) -> tuple[Bytes, Int64s]:
-    """The items back to back, with one quote for two where `doubled` is not 0; and their ends."""
-    total = 0
-    for row in range(len(starts)):
-        total += max(lengths[row], 0) - doubled[row]
-    out, ends = np.empty(total + PADDING, np.uint8), np.empty(len(starts), np.int64)
-    base, size = data.ctypes.data, 0
-    for row in range(len(starts)):
-        position, end = starts[row], starts[row] + max(lengths[row], 0)
-        while position < end:
-            out[size] = byte_at(base, position)
-            position += 1 + (doubled[row] > 0 and out[size] == quote)
-            size += 1
-        ends[row] = size
-    return out, ends
 
 
 class Layout:
@@ -190,14 +55,14 @@ class Layout:
 class CsvRows:
     """The records in data[begin:end] of a padded buffer; `end` is moved back to where they end.
 
-    `lines_before` lines of the file, its header, stand before them and are counted with them.
+    `lines_before` lines of the file, its header, are counted with them.
     Without `final` a record that reaches the end is left out.
     """
 
     def __init__(
-        self, window: Window, end: int, final: bool, layout: Layout, lines_before: int
+        self, window: Window, end: int, final: bool, layout: Layout, lines_before: int = 0
     ) -> None:
-        found = _scan_records(
+        found = scan_records(
             window.data, window.begin, end, final, layout.marks, layout.by_column, len(layout.slots)
         )
         starts, lengths, numbers, self.reasons, self._spans, self.end, count = found
@@ -211,10 +76,11 @@ class CsvRows:
         spans = Spans(self.raw.data, start.copy(), length.astype(np.int32))
         if doubled.any():
             quote = int(self._layout.marks[1])
-            spans = from_ends(*_undouble(*spans, np.ascontiguousarray(doubled), quote))
+            spans = from_ends(*undouble(*spans, np.ascontiguousarray(doubled), quote))
         return Spans(spans.data, spans.starts, np.where(length == 0, np.int32(NULL), spans.lengths))
 
     def times(self, settings: Timestamp) -> Times:
+        """The timestamp field of each row as a time."""
         return read_times(self.field(str(settings.field)), settings)
 
     def objects(self, names: Sequence[str]) -> Spans:
@@ -231,7 +97,7 @@ def csv_chunks(
     With a `header` the stream begins inside a line that is not wanted; else with the header itself.
     """
     window = Window(stream, pipeline.task.chunk_bytes, limit)
-    skipping, lines_before = header is not None, 0
+    skipping = header is not None
     layout = Layout(path, header, pipeline) if header else None
     while not window.done and window.fill():
         if skipping:
@@ -239,13 +105,16 @@ def csv_chunks(
             if skipping or window.done:
                 continue
         if layout is None:
-            layout, lines_before = Layout(path, _take_header(window, path, pipeline), pipeline), 1
+            layout = Layout(path, _take_header(window, path, pipeline), pipeline)
+            yield CsvRows(window, window.begin, True, layout, lines_before=1)
+            if window.done:
+                continue
         multiline = pipeline.input.multiline
         end, final = (window.filled, window.final) if multiline else (window.line_end(), True)
-        rows = CsvRows(window, end, final, layout, lines_before)
+        rows = CsvRows(window, end, final, layout)
         if rows.end > window.begin:
             yield rows
-            window.begin, lines_before = rows.end, 0
+            window.begin = rows.end
         elif window.full:
             stop = first_newline(window.data, 0, min(window.filled, REJECTED_BYTES))
             yield Chunk(window.data, 0, stop, True)
@@ -282,9 +151,11 @@ def same_header(first_path: str, first: Header, path: str, header: Header) -> No
 
 def _take_header(window: Window, path: str, pipeline: Pipeline) -> Header:
     """Use the first line of the window, which is the header."""
+    while not (window.has_line or window.final or window.full):
+        window.fill()
     window.skip_mark()
     begin = window.begin
-    if not window.skip_line() and not window.final and window.full:
+    if not window.skip_line() and not window.final:
         raise InputError(f"{path}: no line ends in the first {window.filled} bytes; is it CSV?")
     try:
         line = window.data[begin : window.begin].tobytes().decode()

@@ -33,7 +33,8 @@ from seglake.ingest.lines import REJECTED_BYTES, Chunk, invalid_utf8, line_chunk
 from seglake.ingest.listing import Split
 from seglake.ingest.parquet_scan import parquet_rows
 from seglake.ingest.text_scan import LongRow, TextRows
-from seglake.ingest.timestamps import OUT_OF_RANGE, READ, UNREADABLE, Times
+from seglake.ingest.time_kernels import OUT_OF_RANGE, READ, UNREADABLE
+from seglake.ingest.timestamps import Times
 
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = 61 + 21  # a batch's own bytes, and Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
@@ -47,10 +48,21 @@ _TIME_REASONS = np.array(
 class Rows(Protocol):
     """n rows of one chunk, before they are records."""
 
-    numbers: Int64s  # of lines, 0-based, counted from the beginning of the chunk
-    line_count: int  # lines of the chunk, with those that are no rows
-    reasons: Codes  # NONE, or why a row cannot be read
-    raw: Spans  # the rows as they stand in the file
+    @property
+    def numbers(self) -> Int64s:
+        """Of the rows' lines, 0-based, counted from the beginning of the chunk."""
+
+    @property
+    def line_count(self) -> int:
+        """Lines of the chunk, with those that are no rows."""
+
+    @property
+    def reasons(self) -> Codes:
+        """NONE, or why a row cannot be read."""
+
+    @property
+    def raw(self) -> Spans:
+        """The rows as they stand in the file."""
 
     def field(self, name: str) -> Spans:
         """The values of a field as bytes; null where a row has none."""
@@ -90,6 +102,7 @@ class Extracted:
 
     @property
     def row_count(self) -> int:
+        """Rows of the chunk: each is a record or a reject."""
         return len(self.records) + len(self.rejects)
 
 
@@ -104,7 +117,7 @@ def read_split(split: Split, pipeline: Pipeline) -> Iterator[Extracted]:
     """
     first_line = 0
     for path, rows in _rows(split, pipeline):
-        extracted = _extract(rows, pipeline, path, first_line)
+        extracted = extract(rows, pipeline, path, first_line)
         first_line += extracted.line_count
         yield extracted
 
@@ -150,8 +163,11 @@ def _parts(split: Split, pipeline: Pipeline) -> Iterator[_Part]:
             yield _Part(path, stream, _WHOLE_FILE, False)
 
 
-def _extract(rows: Rows, pipeline: Pipeline, path: str, first_line: int) -> Extracted:
-    """Records of the rows that can be records, rejects of the others."""
+def extract(rows: Rows, pipeline: Pipeline, path: str, first_line: int) -> Extracted:
+    """Records of the rows that can be records, in order, and rejects of the others.
+
+    `path` names the source in errors and headers; lines count from `first_line`.
+    """
     lines = rows.numbers + first_line
     reasons = rows.reasons.copy()
     timestamps = _timestamps(rows, pipeline, reasons)

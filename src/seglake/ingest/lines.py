@@ -147,26 +147,31 @@ class Window:
             return self.begin < self.filled
         kept = self.data[self.begin : self.filled]
         self.position += self.begin
-        fresh = padded(max(self._wanted(len(kept)), 0) + len(kept))
+        fresh = padded(self._wanted(len(kept)) + len(kept))
         fresh[: len(kept)] = kept
         self.begin, self.filled, target = 0, len(kept), len(fresh) - PADDING
         while self.filled < target and not self.final:
-            size = self._stream.readinto(memoryview(fresh)[self.filled : target])
+            size = self._stream.readinto(memoryview(fresh.data)[self.filled : target])
             self.final = size == 0
             self.filled += size
-        fresh[self.filled : self.filled + PADDING] = 0
-        self.data = fresh
+        self.data = fresh[: self.filled + PADDING]
+        self.data[self.filled :] = 0
         return self.filled > 0
 
     def _wanted(self, kept: int) -> int:
         """How much to read: to the limit at once, beyond it in small steps."""
         ahead = self._limit - self.position - kept
-        return min(self._size - kept, ahead if ahead > 0 else _TAIL_BYTES)
+        return min(self._size - kept, max(ahead, _TAIL_BYTES))
 
     @property
     def full(self) -> bool:
         """Whether a whole buffer holds unused bytes only."""
         return self.begin == 0 and self.filled == self._size
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a line ends in the window."""
+        return first_newline(self.data, self.begin, self.filled) < self.filled
 
     @property
     def done(self) -> bool:
@@ -209,7 +214,7 @@ class Chunk(NamedTuple):
 
 
 def line_chunks(stream: Stream, size: int, limit: int, partial: bool) -> Iterator[Chunk]:
-    """The lines that begin in the first `limit` bytes of `stream`, in chunks of at most `size` bytes.
+    """The lines that begin in the first `limit` bytes of `stream`, at most `size` bytes a chunk.
 
     With `partial` the stream begins inside a line, or with the LF of one, that is not wanted.
     """

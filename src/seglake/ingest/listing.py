@@ -36,7 +36,7 @@ _THREADS = 16  # requests at once while listing an object store
 
 
 class Split(NamedTuple):
-    """A part of one file: the lines, or row groups, that begin in bytes `start` to `end` (exclusive).
+    """A part of a file: the lines or row groups that begin in bytes `start` to `end`, exclusive.
 
     Splits are numbered in the order of files and positions.
     """

@@ -28,7 +28,8 @@ from seglake.ingest.columns import (
     where_null,
 )
 from seglake.ingest.listing import Split
-from seglake.ingest.timestamps import READ, Times, in_range, read_times, to_utc
+from seglake.ingest.time_kernels import READ, UNREADABLE
+from seglake.ingest.timestamps import Times, in_range, read_times, to_utc
 
 _MS = pa.timestamp("ms")
 
@@ -52,7 +53,7 @@ def parquet_rows(split: Split, pipeline: Pipeline) -> Iterator[ParquetRows]:
                 row_bytes = max(about.total_byte_size // about.num_rows, 1)
                 size = max(pipeline.task.chunk_bytes // row_bytes, 1)
                 for batch in file.iter_batches(size, row_groups=[group]):
-                    yield ParquetRows(path, batch, pipeline.timestamp)
+                    yield ParquetRows(path, batch)
     except InputError:
         raise
     except (pa.ArrowException, OSError) as problem:
@@ -70,9 +71,9 @@ def _first_byte(group: Any) -> int:
 
 
 class ParquetRows:
-    """The rows of a batch. A line is a row here; as it stood means the JSON object of all columns."""
+    """The rows of a batch. A line is a row here, and `raw` the JSON object of all its columns."""
 
-    def __init__(self, path: str, batch: Any, settings: Timestamp) -> None:
+    def __init__(self, path: str, batch: Any) -> None:
         self._path, self._batch = path, batch
         self.line_count = batch.num_rows
         self.numbers = np.arange(batch.num_rows, dtype=np.int64)
@@ -80,6 +81,7 @@ class ParquetRows:
 
     @property
     def raw(self) -> Spans:
+        """The rows, as they would be if every column were wanted."""
         return self.objects(())
 
     def field(self, name: str) -> Spans:
@@ -101,7 +103,9 @@ class ParquetRows:
         null = column.is_null().to_numpy(zero_copy_only=False)
         ms = _floor_ms(column)
         local = ~null if column.type.tz is None else np.zeros(len(ms), np.bool_)
-        return in_range(to_utc(ms, local, settings.zone), np.where(null, 1, READ).astype(np.int8))
+        return in_range(
+            to_utc(ms, local, settings.zone), np.where(null, UNREADABLE, READ).astype(np.int8)
+        )
 
     def objects(self, names: Sequence[str]) -> Spans:
         """One JSON object per row; no names: every column."""
@@ -111,36 +115,27 @@ class ParquetRows:
 
     def _column(self, name: str) -> Any:
         """A column, or with dots the field of a struct column; a column so named comes first."""
-        schema = self._batch.schema
-        if schema.get_field_index(name) >= 0:
-            return self._batch.column(name)
-        first, *rest = name.split(".")
-        column = self._batch.column(first) if schema.get_field_index(first) >= 0 else None
+        names = self._batch.schema.names
+        first, *rest = [name] if name in names else name.split(".")
+        column: Any = self._batch.column(first) if first in names else None
         for part in rest:
-            known = column is not None and pa.types.is_struct(column.type)
-            if not known or column.type.get_field_index(part) < 0:
-                column = None
-                break
-            column = pc.struct_field(column, part)
+            struct = column is not None and pa.types.is_struct(column.type)
+            known = struct and column.type.get_field_index(part) >= 0
+            column = pc.struct_field(column, part) if known else None
         if column is None:
             raise InputError(
-                f"{self._path}: schema changed: no column {name} "
-                f"(there are {', '.join(schema.names)}); correct the file or the settings"
+                f"{self._path}: schema changed: no column {name} (there are {', '.join(names)}); "
+                "correct the file or the settings"
             )
         return column
 
 
 def _floor_ms(column: Any) -> Int64s:
     """A timestamp column as milliseconds, cut off towards the past; 0 for null."""
-    values = column.cast(pa.int64()).fill_null(0).to_numpy()
-    match column.type.unit:
-        case "s":
-            return values * 1000
-        case "us":
-            return values // 1000
-        case "ns":
-            return values // 1_000_000
-    return values
+    values: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy()
+    if column.type.unit == "s":
+        return values * 1000
+    return values // {"ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]
 
 
 def _text(column: Any, path: str) -> Spans:
@@ -177,12 +172,8 @@ def _json(column: Any, path: str) -> Spans:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _json(column.dictionary_decode(), path)
-    if any(test(kind) for test in _STRINGS):
-        return nulls_as(quoted(from_arrow(column)), b"null")
-    if any(test(kind) for test in _BINARIES):
-        return nulls_as(quoted(_base64(from_arrow(column))), b"null")
-    if any(test(kind) for test in _TIMES):
-        return nulls_as(quoted(from_arrow(_iso(column))), b"null")
+    if any(test(kind) for test in (*_BYTES, *_TIMES)):
+        return nulls_as(quoted(_string(column)), b"null")
     if pa.types.is_struct(kind):
         parts = [_json(pc.struct_field(column, [k]), path) for k in range(kind.num_fields)]
         names = [kind.field(k).name for k in range(kind.num_fields)]
@@ -190,6 +181,13 @@ def _json(column: Any, path: str) -> Spans:
     if any(test(kind) for test in _LISTS):
         return _json_list(column, path)
     return _json_number(column, path)
+
+
+def _string(column: Any) -> Spans:
+    """What stands between the quotes of a value that is a JSON string."""
+    if any(test(column.type) for test in _BINARIES):
+        return _base64(from_arrow(column))
+    return from_arrow(_iso(column) if any(test(column.type) for test in _TIMES) else column)
 
 
 def _json_number(column: Any, path: str) -> Spans:

@@ -13,11 +13,12 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.catalog.quarantine_table import QuarantineTable
 from seglake.catalog.rows import Row, RunRow, SegmentRow, SourceRow
@@ -27,13 +28,14 @@ from seglake.config import Pipeline
 from seglake.errors import CommitConflict, ConfigError, QuarantineLimit, StoreError
 from seglake.ingest import plan, stages
 from seglake.ingest.blob import BATCHES, RECORDS, REJECTS, SUMMARY
+from seglake.ingest.frames import NAME, FrameReader
 from seglake.ingest.inputs import Inputs, Version, choose, freeze, known_sources
-from seglake.ingest.listing import SourceFile, list_inputs, plan_splits
-from seglake.ingest.quarantine import Quarantine, origins
+from seglake.ingest.listing import SourceFile, Split, list_inputs, plan_splits
+from seglake.ingest.quarantine import Origin, Quarantine, origins
 from seglake.ingest.rebase import Move
 from seglake.ingest.report import Progress, Report
 from seglake.ingest.topics import append_time, topic_row
-from seglake.ingest.units import SplitCount, Unit, group_splits, split_counts
+from seglake.ingest.units import SplitCount, group_splits, split_counts
 from seglake.ingest.write import Piece
 from seglake.layout import manifest_key, new_attempt, success_key
 from seglake.store import open_store
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_COMMITS = 100  # attempts at the catalog before a run gives up under contention
-UNITS_PER_CORE = 3  # map tasks: enough to balance, few enough to pay for
+TASKS_PER_CORE = 3  # enough to balance, few enough to pay for
 
 
 class RunKey(NamedTuple):
@@ -57,21 +59,47 @@ class RunKey(NamedTuple):
 def ingest_files(
     spark: SparkSession, pipeline: Pipeline, key: RunKey, progress: Progress = logger.info
 ) -> Report:
-    """Ingest what the pipeline names, once.
+    """Ingest the files that the pipeline names, once.
 
     The same run key again does nothing and says so; with other settings it is a ConfigError. Raises
     InputError, QuarantineLimit, StoreError or CommitConflict; none of them leaves anything visible.
     """
+
+    def list_once(report: Report) -> list[SourceFile]:
+        with report.step("list input", progress):
+            store = open_store(pipeline.root, pipeline.storage)
+            return freeze(store, pipeline, key.run_id, lambda: list_inputs(pipeline))
+
+    return _ingest(spark, pipeline, key, progress, list_once)
+
+
+def ingest_frame(
+    frame: DataFrame,
+    order_column: str,
+    pipeline: Pipeline,
+    key: RunKey,
+    progress: Progress = logger.info,
+) -> Report:
+    """Ingest the rows of a DataFrame, once; as `ingest_files`, without files to remember."""
+    return _ingest(frame.sparkSession, pipeline, key, progress, lambda _: [], (frame, order_column))
+
+
+def _ingest(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    key: RunKey,
+    progress: Progress,
+    list_once: Callable[[Report], list[SourceFile]],
+    frame: tuple[DataFrame, str] | None = None,
+) -> Report:
     table = CatalogTable.create(pipeline.root, pipeline.storage)
     report = Report(pipeline.topic.name, pipeline.name, key.run_id)
     done = table.run(table.snapshot(), pipeline.topic.name, pipeline.name, key.run_id)
     if done is not None:
         return _already_done(report, done, pipeline, key)
-    with report.step("list input", progress):
-        store = open_store(pipeline.root, pipeline.storage)
-        frozen = freeze(store, pipeline, key.run_id, lambda: list_inputs(pipeline))
+    frozen = list_once(report)
     while True:
-        attempt = _Attempt(spark, pipeline, key, table, frozen, report, progress)
+        attempt = _Attempt(spark, pipeline, key, table, frozen, frame, report, progress)
         try:
             return attempt.run()
         except _InputTaken:
@@ -103,11 +131,12 @@ class _Attempt:
         key: RunKey,
         table: CatalogTable,
         frozen: list[SourceFile],
+        frame: tuple[DataFrame, str] | None,
         report: Report,
         progress: Progress,
     ) -> None:
         self.spark, self.pipeline, self.key, self.table = spark, pipeline, key, table
-        self.report, self.progress = report, progress
+        self.frame, self.report, self.progress = frame, report, progress
         self.topic = pipeline.topic.name
         self.started_ms = _now_ms()
         self.store = open_store(pipeline.root, pipeline.storage)
@@ -121,13 +150,13 @@ class _Attempt:
     def run(self) -> Report:
         """Write everything and commit it."""
         self._report_inputs(self.inputs)
-        units = self._units()
+        splits = plan_splits(self.inputs.files, self.pipeline)
         segments: list[SegmentRow] = []
-        if units:
-            with self._blobs(units) as (blobs, meta):
+        if splits or self.frame:
+            with self._blobs(splits) as (blobs, meta):
                 self._check_quarantine()
                 segments = self._write_segments(blobs, meta)
-                self._write_quarantine(blobs, units)
+                self._write_quarantine(blobs, splits)
         self._manifest(segments)
         with self.report.step("commit", self.progress):
             self._commit(segments)
@@ -140,26 +169,29 @@ class _Attempt:
         self.report.skipped_files = [file.path for file in inputs.skipped]
         self.report.changed_files = [file.path for file in inputs.changed]
 
-    def _units(self) -> list[Unit]:
-        return group_splits(plan_splits(self.inputs.files, self.pipeline), self.pipeline.task.split_bytes)
-
     @contextmanager
-    def _blobs(self, units: list[Unit]) -> Iterator[tuple[DataFrame, pa.Table]]:
+    def _blobs(self, splits: list[Split]) -> Iterator[tuple[DataFrame, pa.Table]]:
         """The map stage's output, kept on disk while it is needed, and what the driver knows of it."""
         from pyspark import StorageLevel
 
-        cores = self.spark.sparkContext.defaultParallelism
-        bins = plan.pack([unit.size_bytes for unit in units], UNITS_PER_CORE * cores)
-        blobs = stages.map_units(self.spark, units, bins, self.pipeline, self.append_time_ms)
-        blobs = blobs.persist(StorageLevel.DISK_ONLY)
+        blobs = self._map(splits).persist(StorageLevel.DISK_ONLY)
         try:
             with self.report.step("read and sort", self.progress):
                 meta = stages.collect_meta(blobs)
-                summaries = blobs.where(blobs["kind"] == SUMMARY).select("data").toArrow()
-            self._count(meta, split_counts(summaries["data"].to_pylist()))
+            summaries = meta.filter(pc.equal(meta["kind"], SUMMARY))["counts"]
+            self._count(meta, split_counts(summaries.to_pylist()))
             yield blobs, meta
         finally:
             blobs.unpersist()
+
+    def _map(self, splits: list[Split]) -> DataFrame:
+        if self.frame is not None:
+            frame, order_column = self.frame
+            return FrameReader(self.pipeline, order_column, self.append_time_ms).blobs(frame)
+        units = group_splits(splits, self.pipeline.task.split_bytes)
+        cores = self.spark.sparkContext.defaultParallelism
+        bins = plan.pack([unit.size_bytes for unit in units], TASKS_PER_CORE * cores)
+        return stages.map_units(self.spark, units, bins, self.pipeline, self.append_time_ms)
 
     def _count(self, meta: pa.Table, splits: dict[int, SplitCount]) -> None:
         kinds = meta["kind"].to_numpy()
@@ -214,7 +246,7 @@ class _Attempt:
         for blob, piece in routes:
             sizes[piece] += int(known.size_bytes[blob])
         cores = self.spark.sparkContext.defaultParallelism
-        bins = plan.pack(sizes, UNITS_PER_CORE * cores)
+        bins = plan.pack(sizes, TASKS_PER_CORE * cores)
         columns = {
             "partition": pa.array([int(known.partition[blob]) for blob, _ in routes], pa.int32()),
             "unit": pa.array([known.begin[blob].unit for blob, _ in routes], pa.int64()),
@@ -224,20 +256,14 @@ class _Attempt:
         }
         return pa.table(columns)
 
-    def _write_quarantine(self, blobs: DataFrame, units: list[Unit]) -> None:
+    def _write_quarantine(self, blobs: DataFrame, splits: list[Split]) -> None:
         if not self.report.quarantined:
             return
+        root, storage = self.pipeline.root, self.pipeline.storage
+        places = {0: Origin(NAME, -1)} if self.frame else origins(splits, self.splits)
+        target = Quarantine(root, storage, self.topic, self.attempt_id, self.started_ms, places)
         with self.report.step("write quarantine", self.progress):
-            target = Quarantine(
-                self.pipeline.root,
-                self.pipeline.storage,
-                self.topic,
-                self.attempt_id,
-                self.started_ms,
-                origins(units, self.splits),
-            )
-            parts = target.write(blobs)
-            QuarantineTable(self.pipeline.root, self.pipeline.storage).add_parts(parts, self.attempt_id)
+            QuarantineTable(root, storage).add_parts(target.write(blobs), self.attempt_id)
 
     def _manifest(self, segments: list[SegmentRow]) -> None:
         """What the attempt wrote, for a repair that has lost the catalog."""

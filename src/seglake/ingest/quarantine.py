@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from seglake.catalog.quarantine import FILE_SCHEMA, Part, write_part
 from seglake.ingest.blob import REJECTS
-from seglake.ingest.units import SplitCount, Unit
+from seglake.ingest.listing import Split
+from seglake.ingest.units import SplitCount
 from seglake.store import open_store
 
 if TYPE_CHECKING:
@@ -30,11 +31,11 @@ class Origin(NamedTuple):
     lines_before: int
 
 
-def origins(units: list[Unit], counts: Mapping[int, SplitCount]) -> dict[int, Origin]:
+def origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, Origin]:
     """The origin of each split, by number."""
     found: dict[int, Origin] = {}
     path, before = "", 0
-    for split in (split for unit in units for split in unit.splits):
+    for split in splits:
         before = before if split.file.path == path else 0
         path = split.file.path
         found[split.number] = Origin(path, before)

@@ -36,7 +36,7 @@ Task = Callable[[Batches], Iterator[pa.RecordBatch]]
 BLOB_DDL = (
     "kind int, unit bigint, partition int, sequence int, records bigint, size_bytes bigint, "
     "key bigint, second bigint, last_key bigint, last_second bigint, max_timestamp bigint, "
-    "data binary"
+    "counts string, data binary"
 )
 
 

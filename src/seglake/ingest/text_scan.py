@@ -1,4 +1,4 @@
-"""Lines of text: fields are the named groups of a pattern (RE2), matched from the start of a line."""
+"""Lines of text: fields are the named groups of a pattern (RE2) that begins where a line does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from seglake.ingest.columns import (
     where_null,
 )
 from seglake.ingest.lines import Chunk, invalid_utf8, split_lines
-from seglake.ingest.timestamps import UNREADABLE, Times, read_times
+from seglake.ingest.time_kernels import UNREADABLE
+from seglake.ingest.timestamps import Times, read_times
 
 
 class TextRows:
@@ -47,6 +48,7 @@ class TextRows:
         return where_null(spans, spans.lengths <= 0)
 
     def times(self, settings: Timestamp) -> Times:
+        """The timestamp field of each row as a time."""
         return read_times(self.field(str(settings.field)), settings)
 
     def objects(self, names: Sequence[str]) -> Spans:
@@ -65,10 +67,13 @@ class LongRow:
         self.raw = Spans(chunk.data, np.array([chunk.start], np.int64), size)
 
     def field(self, _name: str) -> Spans:
+        """Nothing is looked for in such a line."""
         return Spans.nulls(1)
 
     def times(self, _settings: Timestamp) -> Times:
+        """The timestamp field of each row as a time."""
         return Times(np.zeros(1, np.int64), np.array([UNREADABLE], np.int8))
 
     def objects(self, _names: Sequence[str]) -> Spans:
+        """One JSON object per row."""
         return Spans.nulls(1)

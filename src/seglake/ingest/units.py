@@ -81,10 +81,8 @@ def blobs_of_unit(unit: Unit, pipeline: Pipeline, append_time_ms: int) -> Iterat
             yield from cutter.cut(records, np.concatenate(given) if given else None)
         for number, chunk in chunks:
             if len(chunk.rejects):
-                yield _reject_row(unit, number, chunk.rejects)
-    yield rows(
-        {"kind": [SUMMARY], "unit": [unit.number], "data": [json.dumps(counts).encode()]}
-    )
+                yield reject_row(unit.number, number, chunk.rejects)
+    yield rows({"kind": [SUMMARY], "unit": [unit.number], "counts": [json.dumps(counts)]})
 
 
 class SplitCount(NamedTuple):
@@ -94,7 +92,7 @@ class SplitCount(NamedTuple):
     rows: int
 
 
-def split_counts(summaries: list[bytes]) -> dict[int, SplitCount]:
+def split_counts(summaries: list[str]) -> dict[int, SplitCount]:
     """The counts of every split, from the summaries of all units."""
     return {
         int(split): SplitCount(*counts)
@@ -123,10 +121,11 @@ def _gather(
         yield gathered
 
 
-def _reject_row(unit: Unit, split: int, rejects: Rejects) -> pa.RecordBatch:
+def reject_row(unit: int, split: int, rejects: Rejects) -> pa.RecordBatch:
+    """Rejected rows of one split as a row of the shuffle."""
     table = pa.RecordBatch.from_arrays(
         [
-            pa.array(np.full(len(rejects.lines), split)),
+            pa.array(np.full(len(rejects), split)),
             pa.array(rejects.lines),
             pa.array(rejects.reasons, pa.string()),
             pa.array(rejects.raw.tolist(), pa.binary()),
@@ -138,5 +137,5 @@ def _reject_row(unit: Unit, split: int, rejects: Rejects) -> pa.RecordBatch:
     with pa.ipc.new_stream(sink, REJECT_SCHEMA, options=options) as stream:
         stream.write_batch(table)
     data = sink.getvalue().to_pybytes()
-    columns = {"kind": [REJECTS], "unit": [unit.number], "records": [len(rejects.lines)]}
+    columns = {"kind": [REJECTS], "unit": [unit], "records": [len(rejects)]}
     return rows({**columns, "data": [data]})

@@ -17,7 +17,7 @@ import numpy as np
 
 from seglake.catalog.rows import SegmentRow
 from seglake.config import Topic
-from seglake.format.batch import Batches, Encoding, encode_batches, rebase
+from seglake.format.batch import Batches, Bodies, Encoding, encode_batches, rebase
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import Roller, SegmentLimits
 from seglake.ingest.blob import Run
@@ -150,10 +150,19 @@ def encode_runs(runs: Iterator[Run], encoding: Encoding, base_offset: int) -> It
         done = int(batches.table["base_offset"][-1]) - base_offset if len(batches.table) else 0
         if done:
             yield Batches(batches.data[: int(batches.table["position"][-1])], table)
-        left = whole.part(done, len(whole))
+        left = _detached(whole.part(done, len(whole)))
         base_offset += done
     if left is not None and len(left):
         yield encode_batches(left.timestamps, left.bodies, encoding, base_offset=base_offset)
+
+
+def _detached(run: Run) -> Run:
+    """The same few records over a buffer of their own, so that the large one can go."""
+    bodies = run.bodies
+    ends = np.cumsum(bodies.sizes)
+    starts = ends - bodies.sizes
+    places = np.repeat(bodies.starts - starts, bodies.sizes) + np.arange(bodies.sizes.sum())
+    return Run(run.keys, None, run.timestamps, Bodies(starts, bodies.sizes, bodies.data[places]))
 
 
 def _append(first: Run, second: Run) -> Run:

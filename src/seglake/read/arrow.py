@@ -16,18 +16,20 @@ from seglake.format.records import Bytes, Headers, Int32s, Int64s, Spans
 from seglake.read.segments import LogSegment
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("ms", tz="UTC")),
-        ("timestamp_type", pa.int32()),  # 0 CreateTime, 1 LogAppendTime
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.list_(HEADER)),
-    ]
-)
+_FIELDS: dict[str, Any] = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("ms", tz="UTC"),
+    "timestamp_type": pa.int32(),  # 0 CreateTime, 1 LogAppendTime
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": pa.list_(HEADER),
+}
+SCHEMA = pa.schema(_FIELDS)
+
+Array = Any  # a pa.Array: pyarrow's stubs ask for the type of its items
+
 _MAX_BYTES = 2**31 - 1  # of one column in an Arrow array with 32-bit offsets
 
 
@@ -51,44 +53,44 @@ def record_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _topic(segment: LogSegment, _decoded: Decoded, rows: Int64s) -> pa.Array:
+def _topic(segment: LogSegment, _decoded: Decoded, rows: Int64s) -> Array:
     return pa.repeat(pa.scalar(segment.topic, pa.string()), len(rows))
 
 
-def _partition(segment: LogSegment, _decoded: Decoded, rows: Int64s) -> pa.Array:
+def _partition(segment: LogSegment, _decoded: Decoded, rows: Int64s) -> Array:
     return pa.array(np.full(len(rows), segment.partition, np.int32))
 
 
-def _offset(_segment: LogSegment, decoded: Decoded, rows: Int64s) -> pa.Array:
+def _offset(_segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
     return pa.array(decoded.offsets[rows])
 
 
-def _timestamp(_segment: LogSegment, decoded: Decoded, rows: Int64s) -> pa.Array:
+def _timestamp(_segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
     return pa.array(decoded.records.timestamps[rows]).view(SCHEMA.field("timestamp").type)
 
 
-def _timestamp_type(_segment: LogSegment, decoded: Decoded, rows: Int64s) -> pa.Array:
+def _timestamp_type(_segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
     return pa.array(decoded.timestamp_types[rows].astype(np.int32))
 
 
-def _key(segment: LogSegment, decoded: Decoded, rows: Int64s) -> pa.Array:
+def _key(segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
     return _binary(segment, decoded.records.keys, rows)
 
 
-def _value(segment: LogSegment, decoded: Decoded, rows: Int64s) -> pa.Array:
+def _value(segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
     return _binary(segment, decoded.records.values, rows)
 
 
-def _headers(segment: LogSegment, decoded: Decoded, rows: Int64s) -> pa.Array:
+def _headers(segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
     headers = decoded.records.headers
+    lists: Any = pa.ListArray
     if headers is None:
-        items = pa.array([], HEADER)
-        return pa.ListArray.from_arrays(pa.array(np.zeros(len(rows) + 1, np.int32)), items)
+        return lists.from_arrays(np.zeros(len(rows) + 1, np.int32), pa.array([], HEADER))
     offsets, items = _items(headers, rows)
     keys = _strings(_binary(segment, headers.keys, items))
     values = _binary(segment, headers.values, items)
     structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADER))
-    return pa.ListArray.from_arrays(pa.array(offsets), structs)
+    return lists.from_arrays(offsets, structs)
 
 
 _BUILD = {
@@ -111,7 +113,7 @@ def _items(headers: Headers, rows: Int64s) -> tuple[Any, Int64s]:
     return offsets.astype(np.int32), np.arange(offsets[-1]) + shifts
 
 
-def _binary(segment: LogSegment, spans: Spans, rows: Int64s) -> pa.Array:
+def _binary(segment: LogSegment, spans: Spans, rows: Int64s) -> Array:
     lengths = spans.lengths[rows]
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
@@ -121,12 +123,9 @@ def _binary(segment: LogSegment, spans: Spans, rows: Int64s) -> pa.Array:
     data = np.empty(offsets[-1], np.uint8)
     _gather(spans.data, spans.starts, spans.lengths, rows, offsets, data)
     nulls = lengths < 0
-    bitmap = np.packbits(~nulls, bitorder="little") if nulls.any() else None
-    buffers = [
-        None if bitmap is None else pa.py_buffer(bitmap),
-        pa.py_buffer(offsets.astype(np.int32)),
-        pa.py_buffer(data),
-    ]
+    bitmap: Any = np.packbits(~nulls, bitorder="little") if nulls.any() else None
+    buffers: list[Any] = [bitmap, offsets.astype(np.int32), data]
+    buffers = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
     return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
 
 
@@ -137,14 +136,15 @@ def _gather(
     """Copy the items at the positions `rows` to `offsets` in `out`."""
     for i in range(len(rows)):
         row = rows[i]
-        put_bytes(out, offsets[i], data, starts[row], np.int64(lengths[row]))  # type: ignore[no-untyped-call]  # a kernel
+        put_bytes(out, offsets[i], data, starts[row], np.int64(lengths[row]))
 
 
-def _strings(keys: pa.Array) -> pa.Array:
+def _strings(keys: Array) -> Array:
     """Header keys as text; as in Java, bytes that are not UTF-8 become replacement characters."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
         distinct = keys.dictionary_encode()
-        texts = [key.decode(errors="replace") for key in distinct.dictionary.to_pylist()]
+        keys_found: list[Any] = distinct.dictionary.to_pylist()
+        texts = [key.decode(errors="replace") for key in keys_found]
         return pa.array(texts, pa.string()).take(distinct.indices)

@@ -1,7 +1,7 @@
 """The last step of a lookup: from one block to one record, through a cache of decoded batches.
 
-What is kept of a batch is what a lookup searches in, its offsets and timestamps; keys and values are
-kept only of batches that records were fetched from.
+What is kept of a batch is what a lookup searches in, its offsets and timestamps; keys and values
+are kept only of batches that records were fetched from.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BatchReader:
     def first_reaching(
         self, segment: LogSegment, block: Block, timestamp: int, from_offset: int
     ) -> OffsetAndTimestamp | None:
-        """The block's first record with a timestamp >= `timestamp` and an offset >= `from_offset`."""
+        """The block's first record at `timestamp` or later with an offset >= `from_offset`."""
         heads, chunk = self._heads(segment, block)
         row = int(heads.highest.searchsorted(timestamp))
         while row < len(heads.highest):
@@ -63,7 +63,7 @@ class BatchReader:
         return None
 
     def batch_of(self, segment: LogSegment, block: Block, offset: int) -> Decoded | None:
-        """The records of the first batch that ends at `offset` or above; None if the block has none."""
+        """The block's first batch that ends at `offset` or above, or None."""
         heads, chunk = self._heads(segment, block)
         row = int(heads.last_offsets.searchsorted(offset))
         if row == len(heads.last_offsets):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def covers(intervals: Iterable[tuple[int, int]], start: int, end: int) -> bool:
-    """Whether intervals [a, b), in any order, leave no hole in [start, end); True if that is empty."""
+    """Whether intervals [a, b), in any order, leave no hole in [start, end)."""
     reached = start
     for low, high in sorted(intervals):
         if low > reached:

@@ -55,7 +55,8 @@ class Lake:
         return f"seglake.open({self._store.uri!r}, version={self.version})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        root, *options = self._store.__reduce__()[1]  # what of a store another process may know
+        known: Any = self._store.__reduce__()  # what of a store another process may know
+        root, *options = known[1]
         return open, (root, self.version, *options)
 
     @property

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seglake.catalog.rows import TopicRow
 from seglake.catalog.snapshot import Snapshot
 from seglake.errors import UsageError
-from seglake.format.records import Int64s
+from seglake.format.records import Headers, Int64s, Spans
 from seglake.instants import Time, to_epoch_ms
-from seglake.read.arrow import record_batch, schema_of
+from seglake.read.arrow import schema_of
 from seglake.read.batches import OffsetAndTimestamp
 from seglake.read.intervals import covers
 from seglake.read.lookup import PartitionReader, Reader
@@ -29,7 +29,7 @@ MAX_RECORDS = 500  # of one fetch: Kafka's max.poll.records
 
 
 class Record(NamedTuple):
-    """One record. `timestamp` is in ms, -1 for none; `timestamp_type` 0 CreateTime, 1 LogAppendTime."""
+    """One record. `timestamp` is in ms, or -1; its type is 0 (CreateTime) or 1 (LogAppendTime)."""
 
     topic: str
     partition: int
@@ -51,8 +51,9 @@ class Lag(NamedTuple):
 class Log:
     """The log of one topic; obtained from `Lake.topic`.
 
-    Times are aware datetimes, ISO-8601 strings with a zone, or integer milliseconds since the epoch.
-    Partitions that do not exist raise UnknownTopic, and damaged files CorruptData with their names.
+    Times are aware datetimes, ISO-8601 strings with a zone, or integer milliseconds since the
+    epoch. Partitions that do not exist raise UnknownTopic, damaged files CorruptData with their
+    names. Safe for threads, and can be pickled.
     """
 
     def __init__(self, lake: Lake, snapshot: Snapshot, topic: str, reader: Reader) -> None:
@@ -71,6 +72,11 @@ class Log:
         """The version of the catalog that this log is read from."""
         return self._snapshot.version
 
+    @property
+    def settings(self) -> TopicRow:
+        """The topic's settings in this version."""
+        return self._snapshot.topic(self.topic)
+
     # where it begins and ends
 
     def partitions(self) -> list[int]:
@@ -79,11 +85,11 @@ class Log:
 
     def beginning_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """The log start offset of each partition: the first that can be read."""
-        return {p: self._in(p).view.log_start_offset for p in self._chosen(partitions)}
+        return {p: self.reader(p).view.log_start_offset for p in self._chosen(partitions)}
 
     def end_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """The end offset of each partition: the one that the next record will get."""
-        return {p: self._in(p).view.end_offset for p in self._chosen(partitions)}
+        return {p: self.reader(p).view.end_offset for p in self._chosen(partitions)}
 
     # times to offsets
 
@@ -93,37 +99,43 @@ class Log:
         Kafka's `offsetsForTimes`, but for logs in which Kafka overlooks later segments: here the
         answer is the true one. Records below the log start do not count.
         """
-        return {p: self._in(p).offset_for_time(_not_negative(t)) for p, t in times.items()}
+        return {p: self.reader(p).offset_for_time(_not_negative(t)) for p, t in times.items()}
 
     def offsets_for_times_array(
         self, partition: int, times: npt.ArrayLike
     ) -> tuple[Int64s, Int64s]:
-        """Offsets and timestamps for many times (ms, int64) in one partition; -1 where there is none."""
+        """Offsets and timestamps for many times (int64 ms) in one partition; -1 where none."""
         wanted = np.asarray(times, np.int64)
         if wanted.ndim != 1 or (len(wanted) and int(wanted.min()) < 0):
             raise UsageError("times must be one array of milliseconds, none of them negative")
-        return offsets_for_times(self._in(partition), wanted)
+        return offsets_for_times(self.reader(partition), wanted)
 
     def max_timestamps(
         self, partitions: Iterable[int] | None = None
     ) -> dict[int, OffsetAndTimestamp | None]:
         """The first record with the largest timestamp in each partition (KIP-734); None if none."""
-        return {p: self._in(p).max_timestamp() for p in self._chosen(partitions)}
+        return {p: self.reader(p).max_timestamp() for p in self._chosen(partitions)}
 
     # records
 
     def record_at(self, partition: int, offset: int) -> Record:
         """The record at exactly this offset.
 
-        Raises OffsetOutOfRange below the log start and at or above the end, OffsetNotFound in a gap.
+        Raises OffsetOutOfRange below the log start and at or above the end, OffsetNotFound in a
+        gap.
         """
-        reader = self._in(partition)
-        batch, row = reader.batch_at(offset)
-        segment = reader.segment(reader.view.index_of(offset))
-        made = record_batch(segment, batch, np.array([row]), schema_of(None)).to_pylist()[0]
-        made["timestamp"] = int(batch.records.timestamps[row])
-        made["headers"] = [(header["key"], header["value"]) for header in made["headers"]]
-        return Record(**made)
+        batch, row = self.reader(partition).batch_at(offset)
+        records = batch.records
+        return Record(
+            self.topic,
+            partition,
+            offset,
+            int(records.timestamps[row]),
+            int(batch.timestamp_types[row]),
+            _item(records.keys, row),
+            _item(records.values, row),
+            _headers_of(records.headers, row),
+        )
 
     def read(
         self,
@@ -138,7 +150,7 @@ class Log:
         In a gap it goes on from the next record; at the end it is empty. Raises OffsetOutOfRange
         above the end and below the log start.
         """
-        reader, schema = self._in(partition), schema_of(columns)
+        reader, schema = self.reader(partition), schema_of(columns)
         reader.require(offset, reader.view.end_offset)
         pieces = pieces_in(reader, Window(start_offset=offset))
         memory_bytes = min(MEMORY_BYTES, 8 * reader.bytes_of(max_records))
@@ -148,7 +160,7 @@ class Log:
     def plan_offsets(
         self, ranges: Mapping[int, tuple[int, int]], *, columns: Sequence[str] | None = None
     ) -> Plan:
-        """A read of offsets [start, end) of each partition; offsets that do not exist are left out."""
+        """A read of the offsets [start, end) of each partition, as far as they exist."""
         windows = {p: Window(start_offset=s, end_offset=e) for p, (s, e) in ranges.items()}
         return self._plan(windows, columns)
 
@@ -162,7 +174,7 @@ class Log:
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
     ) -> Plan:
-        """What `read_range` would fetch, as a value: segments, byte ranges, bytes, records at most."""
+        """What `read_range` would fetch: segments, byte ranges, bytes, records at most."""
         window = _window(start, end)
         return self._plan(dict.fromkeys(self._chosen(partitions), window), columns)
 
@@ -189,7 +201,7 @@ class Log:
         if order == "offset":
             plan = self.plan_range(start, end, partitions=partitions, columns=columns)
             return plan.execute(memory_bytes=memory_bytes, stats=stats)
-        readers = [self._in(p) for p in self._chosen(partitions)]
+        readers = [self.reader(p) for p in self._chosen(partitions)]
         schema = schema_of(columns)
         batches = merged(readers, _window(start, end), schema, memory_bytes, stats or ReadStats())
         return pa.RecordBatchReader.from_batches(schema, batches)
@@ -215,39 +227,71 @@ class Log:
         The time is from the next unread record to the newest timestamp of the partition; 0 when all
         is read. Below the log start, the first record that is left is the next one.
         """
-        return {p: self._in(p).lag(offset) for p, offset in committed.items()}
+        return {p: self._lag(self.reader(p), offset) for p, offset in committed.items()}
 
     def translate(
         self, committed: Mapping[int, int], to: Log, *, skew_ms: int = 0
     ) -> dict[int, int]:
-        """Offsets in another log from which a consumer of this one loses nothing (KIP-33's failover).
+        """Offsets in another log from which a consumer of this one loses nothing (KIP-33's case).
 
-        Every record unread here has, in the other log, a timestamp not below the smallest unread one
-        less `skew_ms`, the most by which the two logs date the same record differently; so reading
-        starts at the first record there that reaches it. Fewer duplicates cannot be had from
-        timestamps. Where all is read, it starts after the newest timestamp less `skew_ms`. Partition
-        numbers are kept if both topics have as many; otherwise every partition there starts from
-        the smallest time of all here.
+        Every record unread here has, in the other log, a timestamp not below the smallest unread
+        one less `skew_ms`, the most by which the two logs date the same record differently; so
+        reading starts at the first record there that reaches it. Fewer duplicates cannot be had
+        from timestamps. Where all is read, it starts after the newest timestamp less `skew_ms`.
+        Partition numbers are kept if both topics have as many; otherwise every partition there
+        starts from the smallest time of all here.
         """
-        since = {p: self._in(p).unread_since(offset) - skew_ms for p, offset in committed.items()}
+        since = {
+            p: self.reader(p).unread_since(offset) - skew_ms for p, offset in committed.items()
+        }
         if len(self.partitions()) != len(to.partitions()):
             since = dict.fromkeys(to.partitions(), min(since.values(), default=0))
-        return {p: to._in(p).offset_from(time) for p, time in since.items()}
+        return {p: to.reader(p).offset_from(time) for p, time in since.items()}
 
-    def _in(self, partition: int) -> PartitionReader:
+    def reader(self, partition: int) -> PartitionReader:
+        """The lookups of one partition, in plain numbers."""
         reader = self._readers.get(partition)
         if reader is None:
             view = self._snapshot.partition(self.topic, partition)
             reader = self._readers[partition] = PartitionReader(view, self._reader)
         return reader
 
+    def _lag(self, reader: PartitionReader, committed: int) -> Lag:
+        view = reader.view
+        offset = max(committed, view.log_start_offset)
+        reader.require(offset, view.end_offset)
+        unread = self.read(view.partition, offset, max_records=1, columns=["timestamp"])
+        newest = reader.max_timestamp()
+        if not len(unread) or newest is None:
+            return Lag(view.end_offset - offset, 0)
+        since = unread["timestamp"].cast(pa.int64())[0].as_py()
+        return Lag(view.end_offset - offset, max(0, newest.timestamp - since) if since >= 0 else 0)
+
     def _chosen(self, partitions: Iterable[int] | None) -> list[int]:
         return self.partitions() if partitions is None else list(partitions)
 
     def _plan(self, windows: Mapping[int, Window], columns: Sequence[str] | None) -> Plan:
         schema = schema_of(columns)
-        pieces = [piece for p, window in windows.items() for piece in pieces_in(self._in(p), window)]
+        pieces = [
+            piece for p, window in windows.items() for piece in pieces_in(self.reader(p), window)
+        ]
         return Plan(self.version, tuple(pieces), schema, self._reader.store)
+
+
+def _headers_of(headers: Headers | None, row: int) -> list[tuple[str, bytes | None]]:
+    if headers is None:
+        return []
+    items = range(int(headers.firsts[row]), int(headers.firsts[row + 1]))
+    return [(_text(_item(headers.keys, i)), _item(headers.values, i)) for i in items]
+
+
+def _item(spans: Spans, row: int) -> bytes | None:
+    start, length = int(spans.starts[row]), int(spans.lengths[row])
+    return None if length < 0 else spans.data[start : start + length].tobytes()
+
+
+def _text(key: bytes | None) -> str:
+    return (key or b"").decode(errors="replace")
 
 
 def _log_of(lake: Lake, topic: str) -> Log:

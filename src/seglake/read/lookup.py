@@ -42,10 +42,10 @@ class PartitionReader:
     def __init__(self, view: PartitionView, reader: Reader) -> None:
         self.view, self._reader = view, reader
         self._held: dict[int, LogSegment] = {}
-        self.ask = reader.zone_maps.ask
+        self.ask, self.store = reader.zone_maps.ask, reader.store
         bases, self._highs = view.segments.base_offsets, view.segments.max_timestamps
         # a first segment that lost records must not vouch for timestamps it may no longer have
-        self._cut = 1 if len(view) and bases[0] < view.log_start_offset else 0
+        self._cut = 1 if len(bases) and bases[0] < view.log_start_offset else 0
         self._highest = (
             np.maximum.accumulate(self._highs[1:]) if self._cut else view.running_max_timestamps
         )
@@ -75,6 +75,11 @@ class PartitionReader:
             later = np.flatnonzero(self._highs[index + 1 :] >= timestamp)
             index = index + 1 + int(later[0]) if len(later) else len(self._highs)
         return None
+
+    def segments_reaching(self, timestamps: Int64s) -> Int64s:
+        """For each of the timestamps the first segment that promises one at or above it."""
+        indexes = self._cut + self._highest.searchsorted(timestamps)
+        return np.where(timestamps <= self._highs[0], 0, indexes) if self._cut else indexes
 
     def _first_in(self, index: int, timestamp: int) -> OffsetAndTimestamp | None:
         segment, start = self.segment(index), self.view.log_start_offset
@@ -112,24 +117,34 @@ class PartitionReader:
             low, high = (found.timestamp, high) if found else (low, middle - 1)
         return low
 
-    def min_timestamp_since(self, offset: int) -> int | None:
-        """A lower bound of all timestamps at `offset` and above, exact to the batch; None at the end."""
-        if offset >= self.view.end_offset or not len(self.view):
-            return None
-        index = self.view.index_of(max(offset, self.view.log_start_offset))
-        lows = self.view.segments.min_timestamps[index + 1 :]
+    def unread_since(self, offset: int) -> int:
+        """A time that no record at `offset` or above lies before; just after all if there is none.
+
+        Negative if a record without a timestamp may be among them.
+        """
+        offset = max(offset, self.view.log_start_offset)
+        if offset >= self.view.end_offset or not len(self._highs):
+            return int(self._highs.max(initial=-1)) + 1
+        index = self.view.index_of(offset)
         segment = self.segment(index)
-        blocks = self.ask(segment, Zones.select, *EVER, offset, offset + 2**31)
-        smallest = [lows, blocks.min_timestamps[1:], self._timestamps_since(segment, offset)]
-        found = np.concatenate(smallest)
-        return int(found.min()) if len(found) else None
+        blocks = self.ask(segment, Zones.select, *EVER, offset, segment.end_offset)
+        lows = self.view.segments.min_timestamps[index + 1 :], blocks.min_timestamps[1:]
+        unread = np.concatenate([*lows, self._timestamps_since(segment, offset)])
+        return int(unread.min(initial=int(self._highs.max()) + 1))
+
+    def offset_from(self, time: int) -> int:
+        """From which offset on all records at `time` or later stand; the end if there is none."""
+        if time < 0:
+            return self.view.log_start_offset
+        found = self.offset_for_time(time)
+        return self.view.end_offset if found is None else found.offset
 
     def _timestamps_since(self, segment: LogSegment, offset: int) -> Int64s:
         """The timestamps in the block of `offset`, from `offset` on."""
         block = self.ask(segment, Zones.block_at, offset)
         if block is None:
             return np.empty(0, np.int64)
-        chunk = read_chunk(self._reader.store, segment, [block.position], [block.end])
+        chunk = read_chunk(self.store, segment, [block.position], [block.end])
         decoded = chunk.decode(chunk.table)
         return decoded.records.timestamps[decoded.offsets >= offset]
 
@@ -138,7 +153,8 @@ class PartitionReader:
     def batch_at(self, offset: int) -> tuple[Decoded, int]:
         """The batch that holds the record at `offset`, and the record's row in it.
 
-        Raises OffsetOutOfRange below the log start and at or above the end, OffsetNotFound in a gap.
+        Raises OffsetOutOfRange below the log start and at or above the end, OffsetNotFound in a
+        gap.
         """
         self.require(offset, self.view.end_offset - 1)
         segment = self.segment(self.view.index_of(offset))
@@ -159,6 +175,12 @@ class PartitionReader:
                 f"{self._name} has no offset {offset}: its log starts at {start} "
                 f"and ends before {self.view.end_offset}"
             )
+
+    def bytes_of(self, records: int) -> int:
+        """About how many bytes of the log so many records take, and not less than a few batches."""
+        details = self.view.segments.details[-1:]
+        count = max(1, int(details["record_count"].sum()))
+        return 64 * 1024 + int(details["sizes"][:, 0].sum()) * min(records, 2**31) // count
 
     @property
     def _name(self) -> str:

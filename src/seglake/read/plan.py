@@ -1,8 +1,8 @@
 """Which bytes of which segments a read needs, as a value to look at before it is executed.
 
-Planning reads zone maps and nothing else. A segment that lies in the window as a whole needs not even
-that. Executing fetches the planned ranges, keeps the records inside the window and no other, and hands
-them on in offset order, a few MiB at a time.
+Planning reads zone maps and nothing else. A segment that lies in the window as a whole needs not
+even that. Executing fetches the planned ranges, keeps the records inside the window and no other,
+and hands them on in offset order, a few MiB at a time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from seglake.read.segments import LogSegment
 from seglake.read.zones import Blocks, Zones
 from seglake.store import Store
 
+Mask = npt.NDArray[np.bool_]
+
 MEMORY_BYTES = 32 * 2**20
 
 
@@ -35,14 +37,15 @@ class Window(NamedTuple):
     start_offset: int = 0
     end_offset: int = 2**63 - 1
 
-    def batches(self, table: Table) -> npt.NDArray[np.bool_]:
+    def batches(self, table: Table) -> Mask:
         """Which batches may have such a record, as far as their headers tell."""
-        keep = (table["max_timestamp"] >= self.start_ms) & ((table["attributes"] & CONTROL) == 0)
+        keep: Mask = (table["attributes"] & CONTROL) == 0
+        keep &= table["max_timestamp"] >= self.start_ms
         keep &= table["last_offset"] >= self.start_offset
         keep &= table["base_offset"] < self.end_offset
         return keep
 
-    def records(self, decoded: Decoded) -> npt.NDArray[np.bool_]:
+    def records(self, decoded: Decoded) -> Mask:
         """Which records are such records."""
         timestamps, offsets = decoded.records.timestamps, decoded.offsets
         keep = (timestamps >= self.start_ms) & (timestamps < self.end_ms)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from seglake.store.interface import Listed, Stat, Store, Writer
+from seglake.store.interface import Listed, Stat, Store, Writer, view
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from seglake.store.interface import Data
 
 
 @dataclass
@@ -28,6 +30,7 @@ class CountingStore:
 
     def __init__(self, store: Store) -> None:
         self._store, self.uri = store, store.uri
+        self.public_options = store.public_options
         self.counts = Counts()
         self._lock = threading.Lock()
 
@@ -37,7 +40,7 @@ class CountingStore:
     def _count(self, *read: Buffer, requests: int = 1, written: int = 0) -> None:
         with self._lock:
             self.counts.requests += requests
-            self.counts.bytes_read += sum(memoryview(data).nbytes for data in read)
+            self.counts.bytes_read += sum(view(data).nbytes for data in read)
             self.counts.bytes_written += written
 
     def size(self, key: str) -> int:
@@ -68,14 +71,14 @@ class CountingStore:
         self._count(data)
         return data
 
-    def put(self, key: str, data: Buffer) -> None:
+    def put(self, key: str, data: Data) -> None:
         """One request."""
-        self._count(written=memoryview(data).nbytes)
+        self._count(written=view(data).nbytes)
         self._store.put(key, data)
 
-    def put_if_absent(self, key: str, data: Buffer) -> bool:
+    def put_if_absent(self, key: str, data: Data) -> bool:
         """One request, and its bytes even when the object existed."""
-        self._count(written=memoryview(data).nbytes)
+        self._count(written=view(data).nbytes)
         return self._store.put_if_absent(key, data)
 
     @contextlib.contextmanager
@@ -100,6 +103,6 @@ class _CountingWriter:
     def __init__(self, stream: Writer, count: Callable[[int], None]) -> None:
         self._stream, self._count = stream, count
 
-    def write(self, data: Buffer) -> None:
+    def write(self, data: Data) -> None:
         self._stream.write(data)
-        self._count(memoryview(data).nbytes)
+        self._count(view(data).nbytes)

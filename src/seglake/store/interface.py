@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from seglake.errors import MissingObject, StoreError
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy.typing as npt
     from typing_extensions import Buffer
+
+    Data = Buffer | npt.NDArray[Any]  # an array is a buffer too, but numpy says so from 3.12 on
 
 
 class Stat(NamedTuple):
@@ -32,14 +37,18 @@ class Listed(NamedTuple):
 class Writer(Protocol):
     """A stream into one object."""
 
-    def write(self, data: Buffer) -> None:
+    def write(self, data: Data) -> None:
         """Append `data` to the object; StoreError if storage fails."""
 
 
 class Store(Protocol):
-    """Objects below `uri`. Every method raises StoreError, or MissingObject, naming the object."""
+    """Objects below `uri`. Every method raises StoreError, or MissingObject, naming the object.
+
+    `public_options` are the storage options that may be told to another process: no credential.
+    """
 
     uri: str
+    public_options: dict[str, str]
 
     def size(self, key: str) -> int:
         """Length of the object in bytes."""
@@ -56,10 +65,10 @@ class Store(Protocol):
     def read_all(self, key: str) -> Buffer:
         """The whole object."""
 
-    def put(self, key: str, data: Buffer) -> None:
+    def put(self, key: str, data: Data) -> None:
         """Write the object atomically, replacing what was there."""
 
-    def put_if_absent(self, key: str, data: Buffer) -> bool:
+    def put_if_absent(self, key: str, data: Data) -> bool:
         """Write the object atomically unless the key exists; False if it did."""
 
     def writer(self, key: str) -> AbstractContextManager[Writer]:
@@ -99,9 +108,14 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
+def view(data: Data) -> memoryview:
+    """The bytes of any contiguous buffer."""
+    return memoryview(cast("Buffer", data)).cast("B")
+
+
 def checked(uri: str, key: str, data: Buffer, start: int, end: int) -> Buffer:
     """`data` itself if it is as long as the range it was read from; else StoreError."""
-    got = memoryview(data).nbytes
+    got = view(data).nbytes
     if got != end - start:
         raise StoreError(f"{uri}/{key}: short read of [{start}, {end}): {got} bytes came back")
     return data

@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seglake.errors import StoreError
-from seglake.store.interface import Listed, Stat, Store, Writer, check_key, checked, naming
+from seglake.store.interface import Listed, Stat, Store, Writer, check_key, checked, naming, view
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from seglake.store.interface import Data
 
 _OPEN_FILES = 128  # descriptors that one store keeps for reading
 
@@ -54,7 +56,7 @@ class _LocalStore:
     """Files below a folder. One that another process replaced may be read as it was before."""
 
     def __init__(self, root: str) -> None:
-        self.uri = root
+        self.uri, self.public_options = root, dict[str, str]()
         self._open = lru_cache(_OPEN_FILES)(partial(_open_below, self.uri))
 
     def __repr__(self) -> str:
@@ -95,11 +97,11 @@ class _LocalStore:
     def read_all(self, key: str) -> Buffer:
         return self.read(key, 0, self.size(key))
 
-    def put(self, key: str, data: Buffer) -> None:
+    def put(self, key: str, data: Data) -> None:
         with self.writer(key) as stream:
             stream.write(data)
 
-    def put_if_absent(self, key: str, data: Buffer) -> bool:
+    def put_if_absent(self, key: str, data: Data) -> bool:
         try:
             with _LocalWriter(self, key, os.link) as stream:
                 stream.write(data)
@@ -164,10 +166,10 @@ class _LocalWriter:
             self._file = self._temporary.open("xb", buffering=1 << 20)  # with the umask's rights
         return self
 
-    def write(self, data: Buffer) -> None:
+    def write(self, data: Data) -> None:
         with naming(self._store.uri, self._key):
             try:
-                self._file.write(data)
+                self._file.write(view(data))
             except BaseException:
                 self._failed = True
                 raise

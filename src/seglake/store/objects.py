@@ -28,11 +28,14 @@ from seglake.store.interface import (
     checked,
     first_line,
     naming,
+    view,
 )
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from typing_extensions import Buffer
+
+    from seglake.store.interface import Data
 
 _PART_BYTES = 8 * 1024 * 1024  # 10,000 parts of it, the limit of S3, are more than any segment
 _PARTS_IN_FLIGHT = 4
@@ -58,6 +61,7 @@ class _ObjectStore:
 
     def __init__(self, uri: str, storage_options: dict[str, str]) -> None:
         self.uri, self._options = uri, storage_options
+        self.public_options = {k: v for k, v in storage_options.items() if not _secret(k)}
 
     def __repr__(self) -> str:
         return f"open_store({self.uri!r})"
@@ -65,8 +69,7 @@ class _ObjectStore:
     def __reduce__(self) -> tuple[object, ...]:
         if self.uri.startswith("memory:"):
             raise StoreError("a store in memory cannot be sent to another process")
-        public = {name: value for name, value in self._options.items() if not _secret(name)}
-        return _ObjectStore, (self.uri, public)
+        return _ObjectStore, (self.uri, self.public_options)
 
     @cached_property
     def client(self) -> Any:
@@ -111,13 +114,13 @@ class _ObjectStore:
         with _naming(self.uri, key):
             return obstore.get(self.client, key).bytes()
 
-    def put(self, key: str, data: Buffer) -> None:
+    def put(self, key: str, data: Data) -> None:
         with _naming(self.uri, key):
-            obstore.put(self.client, key, memoryview(data).cast("B"), chunk_size=_PART_BYTES)
+            obstore.put(self.client, key, view(data), chunk_size=_PART_BYTES)
 
-    def put_if_absent(self, key: str, data: Buffer) -> bool:
+    def put_if_absent(self, key: str, data: Data) -> bool:
         with _naming(self.uri, key), contextlib.suppress(AlreadyExistsError):
-            obstore.put(self.client, key, memoryview(data).cast("B"), mode="create")
+            obstore.put(self.client, key, view(data), mode="create")
             return True
         return False
 
@@ -170,10 +173,10 @@ class _ObjectWriter:
             )
         return self
 
-    def write(self, data: Buffer) -> None:
+    def write(self, data: Data) -> None:
         with _naming(self._store.uri, self._key):
             try:
-                self._stream.write(memoryview(data).cast("B"))
+                self._stream.write(view(data))
             except BaseException:
                 self._failed = True
                 raise

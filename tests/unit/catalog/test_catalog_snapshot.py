@@ -61,7 +61,7 @@ def _bounds(start: int, end: int, sequence: int = 1) -> PartitionRow:
 def test_segment__says_what_the_row_said(rows: list[SegmentRow]) -> None:
     view = _snapshot(rows).partition("orders", 0)
     ordered = sorted(rows, key=lambda row: row.base_offset)
-    assert view.segment_count == len(rows)
+    assert len(view) == len(rows)
     for position, row in enumerate(ordered):
         found = view.segment(position)
         said = dataclasses.asdict(row)
@@ -135,7 +135,7 @@ def test_with_rows__in_steps_equals_all_at_once(
 
 
 def _listed(view: PartitionView) -> list[object]:
-    return [view.segment(n) for n in range(view.segment_count)]
+    return [view.segment(n) for n in range(len(view))]
 
 
 @given(logs())
@@ -159,7 +159,7 @@ def test_holes__are_named() -> None:
 
 def test_partition_row__with_the_highest_sequence_holds() -> None:
     view = _snapshot([], _bounds(9, 9, 2), _bounds(4, 4, 1)).partition("orders", 0)
-    assert (view.log_start_offset, view.end_offset, view.segment_count) == (9, 9, 0)
+    assert (view.log_start_offset, view.end_offset, len(view)) == (9, 9, 0)
     view = _snapshot([segment(3, 9)], _bounds(5, 9)).partition("orders", 0)
     assert (view.log_start_offset, view.end_offset) == (5, 9)
 

@@ -59,9 +59,8 @@ def test_parts__are_added_once_however_often_they_are_given(store: Store) -> Non
     parts = [write_part(store, "orders", ATTEMPT, _rows(ATTEMPT, [1, 2]))]
     for _ in range(2):
         quarantine.add_parts(parts, ATTEMPT)
-    quarantine.add_parts(
-        [*parts, write_part(store, "orders", ATTEMPT, _rows(ATTEMPT, [3]))], ATTEMPT
-    )
+    parts.append(write_part(store, "orders", ATTEMPT, _rows(ATTEMPT, [3])))
+    quarantine.add_parts(parts, ATTEMPT)
     rows = [topic(), run("r", ATTEMPT)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=ATTEMPT)
     assert _counted(catalog, quarantine, "orders") == [1, 2, 3]

@@ -116,9 +116,7 @@ def log_bytes(
             b"".join(framed(batch)),
             last_delta=len(batch) - 1,
             base_timestamp=batch[0].timestamp,
-            max_timestamp=(
-                max(r.timestamp for r in batch) if append_time is None else append_time
-            ),
+            max_timestamp=(max(r.timestamp for r in batch) if append_time is None else append_time),
             count=len(batch),
             attributes=0 if append_time is None else 8,
         )
@@ -165,9 +163,7 @@ def read_record(data: bytes, base_timestamp: int) -> tuple[int, Record]:
     count = reader.varint(5)
     if not 0 <= count <= len(data) - reader.at:
         raise Invalid("header count")
-    headers = tuple(
-        (reader.sized(nullable=False) or b"", reader.sized()) for _ in range(count)
-    )
+    headers = tuple((reader.sized(nullable=False) or b"", reader.sized()) for _ in range(count))
     if reader.at != len(data):
         raise Invalid("bytes left")
     return delta, Record(timestamp, key, value, headers)

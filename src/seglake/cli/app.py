@@ -1,0 +1,175 @@
+"""The commands of `seglake`: arguments in, one call each, and what it gives shown.
+
+What a command needs is imported when it runs, so `seglake --help` answers at once.
+"""
+
+# ruff: noqa: PLC0415, PLR0913, PLR0917  # see above; an option is an argument
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seglake.cli.show import show
+from seglake.errors import UsageError
+
+app = typer.Typer(
+    help="Seekable, Kafka-format event logs on shared storage.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Root = Annotated[str, typer.Argument(help="The lake: a path, or a URI such as s3://bucket/lake.")]
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+Partition = Annotated[int | None, typer.Option(help="One partition; without it all of them.")]
+Version = Annotated[int | None, typer.Option(help="A version of the lake; without it the newest.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+
+
+class Format(StrEnum):
+    """How `read` writes records."""
+
+    JSONL = "jsonl"
+    TABLE = "table"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+class Order(StrEnum):
+    """In which order `read` gives a window."""
+
+    OFFSET = "offset"
+    TIME = "time"
+
+
+@app.command()
+def topics(root: Root, version: Version = None, json: Json = False) -> None:
+    """List the topics of a lake."""
+    import seglake
+    from seglake.cli.catalog import topic_rows
+
+    show("topics", topic_rows(seglake.open(root, version)), as_json=json)
+
+
+@app.command()
+def segments(
+    root: Root,
+    topic: Topic,
+    partition: Partition = None,
+    version: Version = None,
+    json: Json = False,
+) -> None:
+    """List the segments of a topic."""
+    import seglake
+    from seglake.cli.catalog import segment_rows
+
+    log = seglake.open(root, version).topic(topic)
+    show(f"segments of {topic}", segment_rows(log, partition), as_json=json)
+
+
+@app.command()
+def offsets(
+    root: Root,
+    topic: Topic,
+    time: Annotated[
+        str,
+        typer.Option(help="ISO 8601 with a zone, epoch ms, earliest, latest or max-timestamp."),
+    ],
+    partition: Partition = None,
+    version: Version = None,
+    json: Json = False,
+) -> None:
+    """Find the first record at a time or later, in each partition."""
+    import seglake
+    from seglake.cli.catalog import offset_rows
+
+    log = seglake.open(root, version).topic(topic)
+    show(f"offsets of {topic} at {time}", offset_rows(log, time, partition), as_json=json)
+
+
+@app.command()
+def history(
+    root: Root,
+    topic: Annotated[str | None, typer.Option(help="One topic.")] = None,
+    json: Json = False,
+) -> None:
+    """List the runs that were committed, oldest first."""
+    import seglake
+    from seglake.cli.catalog import run_rows
+
+    show("runs", run_rows(seglake.open(root).history(topic)), as_json=json)
+
+
+@app.command()
+def read(
+    root: Root,
+    topic: Topic,
+    partition: Partition = None,
+    offset: Annotated[int | None, typer.Option(help="From this offset on.")] = None,
+    max_records: Annotated[int | None, typer.Option(min=0, help="Stop after so many.")] = None,
+    start: Annotated[str | None, typer.Option(help="From this time on.")] = None,
+    end: Annotated[str | None, typer.Option(help="Up to this time, exclusive.")] = None,
+    order: Annotated[Order, typer.Option(help="The order of a window.")] = Order.OFFSET,
+    format: Annotated[Format, typer.Option(help="How to write.")] = Format.JSONL,  # noqa: A002
+    output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
+    version: Version = None,
+    explain: Annotated[
+        bool, typer.Option(help="Show what would be read, and read nothing.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Read records: from an offset, in a window of time, or all."""
+    import seglake
+    from seglake.cli import records
+
+    log = seglake.open(root, version).topic(topic)
+    wanted = records.Wanted(partition, offset, start, end, order.value)
+    if explain:
+        show("byte ranges", records.plan_rows(records.plan(log, wanted)), as_json=json)
+        return
+    records.write(log, wanted, "jsonl" if json else format.value, max_records, output)
+
+
+@app.command()
+def dump(
+    file: Annotated[str, typer.Argument(help="A .log, .index, .timeindex or .zonemap file.")],
+    deep: Annotated[bool, typer.Option(help="Of a .log the records, as JSON lines.")] = False,
+    json: Json = False,
+) -> None:
+    """Print a segment's file as text, whatever wrote it."""
+    from seglake.cli.dump import dump_file
+
+    dump_file(file, deep=deep, as_json=json)
+
+
+@app.command()
+def ingest(
+    conf_file: Annotated[Path, typer.Option(help="The pipeline's TOML file.")],
+    run_id: Annotated[str | None, typer.Option(help="Makes a repeated run the same run.")] = None,
+    source: Annotated[list[str] | None, typer.Option(help="Inputs, instead of the file's.")] = None,
+    root: Annotated[str | None, typer.Option(help="The lake, instead of the file's.")] = None,
+    interval_start: Annotated[str | None, typer.Option(help="What the run covers, from")] = None,
+    interval_end: Annotated[str | None, typer.Option(help="… up to, exclusive.")] = None,
+    json: Json = False,
+) -> None:
+    """Ingest what a pipeline file names, with Spark on this machine."""
+    from seglake.cli.ingest import run
+
+    interval = _interval(interval_start, interval_end)
+    changes = {"pipeline.root": root, "input.paths": source or None}
+    given = {name: value for name, value in changes.items() if value is not None}
+    raise typer.Exit(run(conf_file, given, run_id, interval, as_json=json))
+
+
+def _interval(start: str | None, end: str | None) -> tuple[int, int] | None:
+    from seglake.instants import to_epoch_ms
+
+    if start is None and end is None:
+        return None
+    if start is None or end is None:
+        raise UsageError("--interval-start and --interval-end go together")
+    return to_epoch_ms(start), to_epoch_ms(end)

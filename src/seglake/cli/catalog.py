@@ -1,0 +1,118 @@
+"""What the catalog and its lookups know, as rows to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from seglake.catalog.rows import RunRow
+from seglake.cli.show import Column, Rows, moment, number
+from seglake.read.lake import Lake
+from seglake.read.log import Log
+
+
+def topic_rows(lake: Lake) -> Rows:
+    """The topics of a lake: settings and sizes."""
+    columns = [
+        Column("topic", "topic"),
+        number("partitions", "partitions"),
+        Column("timestamp_type", "clock"),
+        number("segments", "segments"),
+        number("records", "records"),
+        number("log_bytes", "bytes"),
+        moment("min_timestamp", "oldest"),
+        moment("max_timestamp", "newest"),
+    ]
+    return Rows(columns, (_topic_row(lake.topic(name)) for name in lake.topics()))
+
+
+def _topic_row(log: Log) -> dict[str, Any]:
+    views = [log.reader(partition).view.segments for partition in log.partitions()]
+    lows = [int(view.min_timestamps.min()) for view in views if len(view.min_timestamps)]
+    highs = [int(view.max_timestamps.max()) for view in views if len(view.max_timestamps)]
+    return {
+        "topic": log.topic,
+        "version": log.version,
+        "partitions": len(views),
+        "partitioner": log.settings.partitioner,
+        "timestamp_type": log.settings.timestamp_type,
+        "segments": sum(len(view.base_offsets) for view in views),
+        "records": sum(int(view.details["record_count"].sum()) for view in views),
+        "log_bytes": sum(int(view.details["sizes"][:, 0].sum()) for view in views),
+        "min_timestamp": min(lows, default=-1),
+        "max_timestamp": max(highs, default=-1),
+    }
+
+
+def segment_rows(log: Log, partition: int | None) -> Rows:
+    """The segments of a topic."""
+    columns = [
+        number("partition", "partition"),
+        number("base_offset", "base offset"),
+        number("end_offset", "end offset"),
+        number("record_count", "records"),
+        moment("min_timestamp", "oldest"),
+        moment("max_timestamp", "newest"),
+        number("log_bytes", "log bytes"),
+        number("index_bytes", "index bytes"),
+        Column("codec", "codec"),
+    ]
+    chosen = log.partitions() if partition is None else [partition]
+    return Rows(columns, (row for number in chosen for row in _segments_of(log, number)))
+
+
+def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
+    view = log.reader(partition).view
+    for index in range(len(view.segments.base_offsets)):
+        segment = view.segment(index)
+        row = asdict(segment)
+        sizes = row.pop("sizes")
+        yield {
+            **row,
+            "log_bytes": sizes["log"],
+            "index_bytes": sum(sizes.values()) - sizes["log"],
+            "log": segment.key("log"),
+        }
+
+
+def offset_rows(log: Log, time: str, partition: int | None) -> Rows:
+    """Offsets at a time, or at one of Kafka's special times."""
+    columns = [
+        number("partition", "partition"),
+        number("offset", "offset"),
+        moment("timestamp", "timestamp"),
+    ]
+    chosen = log.partitions() if partition is None else [partition]
+    return Rows(columns, [_offset_row(p, *found) for p, found in _find(log, time, chosen).items()])
+
+
+def _offset_row(partition: int, offset: int | None, timestamp: int | None) -> dict[str, Any]:
+    return {"partition": partition, "offset": offset, "timestamp": timestamp}
+
+
+def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None, int | None]]:
+    if time == "earliest":
+        return {p: (offset, None) for p, offset in log.beginning_offsets(chosen).items()}
+    if time == "latest":
+        return {p: (offset, None) for p, offset in log.end_offsets(chosen).items()}
+    if time == "max-timestamp":
+        found = log.max_timestamps(chosen)
+    else:
+        found = log.offsets_for_times(dict.fromkeys(chosen, time))
+    return {p: answer or (None, None) for p, answer in found.items()}
+
+
+def run_rows(runs: Iterable[RunRow]) -> Rows:
+    """Committed runs."""
+    columns = [
+        moment("finished_at_ms", "finished"),
+        Column("topic", "topic"),
+        Column("pipeline", "pipeline"),
+        Column("run_id", "run"),
+        number("input_files", "files"),
+        number("input_rows", "rows"),
+        number("records", "records"),
+        number("quarantined", "quarantined"),
+    ]
+    return Rows(columns, (asdict(run) for run in runs))

@@ -1,0 +1,140 @@
+"""`seglake dump`: any file of a segment as text. It asks no catalog, so Kafka's files do as well.
+
+The base offset is in the file's name, as in Kafka. Like DumpLogSegments, but damage ends it with an
+error and exit code 1.
+"""
+
+# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from seglake.errors import CorruptData, UsageError
+from seglake.format import zonemap
+from seglake.format.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME
+from seglake.format.compression import NAMES
+from seglake.format.index import OffsetIndex, TimeIndex
+from seglake.read.arrow import SCHEMA, record_batch
+from seglake.read.fetch import Chunk, read_chunks
+from seglake.read.segments import LogSegment
+from seglake.store import Store, open_store
+
+Columns = dict[str, Any]
+
+
+def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
+    """Print `file` to standard output."""
+    folder, _, name = file.rpartition("/")
+    match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex|zonemap)", name)
+    if not match:
+        raise UsageError(
+            f"{file}: a segment's file has a name of 20 digits and ends in .log, .index, "
+            ".timeindex or .zonemap"
+        )
+    if deep and match[2] != "log":
+        raise UsageError("--deep is for .log files")
+    store, base_offset = open_store(folder or "."), int(match[1])
+    if deep:
+        _print_records(_chunks(store, folder, name, base_offset))
+        return
+    for columns in _TEXTS[match[2]](store, folder, name, base_offset):
+        _print(columns, as_json=as_json)
+
+
+def _print(columns: Columns, *, as_json: bool) -> None:
+    values = zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
+    if as_json:
+        lines = (json.dumps(dict(zip(columns, row, strict=True))) for row in values)
+    else:
+        form = "  ".join(f"{name.replace('_', ' ')}: {{}}" for name in columns)
+        lines = (form.format(*row) for row in values)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def _chunks(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Chunk]:
+    topic, partition = _topic_partition(folder)
+    size = store.size(name)
+    segment = LogSegment(topic, partition, name, "", base_offset, 2**63 - 1, size, 0)
+    return read_chunks(store, segment, np.array([0]), np.array([size]))
+
+
+def _topic_partition(folder: str) -> tuple[str, int]:
+    """From the folder's name, or that of the folder above (ours lie in an attempt's folder)."""
+    for part in folder.split("/")[:-3:-1]:
+        match = re.fullmatch(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})", part)
+        if match:
+            return match[1], int(match[2])
+    return "", 0
+
+
+def _log(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Columns]:
+    for chunk in _chunks(store, folder, name, base_offset):
+        table = chunk.table
+        yield {
+            "base_offset": table["base_offset"],
+            "last_offset": table["last_offset"],
+            "count": table["count"],
+            "position": [chunk.file_position(at) for at in table["position"].tolist()],
+            "size": table["size"],
+            "max_timestamp": table["max_timestamp"],
+            "timestamp_type": np.where(
+                table["attributes"] & LOG_APPEND_TIME, "LogAppendTime", "CreateTime"
+            ),
+            "codec": np.array([*NAMES, "?", "?", "?"])[table["attributes"] & CODEC_MASK],
+            "control": (table["attributes"] & CONTROL) != 0,
+        }
+
+
+def _print_records(chunks: Iterator[Chunk]) -> None:
+    from seglake.cli.jsonlines import json_lines
+
+    for chunk in chunks:
+        table = chunk.table[(chunk.table["attributes"] & CONTROL) == 0]
+        for _, decoded in chunk.decode_in_parts(table, 2**22):
+            batch = record_batch(chunk.segment, decoded, None, SCHEMA)
+            sys.stdout.buffer.write(json_lines(batch))
+
+
+def _index(store: Store, _folder: str, name: str, base_offset: int) -> Iterator[Columns]:
+    data = store.read_all(name)
+    index = OffsetIndex.decode(base_offset, data)
+    yield {"offset": index.offsets, "position": index.positions}
+    _checked(index, data, name)
+
+
+def _timeindex(store: Store, _folder: str, name: str, base_offset: int) -> Iterator[Columns]:
+    data = store.read_all(name)
+    index = TimeIndex.decode(base_offset, data)
+    yield {"timestamp": index.timestamps, "offset": index.offsets}
+    _checked(index, data, name)
+
+
+def _checked(index: OffsetIndex | TimeIndex, data: Any, name: str) -> None:
+    try:
+        index.check(data)
+    except CorruptData as damage:
+        raise damage.within(name) from damage
+
+
+def _zonemap(store: Store, _folder: str, name: str, base_offset: int) -> Iterator[Columns]:
+    try:
+        zones = zonemap.decode(store.read_all(name))
+    except CorruptData as damage:
+        raise damage.within(name) from damage
+    yield {
+        "offset": zones.relative_offsets + base_offset,
+        "position": zones.positions,
+        "end": zones.ends,
+        "min_timestamp": zones.min_timestamps,
+        "max_timestamp": zones.max_timestamps,
+    }
+
+
+_TEXTS = {"log": _log, "index": _index, "timeindex": _timeindex, "zonemap": _zonemap}

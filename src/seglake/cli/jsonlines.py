@@ -1,0 +1,126 @@
+"""Records as JSON lines, a whole record batch at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from seglake.catalog.snapshot import TIMESTAMP_TYPES
+from seglake.format.records import Bytes, Int32s, Int64s, Spans
+from seglake.ingest.bytescan import padded
+from seglake.ingest.columns import (
+    concatenate,
+    constant,
+    decimal_text,
+    from_arrow,
+    from_ends,
+    nulls_as,
+    quoted,
+    where_null,
+)
+from seglake.ingest.lines import invalid_utf8
+
+_ALPHABET = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
+
+
+def json_lines(batch: pa.RecordBatch) -> bytes:
+    """One line for each record, with exactly the fields of a record.
+
+    Bytes that are not UTF-8 are written as {"base64": …}.
+    """
+    count = len(batch)
+    if not count:
+        return b""
+    timestamps = batch["timestamp"].cast(pa.int64()).to_numpy()
+    fields = {
+        "topic": _text(batch["topic"]),
+        "partition": decimal_text(batch["partition"].to_numpy()),
+        "offset": decimal_text(batch["offset"].to_numpy()),
+        "timestamp": decimal_text(timestamps),
+        "timestamp_type": _types(batch["timestamp_type"].to_numpy()),
+        "key": _text(batch["key"]),
+        "value": _text(batch["value"]),
+        "headers": _headers(batch["headers"]),
+    }
+    parts: list[Spans] = []
+    for name, texts in fields.items():
+        opening = "," if parts else "{"
+        parts += [constant(f'{opening}"{name}":'.encode(), count), texts]
+    return _bytes(concatenate([*parts, constant(b"}\n", count)]))
+
+
+def _bytes(spans: Spans) -> bytes:
+    end = int(spans.starts[-1] + spans.lengths[-1])
+    return spans.data[:end].tobytes()
+
+
+def _text(array: Any) -> Spans:
+    """Each item as a JSON string, or as base64 in an object; null as the literal null."""
+    spans = from_arrow(array)
+    invalid = invalid_utf8(*spans)
+    texts = quoted(where_null(spans, invalid))
+    if invalid.any():
+        count = len(spans)
+        encoded = _base64(where_null(spans, ~invalid))
+        wrapped = concatenate([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
+        plain = nulls_as(texts, b"")
+        texts = concatenate([plain, where_null(wrapped, ~invalid)])
+        return nulls_as(where_null(texts, spans.lengths < 0), b"null")
+    return nulls_as(texts, b"null")
+
+
+def _types(types: Int32s) -> Spans:
+    names = [f'"{name}"'.encode() for name in TIMESTAMP_TYPES]
+    both = Spans.of([b"".join(names) + bytes(64)])
+    sizes = np.array([len(name) for name in names], np.int32)
+    return Spans(both.data, np.array([0, sizes[0]])[types], sizes[types])
+
+
+def _headers(lists: Any) -> Spans:
+    """The headers of each record as a JSON list of objects."""
+    firsts = lists.offsets.to_numpy().astype(np.int64)
+    items = lists.values.slice(firsts[0], firsts[-1] - firsts[0])
+    count, firsts = len(items), firsts - firsts[0]
+    if not count:
+        return constant(b"[]", len(lists))
+    keys, values = _text(items.field("key")), _text(items.field("value"))
+    labels = constant(b',{"key":', count), constant(b',"value":', count), constant(b"}", count)
+    texts = concatenate([labels[0], keys, labels[1], values, labels[2]])
+    ends = np.append(texts.starts, texts.starts[-1] + texts.lengths[-1])
+    starts, stops = ends[firsts[:-1]], ends[firsts[1:]]
+    some = starts < stops  # the first comma of a record's items goes
+    inner = Spans(texts.data, starts + some, (stops - starts - some).astype(np.int32))
+    return concatenate([constant(b"[", len(lists)), inner, constant(b"]", len(lists))])
+
+
+def _base64(spans: Spans) -> Spans:
+    sizes = np.where(spans.lengths < 0, 0, (spans.lengths + 2) // 3 * 4)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    out = padded(int(ends[-1]))
+    _encode(spans.data, spans.starts, spans.lengths, ends - sizes, out, _ALPHABET)
+    return from_ends(out, ends)
+
+
+@njit(cache=True, nogil=True)
+def _encode(
+    data: Bytes, starts: Int64s, lengths: Int32s, targets: Int64s, out: Bytes, alphabet: Bytes
+) -> None:
+    """Base64 (RFC 4648, padded) of each item at its target."""
+    for row in range(len(starts)):
+        start, size, at = starts[row], lengths[row], targets[row]
+        for k in range(0, size, 3):
+            bits = np.int64(data[start + k]) << 16
+            if k + 1 < size:
+                bits |= np.int64(data[start + k + 1]) << 8
+            if k + 2 < size:
+                bits |= np.int64(data[start + k + 2])
+            out[at] = alphabet[bits >> 18]
+            out[at + 1] = alphabet[(bits >> 12) & 63]
+            out[at + 2] = alphabet[(bits >> 6) & 63] if k + 1 < size else 0x3D
+            out[at + 3] = alphabet[bits & 63] if k + 2 < size else 0x3D
+            at += 4

@@ -1,0 +1,200 @@
+"""`seglake read`: records from an offset, in a window or all, in one of four forms."""
+
+# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import pyarrow as pa
+
+from seglake.cli.jsonlines import json_lines
+from seglake.cli.show import Column, Rows, moment, number, show
+from seglake.errors import UsageError
+from seglake.instants import to_epoch_ms
+from seglake.read.log import Log
+from seglake.read.plan import Plan, ReadStats
+
+_TABLE_ROWS = 100  # unless more are asked for
+_FOREVER = 2**63 - 1
+
+Advance = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+
+
+class Wanted(NamedTuple):
+    """What the options of `seglake read` ask for."""
+
+    partition: int | None
+    offset: int | None
+    start: str | None
+    end: str | None
+    order: str
+
+
+def plan(log: Log, wanted: Wanted) -> Plan:
+    """What to read. Raises UsageError for options that contradict each other."""
+    partitions = log.partitions() if wanted.partition is None else [wanted.partition]
+    if wanted.offset is not None:
+        if (wanted.start, wanted.end) != (None, None):
+            raise UsageError("--offset does not go with --start and --end")
+        if len(partitions) > 1:
+            raise UsageError("--offset needs --partition: offsets count within one partition")
+        log.read(partitions[0], wanted.offset, max_records=0)  # an offset outside is an error
+        return log.plan_offsets({partitions[0]: (wanted.offset, _FOREVER)})
+    if (wanted.start, wanted.end) == (None, None):
+        return log.plan_offsets(dict.fromkeys(partitions, (0, _FOREVER)))
+    return log.plan_range(*_window(wanted), partitions=partitions)
+
+
+def _window(wanted: Wanted) -> tuple[int, int]:
+    start = 0 if wanted.start is None else to_epoch_ms(wanted.start)
+    return start, _FOREVER if wanted.end is None else to_epoch_ms(wanted.end)
+
+
+def plan_rows(planned: Plan) -> Rows:
+    """A plan: one row for each segment, and their sum."""
+    columns = [
+        Column("segment", "segment"),
+        number("ranges", "ranges"),
+        number("bytes", "bytes"),
+        number("of_bytes", "of"),
+        number("records_at_most", "records at most"),
+    ]
+    rows = [
+        {
+            "segment": piece.segment.log_key,
+            "ranges": len(piece.starts),
+            "bytes": piece.size_bytes,
+            "of_bytes": piece.segment.log_bytes,
+            "records_at_most": piece.records_at_most,
+            "byte_ranges": list(zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)),
+        }
+        for piece in planned.pieces
+    ]
+    total = {
+        "segment": f"{len(rows)} segments of version {planned.version}",
+        "ranges": planned.ranges,
+        "bytes": planned.size_bytes,
+        "of_bytes": sum(piece.segment.log_bytes for piece in planned.pieces),
+        "records_at_most": planned.records_at_most,
+        "byte_ranges": None,
+    }
+    return Rows(columns, [*rows, total])
+
+
+def write(
+    log: Log, wanted: Wanted, form: str, max_records: int | None, output: Path | None
+) -> None:
+    """Read and write, in constant memory. `form` is jsonl, table, arrow or parquet."""
+    if form == "table" and max_records is None:
+        max_records = _TABLE_ROWS
+    planned, stats = plan(log, wanted), ReadStats()
+    reader = _reader(log, planned, wanted, stats)
+    batches = _first(reader, max_records)
+    if form == "table":
+        show(f"records of {log.topic}", Rows(_COLUMNS, _rows(batches)), as_json=False)
+        return
+    with _sink(output, binary=form != "jsonl") as sink, _progress(planned, stats) as advance:
+        _WRITERS[form](advance(batches), reader.schema, sink)
+
+
+def _reader(log: Log, planned: Plan, wanted: Wanted, stats: ReadStats) -> pa.RecordBatchReader:
+    if wanted.order == "offset":
+        return planned.execute(stats=stats)
+    if wanted.offset is not None:
+        raise UsageError("--order time is for a window, not for --offset")
+    partitions = None if wanted.partition is None else [wanted.partition]
+    return log.read_range(*_window(wanted), partitions=partitions, order="time", stats=stats)
+
+
+def _first(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
+    """The first `count` records; nothing is read behind them."""
+    left = _FOREVER if count is None else count
+    for batch in batches if left else ():
+        yield batch.slice(0, left)
+        left -= min(left, len(batch))
+        if not left:
+            return
+
+
+def _write_lines(batches: Iterable[pa.RecordBatch], _schema: pa.Schema, sink: Any) -> None:
+    for batch in batches:
+        sink.write(json_lines(batch))
+
+
+def _write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Any) -> None:
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: Any) -> None:
+    from pyarrow import parquet
+
+    with parquet.ParquetWriter(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+_WRITERS = {"jsonl": _write_lines, "arrow": _write_arrow, "parquet": _write_parquet}
+
+_COLUMNS = [
+    number("partition", "partition"),
+    number("offset", "offset"),
+    moment("timestamp", "timestamp"),
+    Column("key", "key"),
+    Column("value", "value"),
+    Column("headers", "headers"),
+]
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        for line in json_lines(batch).splitlines():
+            row = json.loads(line)
+            shown = {name: _shown(row[name]) for name in ("key", "value", "headers")}
+            yield {**row, **shown}
+
+
+def _shown(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False) if value else ""
+
+
+@contextmanager
+def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
+    if output is not None:
+        with output.open("wb") as file:
+            yield file
+    elif binary and sys.stdout.isatty():
+        raise UsageError("this form is not for a terminal: name a file with --output, or pipe it")
+    else:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _progress(planned: Plan, stats: ReadStats) -> Iterator[Advance]:
+    """A bar on standard error, if that is a terminal and the records do not go to one."""
+    if not sys.stderr.isatty() or sys.stdout.isatty():
+        yield lambda batches: batches
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    columns = BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("read", total=planned.size_bytes)
+
+        def advance(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                bar.update(task, completed=stats.bytes_fetched)
+                yield batch
+
+        yield advance

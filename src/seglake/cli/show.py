@@ -1,0 +1,66 @@
+"""Rows shown: as a table for people, as JSON for machines."""
+
+# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from seglake.instants import format_ms
+
+
+class Column(NamedTuple):
+    """A column: the rows' field, its heading, and how a value looks to people."""
+
+    field: str
+    heading: str
+    look: Callable[[Any], str] = str
+    right: bool = False
+
+
+class Rows(NamedTuple):
+    """Rows to show. JSON has all their fields, a table the `columns` only."""
+
+    columns: list[Column]
+    rows: Iterable[dict[str, Any]]
+
+
+def number(field: str, heading: str) -> Column:
+    """A column of numbers."""
+    return Column(field, heading, "{:,}".format, right=True)
+
+
+def moment(field: str, heading: str) -> Column:
+    """A column of times in ms; none where it is negative."""
+    return Column(field, heading, lambda ms: format_ms(ms) if ms >= 0 else "-")
+
+
+def show(title: str, shown: Rows, *, as_json: bool) -> None:
+    """Print rows to standard output."""
+    if as_json:
+        print(json.dumps(list(shown.rows), ensure_ascii=False))
+    else:
+        _print_table(title, shown)
+
+
+def _print_table(title: str, shown: Rows) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in shown.columns:
+        justify: Any = "right" if column.right else "left"
+        table.add_column(column.heading, justify=justify, overflow="fold")
+    for row in shown.rows:
+        table.add_row(*(_look(column, row[column.field]) for column in shown.columns))
+    # what a program reads is not folded to the width of a screen that is not there
+    Console(width=None if sys.stdout.isatty() else 1000, highlight=False).print(table)
+
+
+def _look(column: Column, value: Any) -> str:
+    from rich.markup import escape
+
+    return "-" if value is None else escape(column.look(value))

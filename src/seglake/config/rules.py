@@ -1,0 +1,76 @@
+"""What a single setting may be: types with their checks, and with the remedy in their errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+EPOCH_FORMATS = ("epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
+DIRECTIVES = "YymdeHIMSfpbBhajAzZTDFR%"  # of strptime, as ingest.timestamps reads them
+_SECRET = re.compile(r"secret|password|passwd|token|access_?key|account_?key|credential|sas_", re.I)
+
+
+def _names(value: object) -> object:
+    """One name stands for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def _topic_name(name: str) -> str:
+    """Kafka's rule (org.apache.kafka.common.internals.Topic)."""
+    if name in {".", ".."} or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name):
+        raise ValueError("a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not '.' or '..'")
+    return name
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"{name!r} is no IANA zone; use a name such as Europe/Paris") from None
+    return name
+
+
+def _location(value: str) -> str:
+    if "://" in value and "@" in urlsplit(value).netloc and not value.startswith("abfs"):
+        raise ValueError("credentials do not belong in a URI; set them in the environment")
+    return value
+
+
+def _time_format(text: str) -> str:
+    if text in EPOCH_FORMATS or text == "iso8601":
+        return text
+    if "%" not in text:
+        raise ValueError(
+            f"{text!r} is no format; use {', '.join(EPOCH_FORMATS)}, iso8601 or a strptime pattern"
+        )
+    unknown = [d for d in re.findall(r"%(.?)", text, re.S) if d not in DIRECTIVES or not d]
+    if unknown:
+        known = " ".join(f"%{d}" for d in DIRECTIVES)
+        raise ValueError(f"%{unknown[0]} is not supported; use {known}")
+    return text
+
+
+def _options(value: object) -> object:
+    """Options travel as text, booleans in the spelling of object stores."""
+    if not isinstance(value, Mapping):
+        return value
+    secrets = [key for key in value if _SECRET.search(str(key))]
+    if secrets:
+        raise ValueError(f"{secrets[0]} is a secret; set it in the environment, not in a file")
+    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+
+
+Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
+FieldName = Annotated[str, Field(min_length=1)]
+FieldNames = Annotated[tuple[FieldName, ...], BeforeValidator(_names)]
+OneByte = Annotated[str, Field(pattern=r"^[\x01-\x7f]$")]
+Locations = Annotated[tuple[Location, ...], BeforeValidator(_names), Field(min_length=1)]
+TopicName = Annotated[str, AfterValidator(_topic_name)]
+Zone = Annotated[str, AfterValidator(_zone)]
+TimeFormat = Annotated[str, AfterValidator(_time_format)]
+Options = Annotated[dict[str, str], BeforeValidator(_options)]

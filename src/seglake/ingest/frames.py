@@ -1,0 +1,105 @@
+"""Any Spark DataFrame as input: its partitions take the place of units.
+
+Spark promises no order and no stable partitions, so a column of the caller's with unique integers
+decides among equal event times (`order = "time"`), or alone (`order = "arrival"`). The log that comes
+out is then a function of the rows, whatever Spark does with them on the way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.config import Pipeline
+from seglake.errors import InputError
+from seglake.format.murmur2 import partition_of
+from seglake.format.records import Int32s, Int64s
+from seglake.ingest.blob import SUMMARY, rows
+from seglake.ingest.cut import Cutter
+from seglake.ingest.extract import Extracted, Rejects, extract
+from seglake.ingest.parquet_scan import ParquetRows
+from seglake.ingest.stages import BLOB_DDL
+from seglake.ingest.units import reject_row
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NAME = "DataFrame"  # where rejected rows come from, instead of a file
+
+
+class FrameReader(NamedTuple):
+    """What the tasks know; pickled into them."""
+
+    pipeline: Pipeline
+    order_column: str
+    append_time_ms: int
+
+    def blobs(self, frame: DataFrame) -> DataFrame:
+        """The blobs of all rows."""
+        return frame.mapInArrow(self._read, BLOB_DDL)
+
+    def _read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        unit = context.partitionId() if context else 0
+        cutter = Cutter(self.pipeline, unit, self.append_time_ms, merged=True)
+        count = 0
+        for batch in _gather(batches, self.pipeline.task.chunk_bytes):
+            count += batch.num_rows
+            yield from self._cut(batch, cutter, unit)
+        counts = json.dumps({unit: [count, count]})
+        yield rows({"kind": [SUMMARY], "unit": [unit], "counts": [counts]})
+
+    def _cut(self, batch: pa.RecordBatch, cutter: Cutter, unit: int) -> Iterator[pa.RecordBatch]:
+        orders = _orders(batch, self.order_column)
+        found = extract(ParquetRows(NAME, batch), self.pipeline, NAME, 0)
+        kept = np.delete(orders, found.rejects.lines)
+        if len(kept):
+            by_time = self.pipeline.order == "time"
+            keys, seconds = (None, kept) if by_time else (kept, None)
+            yield from cutter.cut(found.records, self._partitions(found, kept), keys, seconds)
+        if len(found.rejects):
+            lines = orders[found.rejects.lines]
+            yield reject_row(unit, 0, Rejects(lines, found.rejects.reasons, found.rejects.raw))
+
+    def _partitions(self, found: Extracted, orders: Int64s) -> Int32s:
+        """The log partition of each record; without a key, the order column decides."""
+        if found.partitions is not None:
+            return found.partitions
+        count, keys = self.pipeline.topic.partitions, found.records.keys
+        spread = (orders % count).astype(np.int32)
+        return np.where(keys.lengths < 0, spread, partition_of(keys, count)).astype(np.int32)
+
+
+def _gather(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Spark's batches, small ones together."""
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        gathered.append(batch)
+        size += batch.nbytes
+        if size >= max_bytes // 2:
+            yield _joined(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield _joined(gathered)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    table = pa.Table.from_batches(batches).combine_chunks()
+    return table.to_batches()[0] if len(table) else batches[0]
+
+
+def _orders(batch: pa.RecordBatch, name: str) -> Int64s:
+    column = batch.column(name)
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise InputError(
+            f"order column {name!r} has type {column.type} and {column.null_count} nulls: it must hold "
+            "a unique integer in every row"
+        )
+    return column.cast(pa.int64()).to_numpy()

@@ -1,0 +1,120 @@
+"""Kafka judges the segments that this project writes: every file, every record, every index byte."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.kafka.judge import Kafka, KafkaError, Record
+
+from seglake.catalog.rows import SegmentRow
+from seglake.format.batch import encode_bodies
+from seglake.format.compression import NAMES
+from seglake.ingest.blob import Run
+from seglake.ingest.cut import encoding_of
+from seglake.ingest.write import Piece, SegmentWriter, encode_runs
+from seglake.layout import attempt_folder, new_attempt
+from seglake.store import open_store
+from tests.lakes import records_of
+from tests.strategies import (
+    INTERVALS,
+    OTHER_INTERVALS,
+    Stored,
+    T,
+    examples,
+    large_values,
+    patterns,
+    stored_logs,
+    topic_of,
+)
+
+RUN_RECORDS = 70  # a log is written in several runs, which leave batches unfilled
+
+
+def write(root: Path, log: Stored, partition: int = 0) -> list[SegmentRow]:
+    """Write a log as a task of an ingest does; the rows of its segments."""
+    records = records_of(log.events)
+    bodies = encode_bodies(records, np.arange(len(records)))
+    whole = Run(records.timestamps, None, records.timestamps, bodies)
+    cuts = range(0, len(whole), RUN_RECORDS)
+    runs = (whole.part(at, min(at + RUN_RECORDS, len(whole))) for at in cuts)
+    piece = Piece(log.topic.name, partition, new_attempt(), log.base_offset, 0)
+    encoding = encoding_of(log.pipeline, log.append_time_ms)
+    with SegmentWriter(open_store(str(root)), piece, log.topic) as writer:
+        for batches in encode_runs(runs, encoding, log.base_offset):
+            writer.append(batches)
+        return writer.close()
+
+
+def folder_of(root: Path, rows: list[SegmentRow]) -> Path:
+    """Where the segments of one attempt and log partition stand."""
+    return root / attempt_folder(rows[0].topic, rows[0].partition, rows[0].attempt_id)
+
+
+def records_in(log: Stored) -> list[Record]:
+    """What Kafka has to read."""
+    return [
+        Record(
+            log.base_offset + number,
+            log.append_time_ms if log.stamped else event.timestamp,
+            event.key,
+            event.value,
+            event.headers,
+        )
+        for number, event in enumerate(log.events)
+    ]
+
+
+def segments_in(folder: Path) -> Iterator[tuple[int, Path, Path, Path]]:
+    """Base offset, log, index and time index of each segment, in order."""
+    for log in sorted(folder.glob("*.log")):
+        yield int(log.stem), log, log.with_suffix(".index"), log.with_suffix(".timeindex")
+
+
+def accepted(kafka: Kafka, folder: Path) -> list[Record]:
+    """The records of all segments in `folder`, in whose files Kafka finds no fault."""
+    segments = list(segments_in(folder))
+    dump = kafka.dump(*(file for _, *files in segments for file in files))
+    kafka.sanity_check(*(index for *_, offsets, times in segments for index in (offsets, times)))
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = Path(scratch) / "whole.log"  # one call for all: batches do not know their file
+        whole.write_bytes(b"".join(log.read_bytes() for _, log, *_ in segments))
+        records = kafka.read_records(whole)
+    assert [int(line["offset"]) for line in dump.records] == [r.offset for r in records]
+    return records
+
+
+def assert_recovery_makes_the_same(kafka: Kafka, folder: Path, interval: int) -> None:
+    """LogSegment.recover has nothing to cut off, and writes the indexes that stand there."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for base, log, *indexes in segments_in(folder):
+            for name in (log, *indexes):
+                shutil.copy(name, scratch)
+            for index in indexes:
+                (Path(scratch) / index.name).write_bytes(b"rubbish" * 24)
+            assert kafka.recover(Path(scratch), base, index_interval_bytes=interval) == 0
+            for name in (log, *indexes):
+                assert (Path(scratch) / name.name).read_bytes() == name.read_bytes(), name.name
+
+
+@given(stored_logs())
+@examples(40)
+def test_kafka_reads_what_was_written(kafka: Kafka, log: Stored) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        folder = folder_of(Path(root), write(Path(root), log))
+        assert accepted(kafka, folder) == records_in(log)
+        assert_recovery_makes_the_same(kafka, folder, log.topic.index_interval[1])
+
+
+@given(stored_logs(intervals=st.sampled_from(OTHER_INTERVALS), max_size=100))
+@examples(15)
+def test_kafka_accepts_intervals_that_it_does_not_have(kafka: Kafka, log: Stored) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        folder = folder_of(Path(root), write(Path(root), log))
+        assert accepted(kafka, folder) == records_in(log)

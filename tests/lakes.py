@@ -1,0 +1,241 @@
+"""Lakes for tests, written without Spark: rows in, segments and catalog commits out.
+
+`LakeMaker` remembers every record that it wrote, so a test can compare any answer with the plain
+list: that is the brute-force model.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import crc32c
+import numpy as np
+
+from seglake.catalog.rows import PartitionRow, Row, RunRow, SegmentRow, TopicRow
+from seglake.catalog.table import CatalogTable
+from seglake.format.batch import Batches, Encoding, encode_batches, encode_bodies
+from seglake.format.compression import IDS, compressor
+from seglake.format.index import IndexPolicy
+from seglake.format.records import Headers, Records, Spans
+from seglake.format.segment import Roller, SegmentLimits
+from seglake.layout import SegmentFile, new_attempt, segment_key
+from seglake.store import open_store
+
+
+class Event(NamedTuple):
+    """A record to write; `gap` offsets are left out before it."""
+
+    timestamp: int
+    key: bytes | None = None
+    value: bytes | None = b""
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    gap: int = 0
+
+
+class Written(NamedTuple):
+    """A record as it stands in the log."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How records are stored."""
+
+    codec: str = "none"
+    batch_bytes: int = 256
+    segment_bytes: int = 2**30
+    policy: IndexPolicy = field(default_factory=lambda: IndexPolicy("bytes", 200))
+    append_time_ms: int | None = None
+
+    @property
+    def encoding(self) -> Encoding:
+        compress = compressor(self.codec)
+        return Encoding(compress, IDS[self.codec], self.batch_bytes, self.append_time_ms)
+
+
+@dataclass
+class LakeMaker:
+    """A lake at `root`, one topic unless `topic` is changed between commits."""
+
+    root: Path
+    topic: str = "events"
+    partitions: int = 1
+    written: dict[str, list[Written]] = field(default_factory=dict)
+    starts: dict[tuple[str, int], int] = field(default_factory=dict)
+    versions: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.catalog = CatalogTable.create(str(self.root))
+        self.store = open_store(str(self.root))
+
+    def records(self, partition: int | None = None, topic: str | None = None) -> list[Written]:
+        """What the log holds, in the order of partition and offset."""
+        topic = topic or self.topic
+        return sorted(
+            (
+                record
+                for record in self.written.get(topic, [])
+                if partition in (None, record.partition)
+                and record.offset >= self.starts.get((topic, record.partition), 0)
+            ),
+            key=lambda record: record[:2],
+        )
+
+    def run(
+        self,
+        rows: Mapping[int, Sequence[Event]],
+        shape: Shape = Shape(),
+        interval: tuple[int, int] | None = None,
+    ) -> int:
+        """Commit rows by partition as one run; returns the version."""
+        base = self.catalog.snapshot()
+        attempt = new_attempt()
+        known = {row.topic for row in base.topics()}
+        kind = "CreateTime" if shape.append_time_ms is None else "LogAppendTime"
+        commit: list[Row] = []
+        if self.topic not in known:
+            commit.append(
+                TopicRow(topic=self.topic, sequence=1, partitions=self.partitions,
+                         partitioner="murmur2", timestamp_type=kind)
+            )  # fmt: skip
+        for partition, given in rows.items():
+            if self.topic in known:
+                next_offset = base.partition(self.topic, partition).end_offset
+            else:
+                next_offset = 0
+            self._remember(partition, given, next_offset, shape)
+            parts = _encode(given, next_offset, shape)
+            commit += self._segments(partition, next_offset, parts, shape, attempt)
+        commit.append(self._run_row(rows, attempt, interval))
+        version = self.catalog.commit(commit, topic=self.topic, base=base, attempt_id=attempt)
+        self.versions.append(version)
+        return version
+
+    def delete_records(self, partition: int, log_start: int) -> int:
+        """Move the log start, and drop the segments that end at or below it."""
+        base = self.catalog.snapshot()
+        view = base.partition(self.topic, partition)
+        gone = view.segments.base_offsets[view.segments.end_offsets <= log_start].tolist()
+        row = PartitionRow(
+            topic=self.topic, partition=partition, sequence=view.sequence + 1,
+            log_start_offset=log_start, next_offset=view.end_offset,
+        )  # fmt: skip
+        attempt = new_attempt()
+        version = self.catalog.commit(
+            [row], topic=self.topic, base=base, attempt_id=attempt,
+            replaced=[(partition, offset) for offset in gone],
+        )  # fmt: skip
+        self.starts[self.topic, partition] = log_start
+        self.versions.append(version)
+        return version
+
+    def files(self, suffix: str) -> list[Path]:
+        """All files of one kind."""
+        return sorted(self.root.glob(f"topics/*/*/*.{suffix}"))
+
+    def _remember(self, partition: int, rows: Sequence[Event], offset: int, shape: Shape) -> None:
+        at = shape.append_time_ms
+        for row in rows:
+            offset += row.gap
+            self.written.setdefault(self.topic, []).append(
+                Written(partition, offset, row.timestamp if at is None else at, int(at is not None),
+                        row.key, row.value, list(row.headers))
+            )  # fmt: skip
+            offset += 1
+
+    def _segments(
+        self, partition: int, base: int, parts: Iterable[Batches], shape: Shape, attempt: str
+    ) -> list[SegmentRow]:
+        roller = Roller(base, SegmentLimits(shape.segment_bytes), shape.policy)
+        rows, data = [], b""
+        for batches in parts:
+            at = 0
+            while at < len(batches.table):
+                taken = roller.append(batches.table[at:])
+                some = batches.table[at : at + taken]
+                start = int(some["position"][0]) if taken else 0
+                data += batches.data[start : start + int(some["size"].sum())].tobytes()
+                at += taken
+                if at < len(batches.table):
+                    rows.append((roller.base_offset, roller.seal(), data))
+                    data = b""
+                    roller.begin(rows[-1][1].end_offset)
+        if roller.size_bytes:
+            rows.append((roller.base_offset, roller.seal(), data))
+        return [self._segment_row(partition, *row, shape, attempt) for row in rows]
+
+    def _segment_row(self, partition, base, sealed, log, shape, attempt) -> SegmentRow:
+        files = {
+            "log": log, "index": sealed.offset_index,
+            "timeindex": sealed.time_index, "zonemap": sealed.zone_map,
+        }  # fmt: skip
+        for suffix, data in files.items():
+            self.store.put(
+                segment_key(SegmentFile(self.topic, partition, attempt, base, suffix)), data
+            )
+        return SegmentRow(
+            topic=self.topic, partition=partition, base_offset=base, end_offset=sealed.end_offset,
+            record_count=sealed.record_count, min_timestamp=sealed.min_timestamp,
+            max_timestamp=sealed.max_timestamp,
+            offset_of_max_timestamp=sealed.offset_of_max_timestamp,
+            max_lateness_ms=sealed.max_lateness_ms,
+            timestamp_type="CreateTime" if shape.append_time_ms is None else "LogAppendTime",
+            codec=shape.codec, index_interval_kind=shape.policy.by,
+            index_interval=shape.policy.interval, attempt_id=attempt, created_at_ms=0,
+            **{f"{name}_bytes": len(data) for name, data in files.items()},
+            **{f"{name}_crc32c": crc32c.crc32c(data) for name, data in files.items()},
+        )  # fmt: skip
+
+    def _run_row(self, rows: Mapping[int, Sequence[Event]], attempt: str, interval) -> RunRow:
+        start, end = interval or (None, None)
+        number = len(self.versions)
+        count = sum(map(len, rows.values()))
+        return RunRow(
+            topic=self.topic, pipeline="test", run_id=f"run {number}", attempt_id=attempt,
+            fingerprint="", interval_start_ms=start, interval_end_ms=end, records=count,
+            input_rows=count, started_at_ms=number, finished_at_ms=number,
+        )  # fmt: skip
+
+
+def _encode(rows: Sequence[Event], base: int, shape: Shape) -> list[Batches]:
+    """The batches of rows, cut where offsets are left out."""
+    parts, offset = [], base
+    cuts = [i for i, row in enumerate(rows) if row.gap and i]
+    for start, end in itertools.pairwise([0, *cuts, len(rows)]):
+        some = rows[start:end]
+        offset += some[0].gap if some else 0
+        records = records_of(some)
+        bodies = encode_bodies(records, np.arange(len(some)))
+        if some:
+            parts.append(
+                encode_batches(records.timestamps, bodies, shape.encoding, base_offset=offset)
+            )
+        offset += len(some)
+    return parts
+
+
+def records_of(rows: Sequence[Event]) -> Records:
+    """The rows as columns."""
+    headers = None
+    if any(row.headers for row in rows):
+        items = [item for row in rows for item in row.headers]
+        firsts = np.cumsum([0, *(len(row.headers) for row in rows)])
+        keys = Spans.of([key.encode() for key, _ in items])
+        headers = Headers(firsts, keys, Spans.of([value for _, value in items]))
+    return Records(
+        np.array([row.timestamp for row in rows], np.int64),
+        Spans.of([row.key for row in rows]),
+        Spans.of([row.value for row in rows]),
+        headers,
+    )

@@ -1,0 +1,684 @@
+"""The 84 conformance cases drawn from Kafka's own unit tests for batches, indexes and segments.
+
+Each test names the cases it answers for. What a store of immutable files has no counterpart for is
+in `NOT_APPLICABLE`, with the reason.
+"""
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import crc32c
+import numpy as np
+import pytest
+
+from seglake.errors import ConfigError, CorruptData
+from seglake.format.batch import decode_batches, rebase, restamp, scan_batches
+from seglake.format.compression import compressor, decompress
+from seglake.format.decode_kernels import BAD, get_varint
+from seglake.format.encode_kernels import put_varint
+from seglake.format.index import IndexPolicy, OffsetEntry, OffsetIndex, TimeIndex
+from seglake.format.murmur2 import murmur2, partition_of
+from seglake.format.records import Spans
+from seglake.format.segment import Roller, Sealed, SegmentLimits, describe, rebuild
+from tests.unit.format import kafka_model as model
+from tests.unit.format.kafka_model import CODECS, Record, Row
+from tests.unit.format.test_batch import encode, read, rows
+from tests.unit.format.test_segment import entries, fill, table_of
+
+NOT_APPLICABLE = {
+    2: "producer ids and sequences are read over, not exposed",
+    3: "sequences are not exposed",
+    10: "a timestamp type is CreateTime or LogAppendTime by construction",
+    36: "indexes are immutable: nothing truncates one",
+    45: "indexes are immutable: nothing truncates one",
+    48: "index files are written once, at their final size: nothing resizes them",
+    53: "fetch sizes belong to reading, not to the format",
+    54: "segments are immutable: nothing truncates one",
+    58: "segments are immutable: nothing truncates one",
+    62: "the leader epoch is always 0; there is no epoch cache",
+    63: "there is no producer state; markers are skipped",
+    64: "nothing is preallocated",
+    65: "no follower appends files of a leader",
+    66: "the first batch's timestamp is the roller's own state; case 77 shows it",
+    76: "rolling by the wall clock: segments follow from their records alone",
+    79: "a segment without records is never written, so it never rolls",
+    83: "no raw append: offsets are assigned here",
+    84: "produce-time validation of timestamps: events are as old as they are",
+}
+
+TESTED: set[int] = set()
+
+
+def cases(*numbers: int) -> Callable[[Callable], Callable]:
+    TESTED.update(numbers)
+    return lambda test: test
+
+
+def test_every_case_is_tested_or_not_applicable():
+    assert set(range(1, 85)) == TESTED | set(NOT_APPLICABLE)
+    assert not TESTED & set(NOT_APPLICABLE)
+
+
+THREE = [
+    Record(1700000000000, b"k1", b"v1"),
+    Record(1700000000005, None, b"v2"),
+    Record(1699999999990, b"k3", None, ((b"h", b"\1\2"), (b"n", None))),
+]
+VECTORS = Path(__file__).parents[2] / "golden" / "kafka-4.2.0" / "vectors.json"
+GOLDEN = json.loads(VECTORS.read_text())["batches"]  # made by Kafka's own classes
+GOLDEN_INDEX = "0000000200000090000000040000012000000006000001b00000000800000240"
+GOLDEN_TIMES = "000000000000003c000000020000000000000046000000050000000000000050000000070000"
+GOLDEN_TIMES += "00000000005a00000009"
+
+
+def golden(name: str) -> bytes:
+    return bytes.fromhex(GOLDEN[name])
+
+
+def three(codec: str = "none", base_offset: int = 0, append_time: int | None = None) -> bytes:
+    items = [Record(1, b"a", b"1"), Record(2, b"b", b"2"), Record(3, b"c", b"3")]
+    return encode(items, codec, base_offset=base_offset, append_time=append_time).data.tobytes()
+
+
+def field(log: bytes, at: int, value: int, width: int) -> bytes:
+    return log[:at] + value.to_bytes(width, "big", signed=True) + log[at + width :]
+
+
+class TestBatches:
+    @cases(1)
+    def test_two_records(self):
+        made = encode([Record(1, None, b""), Record(2, None, b"")], base_offset=1234567)
+        log = made.data.tobytes()
+        for row in (made.table[0], scan_batches(log)[0]):
+            assert (row["base_offset"], row["last_offset"]) == (1234567, 1234568)
+            assert row["max_timestamp"] == 2
+        assert log[43:57] == b"\xff" * 14
+        assert log[12:16] == bytes(4)
+
+    @cases(4)
+    @pytest.mark.parametrize("attributes", [kind | more for kind in (0, 8) for more in (0, 16, 48)])
+    def test_empty_header(self, attributes):
+        log = model.batch_bytes(
+            15, b"", last_delta=22, base_timestamp=-1, max_timestamp=99, count=0,
+            attributes=attributes, epoch=15, producer=(23423, 145, 983),
+        )  # fmt: skip
+        table = scan_batches(log)
+        row = table[0]
+        assert (row["size"], row["count"], row["max_timestamp"]) == (61, 0, 99)
+        assert (row["base_offset"], row["last_offset"]) == (15, 37)
+        assert row["attributes"] == attributes
+        assert rows(decode_batches(log, table, control=True)) == []
+        assert describe(log)["min_timestamp"].tolist() == [-1]
+
+    @cases(5, 6)
+    def test_overwritten_length_and_last_offset(self):
+        for damaged in (field(three(), 8, 10, 4), field(three(), 23, 23, 4)):
+            with pytest.raises(CorruptData):
+                read(damaged)
+
+    @cases(7)
+    def test_last_offset_moves_without_a_new_crc(self):
+        moved = rebase(three(), scan_batches(three()), 498)
+        assert [found.offset for found in read(moved.data)] == [498, 499, 500]
+        assert moved.table["last_offset"].tolist() == [500]
+        assert moved.data.tobytes()[17:21] == three()[17:21]
+
+    @cases(8)
+    def test_leader_epoch_is_outside_the_crc(self):
+        assert read(field(three(), 12, 500, 4)) == read(three())
+
+    @cases(9)
+    def test_append_time(self):
+        made = encode([Record(time, None, b"") for time in (1, 2, 3)], append_time=99)
+        for stamped in (restamp(made, 15).data, three(append_time=15)):
+            assert scan_batches(stamped)["max_timestamp"].tolist() == [15]
+            assert [(f.timestamp_type, f.record.timestamp) for f in read(stamped)] == [(1, 15)] * 3
+
+    @cases(11)
+    @pytest.mark.parametrize("codec", ["none", "gzip"])
+    @pytest.mark.parametrize("count", [5, 2, -1, 2**31 - 1])
+    @pytest.mark.parametrize("last_delta", [2, 9, 2**31 - 1])
+    def test_wrong_count(self, codec, count, last_delta):
+        damaged = field(field(three(codec), 57, count, 4), 23, last_delta, 4)
+        with pytest.raises(CorruptData):
+            read(model.fix_crc(damaged))
+
+    @cases(12)
+    def test_commit_marker(self):
+        value = bytes.fromhex("00000000000f")
+        record = model.record_bytes(Record(5, b"\0\0\0\1", value), 5, 0)
+        log = model.batch_bytes(
+            0, record, last_delta=0, base_timestamp=5, max_timestamp=5, count=1,
+            attributes=0x30, producer=(1, 0, -1),
+        )  # fmt: skip
+        assert read(log) == []
+        [marker] = read(log, control=True)
+        assert marker.record == Record(5, b"\0\0\0\1", value)
+
+    @cases(13)
+    @pytest.mark.parametrize("codec", CODECS)
+    def test_batch_by_batch_is_all_at_once(self, codec):
+        log = three(codec) + three(codec, 3)
+        table = scan_batches(log)
+        single = [found for row in range(2) for found in rows(decode_batches(log, table[[row]]))]
+        assert single == read(log)
+        assert [found.record.value for found in single] == [b"1", b"2", b"3"] * 2
+
+    @cases(14, 28)
+    @pytest.mark.parametrize("codec", CODECS)
+    def test_nulls_and_a_large_value(self, codec):
+        noise = np.random.default_rng(1).bytes(200 * 1024)
+        items = [
+            Record(1, b"k", None), Record(2, None, b"v"), Record(3, None, None),
+            Record(4, b"k", noise, ((b"h", None),)),
+        ]  # fmt: skip
+        log = encode(items, codec, 10**6).data.tobytes()
+        assert [found.record for found in read(log)] == items
+        assert [found.record for found in model.read_log(log)] == items
+        if codec == "snappy":
+            at, blocks = 61 + 16, 0
+            while at < len(log):
+                at, blocks = at + 4 + int.from_bytes(log[at : at + 4], "big"), blocks + 1
+            assert (at, blocks) == (len(log), 7)
+
+    @cases(15)
+    def test_golden_bytes(self):
+        made = encode(THREE, base_offset=100).data.tobytes()
+        assert field(made, 12, 7, 4) == golden("three-records-none")
+        single = encode([Record(1234, None, b"test")]).data.tobytes()
+        assert field(single, 12, -1, 4) == golden("single-record")
+
+    @cases(16)
+    @pytest.mark.parametrize("codec", CODECS)
+    def test_golden_codecs(self, codec):
+        found = read(golden(f"three-records-{codec}"))
+        assert [f.record for f in found] == THREE
+        assert [f.offset for f in found] == [100, 101, 102]
+        assert model.read_log(golden(f"three-records-{codec}")) == found
+
+    @cases(17)
+    def test_golden_specials(self):
+        assert read(golden("commit-marker")) == []
+        [marker] = read(golden("commit-marker"), control=True)
+        assert marker.offset == 200
+        assert marker.record == Record(1700000000000, b"\0\0\0\1", bytes.fromhex("000000000005"))
+        [row] = scan_batches(golden("empty-batch"))
+        assert (row["base_offset"], row["last_offset"], row["count"]) == (15, 37, 0)
+        assert row["max_timestamp"] == 1700000000000
+        assert read(golden("empty-batch")) == []
+        late = read(golden("log-append-time"))
+        assert [f.record for f in late] == [
+            Record(1700000009999, b"a", b"b"), Record(1700000009999, b"a", b"c")
+        ]  # fmt: skip
+        assert [f.timestamp_type for f in late] == [1, 1]
+
+
+def batch_of(body: bytes, *, count: int = 1) -> bytes:
+    """A batch whose CRC is right around whatever its records are."""
+    return model.batch_bytes(
+        0, body, last_delta=9, base_timestamp=0, max_timestamp=0, count=count
+    )  # fmt: skip
+
+
+def record_of(rest: bytes) -> bytes:
+    return model.varint(len(rest)) + rest
+
+
+HEAD = b"\0\0\0"  # attributes, timestamp delta, offset delta
+
+
+class TestRecords:
+    @cases(18)
+    @pytest.mark.parametrize("key", [b"hi", None])
+    @pytest.mark.parametrize("value", [b"there", None])
+    @pytest.mark.parametrize(
+        "headers", [(), ((b"foo", b"value"), (b"bar", None), ("ключ".encode(), b"x"))]
+    )
+    def test_a_record_within_a_batch(self, key, value, headers):
+        record = Record(1000 + 323, key, value, headers)
+        log = model.batch_bytes(
+            37, model.record_bytes(record, 1000, 10), last_delta=10, base_timestamp=1000,
+            max_timestamp=1323, count=1, producer=(1, 0, 723),
+        )  # fmt: skip
+        [found] = read(log)
+        assert (found.offset, found.record) == (47, record)
+
+    @cases(19)
+    @pytest.mark.parametrize("count", [4, 2, 1, 0])
+    def test_wrong_header_count(self, count):
+        headers = ((b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
+        good = model.record_bytes(Record(0, b"hi", b"there", headers), 0, 0)
+        at = good.index(b"there") + 5
+        assert good[at] == 6
+        read(batch_of(good))
+        with pytest.raises(CorruptData):
+            read(batch_of(good[:at] + model.varint(count) + good[at + 1 :]))
+
+    @cases(20)
+    @pytest.mark.parametrize(
+        "start",
+        [HEAD, HEAD + b"\0", HEAD + b"\0\0\2", HEAD + b"\0\0\2\0"],
+        ids=["key", "value", "header key", "header value"],
+    )
+    def test_length_beyond_the_record(self, start):
+        body = (start + model.varint(105)).ljust(100, b"\0")
+        following = record_of((HEAD[:2] + b"\2").ljust(100, b"\0"))
+        with pytest.raises(CorruptData):
+            read(batch_of(record_of(body)))
+        with pytest.raises(CorruptData):
+            read(batch_of(record_of(body) + following, count=2))
+
+    @cases(21)
+    @pytest.mark.parametrize(
+        "end", [model.varint(-1), model.varint(100), b"\2\1", b"\2\1\0", b"\2\0", b"\1"]
+    )
+    def test_wrong_headers(self, end):
+        with pytest.raises(CorruptData, match="header"):
+            read(batch_of(record_of(HEAD + b"\0\0" + end)))
+
+    @pytest.mark.parametrize("deltas", [[10], [3, 3], [3, 2], [-1], [9, 2**31 - 1]])
+    def test_offsets_outside_the_batch(self, deltas):
+        records = [model.record_bytes(Record(0, None, b"v"), 0, delta) for delta in deltas]
+        with pytest.raises(CorruptData, match="offset"):
+            read(batch_of(b"".join(records), count=len(records)))
+
+    @cases(22)
+    def test_truncated_bodies(self):
+        record = Record(2**40, b"key", b"value", ((b"header", b"content"),))
+        whole = model.record_bytes(record, 0, 9)[1:]
+        assert [found.record for found in read(batch_of(record_of(whole)))] == [record]
+        for end in range(len(whole)):
+            with pytest.raises(CorruptData):
+                read(batch_of(record_of(whole[:end])))
+            with pytest.raises(CorruptData):
+                read(batch_of(record_of(whole)[: end + 1]))
+
+    @cases(23)
+    @pytest.mark.parametrize(
+        ("value", "hexed"),
+        [
+            (0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (-64, "7f"), (64, "8001"),
+            (-65, "8101"), (8191, "fe7f"), (8192, "808001"), (2147483647, "feffffff0f"),
+            (-2147483648, "ffffffff0f"), (2**63 - 1, "feffffffffffffffff01"),
+            (-(2**63), "ffffffffffffffffff01"),
+        ],
+    )  # fmt: skip
+    def test_varints(self, value, hexed):
+        want = bytes.fromhex(hexed)
+        out = np.zeros(12, np.uint8)
+        assert put_varint(out, 1, value) == 1 + len(want)
+        assert out[1 : 1 + len(want)].tobytes() == want == model.varint(value)
+        most = 5 if -(2**31) <= value < 2**31 else 10
+        assert get_varint(out, 1, 12, most) == (value, 1 + len(want))
+        assert get_varint(out, 1, len(want), most)[1] == BAD
+
+    @cases(23)
+    @pytest.mark.parametrize("most", [5, 10])
+    def test_varints_that_are_too_long(self, most):
+        assert get_varint(np.full(20, 0x80, np.uint8), 0, 20, most)[1] == BAD
+
+
+HASHES = {
+    b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829, b"abc": 479470107, b"": 275646681,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, b"a": -1563381124,
+    b"ab": 316155434, b"abcd": -1323649548, b"user-42": 1459644460, "été".encode(): -2101193575,
+    b"\xff\x80\x01\xfe\xff": 542491798,
+}  # fmt: skip
+
+
+class TestHashesAndCodecs:
+    @cases(24)
+    def test_hashes(self):
+        assert murmur2(Spans.of(list(HASHES))).tolist() == list(HASHES.values())
+        assert crc32c.crc32c(b"123456789") == model.crc32c(b"123456789") == 0xE3069283
+        assert crc32c.crc32c(b"Some String") == model.crc32c(b"Some String") == 608512271
+
+    @cases(25)
+    def test_partitions(self):
+        assert partition_of(Spans.of([b"abc", b"a"]), 10).tolist() == [7, 4]
+        assert partition_of(Spans.of([None] * 4), 3, first_null=2).tolist() == [2, 0, 1, 2]
+
+    @cases(26)
+    @pytest.mark.parametrize("at", [0, 4, 5, 6, 10])
+    def test_damaged_lz4_frames(self, at):
+        frame = bytearray(compressor("lz4")(b"some content" * 9))
+        frame[at] ^= 0x21 if at < 10 else 0xFF  # magic, flags, block size, their check, length
+        with pytest.raises(CorruptData):
+            decompress(3, bytes(frame), 10**6)
+
+    @cases(27)
+    def test_incompressible_lz4(self):
+        noise = np.random.default_rng(2).bytes(1000)
+        frame = compressor("lz4")(noise)
+        assert frame[:7].hex() == "04224d18604082"
+        assert int.from_bytes(frame[7:11], "little") == 1000 | 1 << 31
+        assert frame[11:1011] == noise
+        assert decompress(3, frame, 1000) == noise
+
+
+def offsets_of(base: int, *pairs: tuple[int, int]) -> OffsetIndex:
+    columns = np.array(pairs, np.int64).reshape(-1, 2)
+    return OffsetIndex.build(base, columns[:, 0], columns[:, 1])
+
+
+def times_of(base: int, *pairs: tuple[int, int]) -> TimeIndex:
+    columns = np.array(pairs, np.int64).reshape(-1, 2)
+    return TimeIndex.build(base, columns[:, 0], columns[:, 1])
+
+
+class TestOffsetIndex:
+    @cases(29, 34)
+    def test_empty(self):
+        index = offsets_of(45)
+        assert index.lookup(92) == (45, 0)
+        with pytest.raises(IndexError, match="0 entries"):
+            index.entry(0)
+
+    @cases(30, 31, 34)
+    def test_entries(self):
+        index = offsets_of(45, *[(46 + i, i) for i in range(30)])
+        assert index.lookup(44) == index.lookup(45) == (45, 0)
+        assert index.lookup(75) == index.lookup(90) == (75, 29)
+        assert [index.entry(i) for i in range(30)] == [(46 + i, i) for i in range(30)]
+
+    @cases(32)
+    @pytest.mark.parametrize("second", [50, 51])
+    def test_offsets_must_increase(self, second):
+        with pytest.raises(CorruptData, match="increase"):
+            offsets_of(45, (51, 0), (second, 1))
+
+    @cases(33, 43)
+    def test_full_indexes_roll(self):
+        rows = [Row(72, i, i, 10 * i) for i in range(100)]
+        for index_bytes, most, closed in ((240, 19, 19), (360, 29, 29)):  # 20 and 30 time slots
+            limits = SegmentLimits(index_bytes=index_bytes)
+            first, *_ = fill(rows, limits, IndexPolicy("bytes", 0))
+            offsets, times = entries(*first)
+            assert (len(offsets), len(times)) == (most, closed)
+        same = [Row(72, i, i, 10) for i in range(100)]  # few times: the offset index is full first
+        first, *_ = fill(same, SegmentLimits(index_bytes=240), IndexPolicy("bytes", 0))
+        assert len(entries(*first).offsets) == 30
+
+    @cases(35)
+    def test_file(self):
+        data = offsets_of(45, (51, 0), (52, 1)).encode()
+        assert len(data) == 16
+        assert OffsetIndex.decode(45, data).entry(1) == (52, 1)
+
+    @cases(37)
+    def test_upper_bound(self):
+        first, second, third, fourth = pairs = [(45, 0), (46, 10), (47, 23), (48, 37)]
+        index = offsets_of(45, *pairs)
+        for fetch, size, want in (
+            (first, 5, second), (first, 10, second), (first, 22, third), (first, 23, third),
+            (second, 24, fourth), (fourth, 1, None), (first, 200, None), (second, 200, None),
+        ):  # fmt: skip
+            assert index.upper_bound(OffsetEntry(*fetch), size) == want
+        assert offsets_of(45).upper_bound(OffsetEntry(45, 0), 5) is None
+
+    @cases(38, 39)
+    def test_sanity(self):
+        legal = offsets_of(20, (20, 0)).encode()
+        OffsetIndex.decode(20, legal).check(legal)
+        low = b"\xff" * 4 + bytes(4)
+        with pytest.raises(CorruptData, match="below"):
+            OffsetIndex.decode(1000, low).check(low)
+        stray = bytes(17)
+        assert len(OffsetIndex.decode(1000, stray)) == 2
+        with pytest.raises(CorruptData, match="multiple"):
+            OffsetIndex.decode(1000, stray).check(stray)
+
+    @cases(40, 49)
+    @pytest.mark.parametrize(
+        ("base", "offset"),
+        [
+            (0, 2**31), (0, -(2**31)), (1, 0), (100, 10), (2**31, 0), (-(2**31), 0),
+            (2**31, 2**32),
+        ],
+    )  # fmt: skip
+    def test_relative_offsets(self, base, offset):
+        assert offsets_of(0, (2**31 - 1, 0)).encode() == b"\x7f\xff\xff\xff\0\0\0\0"
+        with pytest.raises(CorruptData, match="cannot stand"):
+            offsets_of(base, (offset, 0))
+        with pytest.raises(CorruptData, match="cannot stand"):
+            times_of(base, (1, offset))
+        table = table_of([Row(72, offset, offset, 1)])
+        with pytest.raises(CorruptData, match="cannot stand"):
+            rebuild(base, table, IndexPolicy())
+
+
+class TestTimeIndex:
+    @cases(41)
+    def test_empty(self):
+        assert times_of(45).lookup(100) == times_of(45).last == (-1, 45)
+
+    @cases(42)
+    def test_entries(self):
+        index = times_of(45, *[(10 * i, 45 + 10 * i) for i in range(1, 30)])
+        assert index.lookup(9) == (-1, 45)
+        assert index.lookup(25) == (20, 65)
+        assert index.lookup(30) == (30, 75)
+        assert (index.entry(0), index.entry(3)) == ((10, 55), (40, 85))
+        with pytest.raises(IndexError):
+            index.entry(29)
+
+    @cases(43, 44)
+    def test_what_may_follow(self):
+        with pytest.raises(CorruptData, match="offsets"):
+            times_of(45, (290, 335), (10000, 280))
+        with pytest.raises(CorruptData, match="timestamps"):
+            times_of(45, (30, 75), (29, 80))
+        assert len(times_of(45, (30, 75), (30, 80))) == 1
+        assert times_of(45, (30, 75), (31, 75)).last == (31, 75)
+
+    @cases(46)
+    def test_first_entry(self):
+        assert times_of(45, (0, 45)).last == (0, 45)
+        assert len(times_of(45, (-1, 45))) == 0
+
+    @cases(47)
+    def test_sanity(self):
+        def entry(time: int, offset: int) -> bytes:
+            return time.to_bytes(8, "big") + offset.to_bytes(4, "big", signed=True)
+
+        for good in (b"", entry(5, 0), entry(5, 0) + entry(6, 0)):
+            TimeIndex.decode(9, good).check(good)
+        for bad in (entry(5, 0) + entry(4, 1), entry(5, -1), entry(5, 0) + b"\0"):
+            with pytest.raises(CorruptData):
+                TimeIndex.decode(9, bad).check(bad)
+
+
+def log_of(batches: list[tuple[int, list[int]]]) -> bytes:
+    """Batches of (first offset, timestamps); every value is "test"."""
+    made = [
+        encode([Record(time, None, b"test") for time in times], base_offset=first)
+        for first, times in batches
+    ]
+    return b"".join(each.data.tobytes() for each in made)
+
+
+def seal_log(log: bytes, base_offset: int, interval: int) -> Sealed:
+    roller = Roller(base_offset, SegmentLimits(), IndexPolicy("bytes", interval))
+    table = describe(log)
+    assert roller.append(table) == len(table)
+    return roller.seal()
+
+
+def first_offset(log: bytes, sealed: Sealed, base: int, offset: int) -> int | None:
+    """Base offset of the batch in which a read of `offset` begins, found by the index."""
+    start = OffsetIndex.decode(base, sealed.offset_index).lookup(offset).position
+    table = scan_batches(log[start:])
+    found = table[table["last_offset"] >= offset]
+    return int(found["base_offset"][0]) if len(found) else None
+
+
+def first_since(log: bytes, sealed: Sealed, base: int, time: int) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record at or after `time`, found by both indexes."""
+    at = TimeIndex.decode(base, sealed.time_index).lookup(time).offset
+    start = OffsetIndex.decode(base, sealed.offset_index).lookup(at).position
+    found = [f for f in read(log[start:]) if f.record.timestamp >= time]
+    return (found[0].record.timestamp, found[0].offset) if found else None
+
+
+GOLDEN_STAMPS = [50, 40, 60, 55, 30, 70, 65, 80, 80, 90]
+GOLDEN_LOG = log_of([(1000 + i, [time]) for i, time in enumerate(GOLDEN_STAMPS)])
+TEN = log_of([(40 + i, [10 * (40 + i)]) for i in range(10)])
+
+
+class TestSegments:
+    @cases(50, 51, 52)
+    def test_reading_at_an_offset(self):
+        assert len(scan_batches(b"")) == 0
+        log = log_of([(50, [1, 2, 3, 4])])
+        sealed = seal_log(log, 40, 0)
+        assert first_offset(log, sealed, 40, 41) == 50
+        assert first_offset(log, sealed, 40, 54) is None
+        log = log_of([(50, [1, 2]), (60, [1, 2])])
+        sealed = seal_log(log, 40, 0)
+        assert first_offset(log, sealed, 40, 55) == 60
+        assert first_offset(log, sealed, 40, 51) == 50
+
+    @cases(55)
+    def test_time_entries_of_every_second_batch(self):
+        log = log_of([(i, [10 * i]) for i in range(40, 70)])
+        sealed = seal_log(log, 40, 2 * 72 - 1)
+        assert len(sealed.time_index) // 12 == 14 + 1  # and the closing entry
+        assert len(sealed.offset_index) // 8 == 14
+
+    @cases(56)
+    def test_reading_at_a_time(self):
+        sealed = seal_log(TEN, 40, 2 * 72 - 1)
+        for time, want in (
+            (420, 42), (421, 43), (430, 43), (431, 44), (491, None), (401, 41), (399, 40),
+        ):  # fmt: skip
+            found = first_since(TEN, sealed, 40, time)
+            assert found == (None if want is None else (10 * want, want))
+        assert sealed.max_timestamp == 490
+
+    @cases(57)
+    def test_next_offset(self):
+        assert Roller(40, SegmentLimits(), IndexPolicy()).base_offset == 40
+        assert seal_log(log_of([(50, [1, 2, 3])]), 40, 0).end_offset == 53
+
+    @cases(59, 60)
+    def test_rebuilt_indexes_find_everything(self):
+        log = log_of([(i, [10 * i]) for i in range(100)])
+        sealed = rebuild(0, describe(log), IndexPolicy("bytes", 100))
+        assert sealed == seal_log(log, 0, 100)
+        for i in range(100):
+            assert first_offset(log, sealed, 0, i) == i
+            assert first_since(log, sealed, 0, 10 * i) == (10 * i, i)
+            after = (10 * i + 10, i + 1) if i < 99 else None
+            assert first_since(log, sealed, 0, 10 * i + 1) == after
+
+    @cases(61)
+    @pytest.mark.parametrize("batch", [0, 7, 19])
+    def test_garbage_is_named_by_its_batch(self, batch):
+        log = log_of([(i, [i]) for i in range(20)])
+        damaged = log[: 72 * batch + 30] + b"\x5a" * (len(log) - 72 * batch - 30)
+        with pytest.raises(CorruptData) as damage:
+            describe(damaged)
+        assert 72 * batch <= damage.value.position <= 72 * (batch + 1)
+        assert len(describe(damaged[: 72 * batch])) == batch
+
+    @cases(67)
+    def test_golden_segment(self):
+        sealed = seal_log(GOLDEN_LOG, 1000, 100)
+        assert len(GOLDEN_LOG) == 720
+        assert sealed.offset_index.hex() == GOLDEN_INDEX
+        assert sealed.time_index.hex() == GOLDEN_TIMES
+        assert rebuild(1000, describe(GOLDEN_LOG), IndexPolicy("bytes", 100)) == sealed
+        for times, want in (
+            ((0, 41, 50), (50, 1000)), ((51, 60), (60, 1002)), ((61, 70), (70, 1005)),
+            ((75, 80), (80, 1007)), ((81, 90), (90, 1009)), ((91,), None),
+        ):  # fmt: skip
+            for time in times:
+                assert first_since(GOLDEN_LOG, sealed, 1000, time) == want
+        index = OffsetIndex.decode(1000, sealed.offset_index)
+        assert index.lookup(999) == index.lookup(1000) == (1000, 0)
+        assert index.lookup(1003) == (1002, 144)
+        assert index.lookup(1009) == (1008, 576)
+        assert first_offset(GOLDEN_LOG, sealed, 1000, 1010) is None
+
+    @cases(68)
+    @pytest.mark.parametrize(
+        ("interval", "positions"),
+        [
+            (0, range(72, 720, 72)), (71, range(72, 720, 72)), (72, range(144, 720, 144)),
+        ],
+    )  # fmt: skip
+    def test_intervals(self, interval, positions):
+        sealed = seal_log(GOLDEN_LOG, 1000, interval)
+        assert [at for _, at in entries(1000, sealed).offsets] == list(positions)
+
+    @cases(69, 70, 71, 72)
+    @pytest.mark.parametrize(
+        ("stamps", "want"),
+        [
+            ([-1] * 5, []), ([9, 8, 7, 6, 5], [(9, 0)]), ([7] * 5, [(7, 0)]), ([3], [(3, 0)]),
+        ],
+    )  # fmt: skip
+    def test_time_entries(self, stamps, want):
+        log = log_of([(i, [time]) for i, time in enumerate(stamps)])
+        sealed = seal_log(log, 0, 0)
+        offsets, times = entries(0, sealed)
+        assert times == want
+        assert len(offsets) == len(stamps) - 1
+
+    @cases(73)
+    def test_last_offset_first_byte(self):
+        log = log_of([(0, list(range(10))), (10, list(range(10)))])
+        second = int(scan_batches(log)["position"][1])
+        assert entries(0, seal_log(log, 0, 0)).offsets == [(19, second)]
+
+
+def segments(rows: list[Row], **limits: int) -> list[int]:
+    """How many batches each segment gets."""
+    found = fill(rows, SegmentLimits(**limits), IndexPolicy("bytes", 71))
+    bounds = [base for base, _ in found] + [rows[-1].last_offset + 1]
+    pairs = itertools.pairwise(bounds)
+    return [sum(start <= row.base_offset < end for row in rows) for start, end in pairs]
+
+
+class TestRolling:
+    @cases(74, 75)
+    def test_by_size(self):
+        rows = [Row(72, i, i, 1) for i in range(11)]
+        assert segments(rows, segment_bytes=710) == [9, 2]
+        assert segments(rows[:10], segment_bytes=720) == [10]
+        assert segments(rows, segment_bytes=720) == [10, 1]
+
+    @cases(77)
+    def test_by_event_time(self):
+        hour = 3600000
+        first = Row(72, 0, 0, 1000)
+        for later, want in ((1000, [2]), (1000 + hour, [2]), (1001 + hour, [1, 1]), (-1, [2])):
+            assert segments([first, Row(72, 1, 1, later)], segment_ms=hour) == want
+
+    @cases(78)
+    def test_nothing_appended_rolls_nothing(self):
+        roller = Roller(0, SegmentLimits(), IndexPolicy())
+        roller.append(table_of([Row(72, 0, 0, 1)]))
+        assert roller.append(table_of([])) == 0
+        assert (roller.size_bytes, roller.base_offset) == (72, 0)
+
+    @cases(80)
+    @pytest.mark.parametrize(("offset", "want"), [(2**31 - 1, [2]), (2**31, [1, 1])])
+    def test_by_relative_offset(self, offset, want):
+        assert segments([Row(72, 100, 100, 1), Row(72, 100 + offset, 100 + offset, 1)]) == want
+
+    @cases(81)
+    def test_index_files_have_no_padding(self):
+        rows = [Row(72, i, i, 10 * i) for i in range(20)]
+        (_, first), _ = fill(rows, SegmentLimits(segment_bytes=720), IndexPolicy("bytes", 71))
+        assert (len(first.offset_index) // 8, len(first.time_index) // 12) == (9, 9)
+
+    @cases(82)
+    def test_a_batch_larger_than_a_segment(self):
+        roller = Roller(0, SegmentLimits(segment_bytes=71), IndexPolicy())
+        with pytest.raises(ConfigError, match=r"segment\.bytes"):
+            roller.append(table_of([Row(72, 0, 0, 1)]))
+        assert roller.size_bytes == 0

@@ -1,0 +1,81 @@
+"""docs/format.md says what the code does: its tables and its example are compared with it."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seglake.format import batch, index, zonemap
+from seglake.format.compression import NAMES
+from seglake.format.index import IndexPolicy
+from seglake.format.records import INT32_MAX
+from seglake.format.segment import SegmentLimits
+from tests.unit.format.kafka_model import Record
+from tests.unit.format.test_batch import encode
+
+TEXT = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
+
+
+def table_after(words: str) -> list[list[str]]:
+    """The rows of the first table after `words`, without its head."""
+    rest = TEXT.split(words, 1)[1]
+    lines = re.search(r"(?:^\|.*\n)+", rest, re.MULTILINE).group().splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+@pytest.mark.parametrize(
+    ("words", "dtype"),
+    [
+        ("## Record batch", batch.HEADER),
+        ("## Offset index", index.OFFSET_ENTRY),
+        ("## Time index", index.TIME_ENTRY),
+        ("Header, 32 bytes:", zonemap.HEADER),
+        ("Fence, 40 bytes:", zonemap.FENCE),
+        ("Entry, 24 bytes:", zonemap.ENTRY),
+    ],
+)
+def test_layouts(words: str, dtype: np.dtype):
+    told = [
+        (int(at), int(size), name.replace(" ", "_")) for at, size, name, *_ in table_after(words)
+    ]
+    fields = {name: dtype.fields[name] for name in dtype.names}
+    assert told == [(at, kind.itemsize, name) for name, (kind, at) in fields.items()]
+    if found := re.search(r"(\d+) bytes", words):
+        assert int(found[1]) == dtype.itemsize
+
+
+def test_sizes_in_sentences():
+    assert f"From byte {batch.OVERHEAD} on" in TEXT
+    assert f"from byte {batch.CRC_START} on" in TEXT
+    assert f"{index.OFFSET_ENTRY.itemsize} bytes an entry, offsets" in TEXT
+    assert f"{index.TIME_ENTRY.itemsize} bytes an entry, timestamps" in TEXT
+    assert f"{zonemap.FENCE_SPAN} to a fence" in TEXT
+    header = {name: meaning for _, _, name, meaning in table_after("Header, 32 bytes:")}
+    assert header["magic"] == f"`{zonemap.MAGIC.decode()}`"
+    assert header["version"] == str(zonemap.VERSION)
+
+
+def test_codecs():
+    told = [(int(number), name) for number, name, _ in table_after("Attributes: ")]
+    assert told == list(enumerate(NAMES))
+
+
+def test_limits():
+    limits, told = SegmentLimits(), {what: int(value) for what, value in table_after("## Limits")}
+    assert told == {
+        "relative offset, position, size of a `.log`": INT32_MAX,
+        "a batch, decompressed, in bytes": batch.MAX_BATCH_BYTES,
+        "`batch.size` by default": batch.Encoding(None, 0).batch_bytes,
+        "`segment.bytes` by default": limits.segment_bytes,
+        "`segment.ms` by default": limits.segment_ms,
+        "`segment.index.bytes` by default": limits.index_bytes,
+        "`index.interval.bytes` by default": IndexPolicy().interval,
+    }
+
+
+def test_example():
+    lines = TEXT.split("## An example", 1)[1].splitlines()
+    told = "".join(line.split()[0] for line in lines if line.startswith("    "))
+    made = encode([Record(1700000000000, b"k", b"hello")], base_offset=1000)
+    assert made.data.tobytes().hex() == told

@@ -1,0 +1,100 @@
+"""Segments that Kafka itself wrote: read here, compared with what Kafka reads, re-indexed here."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglake.errors import CorruptData
+from seglake.format.batch import codec_name, decode_batches, scan_batches
+from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
+from seglake.format.segment import describe, rebuild
+from tests.unit.format import kafka_model as model
+from tests.unit.format.kafka_model import Found, Record
+from tests.unit.format.test_batch import rows
+
+FOLDER = Path(__file__).parents[2] / "golden" / "kafka-4.2.0"
+SEGMENTS: dict[str, Any] = json.loads((FOLDER / "MANIFEST.json").read_text())["segments"]
+VECTORS: dict[str, Any] = json.loads((FOLDER / "vectors.json").read_text())
+READABLE = [name for name, segment in SEGMENTS.items() if segment["supported"]]
+REFUSED = [name for name in SEGMENTS if name not in READABLE]
+
+
+def file(name: str, suffix: str) -> bytes:
+    return (FOLDER / name / f"{SEGMENTS[name]['base_offset']:020d}.{suffix}").read_bytes()
+
+
+def content(told: Any) -> bytes | None:
+    if isinstance(told, dict):
+        return base64.b64decode(told["repeat"]) * told["times"]
+    return None if told is None else base64.b64decode(told)
+
+
+def records_of(name: str) -> list[Found]:
+    found = []
+    for batch in SEGMENTS[name]["batches"]:
+        kind = int(batch["timestamp_type"] == "LogAppendTime")
+        for offset, time, key, value, headers in batch["records"]:
+            pairs = tuple((k.encode(), content(v)) for k, v in headers)
+            record = Record(time, content(key), content(value), pairs)
+            found.append(Found(offset, kind, record))
+    return found
+
+
+@pytest.mark.parametrize("name", READABLE)
+class TestReadable:
+    def test_headers(self, name):
+        for row, batch in zip(
+            scan_batches(file(name, "log")), SEGMENTS[name]["batches"], strict=True
+        ):
+            for field in (
+                "position", "size", "base_offset", "last_offset", "count", "max_timestamp"
+            ):  # fmt: skip
+                assert row[field] == batch[field]
+            bits = int(row["attributes"])
+            assert codec_name(bits) == batch["codec"]
+            assert bool(bits & 0x10) == batch["transactional"]
+            assert bool(bits & 0x20) == batch["control"]
+
+    def test_records(self, name):
+        log = file(name, "log")
+        table, want = scan_batches(log), records_of(name)
+        assert rows(decode_batches(log, table, control=True)) == want
+        markers = {
+            record[0]
+            for batch in SEGMENTS[name]["batches"]
+            if batch["control"]
+            for record in batch["records"]
+        }
+        plain = [found for found in want if found.offset not in markers]
+        assert rows(decode_batches(log, table)) == plain
+
+    def test_the_model_agrees(self, name):
+        if not name.startswith("large"):
+            assert model.read_log(file(name, "log")) == records_of(name)
+
+    def test_indexes_are_kafkas_bytes(self, name):
+        segment = SEGMENTS[name]
+        policy = IndexPolicy("bytes", segment["index_interval_bytes"])
+        sealed = rebuild(segment["base_offset"], describe(file(name, "log")), policy)
+        assert sealed.offset_index == file(name, "index")
+        assert sealed.time_index == file(name, "timeindex")
+        offsets = OffsetIndex.decode(segment["base_offset"], sealed.offset_index)
+        times = TimeIndex.decode(segment["base_offset"], sealed.time_index)
+        assert [list(offsets.entry(i)) for i in range(len(offsets))] == segment["offset_index"]
+        assert [list(times.entry(i)) for i in range(len(times))] == segment["time_index"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_old_formats_are_refused_with_the_remedy(name):
+    with pytest.raises(CorruptData, match=r"format [01] .* not supported: let a Kafka broker"):
+        scan_batches(file(name, "log"))
+
+
+@pytest.mark.parametrize("name", VECTORS["batches"])
+def test_vectors(name):
+    data = bytes.fromhex(VECTORS["batches"][name])
+    found = rows(decode_batches(data, scan_batches(data), control=True))
+    assert found == model.read_log(data)

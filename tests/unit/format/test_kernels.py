@@ -1,0 +1,40 @@
+"""What numba asks of modules with kernels."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seglake.format import decode_kernels, encode_kernels
+from seglake.format.batch import scan_batches
+from seglake.format.segment import IndexPolicy, describe, rebuild
+from tests.unit.format.kafka_model import Record
+from tests.unit.format.test_batch import encode, read
+
+
+@pytest.mark.parametrize("module", [decode_kernels, encode_kernels])
+def test_kernels_call_only_their_own_module(module):
+    # numba would go on using a cached kernel after a change in another module that it calls
+    tree = ast.parse(Path(module.__file__).read_text())
+    sources = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name for name in sources if name.startswith("seglake")} == {"seglake.format.records"}
+
+
+def test_one_compilation_serves_all_callers():
+    # each further one would cost a task seconds
+    items = [Record(i, b"k", b"v", ((b"h", b"x"),)) for i in range(3)]
+    made = encode(items, "lz4", 80)
+    for data in (made.data, made.data.tobytes(), bytearray(made.data), memoryview(made.data)):
+        read(data)
+        rebuild(0, describe(data), IndexPolicy())
+    frozen = np.frombuffer(made.table.tobytes(), made.table.dtype)
+    rebuild(0, frozen, IndexPolicy())
+    scan_batches(made.data[: made.table["size"][0]])
+    for kernel in (
+        encode_kernels.fill_bodies_with_headers, encode_kernels.cut_batches,
+        encode_kernels.fill_records, encode_kernels.append, decode_kernels.find_batches,
+        decode_kernels.survey, decode_kernels.count_records, decode_kernels.parse_records,
+        decode_kernels.parse_headers,
+    ):  # fmt: skip
+        assert len(kernel.signatures) == 1, kernel

@@ -1,0 +1,195 @@
+"""Every lookup and every read against the plain list of records, over generated lakes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import seglake
+from seglake.errors import OffsetNotFound, OffsetOutOfRange
+from seglake.format.index import IndexPolicy
+from seglake.read.log import Log
+from tests.lakes import Event, LakeMaker, Shape, Written
+
+T = 1_700_000_000_000
+FAR = T + 10**12
+
+timestamps = st.one_of(
+    st.integers(T, T + 40),  # total disorder, many equal
+    st.integers(T, T + 40),
+    st.sampled_from([0, 1, T, FAR, -1]),
+)
+texts = st.one_of(st.none(), st.binary(max_size=12))
+headers = st.lists(st.tuples(st.text(max_size=3), texts), max_size=2).map(tuple)
+events = st.builds(
+    Event, timestamps, texts, texts, st.one_of(st.just(()), headers), st.sampled_from([0] * 9 + [3])
+)
+shapes = st.builds(
+    Shape,
+    codec=st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
+    batch_bytes=st.sampled_from([64, 150, 400, 16384]),
+    segment_bytes=st.sampled_from([700, 2000, 2**30]),
+    policy=st.sampled_from(
+        [
+            IndexPolicy("bytes", 0),
+            IndexPolicy("bytes", 300),
+            IndexPolicy("bytes", 4096),
+            IndexPolicy("records", 5),
+            IndexPolicy("ms", 10),
+        ]
+    ),
+)
+runs = st.lists(
+    st.tuples(
+        st.lists(st.lists(events, max_size=40), min_size=2, max_size=2), shapes, st.booleans()
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@contextmanager
+def lake_of(generated, cut: float, log_append: bool = False) -> Iterator[tuple[Log, LakeMaker]]:
+    with tempfile.TemporaryDirectory() as folder:
+        maker = LakeMaker(Path(folder), partitions=2)
+        for number, (partitions, shape, _) in enumerate(generated):
+            at = T + number * 7 if log_append else None
+            stored = Shape(shape.codec, shape.batch_bytes, shape.segment_bytes, shape.policy, at)
+            maker.run(dict(enumerate(partitions)), stored)
+        end = maker.catalog.snapshot().partition("events", 0).end_offset
+        if cut and end:
+            maker.delete_records(0, int(end * cut))
+        yield seglake.open(folder).topic("events"), maker
+
+
+def first_reaching(records: list[Written], time: int) -> tuple[int, int] | None:
+    return next(((r.offset, r.timestamp) for r in records if r.timestamp >= time), None)
+
+
+def in_window(records: list[Written], start: int, end: int) -> list[Written]:
+    return [r for r in records if max(start, 0) <= r.timestamp < end]
+
+
+def as_written(table: pa.Table) -> list[Written]:
+    table = table.set_column(3, "timestamp", table["timestamp"].cast(pa.int64()))
+    return [
+        Written(
+            row["partition"], row["offset"], row["timestamp"], row["timestamp_type"], row["key"],
+            row["value"], [(header["key"], header["value"]) for header in row["headers"]],
+        )
+        for row in table.to_pylist()
+    ]  # fmt: skip
+
+
+times = st.one_of(st.integers(T - 1, T + 42), st.sampled_from([0, 1, FAR, FAR + 1]))
+cuts = st.sampled_from([0, 0, 0.2, 0.5, 1])
+
+
+@given(runs, cuts, st.booleans(), st.lists(times, min_size=1, max_size=60))
+@settings(max_examples=60)
+def test_times(generated, cut, log_append, wanted) -> None:
+    with lake_of(generated, cut, log_append) as (log, maker):
+        for partition in log.partitions():
+            records = maker.records(partition)
+            expected = [first_reaching(records, time) for time in wanted]
+            assert [log.offsets_for_times({partition: t})[partition] for t in wanted] == expected
+            offsets, stamps = log.offsets_for_times_array(partition, np.array(wanted))
+            pairs = list(zip(offsets.tolist(), stamps.tolist(), strict=True))
+            assert pairs == [answer or (-1, -1) for answer in expected]
+            largest = max((r.timestamp for r in records), default=-1)
+            newest = first_reaching(records, largest) if largest >= 0 else None
+            assert log.max_timestamps([partition])[partition] == newest
+
+
+@given(runs, cuts, st.booleans())
+@settings(max_examples=40)
+def test_offsets(generated, cut, log_append) -> None:
+    with lake_of(generated, cut, log_append) as (log, maker):
+        for partition in log.partitions():
+            records = {r.offset: r for r in maker.records(partition)}
+            start = log.beginning_offsets()[partition]
+            end = log.end_offsets()[partition]
+            assert start == maker.starts.get(("events", partition), 0)
+            assert all(start <= offset < end for offset in records)
+            for offset in range(max(0, start - 2), end + 3):
+                check_offset(log, partition, offset, records, start, end)
+
+
+def check_offset(log, partition, offset, records, start, end) -> None:
+    if not start <= offset < end:
+        with pytest.raises(OffsetOutOfRange):
+            log.record_at(partition, offset)
+    elif offset in records:
+        assert log.record_at(partition, offset)[1:] == records[offset]
+    else:
+        with pytest.raises(OffsetNotFound):
+            log.record_at(partition, offset)
+    if start <= offset <= end:
+        rest = [r for at, r in records.items() if at >= offset]
+        assert as_written(log.read(partition, offset, max_records=7)) == rest[:7]
+    else:
+        with pytest.raises(OffsetOutOfRange):
+            log.read(partition, offset)
+
+
+@given(runs, cuts, st.booleans(), times, times, st.sampled_from([2**20, 4096]))
+@settings(max_examples=80)
+def test_windows(generated, cut, log_append, one, other, memory_bytes) -> None:
+    start, end = sorted((one, other))
+    with lake_of(generated, cut, log_append) as (log, maker):
+        expected = in_window(maker.records(), start, end)
+        plan = log.plan_range(start, end)
+        found = as_written(plan.execute(memory_bytes=memory_bytes).read_all())
+        assert found == expected
+        assert plan.records_at_most >= len(expected)
+        ordered = log.read_range(start, end, order="time", memory_bytes=memory_bytes).read_all()
+        assert as_written(ordered) == sorted(expected, key=lambda r: (r.timestamp, *r[:2]))
+        some = log.read_range(start, end, partitions=[1], columns=["value", "offset"]).read_all()
+        assert some.column_names == ["value", "offset"]
+        assert some["offset"].to_pylist() == [r.offset for r in expected if r.partition == 1]
+
+
+@given(runs, cuts, st.integers(0, 130), st.integers(0, 130))
+@settings(max_examples=30)
+def test_offset_ranges(generated, cut, one, other) -> None:
+    start, end = sorted((one, other))
+    with lake_of(generated, cut) as (log, maker):
+        found = log.plan_offsets({1: (start, end), 0: (start, end)}).execute().read_all()
+        expected = [r for p in (1, 0) for r in maker.records(p) if start <= r.offset < end]
+        assert as_written(found) == expected
+
+
+@given(runs, cuts, st.booleans(), st.integers(0, 40), st.integers(0, 40), st.integers(0, 5))
+@settings(max_examples=40)
+def test_nothing_is_lost_in_translation(generated, cut, log_append, one, other, skew_ms) -> None:
+    """The other log holds the same records in another order, its clock off by at most the skew."""
+    with lake_of(generated, cut, log_append) as (log, maker):
+        mirror = maker.written["mirror"] = []
+        rows: dict[int, list[Event]] = {0: [], 1: []}
+        for record in sorted(maker.records(), key=lambda r: (r.timestamp * 31 + r.offset * 7) % 97):
+            late = record.timestamp + skew_ms if record.timestamp >= 0 else -1
+            rows[record.partition].append(Event(late, record.key, str(record.offset).encode()))
+        del mirror
+        maker.topic = "mirror"
+        maker.run(rows)
+        committed = {
+            p: min(log.end_offsets()[p], log.beginning_offsets()[p] + n)
+            for p, n in ((0, one), (1, other))
+        }
+        to = seglake.open(str(maker.root)).topic("mirror")
+        start = log.translate(committed, to, skew_ms=skew_ms)
+        for partition, offset in committed.items():
+            unread = {r.offset for r in maker.records(partition, "events") if r.offset >= offset}
+            there = maker.records(partition, "mirror")
+            assert unread <= {int(r.value or b"") for r in there if r.offset >= start[partition]}
+            lag = log.lag({partition: offset})[partition]
+            assert lag.records == log.end_offsets()[partition] - offset
+            assert lag.milliseconds >= 0

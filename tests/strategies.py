@@ -59,6 +59,11 @@ def event_lists(draw: DrawFn, *, min_size: int = 1, max_size: int = 300) -> list
 
 
 INTERVALS = [("bytes", size) for size in (0, 1, 10, 100, 4096)]
+ROLLED = [  # for what reason, and at which multiple of a batch, time span or size
+    (None, 0), (None, 0), ("segment_bytes", 1), ("segment_bytes", 3), ("segment_ms", 1),
+    ("segment_ms", 100), ("segment_ms", 10_000), ("segment_index_bytes", 24),
+    ("segment_index_bytes", 100),
+]  # fmt: skip
 OTHER_INTERVALS = [("records", 1), ("records", 7), ("ms", 10), ("ms", 60_000)]
 
 
@@ -104,21 +109,24 @@ def stored_logs(
     max_size: int = 300,
 ) -> Stored:
     """Logs of one or many segments, rolled for every reason there is."""
-    events = draw(event_lists(max_size=max_size))
+    rolled, unit = draw(st.sampled_from(ROLLED))
+    small = rolled is not None and unit < 100  # so few records in a segment that files abound
+    events = draw(event_lists(max_size=min(max_size, 60) if small else max_size))
     large = draw(st.one_of(st.none(), st.none(), large_values))
     if large is not None:
         at = draw(st.integers(0, len(events) - 1))
         events[at] = events[at]._replace(value=large)
     batch = draw(st.sampled_from([1, 150, 700, 16_384]))
-    widest = max(61, batch) + max(len(event.value or b"") for event in events) + 512
+    keys: dict[str, object] = {} if rolled is None else {rolled: unit}
+    if rolled == "segment_bytes":
+        widest = max(len(event.value or b"") for event in events)
+        keys[rolled] = unit * (batch + widest + 600)  # no batch is too large for a segment
     topic = topic_of(
         draw(intervals),
         compression_type=draw(codecs),
         message_timestamp_type=draw(st.sampled_from(["CreateTime", "LogAppendTime"])),
         batch_size=batch,
-        segment_bytes=draw(st.sampled_from([widest, 3 * widest, 2**30])),
-        segment_ms=draw(st.sampled_from([1, 100, 10_000, 604_800_000])),
-        segment_index_bytes=draw(st.sampled_from([24, 100, 10_485_760, 10_485_760])),
+        **keys,
     )
     base_offset = draw(st.sampled_from([0, 0, 7, 2**31 - 100, 2**40]))
     return Stored(events, topic, base_offset, draw(st.sampled_from([0, T, FAR])))

@@ -21,20 +21,26 @@ from seglake.ingest.cut import encoding_of
 from seglake.ingest.write import Piece, SegmentWriter, encode_runs
 from seglake.layout import attempt_folder, new_attempt
 from seglake.store import open_store
-from tests.lakes import records_of
+from tests.lakes import Event, records_of
 from tests.strategies import (
     INTERVALS,
+    NOISE,
     OTHER_INTERVALS,
     Stored,
     T,
     examples,
-    large_values,
-    patterns,
     stored_logs,
     topic_of,
 )
 
+# hundreds of small segments, each file of which is synced: in memory where that can be had
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 RUN_RECORDS = 70  # a log is written in several runs, which leave batches unfilled
+
+
+def scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for one example; its name, and nothing left of it after the `with` block."""
+    return tempfile.TemporaryDirectory(dir=MEMORY)
 
 
 def write(root: Path, log: Stored, partition: int = 0) -> list[SegmentRow]:
@@ -82,7 +88,7 @@ def accepted(kafka: Kafka, folder: Path) -> list[Record]:
     segments = list(segments_in(folder))
     dump = kafka.dump(*(file for _, *files in segments for file in files))
     kafka.sanity_check(*(index for *_, offsets, times in segments for index in (offsets, times)))
-    with tempfile.TemporaryDirectory() as scratch:
+    with scratch_folder() as scratch:
         whole = Path(scratch) / "whole.log"  # one call for all: batches do not know their file
         whole.write_bytes(b"".join(log.read_bytes() for _, log, *_ in segments))
         records = kafka.read_records(whole)
@@ -92,7 +98,7 @@ def accepted(kafka: Kafka, folder: Path) -> list[Record]:
 
 def assert_recovery_makes_the_same(kafka: Kafka, folder: Path, interval: int) -> None:
     """LogSegment.recover has nothing to cut off, and writes the indexes that stand there."""
-    with tempfile.TemporaryDirectory() as scratch:
+    with scratch_folder() as scratch:
         for base, log, *indexes in segments_in(folder):
             for name in (log, *indexes):
                 shutil.copy(name, scratch)
@@ -106,7 +112,7 @@ def assert_recovery_makes_the_same(kafka: Kafka, folder: Path, interval: int) ->
 @given(stored_logs())
 @examples(40)
 def test_kafka_reads_what_was_written(kafka: Kafka, log: Stored) -> None:
-    with tempfile.TemporaryDirectory() as root:
+    with scratch_folder() as root:
         folder = folder_of(Path(root), write(Path(root), log))
         assert accepted(kafka, folder) == records_in(log)
         assert_recovery_makes_the_same(kafka, folder, log.topic.index_interval[1])
@@ -115,6 +121,48 @@ def test_kafka_reads_what_was_written(kafka: Kafka, log: Stored) -> None:
 @given(stored_logs(intervals=st.sampled_from(OTHER_INTERVALS), max_size=100))
 @examples(15)
 def test_kafka_accepts_intervals_that_it_does_not_have(kafka: Kafka, log: Stored) -> None:
-    with tempfile.TemporaryDirectory() as root:
+    with scratch_folder() as root:
         folder = folder_of(Path(root), write(Path(root), log))
         assert accepted(kafka, folder) == records_in(log)
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+@pytest.mark.parametrize("codec", NAMES)
+def test_every_codec_and_interval(kafka: Kafka, codec: str, timestamp_type: str) -> None:
+    times = [T + number * 37 % 90 for number in range(200)]
+    values = [None, b"", b"x" * 90, b"seglake." * 20_000, NOISE, b"\xff\x00\xfe"]
+    headers = (("h", b"\1\2"), ("null", None), ("h", b""), ("größe", b"3"))
+    events = [
+        Event(time, [None, b"", b"key"][n % 3], values[n % 6] if n < 12 else values[n % 3],
+              headers if n % 5 == 0 else ())
+        for n, time in enumerate(times)
+    ]  # fmt: skip
+    for interval in INTERVALS:
+        topic = topic_of(
+            interval,
+            compression_type=codec,
+            message_timestamp_type=timestamp_type,
+            batch_size=400,
+            segment_bytes=200_000,
+        )
+        log = Stored(events, topic, 1000, T)
+        with scratch_folder() as root:
+            rows = write(Path(root), log)
+            assert len(rows) > 1
+            folder = folder_of(Path(root), rows)
+            assert accepted(kafka, folder) == records_in(log)
+            assert_recovery_makes_the_same(kafka, folder, interval[1])
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+def test_a_wrong_byte_is_noticed(kafka: Kafka, suffix: str) -> None:
+    events = [Event(T + number, b"key", b"value") for number in range(9)]
+    with scratch_folder() as root:
+        log = Stored(events, topic_of(("bytes", 0), batch_size=1), 0, T)
+        folder = folder_of(Path(root), write(Path(root), log))
+        damaged = next(folder.glob(f"*{suffix}"))
+        content = bytearray(damaged.read_bytes())
+        content[-3] ^= 1
+        damaged.write_bytes(content)
+        with pytest.raises(KafkaError):
+            accepted(kafka, folder)

@@ -48,6 +48,7 @@ def checked_change(
     segments = _of(SegmentRow, rows)
     for segment in segments:
         layout.check_attempt(segment.attempt_id)
+        layout.check_attempt(segment.index_attempt_id)
     for settings in topics:
         _check_topic(settings, base)
     for bounds in partitions:

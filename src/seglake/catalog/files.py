@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from seglake.catalog.rows import FILE_SCHEMAS, DataFile, Kind
-from seglake.catalog.snapshot import DETAILS, TIMESTAMP_TYPES, Segments
+from seglake.catalog.snapshot import ATTEMPT, DETAILS, TIMESTAMP_TYPES, Segments
 from seglake.errors import CorruptData
 from seglake.format import compression
 from seglake.layout import SUFFIXES
@@ -122,14 +122,13 @@ def _segments(table: pa.Table) -> Segments:
     details["relative_offset_of_max"] = np.where(of_max < 0, -1, of_max - base)
     for position, suffix in enumerate(SUFFIXES):
         details["sizes"][:, position] = _numbers(table, f"{suffix}_bytes")
-        details["checksums"][:, position] = _numbers(table, f"{suffix}_crc32c")
-    details["attempt"] = _attempts(table.column("attempt_id"))
+    details["attempts"], attempts = _attempts(table)
     details["codec"] = _codes(table, "codec", compression.NAMES)
     details["timestamp_type"] = _codes(table, "timestamp_type", TIMESTAMP_TYPES)
     ends, smallest, largest = (
         _numbers(table, name) for name in ("end_offset", "min_timestamp", "max_timestamp")
     )
-    return Segments(base, ends, smallest, largest, details)
+    return Segments(base, ends, smallest, largest, details, attempts)
 
 
 def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
@@ -146,13 +145,16 @@ def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]
     return codes.to_numpy()
 
 
-def _attempts(column: pa.ChunkedArray[Any]) -> npt.NDArray[np.void]:
-    """The 16 bytes of every UUID."""
-    coded: Any = column.combine_chunks().dictionary_encode()
+def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.void]]:
+    """For each segment the attempts of its log and of its index files, and the UUIDs they name."""
+    logs = table.column("attempt_id")
+    indexes = pc.coalesce(table.column("index_attempt_id"), logs)  # null in rows of old
+    both = pa.chunked_array([*logs.chunks, *indexes.chunks], pa.string())
+    coded: Any = both.combine_chunks().dictionary_encode()
     try:
         found = bytes.fromhex("".join(coded.dictionary.to_pylist()).replace("-", ""))
-        distinct: npt.NDArray[np.void] = np.frombuffer(found, "V16")
-        attempts: npt.NDArray[np.void] = distinct[coded.indices.to_numpy()]
+        attempts: npt.NDArray[np.void] = np.frombuffer(found, ATTEMPT)
+        attempts[codes := coded.indices.to_numpy()]
     except (TypeError, ValueError, IndexError) as error:
-        raise CorruptData("an attempt_id in a segment row is not a UUID") from error
-    return attempts
+        raise CorruptData("an attempt id in a segment row is not a UUID") from error
+    return codes.reshape(2, -1).T, attempts

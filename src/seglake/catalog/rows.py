@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_ty
 
 import pyarrow as pa
 
+from seglake.layout import SegmentFile, Suffix, segment_key
+
 Kind = Literal["segment", "run", "source", "topic", "partition"]
 
 
@@ -20,9 +22,11 @@ Kind = Literal["segment", "run", "source", "topic", "partition"]
 class SegmentRow:
     """A live segment. It covers offsets base_offset to end_offset (exclusive), without a hole.
 
-    `index_interval_kind` is bytes, records, ms or dense; the checksums are CRC-32C of whole files.
+    `index_interval_kind` is bytes, records or ms; the checksums are CRC-32C of whole files.
     `min_timestamp`, `max_timestamp`, `created_at_ms` are milliseconds since the epoch; `_bytes` are
     file sizes. `max_lateness_ms` is how far a timestamp lies below the largest one before it.
+    The log stands under `attempt_id`; its three index files stand under `index_attempt_id`, which
+    is another one once they were made anew.
     """
 
     KIND: ClassVar[Kind] = "segment"
@@ -48,7 +52,20 @@ class SegmentRow:
     index_interval_kind: str
     index_interval: int
     attempt_id: str
+    index_attempt_id: str = ""  # left out, and in rows older than this column: the attempt_id
     created_at_ms: int
+
+    def __post_init__(self) -> None:
+        """Put the index files beside the log unless told otherwise."""
+        if not self.index_attempt_id:
+            object.__setattr__(self, "index_attempt_id", self.attempt_id)
+
+    def key(self, suffix: Suffix) -> str:
+        """The key of one of the four files."""
+        attempt_id = self.attempt_id if suffix == "log" else self.index_attempt_id
+        return segment_key(
+            SegmentFile(self.topic, self.partition, attempt_id, self.base_offset, suffix)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,8 @@
 """One version of the lake in memory: which segments every log partition has, ready for searching.
 
-A snapshot holds NumPy columns, 98 bytes a segment, and no path: a segment's keys follow from its
-row (`seglake.layout`). It never changes; a newer version shares every log partition that did not.
+A snapshot holds NumPy columns and no path: a segment's keys follow from its row (`seglake.layout`).
+That is 74 bytes a segment, and 16 for each attempt that wrote to a log partition. It never changes;
+a newer version shares every log partition that did not.
 """
 
 from __future__ import annotations
@@ -26,18 +27,20 @@ Int64s = npt.NDArray[np.int64]
 
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # at the value of the attribute bit of a batch
 
-# What a reader needs once it has chosen a segment; the order of sizes and checksums is SUFFIXES'.
+# What a reader needs once it has chosen a segment; the order of sizes is SUFFIXES'. Checksums of
+# files stay in the table: what a reader reads has checksums of its own.
 DETAILS = np.dtype(
     [
         ("record_count", "i4"),
         ("relative_offset_of_max", "i4"),  # -1: no record has a timestamp
         ("sizes", "i4", (4,)),
-        ("checksums", "u4", (4,)),
-        ("attempt", "V16"),
+        ("attempts", "i4", (2,)),  # of the log and of its index files: rows of Segments.attempts
         ("codec", "i1"),
         ("timestamp_type", "i1"),
     ]
 )
+
+ATTEMPT = np.dtype("V16")
 
 
 class Segments(NamedTuple):
@@ -48,19 +51,20 @@ class Segments(NamedTuple):
     min_timestamps: Int64s
     max_timestamps: Int64s
     details: npt.NDArray[np.void]  # of dtype DETAILS
+    attempts: npt.NDArray[np.void]  # the UUIDs that details name, each as 16 bytes
 
     @staticmethod
     def none() -> Segments:
         """No segment."""
         empty = np.empty(0, np.int64)
-        return Segments(empty, empty, empty, empty, np.empty(0, DETAILS))
+        return Segments(
+            empty, empty, empty, empty, np.empty(0, DETAILS), np.empty(0, ATTEMPT)
+        )
 
     def take(self, order: npt.NDArray[np.intp] | slice) -> Segments:
         """The segments at the positions `order`."""
-        base_offsets, end_offsets, smallest, largest, details = self
-        return Segments(
-            base_offsets[order], end_offsets[order], smallest[order], largest[order], details[order]
-        )
+        *columns, attempts = self
+        return Segments(*(column[order] for column in columns), attempts)
 
     def without(self, base_offsets: Int64s) -> Segments:
         """These segments but for those that begin at one of `base_offsets`."""
@@ -69,7 +73,11 @@ class Segments(NamedTuple):
     def followed_by(self, others: Segments) -> Segments:
         """These segments and `others`, in the order of base offsets."""
         columns: list[Any] = [np.concatenate(pair) for pair in zip(self, others, strict=True)]
-        both = Segments(*columns)
+        details, attempts = columns[-2:]
+        details["attempts"][len(self.details) :] += len(self.attempts)
+        used, codes = np.unique(details["attempts"], return_inverse=True)
+        details["attempts"] = codes.reshape(-1, 2)
+        both = Segments(*columns[:-1], attempts[used])
         if np.all(both.base_offsets[1:] > both.base_offsets[:-1]):
             return both
         return both.take(np.argsort(both.base_offsets, kind="stable"))
@@ -82,6 +90,7 @@ class Segment:
     topic: str
     partition: int
     attempt_id: str
+    index_attempt_id: str
     base_offset: int
     end_offset: int
     record_count: int
@@ -91,12 +100,12 @@ class Segment:
     timestamp_type: str
     codec: str
     sizes: dict[Suffix, int]
-    checksums: dict[Suffix, int]
 
     def key(self, suffix: Suffix) -> str:
         """The key of one of the four files."""
+        attempt_id = self.attempt_id if suffix == "log" else self.index_attempt_id
         return layout.segment_key(
-            SegmentFile(self.topic, self.partition, self.attempt_id, self.base_offset, suffix)
+            SegmentFile(self.topic, self.partition, attempt_id, self.base_offset, suffix)
         )
 
 
@@ -141,12 +150,15 @@ class PartitionView:
 
     def segment(self, index: int) -> Segment:
         """The segment at a position, counted from 0."""
-        base, end, smallest, largest, details = (column[index] for column in self.segments)
+        *columns, attempts = self.segments
+        base, end, smallest, largest, details = (column[index] for column in columns)
+        log, beside = (str(uuid.UUID(bytes=attempts[n].tobytes())) for n in details["attempts"])
         relative = int(details["relative_offset_of_max"])
         return Segment(
             topic=self.topic,
             partition=self.partition,
-            attempt_id=str(uuid.UUID(bytes=details["attempt"].tobytes())),
+            attempt_id=log,
+            index_attempt_id=beside,
             base_offset=int(base),
             end_offset=int(end),
             record_count=int(details["record_count"]),
@@ -156,7 +168,6 @@ class PartitionView:
             timestamp_type=TIMESTAMP_TYPES[details["timestamp_type"]],
             codec=compression.NAMES[details["codec"]],
             sizes=dict(zip(layout.SUFFIXES, details["sizes"].tolist(), strict=True)),
-            checksums=dict(zip(layout.SUFFIXES, details["checksums"].tolist(), strict=True)),
         )
 
     def changed(

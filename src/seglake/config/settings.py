@@ -29,7 +29,7 @@ from seglake.config.rules import (
     Zone,
 )
 
-_YEARS, _DAYS = "YyDF", "deDFj"
+_YEARS, _MONTHS, _DAYS = "YyDF", "mbBhDFj", "deDFj"
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -70,7 +70,7 @@ class Input(_Table):
     format: Literal["jsonl", "csv", "parquet", "text"] = Field(description="how a file is read")
     compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(
         default="auto",
-        description="`auto`: by the first bytes of the file; tar archives are unpacked",
+        description="`auto`: by the first bytes of a file; tar archives are unpacked unless `none`",
     )
     on_empty: Literal["ok", "error"] = Field(
         default="error", description="what to do when a path or glob matches no file"
@@ -143,6 +143,8 @@ class Timestamp(_Table):
             yield "timestamp.format has no year; add timestamp.year"
         if not used & set(_DAYS):
             yield "timestamp.format has no day; add %d or %j"
+        if not used & set(_MONTHS):
+            yield "timestamp.format has no month; add %m or %b"
         if "I" in used and "p" not in used:
             yield "timestamp.format has %I without %p; add %p or use %H"
 

@@ -20,6 +20,8 @@ from seglake.format.records import Int32s, Int64s
 
 BAD = -1
 
+INT64_MAX = 2**63 - 1
+
 CUT_SHORT, BAD_MAGIC, OLD_MAGIC, BAD_COUNT = 1, 2, 3, 4
 HEADER_PROBLEMS = {
     CUT_SHORT: "the last record batch is cut short: {left} bytes are left",
@@ -93,7 +95,9 @@ def find_batches(data):
         offset = get_big_endian(data, at, 8)
         delta = get_big_endian(data, at + 23, 4)
         count = get_big_endian(data, at + 57, 4)
-        if offset < 0 or delta < 0 or offset > offset + delta or count < 0 or count > delta + 1:
+        if offset < 0 or delta < 0 or count < 0 or count > delta + 1:
+            return n, at, BAD_COUNT
+        if offset >= INT64_MAX - delta:  # a sum that overflows would be optimised away
             return n, at, BAD_COUNT
         n += 1
         at += size

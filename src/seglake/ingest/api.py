@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from seglake.config import Pipeline
 from seglake.errors import ConfigError, UsageError
+from seglake.ingest.engine import SparkEngine
 from seglake.ingest.pipeline import RunKey, ingest_files, ingest_frame
 from seglake.ingest.report import Progress, Report
 from seglake.session import spark_session
@@ -35,7 +36,7 @@ def run_pipeline(
     """
     key = _key(run_id, interval)
     session = spark or spark_session("seglake ingest", delta=False)
-    return ingest_files(session, pipeline, key, progress or logger.info)
+    return ingest_files(SparkEngine(session), pipeline, key, progress or logger.info)
 
 
 def ingest(

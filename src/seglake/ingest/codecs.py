@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
 Codec = Literal["gzip", "bz2", "zstd"]
 
-_MAGIC: dict[bytes, Codec] = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
-_REFUSED = {b"PK\x03\x04": "a zip archive", b"\xfd7zXZ": "xz", b"\x04\x22\x4d\x18": "lz4"}
+_MAGIC: tuple[tuple[re.Pattern[bytes], Codec], ...] = (
+    (re.compile(rb"\x1f\x8b\x08"), "gzip"),
+    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bz2"),
+    (re.compile(rb"\x28\xb5\x2f\xfd"), "zstd"),
+)
+_REFUSED = {b"PK\x03\x04": "a zip archive", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz4"}
 _READ_BYTES = 1 << 20  # how much of a compressed file is asked for at once
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 
@@ -142,10 +146,10 @@ def open_parts(file: SourceFile, pipeline: Pipeline) -> Iterator[tuple[str, Stre
         InputError: the compression is not supported, or bytes are damaged; also while reading.
     """
     codec = find_codec(file, pipeline)
-    if not _is_tar(_open(file, pipeline, codec)):
+    if is_archive(file, pipeline, codec):
+        yield from _members(file, _open(file, pipeline, codec))
+    else:
         yield file.path, _open(file, pipeline, codec)
-        return
-    yield from _members(file, _open(file, pipeline, codec))
 
 
 def find_codec(file: SourceFile, pipeline: Pipeline) -> Codec | None:
@@ -153,16 +157,21 @@ def find_codec(file: SourceFile, pipeline: Pipeline) -> Codec | None:
     if pipeline.input.compression != "auto":
         given = pipeline.input.compression
         return None if given == "none" else given
-    head = RawFile(file, pipeline).read(8) or b""
+    head = RawFile(file, pipeline).read(16) or b""
     for magic, name in _REFUSED.items():
         if head.startswith(magic):
             raise InputError(f"{file.path}: is {name}; give gzip, bz2, zstd, tar or plain files")
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    return next((name for magic, name in _MAGIC if magic.match(head)), None)
 
 
-def is_archive(file: SourceFile, pipeline: Pipeline) -> bool:
-    """Whether an uncompressed file is a tar archive."""
-    return _is_tar(RawFile(file, pipeline))
+def is_archive(file: SourceFile, pipeline: Pipeline, codec: Codec | None) -> bool:
+    """Whether the content of a file is a tar archive; with `compression = "none"` it never is."""
+    if pipeline.input.compression == "none":
+        return False
+    stream, head = _open(file, pipeline, codec), b""
+    while len(head) < 512 and (more := stream.read(512 - len(head))):
+        head += more
+    return head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
 
 
 def _open(file: SourceFile, pipeline: Pipeline, codec: Codec | None) -> RawFile | _Checked:
@@ -174,13 +183,6 @@ def _open(file: SourceFile, pipeline: Pipeline, codec: Codec | None) -> RawFile 
         return _Checked(bz2.BZ2File(buffered), file.path, codec, raw)
     unpacked = pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec)
     return _Checked(unpacked, file.path, codec, raw)
-
-
-def _is_tar(stream: RawFile | _Checked) -> bool:
-    head = b""
-    while len(head) < 512 and (more := stream.read(512 - len(head))):
-        head += more
-    return head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
 
 
 def _members(file: SourceFile, stream: Any) -> Iterator[tuple[str, Stream]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,27 +22,20 @@ from seglake.ingest.blob import SUMMARY, rows
 from seglake.ingest.cut import Cutter
 from seglake.ingest.extract import Extracted, Rejects, extract
 from seglake.ingest.parquet_scan import ParquetRows
-from seglake.ingest.stages import BLOB_DDL
 from seglake.ingest.units import reject_row
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 NAME = "DataFrame"  # where rejected rows come from, instead of a file
 
 
-class FrameReader(NamedTuple):
-    """What the tasks know; pickled into them."""
+class ReadFrame(NamedTuple):
+    """Rows of a DataFrame → blobs."""
 
     pipeline: Pipeline
     order_column: str
     append_time_ms: int
 
-    def blobs(self, frame: DataFrame) -> DataFrame:
-        """The blobs of all rows."""
-        return frame.mapInArrow(self._read, BLOB_DDL)
-
-    def _read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The blobs of one partition of the DataFrame."""
         from pyspark import TaskContext
 
         context = TaskContext.get()

@@ -116,20 +116,14 @@ def _shown(key: str) -> bool:
 def _expression(glob: str) -> str:
     """A regular expression for the paths that a glob means."""
     parts = []
-    for part in glob.split("/"):
+    for part in re.sub(r"\*\*$", "**/*", glob).split("/"):
         if part == "**":
             parts.append(f"(?:{_VISIBLE}[^/]+/)*")
             continue
-        text = re.sub(r"\[[!^]", "[^", part)
-        pieces = re.split(r"(\*+|\?|\[[^\]]+\])", text)
+        pieces = re.split(r"(\*+|\?|\[[^\]]+\])", re.sub(r"\[[!^]", "[^", part))
         body = "".join(_piece(piece) for piece in pieces)
         parts.append(f"{_VISIBLE if pieces[0] == '' else ''}{body}/")
-    expression = "".join(parts)
-    return (
-        expression.removesuffix("/")
-        if glob.rsplit("/", maxsplit=1)[-1] != "**"
-        else f"{expression}[^/]+"
-    )
+    return "".join(parts).removesuffix("/")
 
 
 def _piece(piece: str) -> str:
@@ -169,4 +163,4 @@ def _can_be_cut(file: SourceFile, pipeline: Pipeline) -> bool:
         return False
     if form == "parquet":
         return True
-    return find_codec(file, pipeline) is None and not is_archive(file, pipeline)
+    return find_codec(file, pipeline) is None and not is_archive(file, pipeline, None)

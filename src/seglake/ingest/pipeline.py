@@ -13,9 +13,9 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,20 +28,21 @@ from seglake.config import Pipeline
 from seglake.errors import CommitConflict, ConfigError, QuarantineLimit, StoreError
 from seglake.ingest import plan, stages
 from seglake.ingest.blob import BATCHES, RECORDS, REJECTS, SUMMARY
-from seglake.ingest.frames import NAME, FrameReader
-from seglake.ingest.inputs import Inputs, Version, choose, freeze, known_sources
+from seglake.ingest.engine import Engine, KeptBlobs, SparkEngine
+from seglake.ingest.frames import NAME, ReadFrame
+from seglake.ingest.inputs import Inputs, choose, freeze, known_sources
 from seglake.ingest.listing import SourceFile, Split, list_inputs, plan_splits
 from seglake.ingest.quarantine import Origin, Quarantine, origins
 from seglake.ingest.rebase import Move
 from seglake.ingest.report import Progress, Report
 from seglake.ingest.topics import append_time, topic_row
-from seglake.ingest.units import SplitCount, group_splits, split_counts
+from seglake.ingest.units import SplitCount, dump_unit, group_splits, split_counts
 from seglake.ingest.write import Piece
 from seglake.layout import manifest_key, new_attempt, success_key
 from seglake.store import open_store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
 
@@ -57,20 +58,22 @@ class RunKey(NamedTuple):
 
 
 def ingest_files(
-    spark: SparkSession, pipeline: Pipeline, key: RunKey, progress: Progress = logger.info
+    engine: Engine, pipeline: Pipeline, key: RunKey, progress: Progress = logger.info
 ) -> Report:
     """Ingest the files that the pipeline names, once.
 
     The same run key again does nothing and says so; with other settings it is a ConfigError. Raises
     InputError, QuarantineLimit, StoreError or CommitConflict; none of them leaves anything visible.
     """
+    report = Report(pipeline.topic.name, pipeline.name, key.run_id)
 
-    def list_once(report: Report) -> list[SourceFile]:
+    def sources() -> Callable[[], _Source]:
         with report.step("list input", progress):
             store = open_store(pipeline.root, pipeline.storage)
-            return freeze(store, pipeline, key.run_id, lambda: list_inputs(pipeline))
+            frozen = freeze(store, pipeline, key.run_id, lambda: list_inputs(pipeline))
+        return lambda: _Files(engine, pipeline, frozen)
 
-    return _ingest(spark, pipeline, key, progress, list_once)
+    return _ingest(engine, pipeline, key, progress, report, sources)
 
 
 def ingest_frame(
@@ -81,25 +84,27 @@ def ingest_frame(
     progress: Progress = logger.info,
 ) -> Report:
     """Ingest the rows of a DataFrame, once; as `ingest_files`, without files to remember."""
-    return _ingest(frame.sparkSession, pipeline, key, progress, lambda _: [], (frame, order_column))
+    engine = SparkEngine(frame.sparkSession)
+    report = Report(pipeline.topic.name, pipeline.name, key.run_id)
+    source = _Frame(engine, pipeline, frame, order_column)
+    return _ingest(engine, pipeline, key, progress, report, lambda: lambda: source)
 
 
 def _ingest(
-    spark: SparkSession,
+    engine: Engine,
     pipeline: Pipeline,
     key: RunKey,
     progress: Progress,
-    list_once: Callable[[Report], list[SourceFile]],
-    frame: tuple[DataFrame, str] | None = None,
+    report: Report,
+    sources: Callable[[], Callable[[], _Source]],
 ) -> Report:
     table = CatalogTable.create(pipeline.root, pipeline.storage)
-    report = Report(pipeline.topic.name, pipeline.name, key.run_id)
     done = table.run(table.snapshot(), pipeline.topic.name, pipeline.name, key.run_id)
     if done is not None:
         return _already_done(report, done, pipeline, key)
-    frozen = list_once(report)
+    fresh = sources()
     while True:
-        attempt = _Attempt(spark, pipeline, key, table, frozen, frame, report, progress)
+        attempt = _Attempt(engine, pipeline, key, table, fresh(), report, progress)
         try:
             return attempt.run()
         except _InputTaken:
@@ -117,8 +122,84 @@ def _already_done(report: Report, done: RunRow, pipeline: Pipeline, key: RunKey)
     return report
 
 
-class _InputTaken(Exception):  # noqa: N818  # not an error: a reason to plan again
+class _InputTaken(Exception):  # not an error: a reason to plan again
     """Another run committed some of this attempt's files first."""
+
+
+class _Source(Protocol):
+    """What an attempt reads."""
+
+    inputs: Inputs
+
+    def choose(self, sources: pa.Table) -> None:
+        """Decide which files to read, given the source rows of the topic."""
+
+    def blobs(self, append_time_ms: int) -> AbstractContextManager[KeptBlobs]:
+        """The map side."""
+
+    def origins(self, counts: dict[int, SplitCount]) -> dict[int, Origin]:
+        """Where the lines of each split stand."""
+
+    def rows(self, counts: dict[int, SplitCount]) -> Mapping[str, int]:
+        """The rows of each file."""
+
+
+class _Files:
+    """The files of the frozen input list that the topic does not have yet."""
+
+    def __init__(self, engine: Engine, pipeline: Pipeline, frozen: list[SourceFile]) -> None:
+        self._engine, self._pipeline, self._frozen = engine, pipeline, frozen
+        self.inputs = Inputs([], [], [])
+        self._splits: list[Split] = []
+
+    def choose(self, sources: pa.Table) -> None:
+        known = known_sources(sources, self._frozen)
+        self.inputs = choose(self._frozen, known, self._pipeline.on_changed_source)
+        self._splits = plan_splits(self.inputs.files, self._pipeline)
+
+    def blobs(self, append_time_ms: int) -> AbstractContextManager[KeptBlobs]:
+        units = group_splits(self._splits, self._pipeline.task.split_bytes)
+        bins = plan.pack([unit.size_bytes for unit in units], TASKS_PER_CORE * self._engine.cores)
+        columns = {
+            "task": pa.array(bins, pa.int32()),
+            "unit": pa.array([dump_unit(unit) for unit in units], pa.string()),
+        }
+        return self._engine.map(stages.Read(self._pipeline, append_time_ms), pa.table(columns))
+
+    def origins(self, counts: dict[int, SplitCount]) -> dict[int, Origin]:
+        return origins(self._splits, counts)
+
+    def rows(self, counts: dict[int, SplitCount]) -> Mapping[str, int]:
+        rows: Counter[str] = Counter()
+        for split in self._splits:
+            rows[split.file.path] += counts[split.number].rows
+        return rows
+
+
+class _Frame:
+    """A DataFrame, which is read anew by every run."""
+
+    def __init__(
+        self, engine: SparkEngine, pipeline: Pipeline, frame: DataFrame, order_column: str
+    ) -> None:
+        self._engine, self._pipeline = engine, pipeline
+        self._frame, self._order_column = frame, order_column
+        self.inputs = Inputs([], [], [])
+
+    def choose(self, sources: pa.Table) -> None:
+        """A DataFrame is no file: nothing is left out."""
+
+    def blobs(self, append_time_ms: int) -> AbstractContextManager[KeptBlobs]:
+        task = ReadFrame(self._pipeline, self._order_column, append_time_ms)
+        return self._engine.map_frame(task, self._frame)
+
+    def origins(self, counts: dict[int, SplitCount]) -> dict[int, Origin]:
+        del counts
+        return {0: Origin(NAME, -1)}  # rejected rows keep the number of the order column
+
+    def rows(self, counts: dict[int, SplitCount]) -> Mapping[str, int]:
+        del counts
+        return {}
 
 
 class _Attempt:
@@ -126,37 +207,37 @@ class _Attempt:
 
     def __init__(
         self,
-        spark: SparkSession,
+        engine: Engine,
         pipeline: Pipeline,
         key: RunKey,
         table: CatalogTable,
-        frozen: list[SourceFile],
-        frame: tuple[DataFrame, str] | None,
+        source: _Source,
         report: Report,
         progress: Progress,
     ) -> None:
-        self.spark, self.pipeline, self.key, self.table = spark, pipeline, key, table
-        self.frame, self.report, self.progress = frame, report, progress
+        self.engine, self.pipeline, self.key, self.table = engine, pipeline, key, table
+        self.source, self.report, self.progress = source, report, progress
         self.topic = pipeline.topic.name
         self.started_ms = _now_ms()
         self.store = open_store(pipeline.root, pipeline.storage)
         self.snapshot = table.snapshot()
         self.topic_rows = topic_row(self.snapshot, pipeline)
         self.append_time_ms = append_time(self.snapshot, self.topic, self.started_ms)
-        self.inputs = choose(frozen, self._known(frozen), pipeline.on_changed_source)
+        source.choose(table.sources(self.snapshot, self.topic))
         report.attempt_id = self.attempt_id = new_attempt()
-        self.splits: dict[int, SplitCount] = {}
+        self.counts: dict[int, SplitCount] = {}
 
     def run(self) -> Report:
         """Write everything and commit it."""
-        self._report_inputs(self.inputs)
-        splits = plan_splits(self.inputs.files, self.pipeline)
+        self._report_inputs(self.source.inputs)
         segments: list[SegmentRow] = []
-        if splits or self.frame:
-            with self._blobs(splits) as (blobs, meta):
-                self._check_quarantine()
+        if self.source.inputs.files or isinstance(self.source, _Frame):
+            with self.source.blobs(self.append_time_ms) as blobs:
+                with self.report.step("read and sort", self.progress):
+                    meta = blobs.meta()
+                self._count(meta)
                 segments = self._write_segments(blobs, meta)
-                self._write_quarantine(blobs, splits)
+                self._write_quarantine(blobs)
         self._manifest(segments)
         with self.report.step("commit", self.progress):
             self._commit(segments)
@@ -169,39 +250,16 @@ class _Attempt:
         self.report.skipped_files = [file.path for file in inputs.skipped]
         self.report.changed_files = [file.path for file in inputs.changed]
 
-    @contextmanager
-    def _blobs(self, splits: list[Split]) -> Iterator[tuple[DataFrame, pa.Table]]:
-        """The map stage's output, kept on disk while it is needed, and what the driver knows of it."""
-        from pyspark import StorageLevel
-
-        blobs = self._map(splits).persist(StorageLevel.DISK_ONLY)
-        try:
-            with self.report.step("read and sort", self.progress):
-                meta = stages.collect_meta(blobs)
-            summaries = meta.filter(pc.equal(meta["kind"], SUMMARY))["counts"]
-            self._count(meta, split_counts(summaries.to_pylist()))
-            yield blobs, meta
-        finally:
-            blobs.unpersist()
-
-    def _map(self, splits: list[Split]) -> DataFrame:
-        if self.frame is not None:
-            frame, order_column = self.frame
-            return FrameReader(self.pipeline, order_column, self.append_time_ms).blobs(frame)
-        units = group_splits(splits, self.pipeline.task.split_bytes)
-        cores = self.spark.sparkContext.defaultParallelism
-        bins = plan.pack([unit.size_bytes for unit in units], TASKS_PER_CORE * cores)
-        return stages.map_units(self.spark, units, bins, self.pipeline, self.append_time_ms)
-
-    def _count(self, meta: pa.Table, splits: dict[int, SplitCount]) -> None:
-        kinds = meta["kind"].to_numpy()
-        counts = meta["records"].to_numpy()
-        self.splits = splits
-        self.report.input_rows = sum(split.rows for split in splits.values())
-        self.report.records = int(counts[(kinds == RECORDS) | (kinds == BATCHES)].sum())
-        self.report.quarantined = int(counts[kinds == REJECTS].sum())
-        if self.report.input_rows != self.report.records + self.report.quarantined:
-            raise AssertionError(f"rows do not add up: {self.report}")
+    def _count(self, meta: pa.Table) -> None:
+        report, kinds, counts = self.report, meta["kind"].to_numpy(), meta["records"].to_numpy()
+        summaries = meta.filter(pc.equal(meta["kind"], SUMMARY))["counts"]
+        self.counts = split_counts(summaries.to_pylist())
+        report.input_rows = sum(split.rows for split in self.counts.values())
+        report.records = int(counts[(kinds == RECORDS) | (kinds == BATCHES)].sum())
+        report.quarantined = int(counts[kinds == REJECTS].sum())
+        if report.input_rows != report.records + report.quarantined:
+            raise AssertionError(f"rows do not add up: {report}")
+        self._check_quarantine()
 
     def _check_quarantine(self) -> None:
         limit, rows = self.pipeline.max_quarantine_ratio, self.report.input_rows
@@ -211,28 +269,24 @@ class _Attempt:
                 f"max_quarantine_ratio = {limit} allows; nothing was committed"
             )
 
-    def _write_segments(self, blobs: DataFrame, meta: pa.Table) -> list[SegmentRow]:
+    def _write_segments(self, blobs: KeptBlobs, meta: pa.Table) -> list[SegmentRow]:
         kinds = meta["kind"].to_numpy()
-        chosen = (kinds == RECORDS) | (kinds == BATCHES)
-        known = plan.Blobs.of(meta.filter(pa.array(chosen)))
+        known = plan.Blobs.of(meta.filter(pa.array((kinds == RECORDS) | (kinds == BATCHES))))
         if not len(known):
             return []
         with self.report.step("plan", self.progress):
             cuts = plan.cut_partitions(known, self.pipeline.task.piece_bytes)
             routes = plan.assign(known, cuts)
-            counted = stages.count_straddlers(blobs, known, plan.straddlers(routes), cuts)
-            counts = plan.count_pieces(known, routes, counted)
+            counts = plan.count_pieces(known, routes, _straddling(blobs, known, routes, cuts))
             bases = plan.base_offsets(cuts, counts, self._ends())
         pieces = {
             number: (cut, Piece(self.topic, cut.partition, self.attempt_id, base, self.started_ms))
             for number, (cut, base) in enumerate(zip(cuts, bases, strict=True))
         }
         with self.report.step("write segments", self.progress):
-            route = self._route(known, routes, len(cuts))
-            kept = blobs.where(blobs["kind"].isin(RECORDS, BATCHES))
-            return stages.write_pieces(
-                self.spark, kept, route, pieces, self.pipeline, self.append_time_ms
-            )
+            task = stages.Write(self.pipeline, pieces, self.append_time_ms)
+            route = plan.route(known, routes, len(cuts), TASKS_PER_CORE * self.engine.cores)
+            return task.rows(blobs.run_routed(task, stages.WRITE_SCHEMA, route))
 
     def _ends(self) -> dict[int, int]:
         return {view.partition: view.end_offset for view in self._views()}
@@ -241,26 +295,11 @@ class _Attempt:
         known = {row.topic for row in self.snapshot.topics()}
         return self.snapshot.partitions(self.topic) if self.topic in known else []
 
-    def _route(self, known: plan.Blobs, routes: list[tuple[int, int]], pieces: int) -> pa.Table:
-        sizes = [0] * pieces
-        for blob, piece in routes:
-            sizes[piece] += int(known.size_bytes[blob])
-        cores = self.spark.sparkContext.defaultParallelism
-        bins = plan.pack(sizes, TASKS_PER_CORE * cores)
-        columns = {
-            "partition": pa.array([int(known.partition[blob]) for blob, _ in routes], pa.int32()),
-            "unit": pa.array([known.begin[blob].unit for blob, _ in routes], pa.int64()),
-            "sequence": pa.array([known.begin[blob].sequence for blob, _ in routes], pa.int32()),
-            "piece": pa.array([piece for _, piece in routes], pa.int32()),
-            "task": pa.array([bins[piece] for _, piece in routes], pa.int32()),
-        }
-        return pa.table(columns)
-
-    def _write_quarantine(self, blobs: DataFrame, splits: list[Split]) -> None:
+    def _write_quarantine(self, blobs: KeptBlobs) -> None:
         if not self.report.quarantined:
             return
         root, storage = self.pipeline.root, self.pipeline.storage
-        places = {0: Origin(NAME, -1)} if self.frame else origins(splits, self.splits)
+        places = self.source.origins(self.counts)
         target = Quarantine(root, storage, self.topic, self.attempt_id, self.started_ms, places)
         with self.report.step("write quarantine", self.progress):
             QuarantineTable(root, storage).add_parts(target.write(blobs), self.attempt_id)
@@ -292,8 +331,9 @@ class _Attempt:
     def _after_conflict(self, newest: Snapshot, segments: list[SegmentRow]) -> list[SegmentRow]:
         """The segments as they must be to follow what was committed meanwhile."""
         before, self.snapshot = self._ends(), newest
-        known = self._known(self.inputs.files)
-        if len(choose(self.inputs.files, known, "skip").files) < len(self.inputs.files):
+        files = self.source.inputs.files
+        known = known_sources(self.table.sources(newest, self.topic), files)
+        if len(choose(files, known, "skip").files) < len(files):
             raise _InputTaken
         self.topic_rows = topic_row(newest, self.pipeline)
         deltas = {p: end - before.get(p, 0) for p, end in self._ends().items()}
@@ -304,12 +344,9 @@ class _Attempt:
         self.append_time_ms = append_time(newest, self.topic, self.append_time_ms)
         root, storage = self.pipeline.root, self.pipeline.storage
         move = Move(root, storage, deltas, new_attempt(), self.append_time_ms)
-        moved = move.run(self.spark, segments)
+        moved = move.run(self.engine, segments)
         self._manifest(moved)
         return moved
-
-    def _known(self, files: list[SourceFile]) -> dict[str, list[Version]]:
-        return known_sources(self.table.sources(self.snapshot, self.topic), files)
 
     def _rows(self, segments: list[SegmentRow]) -> list[Row]:
         self._report_segments(segments)
@@ -335,9 +372,7 @@ class _Attempt:
         return [*self.topic_rows, run, *segments, *self._sources()]
 
     def _sources(self) -> list[SourceRow]:
-        rows: Counter[str] = Counter()
-        for split in plan_splits(self.inputs.files, self.pipeline):
-            rows[split.file.path] += self.splits[split.number].rows
+        rows = self.source.rows(self.counts)
         return [
             SourceRow(
                 topic=self.topic,
@@ -348,7 +383,7 @@ class _Attempt:
                 rows=rows[file.path],
                 attempt_id=self.attempt_id,
             )
-            for file in self.inputs.files
+            for file in self.source.inputs.files
         ]
 
     def _report_segments(self, segments: list[SegmentRow]) -> None:
@@ -360,6 +395,20 @@ class _Attempt:
         report.max_timestamp = max((row.max_timestamp for row in segments), default=None)
         report.max_lateness_ms = max((row.max_lateness_ms for row in segments), default=0)
         report.end_offsets = {row.partition: row.end_offset for row in segments}
+
+
+def _straddling(
+    blobs: KeptBlobs, known: plan.Blobs, routes: list[tuple[int, int]], cuts: list[plan.Cut]
+) -> dict[tuple[int, int], int]:
+    """Records of each blob that overlaps a cut in each of its pieces, as {(blob, piece): records}."""
+    numbers = plan.straddlers(routes)
+    if not numbers:
+        return {}
+    task = stages.Count.of(known, numbers, cuts)
+    units = sorted({known.begin[number].unit for number in numbers})
+    found = blobs.run(task, stages.COUNT_SCHEMA, ("unit", units)).to_pydict()
+    keys = zip(found["blob"], found["piece"], strict=True)
+    return dict(zip(keys, found["records"], strict=True))
 
 
 def _now_ms() -> int:

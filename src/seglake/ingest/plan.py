@@ -123,3 +123,22 @@ def pack(sizes: list[int], bins: int) -> list[int]:
         chosen[item] = int(np.argmin(loads))
         loads[chosen[item]] += sizes[item] + 1
     return chosen
+
+
+def route(
+    blobs: Blobs, assignments: list[tuple[int, int]], pieces: int, max_tasks: int
+) -> pa.Table:
+    """Where each blob goes: its name (partition, unit, sequence), piece and task."""
+    sizes = [0] * pieces
+    for blob, piece in assignments:
+        sizes[piece] += int(blobs.size_bytes[blob])
+    bins = pack(sizes, max_tasks)
+    places = [blobs.begin[blob] for blob, _ in assignments]
+    columns = {
+        "partition": pa.array([int(blobs.partition[blob]) for blob, _ in assignments], pa.int32()),
+        "unit": pa.array([place.unit for place in places], pa.int64()),
+        "sequence": pa.array([place.sequence for place in places], pa.int32()),
+        "piece": pa.array([piece for _, piece in assignments], pa.int32()),
+        "task": pa.array([bins[piece] for _, piece in assignments], pa.int32()),
+    }
+    return pa.table(columns)

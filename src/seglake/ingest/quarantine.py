@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 
 from seglake.catalog.quarantine import FILE_SCHEMA, Part, write_part
 from seglake.ingest.blob import REJECTS
+from seglake.ingest.engine import KeptBlobs
 from seglake.ingest.listing import Split
 from seglake.ingest.units import SplitCount
 from seglake.store import open_store
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+
+SCHEMA = pa.schema([("part", pa.string())])
 
 
 class Origin(NamedTuple):
@@ -53,20 +54,20 @@ class Quarantine(NamedTuple):
     now_ms: int
     origins: dict[int, Origin]
 
-    def write(self, blobs: DataFrame) -> list[Part]:
+    def write(self, blobs: KeptBlobs) -> list[Part]:
         """Write every rejected row; returns the files, which nobody sees before `add_parts`."""
-        rejects = blobs.where(blobs["kind"] == REJECTS).select("data").coalesce(1)
-        found = rejects.mapInArrow(self._write, "part string").toArrow()
+        found = blobs.run(self, SCHEMA, ("kind", [REJECTS]))
         return [Part(*json.loads(text)) for text in found["part"].to_pylist()]
 
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Blobs of rejected rows → one written file per batch of blobs."""
         store = open_store(self.root, self.storage)
         for batch in batches:
             tables = [pa.ipc.open_stream(data).read_all() for data in batch["data"].to_pylist()]
             if tables:
                 rows = self._rows(pa.concat_tables(tables))
                 part = write_part(store, self.topic, self.attempt_id, rows)
-                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(part)])], ["part"])
+                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(part)])], schema=SCHEMA)
 
     def _rows(self, rejects: pa.Table) -> pa.Table:
         splits = rejects["split"].to_numpy()

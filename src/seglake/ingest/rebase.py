@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import crc32c
 import numpy as np
@@ -20,14 +20,12 @@ from seglake.catalog.rows import SegmentRow
 from seglake.format.batch import Batches, Table, rebase, restamp, scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
-from seglake.layout import SUFFIXES, SegmentFile, Suffix, segment_key
+from seglake.ingest.engine import Engine
+from seglake.layout import SUFFIXES, Suffix
 from seglake.store import Store, open_store
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 READ_BYTES = 16 * 2**20
-TASKS = 64
+SCHEMA = pa.schema([("row", pa.string())])
 
 
 class Move(NamedTuple):
@@ -39,21 +37,21 @@ class Move(NamedTuple):
     attempt_id: str
     append_time_ms: int
 
-    def run(self, spark: SparkSession, segments: list[SegmentRow]) -> list[SegmentRow]:
+    def run(self, engine: Engine, segments: list[SegmentRow]) -> list[SegmentRow]:
         """Copy every segment to its new offsets; returns their new rows."""
-        rows = pa.table({"row": [json.dumps(dataclasses.asdict(row)) for row in segments]})
-        frame = spark.createDataFrame(rows).repartition(min(TASKS, len(segments)))
-        moved = frame.mapInArrow(self._move_all, "row string").toArrow()["row"].to_pylist()
+        rows = pa.table({"row": [json.dumps(dataclasses.asdict(row)) for row in segments]}, SCHEMA)
+        moved = engine.run(self, SCHEMA, rows)["row"].to_pylist()
         found = [SegmentRow(**json.loads(text)) for text in moved]
         return sorted(found, key=lambda row: (row.partition, row.base_offset))
 
-    def _move_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Segment rows → segment rows."""
         store = open_store(self.root, self.storage)
         for batch in batches:
             for text in batch["row"].to_pylist():
                 moved = self.move(store, SegmentRow(**json.loads(text)))
                 data = pa.array([json.dumps(dataclasses.asdict(moved))])
-                yield pa.RecordBatch.from_arrays([data], ["row"])
+                yield pa.RecordBatch.from_arrays([data], schema=SCHEMA)
 
     def move(self, store: Store, row: SegmentRow) -> SegmentRow:
         """Copy one segment's four files."""
@@ -61,6 +59,7 @@ class Move(NamedTuple):
         moved = dataclasses.replace(
             row,
             attempt_id=self.attempt_id,
+            index_attempt_id=self.attempt_id,
             base_offset=row.base_offset + delta,
             end_offset=row.end_offset + delta,
             offset_of_max_timestamp=row.offset_of_max_timestamp + delta,
@@ -68,7 +67,7 @@ class Move(NamedTuple):
         stamped = row.timestamp_type == "LogAppendTime" and row.max_timestamp < self.append_time_ms
         stamp = self.append_time_ms if stamped else None
         tables, crc = [], 0
-        with store.writer(_key(moved, "log")) as sink:
+        with store.writer(moved.key("log")) as sink:
             for batches in _moved_batches(store, row, delta, stamp):
                 sink.write(batches.data)
                 crc = crc32c.crc32c(batches.data, crc)
@@ -79,19 +78,13 @@ class Move(NamedTuple):
         return _stamp_indexes(store, moved, np.concatenate(tables), stamp)
 
 
-def _key(row: SegmentRow, suffix: Suffix) -> str:
-    return segment_key(
-        SegmentFile(row.topic, row.partition, row.attempt_id, row.base_offset, suffix)
-    )
-
-
 def _moved_batches(
     store: Store, row: SegmentRow, delta: int, stamp: int | None
 ) -> Iterator[Batches]:
     """The segment's batches at their new offsets, a few MiB at a time."""
     at, want = 0, READ_BYTES
     while at < row.log_bytes:
-        data = store.read(_key(row, "log"), at, min(at + want, row.log_bytes))
+        data = store.read(row.key("log"), at, min(at + want, row.log_bytes))
         table = scan_batches(data, base_position=at, partial=True)
         if not len(table):  # one batch is larger than what was read
             want *= 2
@@ -104,7 +97,7 @@ def _moved_batches(
 
 def _copy_indexes(store: Store, row: SegmentRow, moved: SegmentRow) -> SegmentRow:
     for suffix in SUFFIXES[1:]:
-        store.put(_key(moved, suffix), store.read_all(_key(row, suffix)))
+        store.put(moved.key(suffix), store.read_all(row.key(suffix)))
     return moved
 
 
@@ -119,7 +112,7 @@ def _stamp_indexes(store: Store, row: SegmentRow, table: Table, stamp: int) -> S
     changes: dict[str, Any] = {"min_timestamp": stamp, "max_timestamp": stamp}
     changes["offset_of_max_timestamp"] = row.base_offset
     for suffix, data in files.items():
-        store.put(_key(row, suffix), data)
+        store.put(row.key(suffix), data)
         changes[f"{suffix}_bytes"], changes[f"{suffix}_crc32c"] = len(data), crc32c.crc32c(data)
     return dataclasses.replace(row, **changes)
 

@@ -1,173 +1,127 @@
-"""The two Spark stages of an ingest, and the small ones around them.
+"""The stages of an ingest as tasks: plain generators over Arrow batches, without Spark.
 
-    map       units → blobs                  one task reads several units; kept on disk until committed
+    read      units → blobs                  the map side; a DataFrame's tasks are in `frames`
     count     straddling blobs → counts      only where a hot partition was cut
-    reduce    blobs of a piece → segments    one task writes several small pieces, or one large one
-    reject    rejected rows → Parquet        only where there are any
+    write     blobs of pieces → segments     the reduce side
+    reject    rejected rows → Parquet        in `quarantine`
+    move      segments → segments            after a lost race, in `rebase`
 
-Each is a `mapInArrow` over few rows with large binary columns. The functions that tasks run are plain
-generators over Arrow batches; Spark is named only where DataFrames are put together.
+A task is an object that is pickled to where it runs, and its method that takes an iterator of batches.
+`spark` and `local` are the two places where tasks run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, groupby
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from seglake.catalog.rows import SegmentRow, file_table, rows_of
 from seglake.config import Pipeline
-from seglake.ingest.blob import BATCHES, META, unpack_batches, unpack_run
+from seglake.format.batch import Batches
+from seglake.ingest.blob import BATCHES, unpack_batches, unpack_run
 from seglake.ingest.cut import encoding_of
 from seglake.ingest.merge import Place, SortedBlob, count_before, merge
 from seglake.ingest.plan import Blobs, Cut
-from seglake.ingest.units import Unit, blobs_of_unit, dump_unit, load_unit
+from seglake.ingest.units import blobs_of_unit, load_unit
 from seglake.ingest.write import Piece, SegmentWriter, encode_runs, rebase_all
 from seglake.store import open_store
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+Rows = Iterable[pa.RecordBatch]
 
-Batches = Iterable[pa.RecordBatch]
-Task = Callable[[Batches], Iterator[pa.RecordBatch]]
-
-BLOB_DDL = (
-    "kind int, unit bigint, partition int, sequence int, records bigint, size_bytes bigint, "
-    "key bigint, second bigint, last_key bigint, last_second bigint, max_timestamp bigint, "
-    "counts string, data binary"
-)
+COUNT_SCHEMA = pa.schema([("blob", pa.int64()), ("piece", pa.int64()), ("records", pa.int64())])
+WRITE_SCHEMA = pa.schema([("piece", pa.int32()), ("segments", pa.binary())])
 
 
-def map_units(
-    spark: SparkSession, units: list[Unit], bins: list[int], pipeline: Pipeline, append_time_ms: int
-) -> DataFrame:
-    """The blobs of all units; unit i is read by task bins[i]."""
-    table = pa.table(
-        {"task": pa.array(bins, pa.int32()), "unit": pa.array([dump_unit(u) for u in units])}
-    )
+class Read(NamedTuple):
+    """Units of input files → blobs."""
 
-    def read(batches: Batches) -> Iterator[pa.RecordBatch]:
+    pipeline: Pipeline
+    append_time_ms: int
+
+    def __call__(self, batches: Rows) -> Iterator[pa.RecordBatch]:
+        """The blobs of the units in column `unit`."""
         for batch in batches:
             for text in batch["unit"].to_pylist():
-                yield from blobs_of_unit(load_unit(text), pipeline, append_time_ms)
-
-    return _by_task(spark.createDataFrame(table), max(bins) + 1).mapInArrow(read, BLOB_DDL)
+                yield from blobs_of_unit(load_unit(text), self.pipeline, self.append_time_ms)
 
 
-def _by_task(frame: DataFrame, tasks: int, *order: str) -> DataFrame:
-    placed = frame.repartitionById(tasks, "task")
-    return placed.sortWithinPartitions(*order) if order else placed
+class Count(NamedTuple):
+    """Straddling blobs → how many of their records belong to each piece."""
 
+    blobs: dict[tuple[int, int, int], int]  # (partition, unit, sequence) → number
+    pieces: dict[int, list[tuple[int, Cut]]]  # of each partition
 
-def collect_meta(blobs: DataFrame) -> pa.Table:
-    """The rows of the blobs without their data; runs the map stage if it did not run yet."""
-    return blobs.select(*META).toArrow()
+    @classmethod
+    def of(cls, known: Blobs, numbers: list[int], cuts: list[Cut]) -> Count:
+        """The task for the blobs with these numbers."""
+        pieces: dict[int, list[tuple[int, Cut]]] = {}
+        for number, cut in enumerate(cuts):
+            pieces.setdefault(cut.partition, []).append((number, cut))
+        places = [(int(known.partition[n]), *known.begin[n][2:]) for n in numbers]
+        return cls(dict(zip(places, numbers, strict=True)), pieces)
 
-
-def count_straddlers(
-    blobs: DataFrame, known: Blobs, numbers: list[int], cuts: list[Cut]
-) -> dict[tuple[int, int], int]:
-    """Records of each straddling blob in each piece, as {(blob, piece): records}."""
-    if not numbers:
-        return {}
-    names = {_identity(known, number): number for number in numbers}
-    pieces: dict[int, list[tuple[int, Cut]]] = {}
-    for number, cut in enumerate(cuts):
-        pieces.setdefault(cut.partition, []).append((number, cut))
-
-    def count(batches: Batches) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Rows) -> Iterator[pa.RecordBatch]:
+        """Rows of COUNT_SCHEMA."""
         for row in _rows(batches):
-            number = names.get((row["partition"], row["unit"], row["sequence"]))
+            number = self.blobs.get((row["partition"], row["unit"], row["sequence"]))
             if number is not None:
-                yield _counts(number, _sorted_blob(row), pieces[row["partition"]])
+                yield self._count(number, sorted_blob(row), self.pieces[row["partition"]])
 
-    units = sorted({unit for _, unit, _ in names})
-    rows = blobs.where(blobs["unit"].isin(units)).mapInArrow(
-        count, "blob bigint, piece bigint, records bigint"
-    )
-    found = rows.toArrow().to_pydict()
-    keys = zip(found["blob"], found["piece"], strict=True)
-    return dict(zip(keys, found["records"], strict=True))
-
-
-def _identity(known: Blobs, number: int) -> tuple[int, int, int]:
-    place = known.begin[number]
-    return int(known.partition[number]), place.unit, place.sequence
-
-
-def _counts(number: int, blob: SortedBlob, pieces: list[tuple[int, Cut]]) -> pa.RecordBatch:
-    counts = [count_before(blob, cut.end) - count_before(blob, cut.start) for _, cut in pieces]
-    columns = [[number] * len(pieces), [piece for piece, _ in pieces], counts]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(column, pa.int64()) for column in columns], ["blob", "piece", "records"]
-    )
+    def _count(
+        self, number: int, blob: SortedBlob, pieces: list[tuple[int, Cut]]
+    ) -> pa.RecordBatch:
+        ends = [(count_before(blob, cut.start), count_before(blob, cut.end)) for _, cut in pieces]
+        columns = [
+            [number] * len(pieces),
+            [piece for piece, _ in pieces],
+            [end - start for start, end in ends],
+        ]
+        arrays = [pa.array(column, pa.int64()) for column in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=COUNT_SCHEMA)
 
 
-def write_pieces(
-    spark: SparkSession,
-    blobs: DataFrame,
-    route: pa.Table,
-    pieces: Mapping[int, tuple[Cut, Piece]],
-    pipeline: Pipeline,
-    append_time_ms: int,
-) -> list[SegmentRow]:
-    """Write every piece; returns the catalog rows of the segments, in order of piece and offset.
+class Write(NamedTuple):
+    """Blobs, sorted by piece and place → the segments of each piece."""
 
-    `route` has the columns partition, unit, sequence, piece, task: where each blob goes.
-    """
-    from pyspark.sql import functions
+    pipeline: Pipeline
+    pieces: Mapping[int, tuple[Cut, Piece]]
+    append_time_ms: int
 
-    target = _Target(pipeline, pieces, append_time_ms)
-    tasks = max(route["task"].to_pylist()) + 1
-    routed = blobs.join(
-        functions.broadcast(spark.createDataFrame(route)), ["partition", "unit", "sequence"]
-    )
-    ordered = _by_task(routed, tasks, "piece", "key", "second", "unit", "sequence")
-    written = ordered.mapInArrow(target.write, "piece int, segments binary").toArrow()
-    by_piece = dict(zip(*(written[name].to_pylist() for name in written.column_names), strict=True))
-    tables = [_ipc(by_piece[piece]) for piece in sorted(by_piece)]
-    return [row for table in tables for row in rows_of(SegmentRow, pipeline.topic.name, table)]
-
-
-class _Target:
-    """What the reduce tasks know; pickled into them."""
-
-    def __init__(
-        self, pipeline: Pipeline, pieces: Mapping[int, tuple[Cut, Piece]], append_time_ms: int
-    ) -> None:
-        self.pipeline, self.pieces, self.append_time_ms = pipeline, pieces, append_time_ms
-
-    def write(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, sorted by piece and place → one row per piece."""
+    def __call__(self, batches: Rows) -> Iterator[pa.RecordBatch]:
+        """Rows of WRITE_SCHEMA, one per piece."""
         for number, rows in groupby(_rows(batches), key=lambda row: row["piece"]):
             segments = file_table(self._write_piece(rows, *self.pieces[number]))
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([number], pa.int32()), pa.array([_to_ipc(segments)], pa.binary())],
-                ["piece", "segments"],
-            )
+            columns = [pa.array([number], pa.int32()), pa.array([_to_ipc(segments)], pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, schema=WRITE_SCHEMA)
 
-    def _write_piece(self, rows: Iterator[dict[str, Any]], cut: Cut, piece: Piece) -> list[SegmentRow]:
+    def rows(self, written: pa.Table) -> list[SegmentRow]:
+        """The catalog rows in what all tasks returned, in order of piece and offset."""
+        pieces = dict(zip(*(written[name].to_pylist() for name in WRITE_SCHEMA.names), strict=True))
+        tables = [pa.ipc.open_stream(pieces[piece]).read_all() for piece in sorted(pieces)]
+        return [row for each in tables for row in rows_of(SegmentRow, self.pipeline.topic.name, each)]
+
+    def _write_piece(
+        self, rows: Iterator[dict[str, Any]], cut: Cut, piece: Piece
+    ) -> list[SegmentRow]:
         store = open_store(self.pipeline.root, self.pipeline.storage)
         with SegmentWriter(store, piece, self.pipeline.topic) as writer:
             for batches in self._batches(rows, cut, piece.base_offset):
                 writer.append(batches)
             return writer.close()
 
-    def _batches(self, rows: Iterator[dict[str, Any]], cut: Cut, base_offset: int) -> Iterator[Any]:
+    def _batches(
+        self, rows: Iterator[dict[str, Any]], cut: Cut, base_offset: int
+    ) -> Iterator[Batches]:
         first = next(rows)
-        everything = _chain(first, rows)
+        everything = chain([first], rows)
         if first["kind"] == BATCHES:
             return rebase_all((unpack_batches(row["data"]) for row in everything), base_offset)
-        inside = (_within(_sorted_blob(row), cut) for row in everything)
+        inside = (_within(sorted_blob(row), cut) for row in everything)
         runs = merge(inside, self.pipeline.task.merge_bytes)
         return encode_runs(runs, encoding_of(self.pipeline, self.append_time_ms), base_offset)
-
-
-def _chain(first: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    yield first
-    yield from rest
 
 
 def _within(blob: SortedBlob, cut: Cut) -> SortedBlob:
@@ -175,7 +129,13 @@ def _within(blob: SortedBlob, cut: Cut) -> SortedBlob:
     return blob if end - start == len(blob.run) else SortedBlob(blob.place, blob.run.part(start, end))
 
 
-def _rows(batches: Batches) -> Iterator[dict[str, Any]]:
+def sorted_blob(row: dict[str, Any]) -> SortedBlob:
+    """The blob in a row of the shuffle."""
+    place = Place(row["key"], row["second"], row["unit"], row["sequence"])
+    return SortedBlob(place, unpack_run(row["data"]))
+
+
+def _rows(batches: Rows) -> Iterator[dict[str, Any]]:
     """Rows one by one, the data as a view into Arrow's buffer; a row is a blob, not a record."""
     for batch in batches:
         data = batch["data"]
@@ -184,18 +144,9 @@ def _rows(batches: Batches) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _sorted_blob(row: dict[str, Any]) -> SortedBlob:
-    place = Place(row["key"], row["second"], row["unit"], row["sequence"])
-    return SortedBlob(place, unpack_run(row["data"]))
-
-
 def _to_ipc(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data
-
-
-def _ipc(data: bytes) -> pa.Table:
-    return pa.ipc.open_stream(data).read_all()

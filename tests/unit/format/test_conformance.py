@@ -319,6 +319,10 @@ class TestRecords:
     def test_varints_that_are_too_long(self, most):
         assert get_varint(np.full(20, 0x80, np.uint8), 0, 20, most)[1] == BAD
 
+    def test_a_varint_keeps_its_32_bits(self):  # as ByteUtils does
+        overfull = np.frombuffer(b"\xff\xff\xff\xff\x7f", np.uint8)
+        assert get_varint(overfull, 0, 5, 5) == (-(2**31), 5)
+
 
 HASHES = {
     b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536,

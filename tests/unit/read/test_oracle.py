@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from seglake.errors import OffsetNotFound, OffsetOutOfRange
 from seglake.format.index import IndexPolicy
 from seglake.read.log import Log
 from tests.lakes import Event, LakeMaker, Shape, Written
+from tests.unit.read.oracle import as_written
 
 T = 1_700_000_000_000
 FAR = T + 10**12
@@ -76,17 +76,6 @@ def first_reaching(records: list[Written], time: int) -> tuple[int, int] | None:
 
 def in_window(records: list[Written], start: int, end: int) -> list[Written]:
     return [r for r in records if max(start, 0) <= r.timestamp < end]
-
-
-def as_written(table: pa.Table) -> list[Written]:
-    table = table.set_column(3, "timestamp", table["timestamp"].cast(pa.int64()))
-    return [
-        Written(
-            row["partition"], row["offset"], row["timestamp"], row["timestamp_type"], row["key"],
-            row["value"], [(header["key"], header["value"]) for header in row["headers"]],
-        )
-        for row in table.to_pylist()
-    ]  # fmt: skip
 
 
 times = st.one_of(st.integers(T - 1, T + 42), st.sampled_from([0, 1, FAR, FAR + 1]))
@@ -172,12 +161,10 @@ def test_offset_ranges(generated, cut, one, other) -> None:
 def test_nothing_is_lost_in_translation(generated, cut, log_append, one, other, skew_ms) -> None:
     """The other log holds the same records in another order, its clock off by at most the skew."""
     with lake_of(generated, cut, log_append) as (log, maker):
-        mirror = maker.written["mirror"] = []
         rows: dict[int, list[Event]] = {0: [], 1: []}
         for record in sorted(maker.records(), key=lambda r: (r.timestamp * 31 + r.offset * 7) % 97):
             late = record.timestamp + skew_ms if record.timestamp >= 0 else -1
             rows[record.partition].append(Event(late, record.key, str(record.offset).encode()))
-        del mirror
         maker.topic = "mirror"
         maker.run(rows)
         committed = {

@@ -1,0 +1,176 @@
+"""What lookups and windows cost: requests, bytes, memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import seglake
+from seglake.format import zonemap
+from seglake.format.batch import encode_batches, encode_bodies
+from seglake.format.index import IndexPolicy
+from seglake.format.zonemap import ZoneMap
+from seglake.read.cache import ByteCache
+from seglake.read.lake import Lake
+from seglake.read.lookup import PartitionReader, Reader
+from seglake.read.plan import ReadStats
+from seglake.catalog.snapshot import DETAILS, PartitionView, Segments
+from seglake.store import CountingStore, open_store
+from tests.lakes import Event, LakeMaker, Shape, records_of
+
+T = 1_700_000_000_000
+BLOCKS, BLOCK_BYTES, BLOCK_RECORDS = 262_144, 4096, 30  # 1 GiB with an entry every 4096 bytes
+
+
+def block(number: int) -> bytes:
+    """The batch that is block `number`: 30 records in exactly 4096 bytes."""
+    for last_size in range(60, 500):
+        sizes = [120] * (BLOCK_RECORDS - 1) + [last_size]
+        first = T + number * BLOCK_RECORDS
+        rows = [Event(first + i, b"", bytes(size)) for i, size in enumerate(sizes)]
+        records = records_of(rows)
+        bodies = encode_bodies(records, np.arange(len(rows)))
+        encoding = Shape(batch_bytes=2 * BLOCK_BYTES).encoding
+        batches = encode_batches(
+            records.timestamps, bodies, encoding, base_offset=number * BLOCK_RECORDS
+        )
+        if len(batches.data) == BLOCK_BYTES:
+            return batches.data.tobytes()
+    raise AssertionError("no size of the last value fits")
+
+
+def write_large(tmp_path, number: int) -> tuple[PartitionReader, CountingStore]:
+    """A segment of 1 GiB, of which only block `number` is on the disk."""
+    numbers = np.arange(BLOCKS, dtype=np.int64)
+    low = T + numbers * BLOCK_RECORDS
+    starts = numbers * BLOCK_BYTES
+    highs = low + BLOCK_RECORDS - 1
+    zones = ZoneMap(numbers * BLOCK_RECORDS, starts, starts + BLOCK_BYTES, low, highs)
+    details = np.zeros(1, DETAILS)
+    data = zonemap.encode(zones)
+    details["sizes"] = [[BLOCKS * BLOCK_BYTES, 0, 0, len(data)]]
+    details["record_count"] = BLOCKS * BLOCK_RECORDS
+    segments = Segments(
+        np.array([0]), np.array([BLOCKS * BLOCK_RECORDS]), low[:1], highs[-1:], details
+    )
+    view = PartitionView("events", 0, segments)
+    store = CountingStore(open_store(str(tmp_path)))
+    store.put(view.segment(0).key("zonemap"), data)
+    path = tmp_path / view.segment(0).key("log")
+    with path.open("wb") as log:
+        log.truncate(BLOCKS * BLOCK_BYTES)
+        log.seek(number * BLOCK_BYTES)
+        log.write(block(number))
+    store.counts.requests = store.counts.bytes_read = 0
+    return PartitionReader(view, Reader(store)), store
+
+
+@pytest.mark.parametrize("number", [0, 511, 512, 123_456, BLOCKS - 1])
+def test_a_cold_time_lookup_in_a_segment_of_1_gib(tmp_path, number) -> None:
+    reader, store = write_large(tmp_path, number)
+    wanted = number * BLOCK_RECORDS + 7
+    assert reader.offset_for_time(T + wanted) == (wanted, T + wanted)
+    assert store.counts.requests <= 3
+    assert store.counts.bytes_read <= 128 * 1024
+    before = store.counts.bytes_read
+    assert reader.offset_for_time(T + wanted + 1) == (wanted + 1, T + wanted + 1)
+    assert store.counts.bytes_read == before  # now it is warm
+
+
+@pytest.mark.parametrize("number", [0, 262_000])
+def test_a_cold_offset_lookup_in_a_segment_of_1_gib(tmp_path, number) -> None:
+    reader, store = write_large(tmp_path, number)
+    wanted = number * BLOCK_RECORDS + 29
+    batch, row = reader.batch_at(wanted)
+    assert batch.offsets[row] == wanted
+    assert store.counts.requests <= 3
+    assert store.counts.bytes_read <= 128 * 1024
+
+
+def counted(maker: LakeMaker) -> tuple[Lake, CountingStore]:
+    store = CountingStore(open_store(str(maker.root)))
+    return Lake(store), store
+
+
+@pytest.mark.parametrize(("lateness", "limit"), [(0, 1.2), (200, 2.0)])
+def test_a_window_reads_few_bytes_outside(tmp_path, lateness, limit) -> None:
+    rng = np.random.default_rng(5)
+    times = T + np.arange(40_000) - rng.integers(0, lateness + 1, 40_000)
+    maker = LakeMaker(tmp_path)
+    rows = [Event(time, b"key", b"x" * 40) for time in times.tolist()]
+    maker.run({0: rows}, Shape(batch_bytes=600, policy=IndexPolicy("bytes", 1500)))
+    lake, store = counted(maker)
+    log, stats = lake.topic("events"), ReadStats()
+    plan = log.plan_range(T + 10_000, T + 15_000)
+    store.counts.bytes_read = 0
+    table = plan.execute(stats=stats).read_all()
+    assert len(table) == int(((times >= T + 10_000) & (times < T + 15_000)).sum()) == stats.records
+    assert store.counts.bytes_read == stats.bytes_fetched == plan.size_bytes
+    assert stats.bytes_fetched > 100 * 1500
+    assert stats.amplification <= limit
+
+
+def test_a_whole_segment_needs_no_zone_map(tmp_path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T + i) for i in range(100)]})
+    for file in maker.files("zonemap"):
+        file.unlink()
+    assert len(seglake.open(str(tmp_path)).topic("events").read_range(T, T + 100).read_all()) == 100
+
+
+@pytest.mark.parametrize("order", ["offset", "time"])
+def test_memory_is_bounded_whatever_is_read(tmp_path, order) -> None:
+    maker = LakeMaker(tmp_path, partitions=2)
+    rng = np.random.default_rng(6)
+    for _ in range(2):
+        times = rng.integers(T, T + 1000, 20_000).tolist()
+        rows = [Event(time, None, bytes(100)) for time in times]
+        maker.run({0: rows, 1: rows}, Shape("zstd", batch_bytes=4000, policy=IndexPolicy()))
+    log = seglake.open(str(tmp_path)).topic("events")
+    memory_bytes, seen = 400_000, 0
+    for batch in log.read_range(T, T + 1000, order=order, memory_bytes=memory_bytes):
+        assert batch.nbytes <= memory_bytes
+        seen += len(batch)
+    assert seen == 80_000
+
+
+def test_reading_a_few_records_does_not_read_the_log(tmp_path) -> None:
+    maker = LakeMaker(tmp_path)
+    rows = [Event(T + i, None, bytes(100)) for i in range(30_000)]
+    maker.run({0: rows}, Shape(batch_bytes=2000))
+    lake, store = counted(maker)
+    log = lake.topic("events")
+    store.counts.bytes_read = 0
+    assert log.read(0, 20_000, max_records=3)["offset"].to_pylist() == [20_000, 20_001, 20_002]
+    assert store.counts.bytes_read < 200_000
+
+
+class TestCache:
+    def test_keeps_at_most_its_limit(self) -> None:
+        cache = ByteCache(100)
+        for key in range(50):
+            cache.put(key, str(key), 30)
+            assert cache.size_bytes <= 100
+        assert cache.get(49) == "49"
+        assert len(cache) == 3
+
+    def test_what_is_used_stays(self) -> None:
+        cache = ByteCache(100)
+        for key in range(3):
+            cache.put(key, key, 30)
+        for key in range(3, 20):
+            assert cache.get(0) == 0
+            cache.put(key, key, 30)
+
+    def test_a_value_too_large_is_not_kept(self) -> None:
+        cache = ByteCache(100)
+        cache.put("small", 1, 10)
+        cache.put("large", 2, 101)
+        assert cache.get("large") is None
+        assert cache.get("small") == 1
+
+    def test_putting_again_changes_the_size(self) -> None:
+        cache = ByteCache(100)
+        cache.put("a", 1, 90)
+        cache.put("a", 2, 10)
+        assert (cache.get("a"), cache.size_bytes) == (2, 10)

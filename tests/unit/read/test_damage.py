@@ -1,0 +1,128 @@
+"""Bad bytes: found and named in a log, survived in a zone map."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import seglake
+from seglake.errors import CorruptData, SeglakeError, StoreError
+from seglake.format.index import IndexPolicy
+from tests.lakes import Event, LakeMaker, Shape
+from tests.unit.read.oracle import as_written
+
+T = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module", params=["none", "zstd"])
+def maker(request, tmp_path_factory) -> LakeMaker:
+    made = LakeMaker(tmp_path_factory.mktemp("lake"))
+    rows = [
+        Event(T + (i * 37) % 101, b"key", b"value %d" % i, (("h", b"x"),) if i % 5 == 0 else ())
+        for i in range(120)
+    ]
+    made.run({0: rows}, Shape(request.param, batch_bytes=300, policy=IndexPolicy("bytes", 400)))
+    return made
+
+
+def answers(root: Path) -> list[object]:
+    """Everything that can be asked, in a lake that nothing is cached of."""
+    log = seglake.open(str(root)).topic("events")
+    return [
+        [log.offsets_for_times({0: T + at})[0] for at in range(0, 103, 3)],
+        [column.tolist() for column in log.offsets_for_times_array(0, [T, T + 50, T + 100])],
+        [log.record_at(0, offset) for offset in range(0, 120, 7)],
+        as_written(log.read_range(T + 10, T + 20).read_all()),
+        as_written(log.read_range(0, T + 1000, order="time").read_all()),
+        as_written(log.read(0, 30, max_records=20)),
+        log.max_timestamps(),
+    ]
+
+
+@pytest.fixture
+def lake(maker, tmp_path) -> Path:
+    return shutil.copytree(maker.root, tmp_path / "lake")
+
+
+def only(root: Path, suffix: str) -> Path:
+    (file,) = root.glob(f"topics/*/*/*.{suffix}")
+    return file
+
+
+def test_a_missing_zone_map_is_made_again(maker, lake, caplog) -> None:
+    only(lake, "zonemap").unlink()
+    with caplog.at_level(logging.WARNING):
+        assert answers(lake) == answers(maker.root)
+    assert str(only(lake, "log").name).replace(".log", ".zonemap") in caplog.text
+
+
+@pytest.mark.parametrize("size", [0, 10, 31, 32, 60, 200, -1])
+def test_a_truncated_zone_map_is_made_again(maker, lake, size) -> None:
+    file = only(lake, "zonemap")
+    file.write_bytes(file.read_bytes()[:size])
+    assert answers(lake) == answers(maker.root)
+
+
+def test_the_zone_map_of_another_log_is_made_again(maker, lake, tmp_path) -> None:
+    other = LakeMaker(tmp_path / "other")
+    other.run({0: [Event(T)]})
+    file = only(lake, "zonemap")
+    size = file.stat().st_size
+    file.write_bytes(only(other.root, "zonemap").read_bytes().ljust(size, b"\0"))
+    assert answers(lake) == answers(maker.root)
+
+
+@given(data=st.data())
+@settings(max_examples=40)
+def test_any_flipped_bit_of_a_zone_map_is_survived(maker, tmp_path_factory, data) -> None:
+    lake = shutil.copytree(maker.root, tmp_path_factory.mktemp("copy") / "lake")
+    flip(only(lake, "zonemap"), data)
+    assert answers(lake) == answers(maker.root)
+
+
+@given(data=st.data())
+@settings(max_examples=80)
+def test_any_flipped_bit_of_a_log_is_found_or_harmless(maker, tmp_path_factory, data) -> None:
+    lake = shutil.copytree(maker.root, tmp_path_factory.mktemp("copy") / "lake")
+    file = only(lake, "log")
+    at = flip(file, data)
+    try:
+        found = answers(lake)
+    except CorruptData as damage:
+        assert damage.file == file.relative_to(lake).as_posix()
+        assert damage.position <= at
+    else:
+        assert found == answers(maker.root)
+
+
+def flip(file: Path, data) -> int:
+    content = bytearray(file.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= 1 << data.draw(st.integers(0, 7))
+    file.write_bytes(content)
+    return at
+
+
+def test_a_log_that_is_cut_short_is_an_error_that_names_it(lake) -> None:
+    file = only(lake, "log")
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(StoreError, match=file.name):
+        seglake.open(str(lake)).topic("events").read_range(0, T + 1000).read_all()
+
+
+def test_a_log_that_is_gone_is_an_error_that_names_it(lake) -> None:
+    file = only(lake, "log")
+    file.unlink()
+    log = seglake.open(str(lake)).topic("events")
+    for ask in (
+        lambda: log.record_at(0, 3),
+        lambda: log.offsets_for_times({0: T}),
+        lambda: log.read_range(T, T + 3).read_all(),
+    ):
+        with pytest.raises(SeglakeError, match=file.name):
+            ask()

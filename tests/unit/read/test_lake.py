@@ -1,0 +1,240 @@
+"""The façade: versions, refresh, other processes and threads, and answers that need no property."""
+
+from __future__ import annotations
+
+import datetime
+import multiprocessing
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import duckdb
+import polars
+import pyarrow as pa
+import pytest
+
+import seglake
+from seglake.errors import UnknownTopic, UsageError
+from seglake.read.arrow import SCHEMA
+from seglake.read.intervals import covers
+from tests.lakes import Event, LakeMaker, Shape
+from tests.unit.read.oracle import as_written
+
+T = 1_700_000_000_000
+
+
+@pytest.fixture
+def maker(tmp_path) -> LakeMaker:
+    made = LakeMaker(tmp_path / "lake", partitions=2)
+    rows = [Event(T + 10 * i, b"k", b"v%d" % i) for i in range(30)]
+    made.run({0: rows, 1: rows[:5]}, interval=(T, T + 100))
+    return made
+
+
+def test_a_version_gives_the_same_records_for_ever(maker) -> None:
+    first = seglake.open(str(maker.root))
+    log = first.topic("events")
+    reader = log.plan_range(T, T + 1000).execute()
+    maker.run({0: [Event(T + 3)]}, interval=(T + 100, T + 200))
+    maker.delete_records(0, 10)
+    assert len(reader.read_all()) == 35
+    old, new = seglake.open(str(maker.root), version=first.version), seglake.open(str(maker.root))
+    assert old.topic("events").read_range(T, T + 1000).read_all().num_rows == 35
+    assert new.topic("events").read_range(T, T + 1000).read_all().num_rows == 26
+    assert new.topic("events").beginning_offsets() == {0: 10, 1: 0}
+    with pytest.raises(UsageError, match="newer"):
+        seglake.open(str(maker.root), version=99)
+
+
+def test_refresh_moves_on_and_keeps_logs_where_they_are(maker) -> None:
+    lake = seglake.open(str(maker.root))
+    log = lake.topic("events")
+    maker.run({1: [Event(T)]})
+    assert lake.refresh() is lake
+    assert (log.end_offsets(), lake.topic("events").end_offsets()) == ({0: 30, 1: 5}, {0: 30, 1: 6})
+    assert log.version < lake.version
+    assert [run.run_id for run in lake.history()] == ["run 0", "run 1"]
+    assert lake.history("events") == lake.history()
+
+
+def test_no_lake_no_topic_no_partition(maker, tmp_path) -> None:
+    with pytest.raises(UsageError, match="holds no lake"):
+        seglake.open(str(tmp_path / "nothing"))
+    lake = seglake.open(str(maker.root))
+    assert lake.topics() == ["events"]
+    with pytest.raises(UnknownTopic, match="other"):
+        lake.topic("other")
+    for ask in (
+        lambda log: log.record_at(2, 0),
+        lambda log: log.offsets_for_times({-1: T}),
+        lambda log: log.end_offsets([7]),
+        lambda log: log.read_range(T, T, partitions=[2]),
+    ):
+        with pytest.raises(UnknownTopic, match="partitions 0 to 1"):
+            ask(lake.topic("events"))
+
+
+def test_what_has_no_meaning_is_refused(maker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    with pytest.raises(UsageError, match="zone"):
+        log.read_range("2023-11-14T22:13:20", "2023-11-14T22:13:21")
+    with pytest.raises(UsageError, match="seconds"):
+        log.offsets_for_times({0: 1_700_000_000})
+    with pytest.raises(UsageError, match="negative"):
+        log.offsets_for_times({0: -5})
+    with pytest.raises(UsageError, match="negative"):
+        log.offsets_for_times_array(0, [T, -5])
+    with pytest.raises(UsageError, match="before it starts"):
+        log.read_range(T + 1, T)
+    with pytest.raises(UsageError, match="order"):
+        log.read_range(T, T, order="key")
+    with pytest.raises(UsageError, match="unknown column 'size'"):
+        log.read_range(T, T, columns=["size"])
+    with pytest.raises(UsageError, match="twice"):
+        log.read(0, 0, columns=["key", "key"])
+
+
+def test_times_in_all_their_forms(maker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    moment = datetime.datetime.fromtimestamp(T / 1000, datetime.UTC) + datetime.timedelta(0, 0.05)
+    for time in (T + 50, str(T + 50), moment, moment.isoformat()):
+        assert log.offsets_for_times({0: time})[0] == (5, T + 50)
+
+
+def test_the_schema_is_the_documented_one(maker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    documented = {
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("ms", tz="UTC"),
+        "timestamp_type": pa.int32(),
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": pa.list_(header),
+    }
+    assert pa.schema(documented) == SCHEMA == log.read_range(T, T + 1).schema
+    assert log.read_range(T, T).read_all().schema == SCHEMA
+    assert log.read(0, 30).schema == SCHEMA
+    log.read_range(T, T + 1000).read_all().validate(full=True)
+
+
+def test_others_take_the_stream(maker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    events = log.read_range(T, T + 1000)  # noqa: F841  # the query names it
+    counts = duckdb.sql("SELECT partition, count(*) FROM events GROUP BY ALL ORDER BY 1").fetchall()
+    assert counts == [(0, 30), (1, 5)]
+    frame = polars.from_arrow(log.read_range(T, T + 1000).read_all())
+    assert frame["offset"].sum() == 29 * 15 + 10
+    assert len(log.read_range(T, T + 1000).read_pandas()) == 35
+
+
+def test_threads_share_a_log(maker) -> None:
+    log = seglake.open(str(maker.root), cache_bytes=10_000).topic("events")
+
+    def ask(number: int) -> None:
+        at = number % 30
+        assert log.offsets_for_times({0: T + 10 * at})[0] == (at, T + 10 * at)
+        assert log.record_at(0, at).value == b"v%d" % at
+        assert log.read_range(T, T + 10 * at, partitions=[0]).read_all().num_rows == at
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(ask, range(400)))
+
+
+def look(log) -> object:
+    return log.version, log.offsets_for_times({0: T + 50}), as_written(log.read(1, 0))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_processes_read_the_same_version(maker, method) -> None:
+    lake = seglake.open(str(maker.root))
+    log = lake.topic("events")
+    expected = look(log)
+    maker.run({0: [Event(T)], 1: [Event(T)]})
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply(look, [log]) == expected
+    assert pickle.loads(pickle.dumps(lake)).version == lake.version
+
+
+def test_a_plan_can_be_looked_at_and_sent_away(maker) -> None:
+    plan = seglake.open(str(maker.root)).topic("events").plan_range(T, T + 51, columns=["offset"])
+    assert [piece.segment.partition for piece in plan.pieces] == [0, 1]
+    assert 0 < plan.size_bytes <= sum(piece.segment.log_bytes for piece in plan.pieces)
+    assert plan.records_at_most >= 11
+    assert plan.ranges == 2
+    sent = pickle.loads(pickle.dumps(plan))
+    assert sent.execute().read_all()["offset"].to_pylist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4]
+
+
+def test_closed_means_that_runs_covered_the_window_and_the_lateness(maker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    assert log.closed(T, T + 100)
+    assert log.closed(T, T + 90, lateness_ms=10)
+    assert not log.closed(T, T + 91, lateness_ms=10)
+    assert not log.closed(T - 1, T + 10)
+    maker.run({0: []}, interval=(T + 150, T + 200))
+    assert not seglake.open(str(maker.root)).topic("events").closed(T, T + 160)
+    maker.run({0: []}, interval=(T + 100, T + 150))
+    assert seglake.open(str(maker.root)).topic("events").closed(T, T + 160)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "start", "end", "answer"),
+    [
+        ([], 5, 5, True),
+        ([], 5, 6, False),
+        ([(0, 10)], 0, 10, True),
+        ([(5, 10), (0, 5)], 0, 10, True),
+        ([(0, 4), (5, 10)], 0, 10, False),
+        ([(0, 4), (5, 10)], 5, 10, True),
+        ([(0, 9), (2, 3), (8, 12)], 1, 12, True),
+    ],
+)
+def test_intervals_cover(intervals, start, end, answer) -> None:
+    assert covers(intervals, start, end) is answer
+
+
+def test_lag_counts_records_and_time(maker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    assert log.lag({0: 10, 1: 5}) == {0: (20, 190), 1: (0, 0)}
+    with pytest.raises(UsageError):
+        log.lag({0: 31})
+    maker.delete_records(0, 15)
+    assert seglake.open(str(maker.root)).topic("events").lag({0: 3}) == {0: (15, 140)}
+
+
+def test_failover_starts_at_the_oldest_unread_record(maker) -> None:
+    """The naive way, the time of the committed record itself, would lose the late one."""
+    maker.topic = "late"
+    maker.run({0: [Event(T + 100), Event(T + 200), Event(T + 50), Event(T + 300)]})
+    maker.topic = "mirror"
+    maker.run({0: [Event(T + 50), Event(T + 100), Event(T + 200), Event(T + 300)]})
+    lake = seglake.open(str(maker.root))
+    late, mirror = lake.topic("late"), lake.topic("mirror")
+    assert late.translate({0: 1}, mirror) == {0: 0}
+    assert late.translate({0: 3}, mirror) == {0: 3}
+    assert late.translate({0: 3}, mirror, skew_ms=100) == {0: 2}
+    assert late.translate({0: 4}, mirror) == {0: 4}
+    assert late.translate({0: 3, 1: 0}, mirror) == {0: 3, 1: 0}
+
+
+def test_an_empty_log_answers(tmp_path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: []})
+    log = seglake.open(str(tmp_path)).topic("events")
+    assert (log.beginning_offsets(), log.end_offsets()) == ({0: 0}, {0: 0})
+    assert log.offsets_for_times({0: 0}) == {0: None}
+    assert log.max_timestamps() == {0: None}
+    assert log.lag({0: 0}) == {0: (0, 0)}
+    assert len(log.read(0, 0)) == len(log.read_range(0, T).read_all()) == 0
+    assert len(log.read_range(0, T, order="time").read_all()) == 0
+
+
+def test_a_bootstrap_is_found_by_its_event_time(maker) -> None:
+    """History that is loaded late stands at the end of the log, and is found where it belongs."""
+    maker.run({1: [Event(T - 1000, b"old", b"history")]}, Shape("gzip"))
+    log = seglake.open(str(maker.root)).topic("events")
+    found = log.read_range(T - 2000, T).read_all()
+    assert found["offset"].to_pylist() == [5]
+    assert log.offsets_for_times({1: T - 1000})[1] == (0, T)  # the first in offset order

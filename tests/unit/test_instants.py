@@ -1,0 +1,87 @@
+"""Times that callers give, against Python's datetime."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from fractions import Fraction
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from seglake.errors import UsageError
+from seglake.instants import format_ms, to_epoch_ms
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+zones = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+moments = st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31), timezones=zones)
+numbers = st.integers(-(2**63) + 1, 2**63 - 1)
+
+
+def ceiling(moment: datetime, more: Fraction = Fraction(0)) -> int:
+    """The first whole millisecond at or after a moment."""
+    exact = Fraction((moment - EPOCH) // timedelta(microseconds=1), 1000) + more
+    return -(-exact.numerator // exact.denominator)
+
+
+@given(moments)
+def test_datetimes_are_rounded_up(moment: datetime) -> None:
+    assert to_epoch_ms(moment) == ceiling(moment)
+    assert to_epoch_ms(moment.isoformat()) == ceiling(moment)
+
+
+@given(moments, st.integers(0, 10**9 - 1))
+@example(datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC), 999_999_999)
+@example(datetime(2026, 1, 1, tzinfo=UTC), 1)
+@example(datetime(2026, 1, 1, tzinfo=UTC), 123_000_000)
+def test_nanoseconds_are_rounded_up(moment: datetime, nanoseconds: int) -> None:
+    whole = moment.replace(microsecond=0)
+    text = whole.isoformat()
+    text = f"{text[:19]}.{nanoseconds:09}{text[19:]}"
+    assert to_epoch_ms(text) == ceiling(whole, Fraction(nanoseconds, 10**6))
+
+
+@given(numbers)
+@example(10**8)
+@example(10**11 - 1)
+@example(10**11)
+@example(-(10**8))
+@example(0)
+def test_integers_are_milliseconds_unless_they_look_like_seconds(value: int) -> None:
+    if 10**8 <= abs(value) < 10**11:
+        for given in (value, str(value)):
+            with pytest.raises(UsageError, match=f"looks like seconds; .*: {value * 1000}$"):
+                to_epoch_ms(given)
+    else:
+        assert to_epoch_ms(value) == to_epoch_ms(str(value)) == value
+
+
+@pytest.mark.parametrize("value", ["2026-01-31T12:00:00", "2026-01-31", datetime(2026, 1, 31)])
+def test_a_zone_must_be_given(value: datetime | str) -> None:
+    with pytest.raises(UsageError, match=r"has no time zone; add one, as in 2026-01-31T12:00:00Z"):
+        to_epoch_ms(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "soon", "2026-13-01T00:00Z", "12:00Z", "1.5", True, 1.5, None]
+)
+def test_what_is_no_time(value: object) -> None:
+    with pytest.raises(UsageError, match="is no time"):
+        to_epoch_ms(value)  # type: ignore[arg-type]
+
+
+def test_beyond_64_bits() -> None:
+    with pytest.raises(UsageError, match="beyond 64 bits"):
+        to_epoch_ms(2**63)
+
+
+@given(moments)
+def test_shown_times_are_read_again(moment: datetime) -> None:
+    ms = to_epoch_ms(moment)
+    assert to_epoch_ms(format_ms(ms)) == ms
+    assert format_ms(ms).endswith("Z")
+
+
+def test_shown_times() -> None:
+    assert format_ms(0) == "1970-01-01T00:00:00.000Z"
+    assert format_ms(-1) == "1969-12-31T23:59:59.999Z"
+    assert format_ms(1769860800007) == "2026-01-31T12:00:00.007Z"
+    assert format_ms(10**18) == "1000000000000000000"

@@ -204,7 +204,7 @@ def test_every_mistake_has_its_line(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read .*; check the path"):
+    with pytest.raises(ConfigError, match=r"cannot be read .*; check the path"):
         load(tmp_path / "nope.toml")
     assert "is not TOML" in problem(tmp_path, "[topic\n")
     assert "name: stands in no table; put it under [pipeline]" in problem(tmp_path, 'name = "x"\n')

@@ -148,13 +148,13 @@ def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]
 def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.void]]:
     """For each segment the attempts of its log and of its index files, and the UUIDs they name."""
     logs = table.column("attempt_id")
-    indexes = pc.coalesce(table.column("index_attempt_id"), logs)  # null in rows of old
-    both = pa.chunked_array([*logs.chunks, *indexes.chunks], pa.string())
-    coded: Any = both.combine_chunks().dictionary_encode()
+    indexes = pc.coalesce(table.column("index_attempt_id"), logs)  # null in older rows
+    both = pa.chunked_array([*logs.chunks, *indexes.chunks], pa.string()).combine_chunks()
+    coded: Any = both.dictionary_encode()
     try:
-        found = bytes.fromhex("".join(coded.dictionary.to_pylist()).replace("-", ""))
-        attempts: npt.NDArray[np.void] = np.frombuffer(found, ATTEMPT)
-        attempts[codes := coded.indices.to_numpy()]
-    except (TypeError, ValueError, IndexError) as error:
+        found = b"".join(uuid.UUID(name).bytes for name in coded.dictionary.to_pylist())
+    except ValueError as error:
         raise CorruptData("an attempt id in a segment row is not a UUID") from error
-    return codes.reshape(2, -1).T, attempts
+    if both.null_count:
+        raise CorruptData("attempt_id is null in a segment row")
+    return coded.indices.to_numpy().reshape(2, -1).T, np.frombuffer(found, ATTEMPT)

@@ -57,14 +57,13 @@ class Segments(NamedTuple):
     def none() -> Segments:
         """No segment."""
         empty = np.empty(0, np.int64)
-        return Segments(
-            empty, empty, empty, empty, np.empty(0, DETAILS), np.empty(0, ATTEMPT)
-        )
+        return Segments(empty, empty, empty, empty, np.empty(0, DETAILS), np.empty(0, ATTEMPT))
 
     def take(self, order: npt.NDArray[np.intp] | slice) -> Segments:
         """The segments at the positions `order`."""
-        *columns, attempts = self
-        return Segments(*(column[order] for column in columns), attempts)
+        columns: list[Any] = [column[order] for column in self[:-1]]
+        columns.append(self.attempts)
+        return Segments(*columns)
 
     def without(self, base_offsets: Int64s) -> Segments:
         """These segments but for those that begin at one of `base_offsets`."""
@@ -73,11 +72,11 @@ class Segments(NamedTuple):
     def followed_by(self, others: Segments) -> Segments:
         """These segments and `others`, in the order of base offsets."""
         columns: list[Any] = [np.concatenate(pair) for pair in zip(self, others, strict=True)]
-        details, attempts = columns[-2:]
-        details["attempts"][len(self.details) :] += len(self.attempts)
-        used, codes = np.unique(details["attempts"], return_inverse=True)
-        details["attempts"] = codes.reshape(-1, 2)
-        both = Segments(*columns[:-1], attempts[used])
+        codes = columns[-2]["attempts"]
+        codes[len(self.details) :] += len(self.attempts)
+        used, new_codes = np.unique(codes, return_inverse=True)
+        codes[:], columns[-1] = new_codes.reshape(-1, 2), columns[-1][used]
+        both = Segments(*columns)
         if np.all(both.base_offsets[1:] > both.base_offsets[:-1]):
             return both
         return both.take(np.argsort(both.base_offsets, kind="stable"))
@@ -150,15 +149,14 @@ class PartitionView:
 
     def segment(self, index: int) -> Segment:
         """The segment at a position, counted from 0."""
-        *columns, attempts = self.segments
-        base, end, smallest, largest, details = (column[index] for column in columns)
-        log, beside = (str(uuid.UUID(bytes=attempts[n].tobytes())) for n in details["attempts"])
+        base, end, smallest, largest, details = (column[index] for column in self.segments[:-1])
+        ids = self.segments.attempts[details["attempts"]]
         relative = int(details["relative_offset_of_max"])
         return Segment(
             topic=self.topic,
             partition=self.partition,
-            attempt_id=log,
-            index_attempt_id=beside,
+            attempt_id=str(uuid.UUID(bytes=ids[0].tobytes())),
+            index_attempt_id=str(uuid.UUID(bytes=ids[1].tobytes())),
             base_offset=int(base),
             end_offset=int(end),
             record_count=int(details["record_count"]),

@@ -47,6 +47,18 @@ class Order(StrEnum):
 
 
 @app.command()
+def demo(
+    root: Annotated[Path, typer.Argument(help="Where the lake goes.")] = Path("demo-lake"),
+    events: Annotated[Path, typer.Option(help="Where the events go.")] = Path("demo-events"),
+    count: Annotated[int, typer.Option(min=1000, help="How many events to make.")] = 1_000_000,
+) -> None:
+    """Generate events, ingest them with Spark, and look some up."""
+    from seglake.cli.demo import run
+
+    run(root, events, count)
+
+
+@app.command()
 def topics(root: Root, version: Version = None, json: Json = False) -> None:
     """List the topics of a lake."""
     import seglake

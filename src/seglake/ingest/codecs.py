@@ -64,12 +64,34 @@ class Stream(Protocol):
 
 
 class RawFile(io.RawIOBase):
-    """An input file as a seekable binary file, up to the size it was listed with."""
+    """An input file as a seekable binary file, up to the size it was listed with.
+
+    A local file is read straight into the caller's memory; a store would hand out a copy.
+    """
 
     def __init__(self, file: SourceFile, pipeline: Pipeline, start: int = 0) -> None:
         root, self._key = locate(file.path)
-        self._store = open_store(root, pipeline.storage)
         self._file, self._position = file, start
+        self._store = open_store(root, pipeline.storage)
+        self._local = None if "://" in file.path else self._open_local()
+
+    def _open_local(self) -> io.FileIO:
+        with self._errors():
+            return io.FileIO(self._file.path)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, EOFError, StoreError) as problem:
+            path = self._file.path
+            raise InputError(f"{path}: cannot be read: {problem}; was it changed?") from problem
+
+    def close(self) -> None:
+        """Let go of a local file."""
+        if not self.closed and self._local is not None:
+            self._local.close()
+        super().close()
 
     def readable(self) -> bool:
         """It is."""
@@ -95,14 +117,22 @@ class RawFile(io.RawIOBase):
         end = min(self._position + len(view), self._file.size)
         if end <= self._position:
             return 0
-        try:
-            data = self._store.read(self._key, self._position, end)
-        except StoreError as problem:
-            path = self._file.path
-            raise InputError(f"{path}: cannot be read: {problem}; was it changed?") from problem
-        view[: end - self._position] = memoryview(data)
-        size, self._position = end - self._position, end
+        with self._errors():
+            size = self._read(view[: end - self._position])
+        self._position += size
         return size
+
+    def _read(self, view: memoryview) -> int:
+        """Fill `view` from the position, or its beginning."""
+        if self._local is not None:
+            size = os.preadv(self._local.fileno(), [view], self._position)
+            if size == 0:
+                raise EOFError(f"it ends at byte {self._position}")
+            return size
+        view[:] = memoryview(
+            self._store.read(self._key, self._position, self._position + len(view))
+        )
+        return len(view)
 
 
 class _Checked:

@@ -40,9 +40,6 @@ SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = 61 + 21  # a batch's own bytes, and Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
 _LENGTH_BYTES = 5  # the longest varint in front of a key, a value or a part of a header
 _WHOLE_FILE = 2**62
-_TIME_REASONS = np.array(
-    [Reason.NONE, Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE], np.int8
-)
 
 
 class Rows(Protocol):
@@ -178,11 +175,8 @@ def extract(rows: Rows, pipeline: Pipeline, path: str, first_line: int) -> Extra
         _note(reasons, invalid_utf8(*values), Reason.INVALID_UTF8)
     records = Records(timestamps, keys, values, None)
     names, columns = _headers(rows, pipeline, path, lines)
-    _note(
-        reasons,
-        _sizes(records, names, columns) > pipeline.topic.max_message_bytes,
-        Reason.TOO_LARGE,
-    )
+    too_large = _sizes(records, names, columns) > pipeline.topic.max_message_bytes
+    _note(reasons, too_large, Reason.TOO_LARGE)
     good = reasons == Reason.NONE
     if not good.all():
         kept = np.flatnonzero(good)

@@ -76,6 +76,8 @@ def _plain(path: str, options: dict[str, str]) -> Iterator[str]:
     """The file at `path`, or the files below the folder `path`."""
     root, key = locate(path)
     try:
+        if not key:
+            raise MissingObject(path)
         open_store(root, options).stat(key)
     except MissingObject:
         folder = _join(root, key)
@@ -92,6 +94,8 @@ def _plain(path: str, options: dict[str, str]) -> Iterator[str]:
 def _glob(pattern: str, options: dict[str, str]) -> Iterator[str]:
     """The files that match `pattern`."""
     fixed = _WILDCARD.split(pattern, maxsplit=1)[0].rpartition("/")[0]
+    if "://" in pattern and "://" not in fixed:
+        raise InputError(f"{pattern}: a bucket's name has no wildcards; correct input.paths")
     rest = pattern[len(fixed) + 1 :] if fixed or pattern.startswith("/") else pattern
     folder = _join(*locate(fixed or ("/" if pattern.startswith("/") else ".")))
     wanted = re.compile(_expression(rest))

@@ -48,14 +48,16 @@ class Chunk(NamedTuple):
         except CorruptData as damage:
             raise self._in_file(damage) from damage
 
-    def decode_in_parts(self, rows: Table, limit_bytes: int) -> Iterator[tuple[Table, Decoded]]:
+    def decode_in_parts(
+        self, rows: Table, limit_bytes: int, *, control: bool = False
+    ) -> Iterator[tuple[Table, Decoded]]:
         """The records of `rows`, in parts that take about `limit_bytes` decompressed."""
         per_batch, first = _BATCH_BYTES, 0  # headers do not tell what a batch decompresses to
         ends = np.cumsum(rows["size"], dtype=np.int64)
         while first < len(rows):
             fitting = int(np.searchsorted(ends, ends[first] + limit_bytes))
             stop = max(first + 1, min(fitting, first + limit_bytes // per_batch))
-            decoded = self.decode(rows[first:stop])
+            decoded = self.decode(rows[first:stop], control=control)
             yield rows[first:stop], decoded
             per_batch = max(1, len(decoded.records.values.data) // (stop - first))
             first = stop

@@ -85,7 +85,7 @@ class ReadStats:
 def pieces_in(partition: PartitionReader, window: Window) -> Iterator[Piece]:
     """The pieces of a read of one log partition, in offset order."""
     view = partition.view
-    bases, ends, lows, highs, details = view.segments
+    bases, ends, lows, highs, details = view.segments[:5]
     start = max(window.start_offset, view.log_start_offset)
     window = window._replace(start_offset=start)
     meets = (highs >= window.start_ms) & (lows < window.end_ms)

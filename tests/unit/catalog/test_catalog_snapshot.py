@@ -4,19 +4,21 @@ import dataclasses
 import uuid
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog.files import segments_by_partition
 from seglake.catalog.rows import PartitionRow, SegmentRow, file_table, rows_of
-from seglake.catalog.snapshot import DETAILS, EMPTY, PartitionView, Snapshot
+from seglake.catalog.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.layout import SUFFIXES
 from tests.unit.catalog.catalog_rows import ATTEMPT, segment, topic
 
 INT32 = st.integers(0, 2**31 - 1)
 UINT32 = st.integers(0, 2**32 - 1)
+ATTEMPTS = st.one_of(st.sampled_from([uuid.UUID(int=n) for n in (0, 7)]), st.uuids())
 
 
 @st.composite
@@ -34,7 +36,8 @@ def logs(draw: st.DrawFn) -> list[SegmentRow]:
                 min_timestamp=smallest,
                 max_timestamp=largest,
                 offset_of_max_timestamp=draw(st.sampled_from([-1, base, base + size - 1])),
-                attempt_id=str(draw(st.uuids())),
+                attempt_id=str(draw(ATTEMPTS)),
+                index_attempt_id=draw(st.one_of(st.just(""), ATTEMPTS.map(str))),
                 codec=draw(st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"])),
                 timestamp_type=draw(st.sampled_from(["CreateTime", "LogAppendTime"])),
                 **{f"{suffix}_bytes": draw(INT32) for suffix in SUFFIXES},
@@ -68,10 +71,12 @@ def test_segment__says_what_the_row_said(rows: list[SegmentRow]) -> None:
         seen = dataclasses.asdict(found)
         for suffix in SUFFIXES:
             assert seen["sizes"][suffix] == said[f"{suffix}_bytes"]
-            assert seen["checksums"][suffix] == said[f"{suffix}_crc32c"]
-        del seen["sizes"], seen["checksums"]
+        del seen["sizes"]
         assert seen == {name: said[name] for name in seen}
-        assert found.key("log") == (f"topics/orders-0/{row.attempt_id}/{row.base_offset:020d}.log")
+        for suffix in SUFFIXES:
+            attempt = row.attempt_id if suffix == "log" else row.index_attempt_id
+            expected = f"topics/orders-0/{attempt}/{row.base_offset:020d}.{suffix}"
+            assert found.key(suffix) == row.key(suffix) == expected
 
 
 @given(logs(), st.integers(-2, 32))
@@ -194,11 +199,21 @@ def test_older_snapshot__is_untouched_and_shares_what_did_not_change() -> None:
 
 
 def test_memory__is_at_most_100_bytes_a_segment() -> None:
-    view = _snapshot([segment(n, n + 1) for n in range(1000)]).partition("orders", 0)
-    held = [*view.segments, view.running_max_timestamps]
-    assert sum(column.dtype.itemsize for column in held) <= 100
-    assert all(len(column) == 1000 for column in held)
-    assert DETAILS["attempt"].itemsize == 16
+    rows = [segment(n, n + 1, attempt_id=str(uuid.UUID(int=n))) for n in range(1000)]
+    half, rest = (segments_by_partition([file_table(some)]) for some in (rows[:500], rows[500:]))
+    steps = EMPTY.with_rows(1, frozenset(), topics=[topic()], added={("orders", 0): half[0]})
+    steps = steps.with_rows(2, frozenset(), added={("orders", 0): rest[0]})
+    for view in (_snapshot(rows).partition("orders", 0), steps.partition("orders", 0)):
+        held = [*view.segments, view.running_max_timestamps]
+        assert all(column.base is None or column.base.nbytes == column.nbytes for column in held)
+        assert sum(column.nbytes for column in held) <= 100 * len(view)
+
+
+def test_attempts__that_no_segment_names_any_more_are_forgotten() -> None:
+    rows = [segment(n, n + 1, attempt_id=str(uuid.UUID(int=n))) for n in range(10)]
+    first, last = (segments_by_partition([file_table(some)])[0] for some in (rows[:9], rows[9:]))
+    kept = first.without(np.arange(8)).followed_by(last)
+    assert len(kept.attempts) == 2
 
 
 @pytest.mark.parametrize(
@@ -208,7 +223,8 @@ def test_memory__is_at_most_100_bytes_a_segment() -> None:
         {"timestamp_type": "Late"},
         {"attempt_id": "x"},
         {"base_offset": None},
-        {"attempt_id": None},
+        {"index_attempt_id": "x"},
+        {"attempt_id": None, "index_attempt_id": None},
     ],
 )
 def test_strange_values__are_corruption(change: dict[str, object]) -> None:
@@ -216,6 +232,18 @@ def test_strange_values__are_corruption(change: dict[str, object]) -> None:
     table = file_table([good, dataclasses.replace(odd, **change)])  # type: ignore[arg-type]
     with pytest.raises(CorruptData):
         segments_by_partition([table])
+
+
+def test_index_files__of_older_rows_stand_beside_the_log() -> None:
+    rows = [segment(0, 5), segment(5, 9)]
+    nothing = pa.nulls(2, pa.string())
+    table = file_table(rows)
+    column = table.schema.get_field_index("index_attempt_id")
+    older = table.set_column(column, "index_attempt_id", nothing)
+    assert rows_of(SegmentRow, "orders", older) == rows
+    named = {("orders", 0): segments_by_partition([older])[0]}
+    view = EMPTY.with_rows(1, frozenset(), topics=[topic()], added=named).partition("orders", 0)
+    assert [view.segment(n).index_attempt_id for n in range(2)] == [ATTEMPT, ATTEMPT]
 
 
 def test_attempts__keep_their_16_bytes_whatever_they_are() -> None:

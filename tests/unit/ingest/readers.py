@@ -1,5 +1,6 @@
 """Pipelines over a folder of test files, and everything that reading one gives, as plain Python."""
 
+import itertools
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,7 +83,7 @@ def _rows(records: Any) -> list[Row]:
         return plain
     pairs = list(zip(records.headers.keys.tolist(), records.headers.values.tolist(), strict=True))
     bounds = records.headers.firsts.tolist()
-    spans = zip(bounds, bounds[1:], strict=False)
+    spans = itertools.pairwise(bounds)
     return [
         row._replace(headers=tuple(pairs[a:b])) for row, (a, b) in zip(plain, spans, strict=True)
     ]

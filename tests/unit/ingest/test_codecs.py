@@ -5,6 +5,7 @@ import gzip
 import io
 import tarfile
 import tracemalloc
+from typing import Any
 
 import pytest
 import zstandard
@@ -85,9 +86,9 @@ def archive(files: dict[str, bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd])
-def test_archives_are_read_member_by_member(pack: object) -> None:
+def test_archives_are_read_member_by_member(pack: Any) -> None:
     data = archive({"folder/a": DATA, "b": b'{"n":-1}'})
-    found = read_bytes(pack(data), headers={"source": True}, task={"split_bytes": 100})  # type: ignore[operator]
+    found = read_bytes(pack(data), headers={"source": True}, task={"split_bytes": 100})
     assert [row.value for row in found.rows] == [*LINES, b'{"n":-1}']
     first, last = dict(found.rows[0].headers), dict(found.rows[-1].headers)
     assert (first[b"seglake.source.file"] or b"").endswith(b"/file!folder/a")

@@ -94,7 +94,7 @@ def test_a_path_must_exist(folder: Path, path: str) -> None:
 @pytest.mark.parametrize("path", ["*.csv", "empty", "nope/*.jsonl"])
 def test_nothing_found(folder: Path, path: str) -> None:
     assert names(folder, path, on_empty="ok") == []
-    with pytest.raises(InputError, match="no file found; correct input.paths or set on_empty"):
+    with pytest.raises(InputError, match=r"no file found; correct input\.paths or set on_empty"):
         names(folder, path)
 
 
@@ -150,7 +150,11 @@ def test_splits(tmp_path: Path) -> None:
     assert len(plan_splits(list_inputs(whole), whole)) == 3
 
 
-def test_objects_of_a_store(tmp_path: Path) -> None:
-    settings = pipeline("memory://nowhere/x", "text")
-    with pytest.raises(InputError, match="does not exist"):
-        read(settings)
+def test_paths_in_a_store() -> None:
+    for path in ("memory://nowhere/x", "memory://nowhere"):
+        with pytest.raises(InputError, match="does not exist"):
+            read(pipeline(path, "text"))
+    with pytest.raises(InputError, match="no file found"):
+        read(pipeline("memory://nowhere/*.jsonl", "text"))
+    with pytest.raises(InputError, match="a bucket's name has no wildcards"):
+        read(pipeline("s3://logs-*/x", "text"))

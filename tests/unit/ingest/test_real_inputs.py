@@ -87,6 +87,6 @@ def test_nginx_fields(data_dir: Path) -> None:
 def test_retail_values_are_objects_of_all_columns(data_dir: Path) -> None:
     row = read(example("retail", data_dir)).rows[0]
     event = json.loads(row.value or b"")
-    assert list(event)[0] == "InvoiceNo"
+    assert next(iter(event)) == "InvoiceNo"
     assert event["CustomerID"] == (row.key or b"").decode()
     assert math.isclose(float(event["UnitPrice"]), 2.55)

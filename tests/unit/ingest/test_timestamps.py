@@ -86,13 +86,13 @@ def test_iso_without_a_zone_is_utc_by_default(moment: datetime) -> None:
     ]
 
 
-@given(
-    st.text("0123456789-:T .Z+", max_size=26)
-    | st.from_regex(
-        r"20[0-9]{2}-[0-3][0-9]-[0-3][0-9]([T ][0-2][0-9]:[0-6][0-9](:[0-6][0-9])?(Z|[+-][0-9]{2})?)?",
-        fullmatch=True,
-    )
+NEARLY_ISO = (
+    r"20[0-9]{2}-[0-3][0-9]-[0-3][0-9]"
+    r"([T ][0-2][0-9]:[0-6][0-9](:[0-6][0-9])?(Z|[+-][0-9]{2})?)?"
 )
+
+
+@given(st.text("0123456789-:T .Z+", max_size=26) | st.from_regex(NEARLY_ISO, fullmatch=True))
 def test_iso_reads_nothing_that_python_refuses(text: str) -> None:
     assume(":60" not in text)  # a leap second, which Python does not know
     found = times("iso8601", [text])[0]

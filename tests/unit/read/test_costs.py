@@ -14,7 +14,7 @@ from seglake.read.cache import ByteCache
 from seglake.read.lake import Lake
 from seglake.read.lookup import PartitionReader, Reader
 from seglake.read.plan import ReadStats
-from seglake.catalog.snapshot import DETAILS, PartitionView, Segments
+from seglake.catalog.snapshot import ATTEMPT, DETAILS, PartitionView, Segments
 from seglake.store import CountingStore, open_store
 from tests.lakes import Event, LakeMaker, Shape, records_of
 
@@ -51,8 +51,9 @@ def write_large(tmp_path, number: int) -> tuple[PartitionReader, CountingStore]:
     details["sizes"] = [[BLOCKS * BLOCK_BYTES, 0, 0, len(data)]]
     details["record_count"] = BLOCKS * BLOCK_RECORDS
     segments = Segments(
-        np.array([0]), np.array([BLOCKS * BLOCK_RECORDS]), low[:1], highs[-1:], details
-    )
+        np.array([0]), np.array([BLOCKS * BLOCK_RECORDS]), low[:1], highs[-1:], details,
+        np.zeros(1, ATTEMPT),
+    )  # fmt: skip
     view = PartitionView("events", 0, segments)
     store = CountingStore(open_store(str(tmp_path)))
     store.put(view.segment(0).key("zonemap"), data)

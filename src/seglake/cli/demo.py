@@ -1,0 +1,130 @@
+"""`seglake demo`: a million events, ingested and looked up, in a minute or two."""
+
+# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from seglake.cli.ingest import show_report, steps
+from seglake.cli.show import show
+from seglake.instants import format_ms
+
+if TYPE_CHECKING:
+    from seglake.demo_events import Generated
+    from seglake.ingest.report import Report
+    from seglake.read.log import Log
+
+RUN_ID = "demo"
+TOPIC = "web"
+WINDOW_MS = 10_000
+
+PIPELINE: dict[str, dict[str, Any]] = {
+    "pipeline": {"name": "web", "order": "time", "max_quarantine_ratio": 0.05},
+    "input": {"format": "jsonl"},
+    "timestamp": {"field": "ts", "format": "epoch_ms"},
+    "key": {"fields": ["user"]},
+    "topic": {"name": TOPIC, "partitions": 4},
+}
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def run(root: Path, events: Path, count: int) -> None:
+    """Generate events unless they are there, ingest them, and answer three questions."""
+    made = _events(events, count)
+    report = _ingest(root, events)
+    show_report(report.as_dict())
+    if report.status != "committed":
+        console.print("This run is committed already: nothing was ingested twice.\n")
+    _questions(root, made)
+    console.print(_NEXT.format(root=root))
+
+
+def _events(folder: Path, count: int) -> Generated | None:
+    from seglake.demo_events import generate
+
+    if folder.exists():
+        console.print(f"The events are in {folder} already.")
+        return None
+    with console.status(f"generating {count:,} web events"):
+        made = generate(folder, events=count)
+    console.print(
+        f"Made {made.events:,} web events in {len(made.files)} files below {folder}, some of them "
+        f"compressed, all of them out of order, and {made.broken:,} broken lines."
+    )
+    return made
+
+
+def _ingest(root: Path, events: Path) -> Report:
+    from seglake.config import Pipeline
+    from seglake.ingest.api import run_pipeline
+
+    own = {**PIPELINE["pipeline"], "root": str(root)}
+    tables = {name: table for name, table in PIPELINE.items() if name != "pipeline"}
+    tables["input"] = {**tables["input"], "paths": [str(events)]}
+    console.print("Starting Spark on this machine and ingesting …")
+    with steps() as progress:
+        return run_pipeline(
+            Pipeline.model_validate({**own, **tables}), run_id=RUN_ID, progress=progress
+        )
+
+
+def _questions(root: Path, made: Generated | None) -> None:
+    import seglake
+    from seglake.cli.catalog import segment_rows
+
+    del made
+    log = seglake.open(str(root)).topic(TOPIC)
+    show(f"segments of {TOPIC}", segment_rows(log, None), as_json=False)
+    _seek(log)
+    noon = _middle(log)
+    _lookup(log, noon)
+    _window(log, noon)
+
+
+def _middle(log: Log) -> int:
+    first = log.record_at(0, log.beginning_offsets()[0]).timestamp
+    last = log.record_at(0, log.end_offsets()[0] - 1).timestamp
+    return (first + last) // 2 // 1000 * 1000
+
+
+def _seek(log: Log) -> None:
+    offset = log.end_offsets()[0] // 2
+    record = log.record_at(0, offset)
+    console.print(
+        f"\n[bold]What is at offset {offset:,} of partition 0?[/]\n"
+        f"  {format_ms(record.timestamp)}  key {_text(record.key)}  value {_text(record.value)}"
+    )
+
+
+def _lookup(log: Log, time: int) -> None:
+    console.print(f"\n[bold]Where does each partition reach {format_ms(time)}?[/]")
+    for partition, found in log.offsets_for_times(dict.fromkeys(log.partitions(), time)).items():
+        place = f"offset {found.offset:,}, at {format_ms(found.timestamp)}" if found else "nowhere"
+        console.print(f"  partition {partition}: {place}")
+
+
+def _window(log: Log, start: int) -> None:
+    window = log.read_range(start, start + WINDOW_MS).read_all()
+    console.print(
+        f"\n[bold]What happened in the {WINDOW_MS // 1000} seconds after that?[/]\n"
+        f"  {len(window):,} records, and no other, although the events came out of order."
+    )
+
+
+def _text(value: bytes | None) -> str:
+    return "-" if value is None else value.decode("utf-8", "replace").replace("[", r"\[")
+
+
+_NEXT = """
+Try next:
+  seglake topics {root}
+  seglake offsets {root} web --time latest
+  seglake read {root} web --partition 0 --offset 1000 --max-records 3
+  seglake history {root}
+and from Python:
+  import seglake; seglake.open("{root}").topic("web").end_offsets()"""

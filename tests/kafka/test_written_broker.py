@@ -1,0 +1,154 @@
+"""A real broker serves partitions that this project wrote, and agrees with our own reader."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.kafka.broker import Broker
+from tests.kafka.judge import Kafka, KafkaError, Record
+from tests.kafka.test_written_lookups import answers_of, brute_force, commit, times_to_ask
+from tests.kafka.test_written_segments import folder_of, records_in, write
+
+from seglake.catalog.rows import SegmentRow
+from seglake.errors import OffsetOutOfRange
+from seglake.format.compression import NAMES
+from seglake.read.log import Log
+from tests.lakes import Event
+from tests.strategies import FAR, NOISE, Stored, T, topic_of
+
+KINDS = ["CreateTime", "LogAppendTime"]
+INTERVALS = [0, 100, 4096]
+TOPICS = [f"{codec}-{kind}" for codec in NAMES for kind in KINDS]
+SEEKS = 5  # each is a fetch of its own
+
+
+def log_of(topic: str) -> Stored:
+    """300 events: late ones, equal times, one in the far future, some without a time."""
+    number = TOPICS.index(topic)
+    chance = random.Random(number)
+    times = [T + 10 * at - chance.choice((0, 0, 500)) for at in range(300)]
+    times[50], times[51], times[120] = -1, -1, (FAR if number % 3 == 0 else T)
+    events = [
+        Event(time, chance.choice((None, b"", b"key")), chance.choice((None, b"value" * 20, b"")),
+              (("h", b"1"), ("größe", None)) if at % 7 == 0 else ())
+        for at, time in enumerate(times)
+    ]  # fmt: skip
+    events[200] = events[200]._replace(value=NOISE)
+    codec, kind = topic.split("-")
+    stored = topic_of(
+        ("bytes", INTERVALS[number % 3]), name=topic, compression_type=codec,
+        message_timestamp_type=kind, batch_size=600, segment_bytes=len(NOISE) + 1000,
+        segment_ms=1000,
+    )  # fmt: skip
+    return Stored(events, stored, number % 4 * 1000, T + number)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Log, Path]]:
+    """Each topic as our reader sees it, and the folder of its one partition."""
+    root = tmp_path_factory.mktemp("lake")
+    found = {}
+    for topic in TOPICS:
+        stored = log_of(topic)
+        rows: list[SegmentRow] = write(root, stored)
+        assert len(rows) > 1
+        found[topic] = commit(root, stored, rows, stored.base_offset), folder_of(root, rows)
+    return found
+
+
+def mounted(lake: Mapping[str, tuple[Log, Path]]) -> dict[tuple[str, int], Path]:
+    return {(topic, 0): folder for topic, (_, folder) in lake.items()}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Logs and indexes; a broker leaves other files beside them."""
+    kept = (".log", ".index", ".timeindex")
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in kept}
+
+
+@pytest.fixture(scope="module")
+def broker(
+    kafka: Kafka, lake: dict[str, tuple[Log, Path]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    """A broker that serves our files, indexes included; it must leave them as they are."""
+    with Broker.serve(kafka, tmp_path_factory.mktemp("broker"), mounted(lake)) as running:
+        yield running
+        running.stop()
+        for topic, (_, folder) in lake.items():
+            assert contents(running.partition_folder(topic, 0)) == contents(folder)
+
+
+def read_by_us(log: Log, offset: int, count: int) -> list[Record]:
+    """Records in the judge's form."""
+    table = log.read(0, offset, max_records=count)
+    table = table.set_column(
+        table.column_names.index("timestamp"), "timestamp", table["timestamp"].cast(pa.int64())
+    )
+    return [
+        Record(
+            row["offset"], row["timestamp"], row["key"], row["value"],
+            tuple((header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in table.to_pylist()
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_records_and_offsets(
+    broker: Broker, lake: dict[str, tuple[Log, Path]], topic: str
+) -> None:
+    log, wanted = lake[topic][0], records_in(log_of(topic))
+    assert broker.consume_all(topic, 0) == wanted
+    assert read_by_us(log, wanted[0].offset, len(wanted)) == wanted
+    assert log.beginning_offsets() == {0: broker.beginning_offset(topic, 0)}
+    assert log.end_offsets() == {0: broker.end_offset(topic, 0)}
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_seeks(broker: Broker, lake: dict[str, tuple[Log, Path]], topic: str) -> None:
+    log, wanted, chance = lake[topic][0], records_in(log_of(topic)), random.Random(4)
+    begin, end = wanted[0].offset, wanted[-1].offset + 1
+    for offset in [begin, end - 1, *(chance.randrange(begin, end) for _ in range(SEEKS))]:
+        polled = broker.seek_and_poll(topic, 0, offset)
+        assert polled
+        assert polled == read_by_us(log, offset, len(polled))
+        assert polled[0] == wanted[offset - begin]
+    for outside in (end + 1, *([begin - 1] if begin else [])):
+        with pytest.raises(KafkaError, match="OffsetOutOfRange"):
+            broker.seek_and_poll(topic, 0, outside)
+        with pytest.raises(OffsetOutOfRange):
+            log.read(0, outside)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_times(broker: Broker, lake: dict[str, tuple[Log, Path]], topic: str) -> None:
+    log, records = lake[topic][0], records_in(log_of(topic))
+    times = times_to_ask(random.Random(9), records)[::3]
+    assert broker.find_by_timestamp(topic, 0, times) == answers_of(log, times)
+    assert answers_of(log, times) == brute_force(records, times)
+    newest = log.max_timestamps()[0]
+    assert newest is not None
+    assert broker.max_timestamp(topic, 0) == (newest.timestamp, newest.offset)
+
+
+def test_a_broker_rebuilds_our_indexes(
+    kafka: Kafka, lake: dict[str, tuple[Log, Path]], tmp_path: Path
+) -> None:
+    logs, configs = {}, {}
+    for topic, (_, folder) in lake.items():
+        copied = shutil.copytree(folder, tmp_path / topic)
+        for index in [*copied.glob("*.index"), *copied.glob("*.timeindex")]:
+            index.write_bytes(b"rubbish" * 24)
+        logs[topic, 0] = copied
+        interval = log_of(topic).topic.index_interval[1]
+        configs[topic] = {"index.interval.bytes": str(interval)}
+    folder = tmp_path / "broker"
+    with Broker.serve(kafka, folder, logs, configs=configs, rebuild_indexes=True) as broker:
+        broker.stop()
+        for topic, (_, ours) in lake.items():
+            assert contents(broker.partition_folder(topic, 0)) == contents(ours)

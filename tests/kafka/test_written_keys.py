@@ -1,0 +1,46 @@
+"""Hashes against Kafka's: the partition of a key, and CRC-32C."""
+
+from __future__ import annotations
+
+import crc32c
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.kafka.judge import Kafka
+
+from seglake.format.murmur2 import murmur2, partition_of
+from seglake.format.records import Spans
+from tests.strategies import examples
+
+keys = st.lists(
+    st.one_of(st.binary(max_size=9), st.binary(max_size=200), st.text(max_size=20).map(str.encode)),
+    max_size=200,
+)
+
+
+@given(keys, st.integers(1, 100_000))
+@examples(50)
+def test_partitions_are_kafkas(kafka: Kafka, given_keys: list[bytes], count: int) -> None:
+    spans = Spans.of([*given_keys])
+    backwards = spans.take(np.arange(len(spans))[::-1].copy())  # keys stand anywhere in a buffer
+    hashes = kafka.murmur2(given_keys)
+    assert murmur2(spans).tolist() == hashes
+    assert murmur2(backwards).tolist() == hashes[::-1]
+    assert partition_of(spans, count).tolist() == [(h & 0x7FFFFFFF) % count for h in hashes]
+
+
+def test_the_producers_own_partitioner(kafka: Kafka) -> None:
+    producer = kafka._gateway.jvm.org.apache.kafka.clients.producer.internals.BuiltInPartitioner
+    some = [b"user-%d" % number for number in range(200)]
+    for count in (1, 3, 64):
+        theirs = [producer.partitionForKey(bytearray(key), count) for key in some]
+        assert partition_of(Spans.of([*some]), count).tolist() == theirs
+
+
+@given(st.lists(st.binary(max_size=2000), min_size=1, max_size=4))
+@examples(50)
+def test_checksums_are_kafkas(kafka: Kafka, parts: list[bytes]) -> None:
+    found = 0
+    for part in parts:  # as a log is written: piece by piece
+        found = crc32c.crc32c(part, found)
+    assert found == kafka.crc32c(b"".join(parts))

@@ -65,6 +65,7 @@ ROLLED = [  # for what reason, and at which multiple of a batch, time span or si
     ("segment_index_bytes", 100),
 ]  # fmt: skip
 OTHER_INTERVALS = [("records", 1), ("records", 7), ("ms", 10), ("ms", 60_000)]
+kafkas_intervals, other_intervals = st.sampled_from(INTERVALS), st.sampled_from(OTHER_INTERVALS)
 
 
 def topic_of(interval: tuple[str, int] = ("bytes", 4096), **keys: object) -> Topic:
@@ -104,8 +105,7 @@ class Stored(NamedTuple):
 def stored_logs(
     draw: DrawFn,
     *,
-    codecs: SearchStrategy[str] = st.sampled_from(NAMES),
-    intervals: SearchStrategy[tuple[str, int]] = st.sampled_from(INTERVALS),
+    intervals: SearchStrategy[tuple[str, int]] = kafkas_intervals,
     max_size: int = 300,
 ) -> Stored:
     """Logs of one or many segments, rolled for every reason there is."""
@@ -123,7 +123,7 @@ def stored_logs(
         keys[rolled] = unit * (batch + widest + 600)  # no batch is too large for a segment
     topic = topic_of(
         draw(intervals),
-        compression_type=draw(codecs),
+        compression_type=draw(st.sampled_from(NAMES)),
         message_timestamp_type=draw(st.sampled_from(["CreateTime", "LogAppendTime"])),
         batch_size=batch,
         **keys,

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.kafka.broker import Broker
-from tests.kafka.judge import Kafka, KafkaError, Record
-from tests.kafka.test_written_lookups import answers_of, brute_force, commit, times_to_ask
-from tests.kafka.test_written_segments import folder_of, records_in, write
 
 from seglake.catalog.rows import SegmentRow
 from seglake.errors import OffsetOutOfRange
 from seglake.format.compression import NAMES
 from seglake.read.log import Log
+from tests.kafka.broker import Broker
+from tests.kafka.judge import Kafka, KafkaError, Record
+from tests.kafka.test_written_lookups import answers_of, brute_force, commit, times_to_ask
+from tests.kafka.test_written_segments import folder_of, records_in, write
 from tests.lakes import Event
 from tests.strategies import FAR, NOISE, Stored, T, topic_of
 
@@ -99,9 +99,7 @@ def read_by_us(log: Log, offset: int, count: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_records_and_offsets(
-    broker: Broker, lake: dict[str, tuple[Log, Path]], topic: str
-) -> None:
+def test_records_and_offsets(broker: Broker, lake: dict[str, tuple[Log, Path]], topic: str) -> None:
     log, wanted = lake[topic][0], records_in(log_of(topic))
     assert broker.consume_all(topic, 0) == wanted
     assert read_by_us(log, wanted[0].offset, len(wanted)) == wanted

@@ -9,13 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.kafka.judge import Header, Kafka, Record
-from tests.kafka.test_written_segments import (
-    accepted,
-    assert_recovery_makes_the_same,
-    folder_of,
-    scratch_folder,
-)
 
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
@@ -25,6 +18,13 @@ from seglake.ingest.engine import LocalEngine
 from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.ingest.rebase import Move
 from seglake.layout import SUFFIXES, new_attempt
+from tests.kafka.judge import Header, Kafka, Record
+from tests.kafka.test_written_segments import (
+    accepted,
+    assert_recovery_makes_the_same,
+    folder_of,
+    scratch_folder,
+)
 from tests.strategies import T
 
 PARTITIONS = 3
@@ -128,7 +128,11 @@ def judged(kafka: Kafka, root: Path, rows: list[SegmentRow]) -> dict[int, list[R
 
 
 def assert_nothing_is_lost(
-    kafka: Kafka, lines: dict[bytes, Line], found: dict[int, list[Record]], order: str, stamp: int | None
+    kafka: Kafka,
+    lines: dict[bytes, Line],
+    found: dict[int, list[Record]],
+    order: str,
+    stamp: int | None,
 ) -> None:
     """Every line is in one partition, its key's; in each the order is the promised one."""
     assert sorted(r.value for records in found.values() for r in records) == sorted(lines)

@@ -6,10 +6,10 @@ import crc32c
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kafka.judge import Kafka
 
 from seglake.format.murmur2 import murmur2, partition_of
 from seglake.format.records import Spans
+from tests.kafka.judge import Kafka
 from tests.strategies import examples
 
 keys = st.lists(

@@ -10,14 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kafka.judge import Kafka, Record
-from tests.kafka.test_written_segments import (
-    folder_of,
-    records_in,
-    scratch_folder,
-    segments_in,
-    write,
-)
 
 import seglake
 from seglake.catalog.rows import PartitionRow, RunRow, SegmentRow, TopicRow
@@ -26,8 +18,16 @@ from seglake.format.batch import scan_batches
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.layout import new_attempt
 from seglake.read.log import Log
+from tests.kafka.judge import Kafka, Record
+from tests.kafka.test_written_segments import (
+    folder_of,
+    records_in,
+    scratch_folder,
+    segments_in,
+    write,
+)
 from tests.lakes import Event
-from tests.strategies import OTHER_INTERVALS, Stored, T, examples, stored_logs, topic_of
+from tests.strategies import Stored, T, examples, other_intervals, stored_logs, topic_of
 
 QUESTIONS = 200  # per example
 Found = tuple[int, int] | None  # timestamp and offset of a record
@@ -46,9 +46,7 @@ def offsets_to_ask(chance: random.Random, base: int, end: int) -> list[int]:
     return [chance.randint(base - 3, end + 3) for _ in range(QUESTIONS)]
 
 
-logs = st.one_of(
-    stored_logs(max_size=200), stored_logs(intervals=st.sampled_from(OTHER_INTERVALS), max_size=60)
-)
+logs = st.one_of(stored_logs(max_size=200), stored_logs(intervals=other_intervals, max_size=60))
 chances = st.randoms(use_true_random=False)
 
 
@@ -176,7 +174,7 @@ def test_time_lookups(kafka: Kafka, log: Stored, chance: random.Random, cut: flo
 def answers_of(log: Log, times: Sequence[int]) -> list[Found]:
     """Our answers, the same from both ways of asking."""
     offsets, stamps = log.offsets_for_times_array(0, np.array(times))
-    singly = [log.offsets_for_times({0: time})[0] for time in times]
+    singly = [log.reader(0).offset_for_time(time) for time in times]
     answers = [None if found is None else (found.timestamp, found.offset) for found in singly]
     at_once = zip(stamps.tolist(), offsets.tolist(), strict=True)
     assert list(at_once) == [answer or (-1, -1) for answer in answers]

@@ -1,4 +1,4 @@
-"""Kafka judges the segments that this project writes: every file, every record, every index byte."""
+"""Kafka judges the segments that we write: every file, every record, every byte of an index."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from tests.kafka.judge import Kafka, KafkaError, Record
 
 from seglake.catalog.rows import SegmentRow
 from seglake.format.batch import encode_bodies
@@ -21,14 +19,15 @@ from seglake.ingest.cut import encoding_of
 from seglake.ingest.write import Piece, SegmentWriter, encode_runs
 from seglake.layout import attempt_folder, new_attempt
 from seglake.store import open_store
+from tests.kafka.judge import Kafka, KafkaError, Record
 from tests.lakes import Event, records_of
 from tests.strategies import (
     INTERVALS,
     NOISE,
-    OTHER_INTERVALS,
     Stored,
     T,
     examples,
+    other_intervals,
     stored_logs,
     topic_of,
 )
@@ -118,7 +117,7 @@ def test_kafka_reads_what_was_written(kafka: Kafka, log: Stored) -> None:
         assert_recovery_makes_the_same(kafka, folder, log.topic.index_interval[1])
 
 
-@given(stored_logs(intervals=st.sampled_from(OTHER_INTERVALS), max_size=100))
+@given(stored_logs(intervals=other_intervals, max_size=100))
 @examples(15)
 def test_kafka_accepts_intervals_that_it_does_not_have(kafka: Kafka, log: Stored) -> None:
     with scratch_folder() as root:

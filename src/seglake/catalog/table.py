@@ -13,7 +13,7 @@ made without retries, which compares and sets the version of the whole table.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,7 @@ from seglake import layout
 from seglake.catalog import delta
 from seglake.catalog import files as data
 from seglake.catalog.change import checked_change
+from seglake.catalog.manifest import Manifest, SegmentId, mark_committed, write_manifest
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
     PARTITION_COLUMNS,
@@ -191,7 +192,10 @@ class CatalogTable:
         (partition, base offset), that go away in the same commit. Raises CommitConflict if the
         topic changed since `base` (with `replaced`: if the table did), CorruptData if the log
         would have a hole or an overlap, UsageError if a row contradicts the topic, and StoreError.
+        The attempt's manifest says what was to be committed, and its mark of success that it was:
+        an attempt commits once.
         """
+        replaced = list(replaced)
         change = checked_change(rows, replaced, topic, base)
         removed: list[DataFile] = []
         if change.gone:
@@ -204,7 +208,10 @@ class CatalogTable:
             for kind, table in change.added.items()
             if len(table)
         ]
+        gone = [_identity(base, topic, *segment) for segment in replaced]
+        write_manifest(self._store, Manifest(attempt_id, rows, gone))
         self._write(base.version, written, removed, topic=topic, attempt_id=attempt_id)
+        mark_committed(self._store, attempt_id)
         return self._version_of(attempt_id, base.version)
 
     def compact(self, min_files: int = 16) -> int:
@@ -233,17 +240,34 @@ class CatalogTable:
             self._write(handle.version(), written, removed)
         return len(removed)
 
-    def vacuum(self, retention_hours: int | None = None) -> list[str]:
+    def vacuum(self, retention_hours: int | None = None, *, dry_run: bool = False) -> list[str]:
         """Delete data files that no retained version names; returns their paths.
 
         Without `retention_hours` the table's own retention holds. A shorter one expires versions.
+        With `dry_run` nothing is deleted.
         """
         return self._refreshed().vacuum(
             retention_hours,
-            dry_run=False,
+            dry_run=dry_run,
             full=True,
             enforce_retention_duration=retention_hours is None,
         )
+
+    def retained(
+        self, kind: Kind, retention_hours: int | None = None
+    ) -> Iterator[tuple[str, pa.Table]]:
+        """The rows that any retained version may have, as (topic, rows) for each data file.
+
+        They are in the files that `vacuum` would not delete: each is read once, in whichever
+        versions it is.
+        """
+        expired = set(self.vacuum(retention_hours, dry_run=True))
+        prefix = f"{layout.LOG_TABLE}/"
+        for found in self._store.list(f"{prefix}kind={kind}"):
+            path = found.key.removeprefix(prefix)
+            if path.endswith(".parquet") and path not in expired:
+                topic = path.split("/")[1].removeprefix("topic=")
+                yield topic, data.read_parquet(self._store, found.key, FILE_SCHEMAS[kind])
 
     def _write(
         self,
@@ -276,6 +300,12 @@ class CatalogTable:
         entries = self._newest.history(newest - since)
         made = [entry for entry in entries if entry.get("seglake.attempt") == attempt_id]
         return int(made[0]["version"]) if made else newest
+
+
+def _identity(base: Snapshot, topic: str, partition: int, base_offset: int) -> SegmentId:
+    view = base.partition(topic, partition)
+    segment = view.segment(view.index_of(base_offset))
+    return SegmentId(topic, partition, base_offset, segment.attempt_id, segment.index_attempt_id)
 
 
 def _active(table: DeltaTable) -> frozenset[DataFile]:

@@ -64,10 +64,13 @@ class Input(_Table):
     """What is read."""
 
     paths: Locations = Field(
+        default=(),
         description="files, folders and globs (`**` too); local, relative to the current "
-        "directory, or URIs (`s3://…`)"
+        "directory, or URIs (`s3://…`); needed unless the format is `dataframe`",
     )
-    format: Literal["jsonl", "csv", "parquet", "text"] = Field(description="how a file is read")
+    format: Literal["jsonl", "csv", "parquet", "text", "dataframe"] = Field(
+        description="how a file is read; `dataframe`: the rows of one given to `seglake.ingest`"
+    )
     compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(
         default="auto",
         description="`auto`: by the first bytes of a file; tar archives are unpacked unless `none`",
@@ -92,13 +95,22 @@ class Input(_Table):
         for key in ("delimiter", "quote", "multiline"):
             if self._given(key) and self.format != "csv":
                 yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
+        if self.format == "dataframe" and self.paths:
+            yield "input.paths contradicts input.format = 'dataframe'; remove paths"
+        if self.format != "dataframe" and not self.paths:
+            yield "input.paths is missing; name the files to read"
         if self.pattern is not None and self.format != "text":
             yield f"input.pattern contradicts input.format = {self.format!r}; remove one"
-        if self.format == "parquet" and self.compression not in {"auto", "none"}:
-            yield "input.compression contradicts input.format = 'parquet'; remove compression"
+        if self.columnar and self.compression not in {"auto", "none"}:
+            yield f"input.compression contradicts input.format = {self.format!r}; remove it"
         if self.delimiter == self.quote:
             yield "input.delimiter and input.quote are the same character; change one"
         yield from self._pattern_problems()
+
+    @property
+    def columnar(self) -> bool:
+        """Whether rows come as typed columns instead of as lines."""
+        return self.format in {"parquet", "dataframe"}
 
     def _pattern_problems(self) -> Iterator[str]:
         try:
@@ -340,13 +352,13 @@ class Task(_Table):
         description="records in a blob that one stage hands to the next",
     )
     merge_bytes: int = Field(
-        default=64 * 2**20,
+        default=16 * 2**20,
         ge=1,
         le=2**40,
         description="records that a task holds while it merges blobs",
     )
     piece_bytes: int = Field(
-        default=2**30, ge=1, le=2**62, description="records of a log partition that one task writes"
+        default=2**28, ge=1, le=2**62, description="records of a log partition that one task writes"
     )
 
 
@@ -386,7 +398,7 @@ class Pipeline(BaseModel):
     @property
     def value_source(self) -> Literal["line", "field", "columns"]:
         """`value.from`, or the default of the input's format."""
-        return self.value.source or ("columns" if self.input.format == "parquet" else "line")
+        return self.value.source or ("columns" if self.input.columnar else "line")
 
     def fields(self) -> tuple[str, ...]:
         """Every field that is taken from a row, each once, in order of first use."""
@@ -422,8 +434,11 @@ class Pipeline(BaseModel):
 
     def _contradictions(self) -> Iterator[str]:
         yield from self._time_problems()
-        if self.input.format == "parquet" and self.value_source == "line":
-            yield "value.from = 'line' contradicts input.format = 'parquet'; use columns or field"
+        if self.input.columnar and self.value_source == "line":
+            yield (
+                f"value.from = 'line' contradicts input.format = {self.input.format!r}; "
+                "use columns or field"
+            )
         if (
             self.input.format == "jsonl"
             and self.value_source == "columns"
@@ -442,5 +457,5 @@ class Pipeline(BaseModel):
             yield "timestamp.field is missing; name it or set topic.message.timestamp.type"
         if self.timestamp.field is None and self.order == "time":
             yield "timestamp.field is missing, but pipeline.order = 'time' needs it; use 'arrival'"
-        if self.timestamp.field and not self.timestamp.format and self.input.format != "parquet":
+        if self.timestamp.field and not self.timestamp.format and not self.input.columnar:
             yield "timestamp.format is missing; say how the time is written, as in 'iso8601'"

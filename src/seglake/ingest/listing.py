@@ -75,20 +75,25 @@ def _stat(path: str, options: dict[str, str]) -> SourceFile:
 def _plain(path: str, options: dict[str, str]) -> Iterator[str]:
     """The file at `path`, or the files below the folder `path`."""
     root, key = locate(path)
+    place = _join(root, key)
+    if key and _is_file(path, options):
+        yield place
+        return
+    keys = [key for key in _keys(place, options) if _shown(key)]
+    if not keys and not Path(place).is_dir():
+        raise InputError(f"{path}: does not exist; correct input.paths")
+    yield from (_join(place, key) for key in keys)
+
+
+def _is_file(path: str, options: dict[str, str]) -> bool:
+    root, key = locate(path)
     try:
-        if not key:
-            raise MissingObject(path)
         open_store(root, options).stat(key)
     except MissingObject:
-        folder = _join(root, key)
-        keys = [key for key in _keys(folder, options) if _shown(key)]
-        if not keys and not Path(folder).is_dir():
-            raise InputError(f"{path}: does not exist; correct input.paths") from None
-        yield from (_join(folder, key) for key in keys)
+        return False
     except StoreError as problem:
         raise InputError(f"{path}: cannot be read: {problem}; check path and rights") from problem
-    else:
-        yield _join(root, key)
+    return True
 
 
 def _glob(pattern: str, options: dict[str, str]) -> Iterator[str]:
@@ -120,7 +125,7 @@ def _shown(key: str) -> bool:
 def _expression(glob: str) -> str:
     """A regular expression for the paths that a glob means."""
     parts = []
-    for part in re.sub(r"\*\*$", "**/*", glob).split("/"):
+    for part in re.sub(r"(^|/)\*\*$", r"\1**/*", glob).split("/"):
         if part == "**":
             parts.append(f"(?:{_VISIBLE}[^/]+/)*")
             continue

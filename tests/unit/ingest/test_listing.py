@@ -100,6 +100,8 @@ def test_nothing_found(folder: Path, path: str) -> None:
 
 @given(st.text("ab*?.", min_size=1, max_size=6), st.text("ab.", min_size=1, max_size=6))
 def test_globs_of_one_name_as_fnmatch(glob: str, name: str) -> None:
+    if glob == "**":
+        glob = "*"
     hidden = name[0] == "." and glob[0] in "*?"
     matched = bool(re.fullmatch(_expression(glob), name))
     assert matched == (fnmatch.fnmatchcase(name, glob) and not hidden)

@@ -142,19 +142,28 @@ def test_threads_share_a_log(maker) -> None:
         list(threads.map(ask, range(400)))
 
 
-def look(log) -> object:
+def look(log) -> tuple[object, ...]:
     return log.version, log.offsets_for_times({0: T + 50}), as_written(log.read(1, 0))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_other_processes_read_the_same_version(maker, method) -> None:
+def test_a_pickled_log_is_the_same_version_elsewhere(maker) -> None:
     lake = seglake.open(str(maker.root))
     log = lake.topic("events")
     expected = look(log)
     maker.run({0: [Event(T)], 1: [Event(T)]})
-    with multiprocessing.get_context(method).Pool(1) as pool:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(look, [log]) == expected
     assert pickle.loads(pickle.dumps(lake)).version == lake.version
+
+
+def test_a_forked_process_goes_on_with_an_open_log(maker) -> None:
+    log = seglake.open(str(maker.root)).topic("events")
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=lambda: queue.put(look(log)))
+    child.start()
+    child.join(60)
+    assert queue.get() == look(log)
 
 
 def test_a_plan_can_be_looked_at_and_sent_away(maker) -> None:

@@ -1,0 +1,233 @@
+"""The program: what its commands print, and how it ends."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from seglake.cli.app import app
+from seglake.errors import UsageError
+from tests.lakes import Event, LakeMaker, Shape
+
+T = 1_700_000_000_000
+MAIN = [sys.executable, "-c", "from seglake.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory) -> LakeMaker:
+    made = LakeMaker(tmp_path_factory.mktemp("lake"), partitions=2)
+    rows = [
+        Event(T + 10, b"k", 'v "é"\n'.encode(), (("h", b"\xff"), ("g", None))),
+        Event(T + 5, None, b"\xff\x00"),
+        Event(T + 20, b"", None),
+    ]
+    many = [Event(T + i, b"k", b"x" * 50) for i in range(3000)]
+    made.run({0: rows, 1: many}, Shape("zstd"), interval=(T, T + 100))
+    return made
+
+
+def seglake(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception:
+        raise result.exception
+    return result.stdout
+
+
+def lines(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_json_lines_are_the_documented_form(maker) -> None:
+    found = lines(seglake("read", maker.root, "events", "--partition", 0))
+    encoded = {"base64": base64.b64encode(b"\xff\x00").decode()}
+    header = {"key": "h", "value": {"base64": base64.b64encode(b"\xff").decode()}}
+    names = "topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"
+    rows = [
+        (
+            "events",
+            0,
+            0,
+            T + 10,
+            "CreateTime",
+            "k",
+            'v "é"\n',
+            [header, {"key": "g", "value": None}],
+        ),
+        ("events", 0, 1, T + 5, "CreateTime", None, encoded, []),
+        ("events", 0, 2, T + 20, "CreateTime", "", None, []),
+    ]
+    assert found == [dict(zip(names, row, strict=True)) for row in rows]
+    assert [list(line) for line in found] == [list(names)] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--partition", 0, "--offset", 1], [(0, 1), (0, 2)]),
+        (["--partition", 0, "--offset", 1, "--max-records", 1], [(0, 1)]),
+        (["--partition", 0, "--offset", 3], []),
+        (["--start", T + 5, "--end", T + 11, "--partition", 0], [(0, 0), (0, 1)]),
+        (["--start", T + 2999], [(1, 2999)]),
+        (["--end", T + 2], [(1, 0), (1, 1)]),
+        (["--start", T + 19, "--end", T + 21, "--order", "time"], [(1, 19), (0, 2), (1, 20)]),
+        (["--max-records", 0], []),
+    ],
+)
+def test_read_gives_what_was_asked_for(maker, options, expected) -> None:
+    found = lines(seglake("read", maker.root, "events", *options))
+    if "time" in options:  # equal times by partition
+        expected = sorted(expected, key=lambda at: (at != (1, 19), at))
+    assert [(line["partition"], line["offset"]) for line in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--offset", 1], "needs --partition"),
+        (["--partition", 0, "--offset", 1, "--start", T], "does not go with"),
+        (["--partition", 0, "--offset", 4], "no offset 4"),
+        (["--partition", 0, "--offset", 1, "--order", "time"], "for a window"),
+        (["--partition", 5], "partitions 0 to 1"),
+        (["--start", "2023-11-14T22:13:20"], "zone"),
+    ],
+)
+def test_contradictions_are_errors(maker, options, problem) -> None:
+    with pytest.raises(UsageError, match=problem):
+        seglake("read", maker.root, "events", *options)
+
+
+def test_arrow_and_parquet_files_hold_the_records(maker, tmp_path) -> None:
+    for form in ("arrow", "parquet"):
+        seglake("read", maker.root, "events", "--format", form, "--output", tmp_path / form)
+    with pa.ipc.open_stream((tmp_path / "arrow").read_bytes()) as stream:
+        table = stream.read_all()
+    assert len(table) == 3003
+    assert pq.read_table(tmp_path / "parquet").equals(table)
+
+
+def test_tables_are_for_people(maker) -> None:
+    shown = seglake("read", maker.root, "events", "--format", "table", "--partition", 0)
+    assert "2023-11-14T22:13:20.010Z" in shown
+    assert '{"base64": "/wA="}' in shown
+    assert "events" in seglake("topics", maker.root)
+    assert "3,003" in seglake("topics", maker.root)
+    assert "zstd" in seglake("segments", maker.root, "events")
+    assert "run 0" in seglake("history", maker.root)
+
+
+def test_json_is_for_machines(maker) -> None:
+    (topic,) = json.loads(seglake("topics", maker.root, "--json"))
+    assert (topic["topic"], topic["records"], topic["max_timestamp"]) == ("events", 3003, T + 2999)
+    segments = json.loads(seglake("segments", maker.root, "events", "--json"))
+    assert [(row["partition"], row["end_offset"]) for row in segments] == [(0, 3), (1, 3000)]
+    assert all((maker.root / row["log"]).is_file() for row in segments)
+    (run,) = json.loads(seglake("history", maker.root, "--json", "--topic", "events"))
+    assert (run["records"], run["interval_end_ms"]) == (3003, T + 100)
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        ("earliest", [(0, None), (0, None)]),
+        ("latest", [(3, None), (3000, None)]),
+        ("max-timestamp", [(2, T + 20), (2999, T + 2999)]),
+        (str(T + 11), [(2, T + 20), (11, T + 11)]),
+        ("2023-11-14T23:13:20.011+01:00", [(2, T + 20), (11, T + 11)]),
+        (str(T + 21), [(None, None), (21, T + 21)]),
+    ],
+)
+def test_offsets(maker, time, expected) -> None:
+    found = json.loads(seglake("offsets", maker.root, "events", "--time", time, "--json"))
+    assert [(row["offset"], row["timestamp"]) for row in found] == expected
+    one = seglake("offsets", maker.root, "events", "--time", time, "--json", "--partition", 1)
+    assert json.loads(one) == found[1:]
+
+
+def test_explain_reads_nothing(maker) -> None:
+    asked = ["read", maker.root, "events", "--start", T, "--end", T + 50, "--explain", "--json"]
+    *pieces, total = json.loads(seglake(*asked))
+    assert len(pieces) == 2
+    assert total["bytes"] == sum(piece["bytes"] for piece in pieces) < total["of_bytes"]
+    assert all(piece["byte_ranges"] for piece in pieces)
+
+
+def test_dump_shows_any_file(maker) -> None:
+    file = maker.files("log")[-1]
+    batches = lines(seglake("dump", file, "--json"))
+    assert sum(batch["count"] for batch in batches) == 3000
+    assert batches[-1]["position"] + batches[-1]["size"] == file.stat().st_size
+    assert batches[0]["codec"] == "zstd"
+    deep = lines(seglake("dump", file, "--deep"))
+    assert deep == lines(seglake("read", maker.root, "events", "--partition", 1))
+    entries = lines(seglake("dump", file.with_suffix(".index"), "--json"))
+    at = {batch["last_offset"]: batch["position"] for batch in batches}
+    assert entries
+    assert all(at[entry["offset"]] == entry["position"] for entry in entries)
+    times = lines(seglake("dump", file.with_suffix(".timeindex"), "--json"))
+    assert times[-1] == {"timestamp": T + 2999, "offset": 2999}
+    zones = lines(seglake("dump", file.with_suffix(".zonemap"), "--json"))
+    assert (zones[0]["position"], zones[-1]["end"]) == (0, file.stat().st_size)
+    assert f"max timestamp: {T + 2999}" in seglake("dump", file.with_suffix(".zonemap"))
+    with pytest.raises(UsageError, match="20 digits"):
+        seglake("dump", file.parent)
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [*MAIN, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_an_error_is_one_line_and_an_exit_code(maker, tmp_path) -> None:
+    done = run("read", maker.root, "nothing")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "seglake: topic 'nothing' is not in version 1 of the lake\n"
+    broken = tmp_path / "events-0" / f"{0:020}.log"
+    broken.parent.mkdir()
+    content = bytearray(maker.files("log")[0].read_bytes())
+    content[70] ^= 1
+    broken.write_bytes(content)
+    done = run("dump", broken)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"seglake: {broken.name} at byte 0: CRC")
+    assert run("read").returncode == 2
+
+
+def test_a_reader_that_goes_away_is_no_error(maker) -> None:
+    command = [*MAIN, "read", str(maker.root), "events"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_help_loads_no_heavy_library() -> None:
+    heavy = "pyarrow", "numba", "deltalake", "pyspark", "numpy"
+    code = (
+        "import sys, seglake.cli.app, seglake\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_reading_needs_no_spark(maker) -> None:
+    code = (
+        "import sys, seglake\n"
+        f"seglake.open({str(maker.root)!r}).topic('events').offsets_for_times({{0: {T}}})\n"
+        "print('pyspark' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_docs_of_every_command_are_there() -> None:
+    assert all(command.callback.__doc__ for command in app.registered_commands)

@@ -10,12 +10,15 @@ PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-unit test-spark test-kafka lint fmt lock check-java
+.PHONY: help setup demo test test-unit test-spark test-kafka lint fmt docs golden lock check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: check-java $(READY) ## Install everything that is needed into .venv; fetch Delta's jars
+
+demo: setup ## Make a million events, ingest them with Spark, look some up
+	$(BIN)/seglake demo
 
 test: check-java setup lint ## Run every check and every test
 	$(PYTEST)
@@ -38,6 +41,12 @@ lint: $(INSTALLED) ## Check style, types and the direction of imports
 fmt: $(INSTALLED) ## Format the code, mend what can be mended
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
+
+docs: $(INSTALLED) ## Write docs/settings.md from the settings' own descriptions
+	$(BIN)/python -m seglake.config.reference > docs/settings.md
+
+golden: setup ## Let Kafka write the golden files of the tests anew
+	$(BIN)/python -m tests.kafka.make_golden
 
 lock: ## Resolve pyproject.toml again into requirements.lock (needs pip-compile of pip-tools)
 	@command -v pip-compile >/dev/null || { echo "pip-compile is missing: pip install pip-tools"; exit 1; }

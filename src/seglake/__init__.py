@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["errors", "ingest", "open"]
 
-_HOMES = {"ingest": "seglake.ingest.api", "open": "seglake.read.lake"}
-
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("seglake.errors")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name == "open":
+        return import_module("seglake.read.lake").open
+    if name in __all__:  # the package `ingest` can be called
+        return import_module(f"seglake.{name}")
     raise AttributeError(f"module 'seglake' has no attribute {name!r}")

@@ -28,10 +28,10 @@ START_SECONDS = 60
 STOP_SECONDS = 30
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
-_JVM = [
+_SMALL_JVM = (
     "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-]  # fmt: skip
+)  # fmt: skip
 
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -56,6 +56,8 @@ class BrokerError(RuntimeError):
 
 class Broker:
     """A broker under `folder`, and its clients. Made by `serve`."""
+
+    java_options: Sequence[str] = _SMALL_JVM  # it starts fast; a benchmark wants others
 
     def __init__(self, kafka: Kafka, folder: Path) -> None:
         self._kafka = kafka
@@ -109,7 +111,8 @@ class Broker:
 
     def start(self) -> None:
         """Starts the broker and connects the clients once its port answers."""
-        command = [java(), *_JVM, "-cp", class_path(), "kafka.Kafka", str(self._properties)]
+        command = [java(), *self.java_options, "-cp", class_path(), "kafka.Kafka"]
+        command.append(str(self._properties))
         with self._printed.open("ab") as printed:
             self._process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + START_SECONDS

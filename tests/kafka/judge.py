@@ -146,12 +146,12 @@ class Kafka:
         except subprocess.TimeoutExpired:
             self._process.kill()
 
-    def instance(self, name: str) -> Any:
-        """A new instance of the class `name` of the Java source beside this file."""
+    def instance(self, name: str, folder: Path = HERE) -> Any:
+        """A new instance of the class `name` of the Java source in `folder`."""
         if name not in self._classes:  # py4j remembers methods by class name: compile once
             compiler = self._gateway.jvm.org.codehaus.janino.SimpleCompiler()
             compiler.setTargetVersion(8)  # static methods of interfaces
-            compiler.cook((HERE / f"{name}.java").read_text())
+            compiler.cook((folder / f"{name}.java").read_text())
             self._classes[name] = compiler.getClassLoader().loadClass(name)
         constructor = self._classes[name].getDeclaredConstructor(self._array("Class", []))
         return constructor.newInstance(self._array("Object", []))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,11 @@ import seglake
 from seglake.catalog.rows import PartitionRow, RunRow, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.format.batch import scan_batches
-from seglake.format.index import OffsetIndex, TimeIndex
+from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
+from seglake.format.segment import describe, rebuild
 from seglake.layout import new_attempt
 from seglake.read.log import Log
-from tests.kafka.judge import Kafka, Record
+from tests.kafka.judge import Batch, Kafka, Record
 from tests.kafka.test_written_segments import (
     folder_of,
     records_in,
@@ -211,3 +213,36 @@ def test_we_go_on_where_kafka_gives_up(
         true = next(n for n, each in enumerate(times) if n >= log_start and each >= time)
         assert answers_of(ours, [time]) == [(times[true], true)]
         assert theirs.find([time]) == [None]
+
+
+def test_we_go_on_behind_a_batch_that_compaction_emptied(kafka: Kafka) -> None:
+    events = [Event(time, None, b"value") for time in (T, T + 50, T + 60, T + 10)]
+    topic = topic_of(("bytes", 0), compression_type="none", batch_size=1, segment_bytes=150)
+    log = Stored(events, topic, 0, 0)
+    emptied = [
+        Batch((Record(0, T, None, b"value"),)),
+        Batch(base_offset=1, last_offset=1, max_timestamp=T + 50),
+    ]
+    with scratch_folder() as root:
+        rows = write(Path(root), log)
+        first = compacted(kafka, folder_of(Path(root), rows), rows[0], emptied)
+        ours = commit(Path(root), log, [first, *rows[1:]], 0)
+        theirs = KafkaLog(kafka, folder_of(Path(root), rows), 0)
+        assert answers_of(ours, [T, T + 20]) == [(T, 0), (T + 60, 2)]
+        assert theirs.find([T, T + 20]) == [(T, 0), None]
+
+
+def compacted(kafka: Kafka, folder: Path, row: SegmentRow, batches: list[Batch]) -> SegmentRow:
+    """The segment of `row` written again by Kafka with these batches, and its new row."""
+    for path in folder.glob(f"{row.base_offset:020}.*"):
+        path.unlink()
+    kafka.write_segment(folder, row.base_offset, batches, index_interval_bytes=0)
+    table = describe((folder / f"{row.base_offset:020}.log").read_bytes())
+    sealed = rebuild(row.base_offset, table, IndexPolicy("bytes", 0))
+    (folder / f"{row.base_offset:020}.zonemap").write_bytes(sealed.zone_map)
+    files = {path.suffix[1:]: path for path in folder.glob(f"{row.base_offset:020}.*")}
+    sizes = {f"{suffix}_bytes": path.stat().st_size for suffix, path in files.items()}
+    sums = {f"{suffix}_crc32c": kafka.crc32c(path.read_bytes()) for suffix, path in files.items()}
+    return replace(
+        row, record_count=sealed.record_count, max_timestamp=sealed.max_timestamp, **sizes, **sums
+    )

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from seglake.config.rules import flat
 from seglake.config.settings import (
     HeaderFields,
     Input,
@@ -20,7 +21,6 @@ from seglake.config.settings import (
     Timestamp,
     Topic,
     Value,
-    flat,
 )
 from seglake.errors import ConfigError
 

@@ -51,3 +51,7 @@ def _default(info: FieldInfo) -> str:
         return "required"
     value = None if info.is_required() else info.default
     return "" if value is None or value == () else f"`{json.dumps(value)}`"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -13,6 +13,15 @@ from pydantic import AfterValidator, BeforeValidator, Field
 EPOCH_FORMATS = ("epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
 DIRECTIVES = "YymdeHIMSfpbBhajAzZTDFR%"  # of strptime, as ingest.timestamps reads them
 _SECRET = re.compile(r"secret|password|passwd|token|access_?key|account_?key|credential|sas_", re.I)
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys of nested tables, joined by dots."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _names(value: object) -> object:

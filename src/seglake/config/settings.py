@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,18 +27,10 @@ from seglake.config.rules import (
     TimeFormat,
     TopicName,
     Zone,
+    flat,
 )
 
 _YEARS, _MONTHS, _DAYS = "YyDF", "mbBhDFj", "deDFj"
-
-
-def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The keys of nested tables, joined by dots."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 class _Table(BaseModel):
@@ -362,10 +354,8 @@ class Task(_Table):
     )
 
 
-class Pipeline(BaseModel):
+class Pipeline(_Table):
     """All settings of one pipeline. The keys of the `[pipeline]` table are its own fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(min_length=1, description="default: the name of the file, without `.toml`")
     root: Location = Field(description="folder or URI of the lake")
@@ -424,13 +414,6 @@ class Pipeline(BaseModel):
         )
         canonical = json.dumps(dump, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
-
-    @model_validator(mode="after")
-    def _no_contradiction(self) -> Self:
-        problem = next(self._contradictions(), None)
-        if problem:
-            raise ValueError(problem)
-        return self
 
     def _contradictions(self) -> Iterator[str]:
         yield from self._time_problems()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import logging
 from typing import TYPE_CHECKING
 
@@ -30,9 +30,9 @@ def run_pipeline(
     """Ingest the files that a pipeline names, once per run id.
 
     `run_id` is any text that makes this run the same run again: an Airflow run id, a data interval;
-    without one, every call is a run of its own, named by the clock. `interval` is what the run declares
-    to cover, [start_ms, end_ms). `spark` is used as it is; without it a local session is started.
-    Raises ConfigError, InputError, QuarantineLimit, StoreError or CommitConflict.
+    without one, every call is a run of its own, named by the clock. `interval` is what the run
+    declares to cover, [start_ms, end_ms). `spark` is used as it is; without it a local session is
+    started. Raises ConfigError, InputError, QuarantineLimit, StoreError or CommitConflict.
     """
     key = _key(run_id, interval)
     session = spark or spark_session("seglake ingest", delta=False)
@@ -50,9 +50,9 @@ def ingest(
 ) -> Report:
     """Ingest the rows of a DataFrame: the same path, settings and guarantees as for files.
 
-    `settings` is a pipeline with `input.format = "dataframe"`; its fields are columns of `df`, dotted
-    for fields of structs. `order_column` holds a unique integer in every row and decides among equal
-    event times. Rejected rows are quarantined under this number.
+    `settings` is a pipeline with `input.format = "dataframe"`; its fields are columns of `df`,
+    dotted for fields of structs. `order_column` holds a unique integer in every row and decides
+    among equal event times. Rejected rows are quarantined under this number.
     """
     if settings.input.format != "dataframe":
         raise ConfigError("seglake.ingest takes a pipeline with input.format = 'dataframe'")
@@ -64,9 +64,11 @@ def ingest(
 
 def _key(run_id: str | None, interval: tuple[int, int] | None) -> RunKey:
     if interval is not None and interval[0] >= interval[1]:
-        raise UsageError(f"the run's interval ends at {interval[1]}, before it begins: {interval[0]}")
+        raise UsageError(
+            f"the run's interval ends at {interval[1]}, before it begins: {interval[0]}"
+        )
     return RunKey(run_id or _clock_id(), interval)
 
 
 def _clock_id() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")

@@ -1,13 +1,14 @@
 """Blobs: what crosses Spark. A few large compressed byte strings, never rows of records.
 
 A map task cuts each chunk of its input into one sorted piece per log partition, and each piece into
-blobs. A blob of records holds timestamps and encoded bodies in the run's order; where the order is that
-of arrival nothing is left to merge, and a blob holds finished record batches instead. Rejected rows and
-line counts travel the same way. `SCHEMA` is the row around a blob: all that the driver needs to plan.
+blobs. A blob of records holds timestamps and encoded bodies in the run's order; where the order is
+that of arrival nothing is left to merge, and a blob holds finished record batches instead. Rejected
+rows and line counts travel the same way. `SCHEMA` is the row around a blob: all that the driver
+needs to plan.
 
-The place of a record in the run's total order is (key, second, unit, sequence, position in the blob).
-For files, `key` is the event time and `second` 0: equal times stay in order of file and position. For a
-DataFrame, `second` is the caller's order column. In arrival order both are 0.
+The place of a record in the run's total order is (key, second, unit, sequence, position in the
+blob). For files, `key` is the event time and `second` 0: equal times stay in order of file and
+position. For a DataFrame, `second` is the caller's order column. In arrival order both are 0.
 """
 
 from __future__ import annotations
@@ -23,27 +24,26 @@ import zstandard
 from seglake.format.batch import TABLE, Batches, Bodies
 from seglake.format.records import Int64s
 
-SCHEMA = pa.schema(
-    [
-        ("kind", pa.int32()),
-        ("unit", pa.int64()),  # number of the input unit, in the order of the frozen input list
-        ("partition", pa.int32()),
-        ("sequence", pa.int32()),  # number of the blob within its unit and partition
-        ("records", pa.int64()),
-        ("size_bytes", pa.int64()),  # of the bodies, uncompressed
-        ("key", pa.int64()),  # of the first record
-        ("second", pa.int64()),
-        ("last_key", pa.int64()),  # of the last record
-        ("last_second", pa.int64()),
-        ("max_timestamp", pa.int64()),
-        ("counts", pa.string()),  # of a unit's summary
-        ("data", pa.binary()),
-    ]
-)
+_COLUMNS: dict[str, pa.DataType] = {
+    "kind": pa.int32(),
+    "unit": pa.int64(),  # number of the input unit, in the order of the frozen input list
+    "partition": pa.int32(),
+    "sequence": pa.int32(),  # number of the blob within its unit, from 1
+    "records": pa.int64(),
+    "size_bytes": pa.int64(),  # of the bodies, uncompressed, or of finished batches
+    "key": pa.int64(),  # of the first record
+    "second": pa.int64(),
+    "last_key": pa.int64(),  # of the last record
+    "last_second": pa.int64(),
+    "counts": pa.string(),  # of a unit's summary
+    "data": pa.binary(),
+}
+SCHEMA = pa.schema(_COLUMNS)
 META = [name for name in SCHEMA.names if name != "data"]
 
 RECORDS, BATCHES, REJECTS, SUMMARY = range(4)  # kinds
 
+COLUMN_BYTES = 32  # of one record: key, second or timestamp, start and size of its body
 LEVEL = 1  # zstd: the blob lives for seconds, so speed counts for more than size
 
 
@@ -70,6 +70,21 @@ class Run:
         timestamps = keys if self.timestamps is self.keys else self.timestamps[chosen]
         return Run(keys, seconds, timestamps, self.bodies.take(chosen))
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the bodies and columns; the buffers below may hold more."""
+        return int(self.bodies.sizes.sum()) + COLUMN_BYTES * len(self)
+
+    def detached(self) -> Run:
+        """The same records over buffers of their own, so that larger ones can go."""
+        sizes = self.bodies.sizes.copy()
+        starts = np.cumsum(sizes) - sizes
+        places = np.repeat(self.bodies.starts - starts, sizes) + np.arange(sizes.sum())
+        bodies = Bodies(starts, sizes, self.bodies.data[places])
+        keys = self.keys.copy()
+        timestamps = keys if self.timestamps is self.keys else self.timestamps.copy()
+        return Run(keys, None if self.seconds is None else self.seconds.copy(), timestamps, bodies)
+
 
 _HEAD = struct.Struct("<qBBxxxxxx")  # records, keys are the timestamps, seconds present
 
@@ -82,7 +97,7 @@ def pack_run(run: Run) -> bytes:
     columns += [] if run.seconds is None else [run.seconds]
     first = int(run.bodies.starts[0]) if n else 0
     size = int(run.bodies.sizes.sum())
-    parts = [_HEAD.pack(n, same, run.seconds is not None)]
+    parts: list[Any] = [_HEAD.pack(n, same, run.seconds is not None)]
     parts += [_pack_integers(np.diff(column, prepend=0)) for column in columns]
     parts += [_pack_integers(run.bodies.sizes), run.bodies.data[first : first + size].data]
     return zstandard.ZstdCompressor(level=LEVEL).compress(b"".join(parts))

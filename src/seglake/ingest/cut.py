@@ -1,9 +1,10 @@
 """The map side: chunks of records become blobs, sorted and encoded once.
 
-A unit is what one numbered piece of the input holds: a split, or several small files. Its records are
-grouped by log partition, put in the run's order, and encoded as bodies in one pass over the chunk; what
-leaves is a slice of that. Which blobs come out depends on the unit and the settings alone, never on how
-units are packed into tasks, so a retried task on another machine makes the same ones.
+A unit is what one numbered piece of the input holds: a split, or several small files. Its records
+are grouped by log partition, put in the run's order, and encoded as bodies in one pass over the
+chunk; what leaves is a slice of that. Which blobs come out depends on the unit and the settings
+alone, never on how units are packed into tasks, so a retried task on another machine makes the same
+ones.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Cutter:
     ) -> Iterator[pa.RecordBatch]:
         """The blobs of the next chunk, as rows of the shuffle.
 
-        `keys` and `seconds` are the columns that order the run, the timestamps where they are None.
+        `keys` and `seconds` are the columns that order the run; without them, the timestamps do,
+        and then the order in which the records stand.
         """
         if partitions is None:
             partitions = partition_of(records.keys, self._partitions, first_null=self._nulls)
@@ -86,7 +88,6 @@ class Cutter:
             "partition": partition,
             "sequence": self._sequence,
             "records": len(run),
-            "max_timestamp": int(run.timestamps.max()),
         }
         if self._encoding is not None:
             batches = encode_batches(run.timestamps, run.bodies, self._encoding)

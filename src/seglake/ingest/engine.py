@@ -1,28 +1,43 @@
 """Where the stages of an ingest run: on Spark, or, for little data and without a JVM, right here.
 
-The driver's story (`pipeline`) is the same for both. What one engine must do is small: run a task over
-rows, and keep the blobs of the map side until they are committed.
+The driver's story (`pipeline`) is the same for both. What one engine must do is small: run a task
+over rows, and keep the blobs of the map side until they are committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seglake import errors
+from seglake.errors import CorruptData, SeglakeError
 from seglake.ingest.blob import META, SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+class Task(Protocol):
+    """What is pickled to where it runs, and turns batches into batches there."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch], /) -> Iterator[pa.RecordBatch]:
+        """The results; columns must stand as in the schema that the caller promised."""
+
 
 PLACE = ("piece", "key", "second", "unit", "sequence")  # the order in which a piece is written
 NAMES = ["partition", "unit", "sequence"]  # together, the name of a blob
-_SPARK_TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.string(): "string", pa.binary(): "binary"}
+_SPARK_TYPES: dict[pa.DataType, str] = {
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.string(): "string",
+    pa.binary(): "binary",
+}
+_OURS = re.compile(r"^seglake\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL)
 
 
 class KeptBlobs(Protocol):
@@ -47,7 +62,7 @@ class Engine(Protocol):
     cores: int
 
     def map(self, task: Task, rows: pa.Table) -> AbstractContextManager[KeptBlobs]:
-        """The blobs that `task` makes of `rows`; those with the same number in `task` in one call."""
+        """The blobs that `task` makes of `rows`; rows with the same `task` meet in one call."""
 
     def run(self, task: Task, schema: pa.Schema, rows: pa.Table) -> pa.Table:
         """The results of `task` over `rows`, shared out in any way."""
@@ -63,12 +78,13 @@ class SparkEngine:
     def map(self, task: Task, rows: pa.Table) -> AbstractContextManager[KeptBlobs]:
         """The blobs that `task` makes of `rows`."""
         tasks = pc.max(rows["task"]).as_py() + 1
-        return self.map_frame(task, self._spark.createDataFrame(rows).repartitionById(tasks, "task"))
+        frame = self._spark.createDataFrame(rows).repartitionById(tasks, "task")
+        return self.map_frame(task, frame)
 
     @contextmanager
     def map_frame(self, task: Task, frame: DataFrame) -> Iterator[KeptBlobs]:
         """The blobs that `task` makes of each partition of a DataFrame."""
-        from pyspark import StorageLevel
+        from pyspark import StorageLevel  # noqa: PLC0415  # LocalEngine needs no Spark
 
         kept = frame.mapInArrow(task, _ddl(SCHEMA)).persist(StorageLevel.DISK_ONLY)
         try:
@@ -79,7 +95,7 @@ class SparkEngine:
     def run(self, task: Task, schema: pa.Schema, rows: pa.Table) -> pa.Table:
         """The results of `task` over `rows`, a few per core."""
         frame = self._spark.createDataFrame(rows).repartition(min(len(rows), 4 * self.cores))
-        return frame.mapInArrow(task, _ddl(schema)).toArrow()
+        return _collected(frame.mapInArrow(task, _ddl(schema)))
 
 
 class SparkBlobs:
@@ -90,22 +106,41 @@ class SparkBlobs:
 
     def meta(self) -> pa.Table:
         """Every row without its data."""
-        return self._frame.select(*META).toArrow()
+        return _collected(self._frame.select(*META))
 
     def run(self, task: Task, schema: pa.Schema, where: tuple[str, list[int]]) -> pa.Table:
         """The results of `task` over the chosen blobs."""
         column, values = where
         chosen = self._frame.where(self._frame[column].isin(values))
-        return chosen.mapInArrow(task, _ddl(schema)).toArrow()
+        return _collected(chosen.mapInArrow(task, _ddl(schema)))
 
     def run_routed(self, task: Task, schema: pa.Schema, route: pa.Table) -> pa.Table:
         """One shuffle: every blob goes to its task, sorted there by place."""
-        from pyspark.sql import functions
+        from pyspark.sql import functions  # noqa: PLC0415  # LocalEngine needs no Spark
 
         tasks = pc.max(route["task"]).as_py() + 1
         routes = functions.broadcast(self._frame.sparkSession.createDataFrame(route))
         placed = self._frame.join(routes, NAMES).repartitionById(tasks, "task")
-        return placed.sortWithinPartitions(*PLACE).mapInArrow(task, _ddl(schema)).toArrow()
+        return _collected(placed.sortWithinPartitions(*PLACE).mapInArrow(task, _ddl(schema)))
+
+
+def _collected(frame: DataFrame) -> pa.Table:
+    """The rows of a DataFrame; an error of ours that a task raised is raised here again."""
+    from pyspark.errors import PythonException  # noqa: PLC0415  # LocalEngine needs no Spark
+
+    try:
+        return frame.toArrow()
+    except PythonException as error:
+        ours = _OURS.search(str(error))
+        if ours is None:
+            raise
+        raise _error_of(*ours.groups()) from error
+
+
+def _error_of(name: str, message: str) -> SeglakeError:
+    kind = getattr(errors, name, SeglakeError)
+    message = message.strip()
+    return SeglakeError(message) if kind is CorruptData else kind(message)
 
 
 class LocalEngine:

@@ -1,13 +1,12 @@
 """Any Spark DataFrame as input: its partitions take the place of units.
 
 Spark promises no order and no stable partitions, so a column of the caller's with unique integers
-decides among equal event times (`order = "time"`), or alone (`order = "arrival"`). The log that comes
-out is then a function of the rows, whatever Spark does with them on the way.
+decides among equal event times (`order = "time"`), or alone (`order = "arrival"`). The log that
+comes out is then a function of the rows, whatever Spark does with them on the way.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -18,11 +17,10 @@ from seglake.config import Pipeline
 from seglake.errors import InputError
 from seglake.format.murmur2 import partition_of
 from seglake.format.records import Int32s, Int64s
-from seglake.ingest.blob import SUMMARY, rows
 from seglake.ingest.cut import Cutter
 from seglake.ingest.extract import Extracted, Rejects, extract
 from seglake.ingest.parquet_scan import ParquetRows
-from seglake.ingest.units import reject_row
+from seglake.ingest.units import Summary, reject_row
 
 NAME = "DataFrame"  # where rejected rows come from, instead of a file
 
@@ -36,26 +34,26 @@ class ReadFrame(NamedTuple):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The blobs of one partition of the DataFrame."""
-        from pyspark import TaskContext
+        from pyspark import TaskContext  # noqa: PLC0415  # the module is imported without Spark
 
         context = TaskContext.get()
         unit = context.partitionId() if context else 0
         cutter = Cutter(self.pipeline, unit, self.append_time_ms, merged=True)
-        count = 0
+        summary = Summary()
+        summary.begin(unit)
         for batch in _gather(batches, self.pipeline.task.chunk_bytes):
-            count += batch.num_rows
-            yield from self._cut(batch, cutter, unit)
-        counts = json.dumps({unit: [count, count]})
-        yield rows({"kind": [SUMMARY], "unit": [unit], "counts": [counts]})
+            found = extract(ParquetRows(NAME, batch), self.pipeline, NAME, 0)
+            summary.add(unit, found)
+            yield from self._cut(found, _orders(batch, self.order_column), cutter, unit)
+        yield summary.row(unit)
 
-    def _cut(self, batch: pa.RecordBatch, cutter: Cutter, unit: int) -> Iterator[pa.RecordBatch]:
-        orders = _orders(batch, self.order_column)
-        found = extract(ParquetRows(NAME, batch), self.pipeline, NAME, 0)
+    def _cut(
+        self, found: Extracted, orders: Int64s, cutter: Cutter, unit: int
+    ) -> Iterator[pa.RecordBatch]:
         kept = np.delete(orders, found.rejects.lines)
         if len(kept):
-            by_time = self.pipeline.order == "time"
-            keys, seconds = (None, kept) if by_time else (kept, None)
-            yield from cutter.cut(found.records, self._partitions(found, kept), keys, seconds)
+            keys = None if self.pipeline.order == "time" else np.zeros_like(kept)
+            yield from cutter.cut(found.records, self._partitions(found, kept), keys, kept)
         if len(found.rejects):
             lines = orders[found.rejects.lines]
             yield reject_row(unit, 0, Rejects(lines, found.rejects.reasons, found.rejects.raw))
@@ -92,7 +90,7 @@ def _orders(batch: pa.RecordBatch, name: str) -> Int64s:
     column = batch.column(name)
     if not pa.types.is_integer(column.type) or column.null_count:
         raise InputError(
-            f"order column {name!r} has type {column.type} and {column.null_count} nulls: it must hold "
-            "a unique integer in every row"
+            f"order column {name!r} has type {column.type} and {column.null_count} nulls: it must "
+            "hold a unique integer in every row"
         )
     return column.cast(pa.int64()).to_numpy()

@@ -1,24 +1,25 @@
 """The frozen input list of a run, and which of its files still have to be ingested.
 
-The first attempt at a run key lists the input and writes the list, once and for all: every later attempt
-reads it back, so a rerun ingests what the first one would have. Files that the topic already has are
-left out; files that changed since then are met by `on_changed_source`.
+The first attempt at a run key lists the input and writes the list, once and for all: every later
+attempt reads it back, so a rerun ingests what the first one would have. Files that the topic
+already has are left out; files that changed since then are met by `on_changed_source`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.config import Pipeline
-from seglake.errors import InputError, MissingObject
+from seglake.errors import ConfigError, InputError, MissingObject, StoreError
+from seglake.ingest.codecs import locate
 from seglake.ingest.listing import SourceFile
 from seglake.layout import inputs_key
-from seglake.store import Store
+from seglake.store import Store, open_store
 
 
 class Inputs(NamedTuple):
@@ -40,16 +41,39 @@ class Version(NamedTuple):
 def freeze(
     store: Store, pipeline: Pipeline, run_id: str, listing: Callable[[], list[SourceFile]]
 ) -> list[SourceFile]:
-    """The input list of the run key; `listing` makes it if no attempt has frozen one before."""
+    """The input list of the run key; `listing` makes it if no attempt has frozen one before.
+
+    Raises ConfigError if it was frozen from other `input.paths`.
+    """
     key = inputs_key(pipeline.topic.name, pipeline.name, run_id)
     try:
         text = store.read_all(key)
     except MissingObject:
-        made = {"format": 1, "run_id": run_id, "files": [list(file) for file in listing()]}
+        files = [list(file) for file in listing()]
+        made = {"format": 1, "run_id": run_id, "paths": pipeline.input.paths, "files": files}
         store.put_if_absent(key, json.dumps(made).encode())
         text = store.read_all(key)  # another attempt may have been first
     frozen = json.loads(bytes(text))
+    if frozen["paths"] != list(pipeline.input.paths):
+        raise ConfigError(
+            f"run {run_id!r} of pipeline {pipeline.name!r} froze its input from {frozen['paths']}, "
+            f"and input.paths is now {list(pipeline.input.paths)}: give this run another --run-id"
+        )
     return [SourceFile(*fields) for fields in frozen["files"]]
+
+
+def require_unchanged(file: SourceFile, pipeline: Pipeline) -> None:
+    """Raise InputError if the file is not the one that was listed."""
+    root, key = locate(file.path)
+    try:
+        found = Version(*open_store(root, pipeline.storage).stat(key))
+    except StoreError as error:
+        raise InputError(f"{file.path}: cannot be read: {error}; check path and rights") from error
+    if not _same(file, found):
+        raise InputError(
+            f"{file.path} changed since this run listed it: run again with another --run-id, when "
+            "nothing writes to it any more"
+        )
 
 
 def known_sources(sources: pa.Table, files: list[SourceFile]) -> dict[str, list[Version]]:
@@ -57,6 +81,7 @@ def known_sources(sources: pa.Table, files: list[SourceFile]) -> dict[str, list[
     paths = pa.array([file.path for file in files], pa.string())
     rows = sources.filter(pc.is_in(sources["path"], paths))
     known: dict[str, list[Version]] = {}
+    columns: list[list[Any]]
     columns = [rows[name].to_pylist() for name in ("path", "size_bytes", "modified_ms", "etag")]
     for path, *version in zip(*columns, strict=True):
         known.setdefault(path, []).append(Version(*version))

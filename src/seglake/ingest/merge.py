@@ -1,8 +1,8 @@
 """Merging sorted blobs into one sorted stream, in memory bounded by how far the blobs overlap.
 
-Blobs arrive in the order of their first records. What stands before the first record of the next blob
-can have no predecessor any more, so it is final: pending records are kept until there are enough of
-them, and then everything final leaves in one sort.
+Blobs arrive in the order of their first records. What stands before the first record of the next
+blob can have no predecessor any more, so it is final: pending records are kept until there are
+enough of them, and then everything final leaves in one sort.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seglake.errors import InputError
 from seglake.format.batch import Bodies
+from seglake.format.records import Int64s
 from seglake.ingest.blob import Run
 
 
@@ -26,10 +28,18 @@ class Place(NamedTuple):
 
 
 class SortedBlob(NamedTuple):
-    """A blob's records and the place at which it begins."""
+    """A blob's records and the place at which the blob began before any part of it was taken."""
 
     place: Place
     run: Run
+
+    def part(self, start: int, end: int) -> SortedBlob:
+        """Records `start` to `end`, exclusive; a small part does not hold the blob's memory."""
+        if start == 0 and end == len(self.run):
+            return self
+        run = self.run.part(start, end)
+        lean = 2 * int(run.bodies.sizes.sum()) > len(run.bodies.data)
+        return SortedBlob(self.place, run if lean else run.detached())
 
 
 def count_before(blob: SortedBlob, place: Place) -> int:
@@ -42,61 +52,72 @@ def count_before(blob: SortedBlob, place: Place) -> int:
     return end if blob.place[2:] < place[2:] else start
 
 
-def merge(blobs: Iterator[SortedBlob], buffer_bytes: int) -> Iterator[Run]:
-    """The records of all blobs in total order, in runs of about `buffer_bytes` of bodies.
+def merge(
+    blobs: Iterator[SortedBlob], buffer_bytes: int, order_column: str | None = None
+) -> Iterator[Run]:
+    """The records of all blobs in total order, in runs of about `buffer_bytes`.
 
-    `blobs` must come in the order of their places. Memory: `buffer_bytes`, plus the blobs that
-    overlap one place.
+    `blobs` must come in the order of their places. Memory: twice `buffer_bytes`, and twice the
+    blobs that overlap one place. With `order_column`, no two records may have the same key and
+    second: records that have meet in one run, since none of them is final before the others. Raises
+    InputError, which names the column.
     """
+    for run in _merge(blobs, buffer_bytes):
+        if order_column is not None:
+            _require_unique(run, order_column)
+        yield run
+
+
+def _merge(blobs: Iterator[SortedBlob], buffer_bytes: int) -> Iterator[Run]:
     pending: list[SortedBlob] = []
-    pending_bytes = 0
+    pending_bytes, enough = 0, buffer_bytes
     for blob in blobs:
-        if pending_bytes >= buffer_bytes:
+        if pending_bytes >= enough:
             cuts = [count_before(each, blob.place) for each in pending]
-            yield _join(_parts(pending, [0] * len(cuts), cuts))
-            pending = [blob for blob in _parts(pending, cuts, None) if len(blob.run)]
-            pending_bytes = sum(_size(each) for each in pending)
+            if any(cuts):
+                yield _join([each.part(0, cut) for each, cut in zip(pending, cuts, strict=True)])
+            rest = zip(pending, cuts, strict=True)
+            pending = [each.part(cut, len(each.run)) for each, cut in rest if cut < len(each.run)]
+            pending_bytes = sum(each.run.size_bytes for each in pending)
+            enough = pending_bytes + buffer_bytes  # what overlaps is looked at again only then
         pending.append(blob)
-        pending_bytes += _size(blob)
+        pending_bytes += blob.run.size_bytes
     if pending:
         yield _join(pending)
 
 
-def _parts(blobs: list[SortedBlob], starts: list[int], ends: list[int] | None) -> list[SortedBlob]:
-    ends = [len(blob.run) for blob in blobs] if ends is None else ends
-    return [
-        SortedBlob(blob.place, blob.run.part(start, end))
-        for blob, start, end in zip(blobs, starts, ends, strict=True)
-    ]
-
-
-def _size(blob: SortedBlob) -> int:
-    return int(blob.run.bodies.sizes.sum()) + 24 * len(blob.run)
-
-
 def _join(blobs: list[SortedBlob]) -> Run:
-    """One sorted run of several; among equal keys, the order of unit, sequence and position holds."""
-    ordered = sorted(blobs, key=lambda blob: blob.place[2:])
-    runs = [blob.run for blob in ordered if len(blob.run)] or [ordered[0].run]
+    """One sorted run of several; equal keys stand in the order of unit, sequence, position."""
+    in_order = sorted(blobs, key=lambda blob: blob.place[2:])
+    runs = [blob.run for blob in in_order if len(blob.run)] or [in_order[0].run]
     if len(runs) == 1:
         return runs[0]
     keys = np.concatenate([run.keys for run in runs])
     seconds = _concatenate([run.seconds for run in runs])
-    if seconds is None:
-        order = np.argsort(keys, kind="stable")  # timsort: merges the runs that it finds
-    else:
-        order = np.lexsort((seconds, keys))
+    # timsort merges the runs that it finds
+    order = np.argsort(keys, kind="stable") if seconds is None else np.lexsort((seconds, keys))
     bodies = join_bodies([run.bodies for run in runs]).take(order)
-    ordered = keys[order]
+    seconds = None if seconds is None else seconds[order]
     if all(run.timestamps is run.keys for run in runs):
-        return Run(ordered, None if seconds is None else seconds[order], ordered, bodies)
-    timestamps = np.concatenate([run.timestamps for run in runs])[order]
-    return Run(ordered, None if seconds is None else seconds[order], timestamps, bodies)
+        timestamps = keys = keys[order]
+    else:
+        keys, timestamps = keys[order], np.concatenate([run.timestamps for run in runs])[order]
+    return Run(keys, seconds, timestamps, bodies)
 
 
-def _concatenate(columns: list[np.ndarray | None]) -> np.ndarray | None:
+def _concatenate(columns: list[Int64s | None]) -> Int64s | None:
     present = [column for column in columns if column is not None]
     return np.concatenate(present) if present else None
+
+
+def _require_unique(run: Run, order_column: str) -> None:
+    seconds = run.keys if run.seconds is None else run.seconds
+    equal = (run.keys[1:] == run.keys[:-1]) & (seconds[1:] == seconds[:-1])
+    for at in np.flatnonzero(equal)[:1]:
+        raise InputError(
+            f"order column {order_column!r} holds {seconds[at]} twice: it must hold a unique "
+            "integer in every row, since it decides among equal event times"
+        )
 
 
 def join_bodies(parts: list[Bodies]) -> Bodies:

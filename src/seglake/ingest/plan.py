@@ -1,20 +1,23 @@
 """Planning between the stages: which blob goes to which piece, and where each piece begins.
 
-Pure functions over what the driver knows of the blobs. A log partition whose records exceed a bound is
-cut into pieces, so that all cores work on a hot partition; the cuts are places at which blobs begin,
-chosen from the blobs alone, never from the number of cores. A blob that overlaps a cut is counted
-exactly (`straddlers`) and sent to both sides, where each keeps its own part.
+Pure functions over what the driver knows of the blobs. A log partition whose records exceed a bound
+is cut into pieces, so that all cores work on a hot partition; the cuts are places at which blobs
+begin, chosen from the blobs alone, never from the number of cores. A blob that overlaps a cut is
+counted exactly (`straddlers`) and sent to both sides, where each keeps its own part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from seglake.ingest.merge import Place
+
+TASKS_PER_CORE = 3  # enough to balance, few enough to pay for
 
 FIRST = Place(-(2**63), 0, 0, 0)
 LAST = Place(2**63 - 1, 2**63 - 1, 2**63 - 1, 0)
@@ -38,7 +41,6 @@ class Blobs:
     last: list[Place]  # place of the last record
     records: np.ndarray
     size_bytes: np.ndarray
-    max_timestamp: np.ndarray
 
     @classmethod
     def of(cls, meta: pa.Table) -> Blobs:
@@ -53,7 +55,6 @@ class Blobs:
             [Place(*each) for each in last],
             column["records"],
             column["size_bytes"],
-            column["max_timestamp"],
         )
 
     def __len__(self) -> int:
@@ -71,7 +72,7 @@ def cut_partitions(blobs: Blobs, max_bytes: int) -> list[Cut]:
         targets = ends[-1] * np.arange(1, count) // count
         places = [blobs.begin[members[i]] for i in np.searchsorted(ends, targets, "right").tolist()]
         edges = [FIRST, *sorted(set(places) - {blobs.begin[members[0]]}), LAST]
-        cuts += [Cut(partition, *edge) for edge in zip(edges, edges[1:], strict=False)]
+        cuts += [Cut(partition, *edge) for edge in pairwise(edges)]
     return cuts
 
 

@@ -1,7 +1,7 @@
 """Rejected rows on their way to the catalog: written by executors, added by the driver.
 
-Rejects travel as blobs beside the records. Once the driver knows how many lines each split has, line
-numbers within a split become line numbers of the file.
+Rejects travel as blobs beside the records. Once the driver knows how many lines each split has,
+line numbers within a split become line numbers of the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from seglake.ingest.engine import KeptBlobs
 from seglake.ingest.listing import Split
 from seglake.ingest.units import SplitCount
 from seglake.store import open_store
-
 
 SCHEMA = pa.schema([("part", pa.string())])
 
@@ -57,13 +56,14 @@ class Quarantine(NamedTuple):
     def write(self, blobs: KeptBlobs) -> list[Part]:
         """Write every rejected row; returns the files, which nobody sees before `add_parts`."""
         found = blobs.run(self, SCHEMA, ("kind", [REJECTS]))
-        return [Part(*json.loads(text)) for text in found["part"].to_pylist()]
+        return [Part(*json.loads(str(text))) for text in found["part"].to_pylist()]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Blobs of rejected rows → one written file per batch of blobs."""
         store = open_store(self.root, self.storage)
         for batch in batches:
-            tables = [pa.ipc.open_stream(data).read_all() for data in batch["data"].to_pylist()]
+            blobs = [blob.as_buffer() for blob in batch["data"]]
+            tables = [pa.ipc.open_stream(blob).read_all() for blob in blobs]
             if tables:
                 rows = self._rows(pa.concat_tables(tables))
                 part = write_part(store, self.topic, self.attempt_id, rows)
@@ -74,7 +74,7 @@ class Quarantine(NamedTuple):
         numbers, at = np.unique(splits, return_inverse=True)
         origins = [self.origins[number] for number in numbers.tolist()]
         before = np.array([origin.lines_before for origin in origins], np.int64)[at]
-        files = pa.array([origin.path for origin in origins]).take(pa.array(at))
+        files = pa.array([origin.path for origin in origins]).take(at)
         columns = {
             "attempt_id": pa.repeat(self.attempt_id, len(rejects)),
             "source_file": files,

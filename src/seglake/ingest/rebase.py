@@ -1,15 +1,15 @@
 """Moving an attempt's segments to new offsets after a lost race: no decoding, no shuffle.
 
-Offsets stand in 8 bytes of each batch, outside its checksum, and nowhere in the index files, which are
-relative. Under LogAppendTime the append time may have to move as well: then each batch gets a new max
-timestamp and checksum, and the index files are made anew from the batches' headers.
+Offsets stand in 8 bytes of each batch, outside its checksum, and nowhere in the index files, which
+are relative. Under LogAppendTime the append time may have to move as well: then each batch gets a
+new max timestamp and checksum, and the index files are made anew from the batches' headers.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import crc32c
@@ -41,7 +41,7 @@ class Move(NamedTuple):
         """Copy every segment to its new offsets; returns their new rows."""
         rows = pa.table({"row": [json.dumps(dataclasses.asdict(row)) for row in segments]}, SCHEMA)
         moved = engine.run(self, SCHEMA, rows)["row"].to_pylist()
-        found = [SegmentRow(**json.loads(text)) for text in moved]
+        found = [SegmentRow(**json.loads(str(text))) for text in moved]
         return sorted(found, key=lambda row: (row.partition, row.base_offset))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -49,7 +49,7 @@ class Move(NamedTuple):
         store = open_store(self.root, self.storage)
         for batch in batches:
             for text in batch["row"].to_pylist():
-                moved = self.move(store, SegmentRow(**json.loads(text)))
+                moved = self.move(store, SegmentRow(**json.loads(str(text))))
                 data = pa.array([json.dumps(dataclasses.asdict(moved))])
                 yield pa.RecordBatch.from_arrays([data], schema=SCHEMA)
 
@@ -70,7 +70,7 @@ class Move(NamedTuple):
         with store.writer(moved.key("log")) as sink:
             for batches in _moved_batches(store, row, delta, stamp):
                 sink.write(batches.data)
-                crc = crc32c.crc32c(batches.data, crc)
+                crc = crc32c.crc32c(batches.data.data, crc)
                 tables.append(batches.table)
         moved = dataclasses.replace(moved, log_crc32c=crc)
         if stamp is None:
@@ -103,7 +103,9 @@ def _copy_indexes(store: Store, row: SegmentRow, moved: SegmentRow) -> SegmentRo
 
 def _stamp_indexes(store: Store, row: SegmentRow, table: Table, stamp: int) -> SegmentRow:
     table["offset_of_max"] = table["base_offset"]
-    sealed = rebuild(row.base_offset, table, IndexPolicy(row.index_interval_kind, row.index_interval))
+    sealed = rebuild(
+        row.base_offset, table, IndexPolicy(row.index_interval_kind, row.index_interval)
+    )
     files: dict[Suffix, bytes] = {
         "index": sealed.offset_index,
         "timeindex": sealed.time_index,
@@ -115,6 +117,3 @@ def _stamp_indexes(store: Store, row: SegmentRow, table: Table, stamp: int) -> S
         store.put(row.key(suffix), data)
         changes[f"{suffix}_bytes"], changes[f"{suffix}_crc32c"] = len(data), crc32c.crc32c(data)
     return dataclasses.replace(row, **changes)
-
-
-

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from seglake.catalog.rows import SegmentRow
+from seglake.ingest.inputs import Inputs
 
 Progress = Callable[[str], None]
 Status = Literal["committed", "already done"]
@@ -17,8 +20,10 @@ Status = Literal["committed", "already done"]
 class Report:
     """The result of one run.
 
-    input_rows = records + quarantined, always. `end_offsets` are exclusive, per log partition that
-    grew; `skipped_files` were ingested into the topic before. Times in `seconds` are per step.
+    input_rows = records + quarantined, always, and `reasons` says how many rows were quarantined
+    why. `skipped_files` were ingested into the topic before. `end_offsets` are exclusive, per log
+    partition that grew. `rebased` counts lost races after which the segments were moved. Times in
+    `seconds` are per step, those of attempts that were planned again included.
     """
 
     topic: str
@@ -46,6 +51,29 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
 
     exit_code = 0
+
+    def copy(self) -> Report:
+        """A report that goes on from this one; the times are shared."""
+        return replace(self)
+
+    def take_inputs(self, inputs: Inputs) -> None:
+        """Describe what is read and what is not."""
+        self.input_files = len(inputs.files)
+        self.input_bytes = sum(file.size for file in inputs.files)
+        self.skipped_files = [file.path for file in inputs.skipped]
+        self.changed_files = [file.path for file in inputs.changed]
+
+    def describe(self, segments: Sequence[SegmentRow]) -> None:
+        """Describe what was written."""
+        self.segments = len(segments)
+        self.index_bytes = sum(
+            row.index_bytes + row.timeindex_bytes + row.zonemap_bytes for row in segments
+        )
+        self.output_bytes = sum(row.log_bytes for row in segments) + self.index_bytes
+        self.min_timestamp = min((row.min_timestamp for row in segments), default=None)
+        self.max_timestamp = max((row.max_timestamp for row in segments), default=None)
+        self.max_lateness_ms = max((row.max_lateness_ms for row in segments), default=0)
+        self.end_offsets = {row.partition: row.end_offset for row in segments}
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain values."""

@@ -6,8 +6,8 @@
     reject    rejected rows → Parquet        in `quarantine`
     move      segments → segments            after a lost race, in `rebase`
 
-A task is an object that is pickled to where it runs, and its method that takes an iterator of batches.
-`spark` and `local` are the two places where tasks run.
+A task is an object that is pickled to where it runs, and its method that takes an iterator of
+batches. The two places where tasks run are in `engine`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from seglake.store import open_store
 
 Rows = Iterable[pa.RecordBatch]
 
-COUNT_SCHEMA = pa.schema([("blob", pa.int64()), ("piece", pa.int64()), ("records", pa.int64())])
-WRITE_SCHEMA = pa.schema([("piece", pa.int32()), ("segments", pa.binary())])
+COUNT_SCHEMA = pa.schema([pa.field(name, pa.int64()) for name in ("blob", "piece", "records")])
+_WRITE_COLUMNS: dict[str, pa.DataType] = {"piece": pa.int32(), "segments": pa.binary()}
+WRITE_SCHEMA = pa.schema(_WRITE_COLUMNS)
 
 
 class Read(NamedTuple):
@@ -45,7 +46,7 @@ class Read(NamedTuple):
         """The blobs of the units in column `unit`."""
         for batch in batches:
             for text in batch["unit"].to_pylist():
-                yield from blobs_of_unit(load_unit(text), self.pipeline, self.append_time_ms)
+                yield from blobs_of_unit(load_unit(str(text)), self.pipeline, self.append_time_ms)
 
 
 class Count(NamedTuple):
@@ -79,8 +80,8 @@ class Count(NamedTuple):
             [piece for piece, _ in pieces],
             [end - start for start, end in ends],
         ]
-        arrays = [pa.array(column, pa.int64()) for column in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=COUNT_SCHEMA)
+        named = dict(zip(COUNT_SCHEMA.names, columns, strict=True))
+        return pa.RecordBatch.from_pydict(named, COUNT_SCHEMA)
 
 
 class Write(NamedTuple):
@@ -89,19 +90,22 @@ class Write(NamedTuple):
     pipeline: Pipeline
     pieces: Mapping[int, tuple[Cut, Piece]]
     append_time_ms: int
+    order_column: str | None  # of a DataFrame
 
     def __call__(self, batches: Rows) -> Iterator[pa.RecordBatch]:
         """Rows of WRITE_SCHEMA, one per piece."""
         for number, rows in groupby(_rows(batches), key=lambda row: row["piece"]):
             segments = file_table(self._write_piece(rows, *self.pieces[number]))
-            columns = [pa.array([number], pa.int32()), pa.array([_to_ipc(segments)], pa.binary())]
-            yield pa.RecordBatch.from_arrays(columns, schema=WRITE_SCHEMA)
+            columns = {"piece": [number], "segments": [_to_ipc(segments)]}
+            yield pa.RecordBatch.from_pydict(columns, WRITE_SCHEMA)
 
     def rows(self, written: pa.Table) -> list[SegmentRow]:
         """The catalog rows in what all tasks returned, in order of piece and offset."""
         pieces = dict(zip(*(written[name].to_pylist() for name in WRITE_SCHEMA.names), strict=True))
         tables = [pa.ipc.open_stream(pieces[piece]).read_all() for piece in sorted(pieces)]
-        return [row for each in tables for row in rows_of(SegmentRow, self.pipeline.topic.name, each)]
+        return [
+            row for each in tables for row in rows_of(SegmentRow, self.pipeline.topic.name, each)
+        ]
 
     def _write_piece(
         self, rows: Iterator[dict[str, Any]], cut: Cut, piece: Piece
@@ -120,13 +124,12 @@ class Write(NamedTuple):
         if first["kind"] == BATCHES:
             return rebase_all((unpack_batches(row["data"]) for row in everything), base_offset)
         inside = (_within(sorted_blob(row), cut) for row in everything)
-        runs = merge(inside, self.pipeline.task.merge_bytes)
+        runs = merge(inside, self.pipeline.task.merge_bytes, self.order_column)
         return encode_runs(runs, encoding_of(self.pipeline, self.append_time_ms), base_offset)
 
 
 def _within(blob: SortedBlob, cut: Cut) -> SortedBlob:
-    start, end = count_before(blob, cut.start), count_before(blob, cut.end)
-    return blob if end - start == len(blob.run) else SortedBlob(blob.place, blob.run.part(start, end))
+    return blob.part(count_before(blob, cut.start), count_before(blob, cut.end))
 
 
 def sorted_blob(row: dict[str, Any]) -> SortedBlob:

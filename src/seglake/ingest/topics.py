@@ -15,7 +15,8 @@ IDENTITY = {"name", "partitions", "partitioner", "partition_field", "message_tim
 def topic_row(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
     """The row that the run has to add for its topic; none where the catalog says the same already.
 
-    The partition count may only grow; partitioner and timestamp type never change. Raises ConfigError.
+    The partition count may only grow; partitioner and timestamp type never change. Raises
+    ConfigError.
     """
     wanted = _wanted(pipeline.topic)
     try:

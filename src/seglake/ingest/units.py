@@ -1,16 +1,18 @@
 """Units: the numbered pieces of input that the map side reads, and the blobs that come out of one.
 
-A unit is a run of consecutive splits of about `task.split_bytes`; many small files share one. Units are
-a function of the frozen input list and the settings. `blobs_of_unit` is the whole map side of a unit:
-read, extract, cut; and at the end one summary with the line count of each split, so that the driver can
-turn line numbers within a split into line numbers of the file.
+A unit is a run of consecutive splits of about `task.split_bytes`; many small files share one. Units
+are a function of the frozen input list and the settings. `blobs_of_unit` is the whole map side of a
+unit: read, extract, cut; and at the end one summary with the line count of each split, so that the
+driver can turn line numbers within a split into line numbers of the file, and with the reasons of
+rejected rows.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +22,16 @@ from seglake.format.records import concatenate
 from seglake.ingest.blob import REJECTS, SUMMARY, rows
 from seglake.ingest.cut import Cutter
 from seglake.ingest.extract import Extracted, Rejects, read_split
+from seglake.ingest.inputs import require_unchanged
 from seglake.ingest.listing import SourceFile, Split
 
-REJECT_SCHEMA = pa.schema(
-    [("split", pa.int64()), ("line", pa.int64()), ("reason", pa.string()), ("raw", pa.binary())]
-)
+_REJECT_COLUMNS: dict[str, pa.DataType] = {
+    "split": pa.int64(),
+    "line": pa.int64(),
+    "reason": pa.string(),
+    "raw": pa.binary(),
+}
+REJECT_SCHEMA = pa.schema(_REJECT_COLUMNS)
 
 
 class Unit(NamedTuple):
@@ -59,7 +66,9 @@ def group_splits(splits: list[Split], max_bytes: int) -> list[Unit]:
 
 def dump_unit(unit: Unit) -> str:
     """A unit as JSON, for its way to a task."""
-    return json.dumps([unit.number, [[s.number, list(s.file), s.start, s.end] for s in unit.splits]])
+    return json.dumps(
+        [unit.number, [[s.number, list(s.file), s.start, s.end] for s in unit.splits]]
+    )
 
 
 def load_unit(text: str) -> Unit:
@@ -72,8 +81,8 @@ def blobs_of_unit(unit: Unit, pipeline: Pipeline, append_time_ms: int) -> Iterat
     """Everything that the unit sends to the next stage, as rows of the shuffle."""
     merged = pipeline.order == "time"
     cutter = Cutter(pipeline, unit.number, append_time_ms, merged=merged)
-    counts: dict[int, list[int]] = {}
-    for chunks in _gather(unit, pipeline, counts):
+    summary = Summary()
+    for chunks in _gather(unit, pipeline, summary):
         full = [chunk for _, chunk in chunks if len(chunk.records)]
         if full:
             records = full[0].records if len(full) == 1 else concatenate([c.records for c in full])
@@ -82,7 +91,7 @@ def blobs_of_unit(unit: Unit, pipeline: Pipeline, append_time_ms: int) -> Iterat
         for number, chunk in chunks:
             if len(chunk.rejects):
                 yield reject_row(unit.number, number, chunk.rejects)
-    yield rows({"kind": [SUMMARY], "unit": [unit.number], "counts": [json.dumps(counts)]})
+    yield summary.row(unit.number)
 
 
 class SplitCount(NamedTuple):
@@ -92,26 +101,51 @@ class SplitCount(NamedTuple):
     rows: int
 
 
-def split_counts(summaries: list[str]) -> dict[int, SplitCount]:
-    """The counts of every split, from the summaries of all units."""
-    return {
-        int(split): SplitCount(*counts)
-        for summary in summaries
-        for split, counts in json.loads(summary).items()
-    }
+class Summary:
+    """What the driver has to know of a unit beside its blobs."""
+
+    def __init__(self) -> None:
+        self._splits: dict[int, SplitCount] = {}
+        self._reasons: Counter[str] = Counter()
+
+    def begin(self, split: int) -> None:
+        """Count a split, even if nothing is in it."""
+        self._splits[split] = SplitCount(0, 0)
+
+    def add(self, split: int, chunk: Extracted) -> None:
+        """Count a chunk of a split that was begun."""
+        lines, counted = self._splits[split]
+        self._splits[split] = SplitCount(lines + chunk.line_count, counted + chunk.row_count)
+        reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
+        self._reasons.update(dict(zip(reasons.tolist(), counts.tolist(), strict=True)))
+
+    def row(self, unit: int) -> pa.RecordBatch:
+        """The summary as a row of the shuffle."""
+        text = json.dumps({"splits": self._splits, "reasons": self._reasons})
+        return rows({"kind": [SUMMARY], "unit": [unit], "counts": [text]})
+
+
+def summarised(texts: list[Any]) -> tuple[dict[int, SplitCount], dict[str, int]]:
+    """The counts of every split, and how many rows were rejected for each reason."""
+    splits: dict[int, SplitCount] = {}
+    reasons: Counter[str] = Counter()
+    for summary in map(json.loads, texts):
+        splits |= {int(number): SplitCount(*counts) for number, counts in summary["splits"].items()}
+        reasons.update(summary["reasons"])
+    return splits, dict(sorted(reasons.items()))
 
 
 def _gather(
-    unit: Unit, pipeline: Pipeline, counts: dict[int, list[int]]
+    unit: Unit, pipeline: Pipeline, summary: Summary
 ) -> Iterator[list[tuple[int, Extracted]]]:
     """Chunks of the unit's splits with their split numbers, small ones together."""
     gathered: list[tuple[int, Extracted]] = []
     size = 0
     for split in unit.splits:
-        counts[split.number] = [0, 0]
+        require_unchanged(split.file, pipeline)
+        summary.begin(split.number)
         for chunk in read_split(split, pipeline):
-            counts[split.number][0] += chunk.line_count
-            counts[split.number][1] += chunk.row_count
+            summary.add(split.number, chunk)
             gathered.append((split.number, chunk))
             size += len(chunk.records.values.data)
             if size >= pipeline.task.chunk_bytes // 2:

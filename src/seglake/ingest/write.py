@@ -1,8 +1,8 @@
 """The reduce side: record batches become segments on storage.
 
-A piece is a contiguous part of one log partition, its base offset known. Its batches are appended to a
-segment until Kafka's rules roll it; a finished segment is four immutable files and one catalog row.
-Nothing here knows Spark: the code that executors run is tested without a JVM.
+A piece is a contiguous part of one log partition, its base offset known. Its batches are appended
+to a segment until Kafka's rules roll it; a finished segment is four immutable files and one catalog
+row. Nothing here knows Spark: the code that executors run is tested without a JVM.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from seglake.catalog.rows import SegmentRow
 from seglake.config import Topic
-from seglake.format.batch import Batches, Bodies, Encoding, encode_batches, rebase
+from seglake.format.batch import Batches, Encoding, encode_batches, rebase
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import Roller, SegmentLimits
 from seglake.ingest.blob import Run
@@ -95,7 +95,9 @@ class SegmentWriter:
 
     def _key(self, suffix: Suffix) -> str:
         piece, base = self._piece, self._roller.base_offset
-        return segment_key(SegmentFile(piece.topic, piece.partition, piece.attempt_id, base, suffix))
+        return segment_key(
+            SegmentFile(piece.topic, piece.partition, piece.attempt_id, base, suffix)
+        )
 
     def _seal(self) -> None:
         assert self._open is not None  # noqa: S101  # a segment is sealed only after a write
@@ -107,8 +109,11 @@ class SegmentWriter:
             "timeindex": sealed.time_index,
             "zonemap": sealed.zone_map,
         }
+        described: dict[str, Any] = {}
         for suffix, data in files.items():
             self._store.put(self._key(suffix), data)
+            described[f"{suffix}_bytes"] = len(data)
+            described[f"{suffix}_crc32c"] = crc32c.crc32c(data)
         piece, topic = self._piece, self._topic
         by, interval = topic.index_interval
         self.rows.append(
@@ -130,8 +135,7 @@ class SegmentWriter:
                 created_at_ms=piece.created_at_ms,
                 log_bytes=self._roller.size_bytes,
                 log_crc32c=self._crc,
-                **{f"{name}_bytes": len(data) for name, data in files.items()},
-                **{f"{name}_crc32c": crc32c.crc32c(data) for name, data in files.items()},
+                **described,
             )
         )
 
@@ -150,19 +154,10 @@ def encode_runs(runs: Iterator[Run], encoding: Encoding, base_offset: int) -> It
         done = int(batches.table["base_offset"][-1]) - base_offset if len(batches.table) else 0
         if done:
             yield Batches(batches.data[: int(batches.table["position"][-1])], table)
-        left = _detached(whole.part(done, len(whole)))
+        left = whole.part(done, len(whole)).detached()
         base_offset += done
     if left is not None and len(left):
         yield encode_batches(left.timestamps, left.bodies, encoding, base_offset=base_offset)
-
-
-def _detached(run: Run) -> Run:
-    """The same few records over a buffer of their own, so that the large one can go."""
-    bodies = run.bodies
-    ends = np.cumsum(bodies.sizes)
-    starts = ends - bodies.sizes
-    places = np.repeat(bodies.starts - starts, bodies.sizes) + np.arange(bodies.sizes.sum())
-    return Run(run.keys, None, run.timestamps, Bodies(starts, bodies.sizes, bodies.data[places]))
 
 
 def _append(first: Run, second: Run) -> Run:

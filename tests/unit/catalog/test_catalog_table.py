@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import PartitionRow, Row, SegmentRow, SourceRow
+from seglake.catalog import delta
+from seglake.catalog.manifest import Manifest, SegmentId, read_manifest
+from seglake.catalog.rows import (
+    PARTITION_COLUMNS,
+    TABLE_SCHEMA,
+    PartitionRow,
+    Row,
+    SegmentRow,
+    SourceRow,
+)
 from seglake.catalog.snapshot import EMPTY, Snapshot
 from seglake.catalog.table import CatalogTable
 from seglake.errors import (
@@ -23,6 +33,8 @@ from seglake.errors import (
     UsageError,
     VersionExpired,
 )
+from seglake.layout import success_key
+from seglake.store import open_store
 from tests.unit.catalog.catalog_rows import new_attempt, run, segment, topic
 
 
@@ -289,6 +301,82 @@ def test_vacuumed_version__has_expired(catalog: CatalogTable) -> None:
     with pytest.raises(VersionExpired, match="version 3"):
         catalog.snapshot(old.version)
     assert _listed(catalog.snapshot()) == _listed(old)
+
+
+def test_commit__is_written_down_before_and_marked_after(
+    catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(catalog._store.uri)
+    _, first = _append(catalog, catalog.snapshot(), 5)
+    base, attempt = catalog.snapshot(), new_attempt()
+    bounds = PartitionRow(
+        topic="orders", partition=0, sequence=1, log_start_offset=5, next_offset=5
+    )
+    rows: list[Row] = [bounds, run("r", attempt), _source("orders", attempt)]
+    change: Any = {"topic": "orders", "attempt_id": attempt, "replaced": [(0, 0)]}
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise StoreError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "create_write_transaction", fail)
+        with pytest.raises(StoreError):
+            catalog.commit(rows, base=base, **change)
+    assert not list(store.list(f"attempts/{attempt}/success"))
+    gone = SegmentId("orders", 0, 0, first, first)
+    assert read_manifest(store, attempt) == Manifest(attempt, rows, [gone])
+    catalog.commit(rows, base=base, **change)
+    assert store.size(success_key(attempt)) == 0
+    kinds = [row.KIND for row in read_manifest(store, first).rows]
+    assert sorted(kinds) == ["run", "segment", "source", "topic"]
+    assert read_manifest(store, first).replaced == []
+
+
+def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: CatalogTable) -> None:
+    def bases(hours: int | None = None) -> list[int]:
+        tables = [table for _, table in catalog.retained("segment", hours)]
+        return sorted({base for table in tables for base in table["base_offset"].to_pylist()})
+
+    for _ in range(3):
+        _append(catalog, catalog.snapshot(), 5)
+    catalog.compact(min_files=2)
+    end = PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=5, next_offset=15)
+    catalog.commit(
+        [end],
+        topic="orders",
+        base=catalog.snapshot(),
+        attempt_id=new_attempt(),
+        replaced=[(0, 0)],
+    )
+    assert bases() == [0, 5, 10]
+    assert bases(0) == [5, 10]
+    assert catalog.vacuum(0, dry_run=True) == catalog.vacuum(0, dry_run=True) != []
+    catalog.vacuum(0)
+    assert bases() == [5, 10]
+
+
+def test_table_without_a_newer_column__is_read_and_written(tmp_path: Path) -> None:
+    column = TABLE_SCHEMA.get_field_index("index_attempt_id")
+    uri = str(tmp_path / "catalog/log")
+    delta.open_or_create(uri, TABLE_SCHEMA.remove(column), PARTITION_COLUMNS, {})
+    catalog = CatalogTable.open(str(tmp_path))
+    _, attempt = _append(catalog, catalog.snapshot(), 5)
+    path = (
+        tmp_path
+        / "catalog/log"
+        / next(file.path for file in catalog.snapshot().files if file.kind == "segment")
+    )
+    older = pq.ParquetFile(path).read().drop_columns(["index_attempt_id"])
+    path.unlink()
+    pq.write_table(older, path)
+    catalog = CatalogTable.open(str(tmp_path))
+    _append(catalog, catalog.snapshot(), 5)
+    snapshot = CatalogTable.open(str(tmp_path)).snapshot()
+    first, second = catalog.segments(snapshot, "orders")
+    assert first.index_attempt_id == first.attempt_id == attempt
+    view = snapshot.partition("orders", 0)
+    for n, row in enumerate((first, second)):
+        assert view.segment(n).key("zonemap") == row.key("zonemap")
 
 
 def test_version_whose_log_is_gone__has_expired(catalog: CatalogTable, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Which files a path, a folder or a glob means."""
 
 import fnmatch
-import os
 import re
 from pathlib import Path
 
@@ -140,7 +139,7 @@ def test_splits(tmp_path: Path) -> None:
     task = {"split_bytes": 100}
     settings = pipeline(tmp_path, "text", task=task)
     splits = plan_splits(list_inputs(settings), settings)
-    cuts = [(s.number, os.path.basename(s.file.path), s.start, s.end) for s in splits]  # noqa: PTH119
+    cuts = [(s.number, Path(s.file.path).name, s.start, s.end) for s in splits]
     assert cuts == [
         (0, "1", 0, 100),
         (1, "1", 100, 200),

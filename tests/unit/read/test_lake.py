@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import multiprocessing
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
-import polars
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -95,7 +95,7 @@ def test_what_has_no_meaning_is_refused(maker) -> None:
 
 def test_times_in_all_their_forms(maker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
-    moment = datetime.datetime.fromtimestamp(T / 1000, datetime.UTC) + datetime.timedelta(0, 0.05)
+    moment = dt.datetime.fromtimestamp(T / 1000, dt.UTC) + dt.timedelta(0, 0.05)
     for time in (T + 50, str(T + 50), moment, moment.isoformat()):
         assert log.offsets_for_times({0: time})[0] == (5, T + 50)
 
@@ -124,7 +124,7 @@ def test_others_take_the_stream(maker) -> None:
     events = log.read_range(T, T + 1000)  # noqa: F841  # the query names it
     counts = duckdb.sql("SELECT partition, count(*) FROM events GROUP BY ALL ORDER BY 1").fetchall()
     assert counts == [(0, 30), (1, 5)]
-    frame = polars.from_arrow(log.read_range(T, T + 1000).read_all())
+    frame = pl.from_arrow(log.read_range(T, T + 1000).read_all())
     assert frame["offset"].sum() == 29 * 15 + 10
     assert len(log.read_range(T, T + 1000).read_pandas()) == 35
 

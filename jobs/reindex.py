@@ -1,0 +1,52 @@
+"""Re-index a topic: spark-submit jobs/reindex.py --root lake --topic events --interval-bytes 1024.
+
+Writes the offset, time and zone index files of the topic's segments anew, as new files, and lets
+the catalog name them in one commit. Without an interval every segment keeps its policy. Prints what
+was done as one JSON object on standard output; log lines and errors go to standard error.
+
+Exit codes: 0 done; 2 bad arguments, or no such lake, topic or partition; 1 anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from seglake.errors import SeglakeError
+from seglake.format.index import POLICIES, IndexPolicy
+from seglake.maintain.reindex import reindex
+from seglake.session import spark_session
+
+
+def main(arguments: list[str]) -> int:
+    """Run the job; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="reindex.py", description=__doc__.split("\n\n")[1])
+    parser.add_argument("--root", required=True, help="the lake")
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--partition", type=int, action="append", help="repeatable; default all")
+    by = parser.add_mutually_exclusive_group()
+    by.add_argument("--interval-bytes", type=int, help="bytes between entries; 0: every batch")
+    by.add_argument("--interval-records", type=int, help="records between entries, at least")
+    by.add_argument("--interval-ms", type=int, help="an entry for each interval of time")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    chosen = {name: getattr(given, f"interval_{name}") for name in POLICIES}
+    try:
+        policies = [IndexPolicy(name, size) for name, size in chosen.items() if size is not None]
+        report = reindex(
+            given.root,
+            given.topic,
+            *policies,
+            spark=spark_session("seglake reindex", delta=False),
+            partitions=given.partition,
+        )
+    except SeglakeError as error:
+        print(f"reindex: {error}", file=sys.stderr)
+        return error.exit_code
+    print(report.as_json())
+    return report.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,126 @@
+"""The commit that makes an attempt visible, and how every race for it ends.
+
+After a commit that failed, or whose reply was lost, the catalog is read again. If it has our
+attempt, we won. If it has another attempt of the same run, or new versions of our files, the run is
+planned again. If the end offsets are what they were, the same rows are committed again. Otherwise
+the segments are moved behind what came first.
+"""
+
+from __future__ import annotations
+
+import time
+
+from seglake.catalog.manifest import mark_committed
+from seglake.catalog.rows import Row, RunRow, SegmentRow
+from seglake.catalog.snapshot import Snapshot
+from seglake.errors import CommitConflict, StoreError
+from seglake.ingest.attempt import Attempt, PlanAgain, end_offsets, now_ms
+from seglake.ingest.rebase import Move
+from seglake.ingest.sources import Counts
+from seglake.ingest.topics import append_time, topic_row
+from seglake.layout import new_attempt
+from seglake.store import open_store
+
+PATIENCE = 100  # what all that goes wrong may cost before a run gives up
+RACE_COST, FAILURE_COST = 1, 20  # someone else got on; storage failed
+PAUSE_S = 0.5  # after a failure of storage, which may be over then
+
+
+class Commit:
+    """The commit of one attempt; `counts` are those of its splits."""
+
+    def __init__(self, attempt: Attempt, counts: Counts) -> None:
+        self._attempt, self._base = attempt, attempt.base
+        self._append_time_ms = attempt.append_time_ms
+        self._topic_rows = topic_row(attempt.base, attempt.pipeline)
+        self._sources = attempt.source.rows(counts, attempt.topic, attempt.attempt_id)
+        self._patience = PATIENCE
+
+    def run(self, segments: list[SegmentRow]) -> int:
+        """Make the segments visible, moved if need be; returns a version that has them.
+
+        Raises PlanAgain, or CommitConflict or StoreError when patience is at its end.
+        """
+        while True:
+            try:
+                return self._commit(segments)
+            except (CommitConflict, StoreError) as problem:
+                newest = self._attempt.table.snapshot()
+                if self._is_in(newest):
+                    return self._won(newest)
+                self._bear(problem)
+                segments = self._behind(newest, segments)
+
+    def _commit(self, segments: list[SegmentRow]) -> int:
+        attempt, rows = self._attempt, self._rows(segments)
+        return attempt.table.commit(
+            rows, topic=attempt.topic, base=self._base, attempt_id=attempt.attempt_id
+        )
+
+    def _is_in(self, newest: Snapshot) -> bool:
+        """Whether the catalog has this attempt; PlanAgain if it has another one of the run."""
+        attempt = self._attempt
+        name, run_id = attempt.pipeline.name, attempt.key.run_id
+        run = attempt.table.run(newest, attempt.topic, name, run_id)
+        if run is not None and run.attempt_id != attempt.attempt_id:
+            raise PlanAgain("another attempt committed this run")
+        return run is not None
+
+    def _won(self, newest: Snapshot) -> int:
+        """The end of a commit whose reply was lost."""
+        pipeline = self._attempt.pipeline
+        mark_committed(open_store(pipeline.root, pipeline.storage), self._attempt.attempt_id)
+        return newest.version
+
+    def _bear(self, problem: CommitConflict | StoreError) -> None:
+        """Go on after a problem, or raise it."""
+        raced = isinstance(problem, CommitConflict)
+        self._patience -= RACE_COST if raced else FAILURE_COST
+        if self._patience <= 0:
+            raise problem
+        if not raced:
+            time.sleep(PAUSE_S)
+
+    def _behind(self, newest: Snapshot, segments: list[SegmentRow]) -> list[SegmentRow]:
+        """The segments as they must be to follow what was committed meanwhile."""
+        attempt = self._attempt
+        before, after = (end_offsets(each, attempt.topic) for each in (self._base, newest))
+        if attempt.source.is_taken(attempt.table.sources(newest, attempt.topic)):
+            raise PlanAgain("another run ingested some of these files")
+        self._base, self._topic_rows = newest, topic_row(newest, attempt.pipeline)
+        deltas = {partition: end - before.get(partition, 0) for partition, end in after.items()}
+        if not segments or not any(deltas.values()):
+            return segments
+        return self._moved(deltas, segments)
+
+    def _moved(self, deltas: dict[int, int], segments: list[SegmentRow]) -> list[SegmentRow]:
+        attempt, pipeline = self._attempt, self._attempt.pipeline
+        attempt.report.rebased += 1
+        self._append_time_ms = append_time(self._base, attempt.topic, self._append_time_ms)
+        move = Move(pipeline.root, pipeline.storage, deltas, new_attempt(), self._append_time_ms)
+        with attempt.step("move the segments behind those of another run"):
+            return move.run(attempt.engine, segments)
+
+    def _rows(self, segments: list[SegmentRow]) -> list[Row]:
+        attempt, report = self._attempt, self._attempt.report
+        report.describe(segments)
+        start_ms, end_ms = attempt.key.interval or (None, None)
+        run = RunRow(
+            topic=attempt.topic,
+            pipeline=attempt.pipeline.name,
+            run_id=attempt.key.run_id,
+            attempt_id=attempt.attempt_id,
+            fingerprint=attempt.pipeline.fingerprint(),
+            interval_start_ms=start_ms,
+            interval_end_ms=end_ms,
+            records=report.records,
+            quarantined=report.quarantined,
+            input_files=report.input_files,
+            input_rows=report.input_rows,
+            input_bytes=report.input_bytes,
+            output_bytes=report.output_bytes,
+            started_at_ms=attempt.started_ms,
+            finished_at_ms=now_ms(),
+            report=report.as_json(),
+        )
+        return [*self._topic_rows, run, *segments, *self._sources]

@@ -1,0 +1,149 @@
+"""What one attempt reads: the files that the topic does not have yet, or a DataFrame."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from seglake.catalog.rows import SourceRow
+from seglake.config import Pipeline
+from seglake.ingest.engine import Engine, KeptBlobs, SparkEngine
+from seglake.ingest.frames import NAME, ReadFrame
+from seglake.ingest.inputs import Inputs, choose, known_sources
+from seglake.ingest.listing import SourceFile, plan_splits
+from seglake.ingest.plan import TASKS_PER_CORE, pack
+from seglake.ingest.quarantine import Origin, origins
+from seglake.ingest.stages import Read
+from seglake.ingest.units import SplitCount, dump_unit, group_splits
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Counts = Mapping[int, SplitCount]
+
+
+class Source(Protocol):
+    """The input of one attempt."""
+
+    @property
+    def inputs(self) -> Inputs:
+        """The files that are read, and those that are not."""
+
+    @property
+    def order_column(self) -> str | None:
+        """The column that orders a DataFrame."""
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+
+    def blobs(self, append_time_ms: int) -> AbstractContextManager[KeptBlobs]:
+        """The map side."""
+
+    def origins(self, counts: Counts) -> dict[int, Origin]:
+        """Where the lines of each split stand."""
+
+    def rows(self, counts: Counts, topic: str, attempt_id: str) -> list[SourceRow]:
+        """What the catalog shall remember of the files."""
+
+    def is_taken(self, sources: pa.Table) -> bool:
+        """Whether some of the files were ingested since, given the source rows of now."""
+
+
+Opener = Callable[[pa.Table], Source]  # from the topic's source rows to the input of an attempt
+
+
+class Files:
+    """Those of a frozen input list that the topic does not have yet.
+
+    `sources` are the source rows of the topic. Raises InputError as `choose` and `plan_splits` do.
+    """
+
+    order_column = None
+
+    def __init__(
+        self, engine: Engine, pipeline: Pipeline, frozen: list[SourceFile], sources: pa.Table
+    ) -> None:
+        self._engine, self._pipeline, self._frozen = engine, pipeline, frozen
+        self._known = known_sources(sources, frozen)
+        self.inputs = choose(frozen, self._known, pipeline.on_changed_source)
+        self._splits = plan_splits(self.inputs.files, pipeline)
+
+    def is_empty(self) -> bool:
+        """Whether no file is left."""
+        return not self.inputs.files
+
+    def blobs(self, append_time_ms: int) -> AbstractContextManager[KeptBlobs]:
+        """The blobs of all units, which tasks share out by size."""
+        units = group_splits(self._splits, self._pipeline.task.split_bytes)
+        bins = pack([unit.size_bytes for unit in units], TASKS_PER_CORE * self._engine.cores)
+        columns = {
+            "task": pa.array(bins, pa.int32()),
+            "unit": pa.array([dump_unit(unit) for unit in units], pa.string()),
+        }
+        return self._engine.map(Read(self._pipeline, append_time_ms), pa.table(columns))
+
+    def origins(self, counts: Counts) -> dict[int, Origin]:
+        """The file of each split and the lines before it."""
+        return origins(self._splits, counts)
+
+    def rows(self, counts: Counts, topic: str, attempt_id: str) -> list[SourceRow]:
+        """One row per file."""
+        rows: Counter[str] = Counter()
+        for split in self._splits:
+            rows[split.file.path] += counts[split.number].rows
+        return [
+            SourceRow(
+                topic=topic,
+                path=file.path,
+                size_bytes=file.size,
+                modified_ms=file.modified_ms,
+                etag=file.etag,
+                rows=rows[file.path],
+                attempt_id=attempt_id,
+            )
+            for file in self.inputs.files
+        ]
+
+    def is_taken(self, sources: pa.Table) -> bool:
+        """Whether the topic knows more of the files than it did."""
+        return known_sources(sources, self._frozen) != self._known
+
+
+class Frame:
+    """A DataFrame, which is read anew by every attempt, and of which no file is remembered."""
+
+    inputs = Inputs([], [], [])
+
+    def __init__(
+        self, engine: SparkEngine, pipeline: Pipeline, frame: DataFrame, order_column: str
+    ) -> None:
+        self._engine, self._pipeline, self._frame = engine, pipeline, frame
+        self.order_column = order_column
+
+    def is_empty(self) -> bool:
+        """Nobody knows before it is read."""
+        return False
+
+    def blobs(self, append_time_ms: int) -> AbstractContextManager[KeptBlobs]:
+        """The blobs of each partition of the DataFrame."""
+        task = ReadFrame(self._pipeline, self.order_column, append_time_ms)
+        return self._engine.map_frame(task, self._frame)
+
+    def origins(self, counts: Counts) -> dict[int, Origin]:
+        """Rejected rows keep the number of the order column."""
+        del counts
+        return {0: Origin(NAME, -1)}
+
+    def rows(self, counts: Counts, topic: str, attempt_id: str) -> list[SourceRow]:
+        """None."""
+        del counts, topic, attempt_id
+        return []
+
+    def is_taken(self, sources: pa.Table) -> bool:
+        """Never: it has no files."""
+        del sources
+        return False

@@ -1,0 +1,101 @@
+"""A segment's index files made anew from its log, which is checked on the way.
+
+The log is read once, a few MiB at a time; of each batch only its row in the table is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import crc32c
+import numpy as np
+
+from seglake.catalog.rows import SegmentRow
+from seglake.errors import CorruptData
+from seglake.format.batch import TABLE, Table, with_extremes
+from seglake.format.index import IndexPolicy
+from seglake.format.segment import Sealed, rebuild
+from seglake.layout import Suffix
+from seglake.read.fetch import read_chunks
+from seglake.read.segments import LogSegment
+from seglake.store import Store
+
+DECODE_BYTES = 16 * 2**20  # of decompressed records at once
+_FACTS = (
+    "record_count",
+    "min_timestamp",
+    "max_timestamp",
+    "offset_of_max_timestamp",
+    "max_lateness_ms",
+)
+
+
+def policy_of(row: SegmentRow) -> IndexPolicy:
+    """The policy by which the segment is indexed."""
+    return IndexPolicy(row.index_interval_kind, row.index_interval)
+
+
+def index_files(sealed: Sealed) -> dict[Suffix, bytes]:
+    """The three files beside the log."""
+    return {
+        "index": sealed.offset_index,
+        "timeindex": sealed.time_index,
+        "zonemap": sealed.zone_map,
+    }
+
+
+def rebuild_segment(store: Store, row: SegmentRow, policy: IndexPolicy) -> Sealed:
+    """The index files by `policy`, from a log that is whole and is the one that `row` describes.
+
+    Raises CorruptData, with file and position, where it is not, and StoreError.
+    """
+    table = describe_log(store, row)
+    sealed = rebuild(row.base_offset, table, policy)
+    for name in _FACTS:
+        found, told = getattr(sealed, name), getattr(row, name)
+        if found != told:
+            raise CorruptData(f"{name} is {found}, the catalog says {told}", file=row.key("log"))
+    return sealed
+
+
+def describe_log(store: Store, row: SegmentRow) -> Table:
+    """The table of the log's batches, every record looked at. Raises as `rebuild_segment`."""
+    key = row.key("log")
+    check_size(row, "log", store.size(key))
+    log = LogSegment(
+        row.topic, row.partition, key, row.key("zonemap"),
+        row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,
+    )  # fmt: skip
+    tables, crc = [np.empty(0, TABLE)], 0
+    for chunk in read_chunks(store, log, np.array([0]), np.array([row.log_bytes])):
+        whole = int(chunk.table["size"].sum(dtype=np.int64))
+        crc = crc32c.crc32c(memoryview(chunk.data)[:whole], crc)
+        for rows, decoded in chunk.decode_in_parts(chunk.table, DECODE_BYTES, control=True):
+            tables.append(with_extremes(rows, decoded))
+    check_crc(row, "log", crc)
+    table = np.concatenate(tables)
+    table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+    return table
+
+
+def check_size(row: SegmentRow, suffix: Suffix, found: int) -> None:
+    """Raise CorruptData unless a file is as long as the catalog says."""
+    told = getattr(row, f"{suffix}_bytes")
+    if found != told:
+        what = f"the file has {found} bytes, the catalog says {told}"
+        raise CorruptData(what, file=row.key(suffix), position=min(found, told))
+
+
+def check_crc(row: SegmentRow, suffix: Suffix, found: int) -> None:
+    """Raise CorruptData unless a file has the checksum that the catalog says."""
+    told = getattr(row, f"{suffix}_crc32c")
+    if found != told:
+        what = f"CRC-32C of the file is {found:08x}, the catalog says {told:08x}"
+        raise CorruptData(what, file=row.key(suffix))
+
+
+def index_columns(sealed: Sealed) -> dict[str, Any]:
+    """The columns of a row that say what the files beside the log are."""
+    files = index_files(sealed)
+    sizes = {f"{suffix}_bytes": len(data) for suffix, data in files.items()}
+    return sizes | {f"{suffix}_crc32c": crc32c.crc32c(data) for suffix, data in files.items()}

@@ -1,0 +1,75 @@
+"""`python -m tests.bench`: run the benchmark, or parts of it; `--help` lists the options."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from tests.bench import density, growth, ingest, lookup, report, scan, windows
+from tests.bench.measure import Section, say
+from tests.bench.workbench import Sizes, Workbench
+
+PARTS = {
+    "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
+    "density": density.run, "growth": growth.run,
+}  # fmt: skip
+
+
+def main(arguments: list[str]) -> int:
+    """Run; results go to standard output as Markdown, and where the options say."""
+    options = _options(arguments)
+    sizes = Sizes(**{field.name: getattr(options, field.name) for field in fields(Sizes)})
+    about = report.environment(asdict(sizes))
+    with tempfile.TemporaryDirectory(prefix="seglake-bench-", dir=options.folder) as folder:
+        sections = _run(sizes, Path(folder), options.only)
+    text = report.as_markdown(about, sections)
+    if options.json:
+        results = report.as_json(about, sections)
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    if options.document:
+        options.document.write_text(text)
+    print(text)
+    return 0
+
+
+def _run(sizes: Sizes, folder: Path, parts: list[str]) -> list[Section]:
+    sections = []
+    with Workbench(sizes, folder) as bench:
+        for name in parts:
+            say(f"{name} …")
+            sections.append(PARTS[name](bench))
+        sections[-1].notes += bench.skipped
+    return sections
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    for field in fields(Sizes):
+        flag = "--" + field.name.replace("_", "-")
+        parser.add_argument(flag, type=int, default=field.default, metavar="N", help="%(default)s")
+    parser.add_argument("--only", type=_parts, default=list(PARTS), metavar="PART,…",
+                        help="of " + ", ".join(PARTS))  # fmt: skip
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--document", type=Path, metavar="FILE", help="write docs/benchmarks.md")
+    parser.add_argument(
+        "--folder", type=Path, help="where the temporary files go (a disk with room)"
+    )
+    options = parser.parse_args(arguments)
+    if options.document and set(options.only) != set(PARTS):
+        parser.error("--document needs all parts: leave out --only")
+    return options
+
+
+def _parts(text: str) -> list[str]:
+    chosen = text.split(",")
+    if unknown := set(chosen) - set(PARTS):
+        raise argparse.ArgumentTypeError(f"there is no part {', '.join(sorted(unknown))}")
+    return [name for name in PARTS if name in chosen]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,209 @@
+"""Growth: the same lookups and windows as a log becomes ten times as long, or a hundred times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import crc32c
+import numpy as np
+
+import seglake
+from seglake.catalog.rows import SegmentRow, TopicRow
+from seglake.catalog.table import CatalogTable
+from seglake.format.batch import HEADER, OVERHEAD, Batches, Table, rebase
+from seglake.format.segment import describe, rebuild
+from seglake.layout import new_attempt
+from seglake.maintain.rebuild import index_columns, index_files, policy_of
+from seglake.read.log import Log
+from seglake.store import open_store
+from tests.bench import measure
+from tests.bench.events import Events, Int64s, numbers_in
+from tests.bench.measure import Chart, Contender, Section, say
+from tests.bench.workbench import TOPIC, Workbench, require
+
+MARGIN_MS = 60_000  # from the seams between copies, across which late events reach
+WINDOW_MS = 10_000
+WINDOWS = 20
+STEPS = (1, 3, 10, 30, 100)
+
+_TEXT = """\
+A log of {records:,} records, then the same with copies of its segments behind it: each copy has
+the next offsets and later times, batch by batch, without anything being compressed again. So the
+contents repeat; sizes, offsets, times, indexes and the catalog do not. Lookups and windows of
+{window} s are drawn from all of the log, and checked; the times of a lookup are new in each run,
+the indexes are loaded.
+"""
+
+
+class _Segment(NamedTuple):
+    row: SegmentRow
+    log: bytes
+    table: Table
+
+
+def run(bench: Workbench) -> Section:
+    """Measure."""
+    events = bench.events.first(max(1, bench.sizes.files // 4))
+    model = _Model(bench, events)
+    root = str(bench.scratch("growth"))
+    rows = [_Length(bench, model, root, *built).row() for built in _grow(bench, model, root)]
+    section = Section(
+        "growth", "Growth",
+        _TEXT.format(records=len(events.times), window=WINDOW_MS // 1000),
+    )  # fmt: skip
+    columns = ["records", "segments", "log, MB", "open, ms: median"]
+    columns += ["µs per lookup: min", "median", "max", "µs per lookup in one call: median"]
+    columns += ["ms per window: min", "median", "max"]
+    charts = [Chart("µs per lookup", 5), Chart("ms per window", 9)]
+    section.tables = [measure.Table("By length of the log", columns, rows, charts=charts)]
+    return section
+
+
+class _Model:
+    """The segments to be copied, and the plain lists that tell what is right."""
+
+    def __init__(self, bench: Workbench, events: Events) -> None:
+        root = bench.lake("arrival", events)
+        self.events = events
+        self.span_ms = events.end_ms - events.start_ms + MARGIN_MS
+        self.segments = list(_segments(root))
+        self.ends: dict[int, int] = {}
+        for segment in self.segments:
+            self.ends[segment.row.partition] = segment.row.end_offset
+        log = seglake.open(root).topic(TOPIC)
+        values = log.read_range(0, 2**62, partitions=[0], columns=["value"]).read_all()["value"]
+        self.highest = np.maximum.accumulate(events.times[numbers_in(values)])
+        self.random = np.random.default_rng(3)
+
+    def times(self, count: int, copies: int, length_ms: int = 0) -> tuple[Int64s, Int64s]:
+        """Random copies, and times in the first copy that lie well inside."""
+        latest = min(self.highest[-1], self.events.end_ms - length_ms)
+        starts = self.random.integers(
+            self.events.start_ms, max(latest, self.events.start_ms + 1), count
+        )
+        return self.random.integers(0, copies, count), starts
+
+    def offsets(self, copies: Int64s, times: Int64s) -> Int64s:
+        """The first offset of partition 0 at these times of these copies, or later."""
+        return copies * self.ends[0] + np.searchsorted(self.highest, times)
+
+
+def _segments(root: str) -> Iterator[_Segment]:
+    table, store = CatalogTable.open(root), open_store(root)
+    for row in table.segments(table.snapshot(), TOPIC):
+        log = bytes(store.read_all(row.key("log")))
+        yield _Segment(row, log, describe(log))
+
+
+def _grow(bench: Workbench, model: _Model, root: str) -> Iterator[tuple[int, int]]:
+    """Commits more and more copies; yields their number and the version."""
+    table, done = CatalogTable.create(root), 0
+    for copies in (step for step in STEPS if step <= bench.sizes.copies):
+        say(f"  {copies * len(model.events.times):,} records")
+        attempt = new_attempt()
+        rows: list[Any] = [
+            _copied(segment, model, number, root, attempt)
+            for number in range(done, copies)
+            for segment in model.segments
+        ]
+        if not done:
+            rows.append(TopicRow(
+                topic=TOPIC, sequence=1, partitions=bench.sizes.partitions, partitioner="murmur2",
+                timestamp_type="CreateTime",
+            ))  # fmt: skip
+        base = table.snapshot()
+        yield copies, table.commit(rows, topic=TOPIC, base=base, attempt_id=attempt)
+        done = copies
+
+
+def _copied(segment: _Segment, model: _Model, number: int, root: str, attempt: str) -> SegmentRow:
+    """Writes copy `number` of a segment; its row."""
+    row, delta = segment.row, number * model.ends[segment.row.partition]
+    moved = _later(rebase(segment.log, segment.table, delta), number * model.span_ms)
+    sealed = rebuild(row.base_offset + delta, moved.table, policy_of(row))
+    copied = replace(
+        row, base_offset=row.base_offset + delta, end_offset=sealed.end_offset,
+        min_timestamp=sealed.min_timestamp, max_timestamp=sealed.max_timestamp,
+        offset_of_max_timestamp=sealed.offset_of_max_timestamp, attempt_id=attempt,
+        index_attempt_id=attempt, log_crc32c=crc32c.crc32c(moved.data), **index_columns(sealed),
+    )  # fmt: skip
+    store = open_store(root)
+    store.put(copied.key("log"), moved.data)
+    for suffix, data in index_files(sealed).items():
+        store.put(copied.key(suffix), data)
+    return copied
+
+
+def _later(batches: Batches, delta_ms: int) -> Batches:
+    """The same batches with all times later: those in the records are relative to the header's."""
+    data, table = batches.data.copy(), batches.table.copy()
+    for name in ("min_timestamp", "max_timestamp"):
+        table[name] += delta_ms
+    places = table["position"][:, None] + np.arange(OVERHEAD)
+    headers = data[places].reshape(-1).view(HEADER)
+    for name in ("base_timestamp", "max_timestamp"):
+        headers[name] += delta_ms
+    data[places] = headers.view(np.uint8).reshape(-1, OVERHEAD)
+    ranges = zip(table["position"].tolist(), table["size"].tolist(), strict=True)
+    headers["crc"] = [crc32c.crc32c(data.data[start + 21 : start + size]) for start, size in ranges]
+    data[places] = headers.view(np.uint8).reshape(-1, OVERHEAD)
+    return Batches(data, table)
+
+
+class _Length:
+    """One length of the log, measured."""
+
+    def __init__(
+        self, bench: Workbench, model: _Model, root: str, copies: int, version: int
+    ) -> None:
+        self.model, self.root, self.copies, self.version = model, root, copies, version
+        self.lookups, self.runs = bench.sizes.lookups, bench.sizes.runs
+        self.many = min(1_000_000, copies * len(model.events.times))
+
+    def row(self) -> list[Any]:
+        """The figures."""
+        counts = {self._open: 1, self._one_by_one: self.lookups, self._at_once: self.many}
+        counts[self._windows] = WINDOWS
+        contenders = [
+            Contender("", run, prepare=partial(self._prepare, count))
+            for run, count in counts.items()
+        ]
+        opened, single, call, windows = measure.race(contenders, self.runs)
+        views = [self.log.reader(number).view for number in self.log.partitions()]
+        size = sum(int(view.segments.details["sizes"][:, 0].sum()) for view in views)
+        return [
+            self.copies * len(self.model.events.times), sum(map(len, views)), size / 1e6,
+            opened.spread(1e3)[1], *single.spread(1e6 / self.lookups),
+            call.spread(1e6 / self.many)[1], *windows.spread(1e3 / WINDOWS),
+        ]  # fmt: skip
+
+    def _prepare(self, count: int) -> None:
+        """Times that were not asked for before, and a reader that has loaded its indexes."""
+        self.log = self._open()
+        self.which, self.times = self.model.times(count, self.copies, WINDOW_MS + MARGIN_MS)
+        self.shifted = self.times + self.which * self.model.span_ms
+        for start in range(self.copies):
+            self.log.reader(0).offset_for_time(int(self.times[0]) + start * self.model.span_ms)
+
+    def _open(self) -> Log:
+        return seglake.open(self.root, self.version).topic(TOPIC)
+
+    def _one_by_one(self) -> None:
+        found = list(map(self.log.reader(0).offset_for_time, self.shifted.tolist()))
+        self._check(np.array([answer.offset if answer else -1 for answer in found]))
+
+    def _at_once(self) -> None:
+        self._check(self.log.offsets_for_times_array(0, self.shifted)[0])
+
+    def _check(self, offsets: Int64s) -> None:
+        right = self.model.offsets(self.which, self.times)
+        require(np.array_equal(offsets, right), "a lookup in a longer log is wrong")
+
+    def _windows(self) -> None:
+        for start, shifted in zip(self.times.tolist(), self.shifted.tolist(), strict=True):
+            found = self.log.read_range(shifted, shifted + WINDOW_MS, columns=["value"]).read_all()
+            wanted = self.model.events.between(start, start + WINDOW_MS)
+            require(np.array_equal(numbers_in(found["value"]), wanted), "a window is wrong")

@@ -1,0 +1,222 @@
+"""Ingest: raw files to a seekable log, beside Spark to Delta and DuckDB to Parquet."""
+
+from __future__ import annotations
+
+import cProfile
+import os
+import pstats
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from seglake.ingest.api import run_pipeline
+from seglake.ingest.engine import LocalEngine
+from seglake.ingest.pipeline import RunKey, ingest_files
+from seglake.ingest.report import Report
+from tests.bench import writers
+from tests.bench.measure import Contender, Goal, Samples, Section, Table, race
+from tests.bench.workbench import Workbench, require
+
+GIB = 2**30
+ORDERS = {"arrival": 3.0, "time": 2.5}  # and how many times as fast as Spark to Delta it is to be
+PROFILED = 12
+
+_TEXT = """\
+From {files} files of JSON lines ({events:,} events, {size:,.0f} MB) to a log of {partitions}
+partitions with all its indexes and one catalog commit, in a Spark session that is warm; into a
+new lake each time. The same session writes the same key, value and time to Delta, in {partitions}
+hash partitions sorted by time, zstd; DuckDB writes one Parquet file sorted by time, zstd. *Line*
+is the same content as ours: the value is the raw line (Spark: text source and `from_json`, since
+its JSON source does not keep the line; DuckDB: `read_json_objects`). *Field* is less: the value
+is one field of the line, by the JSON readers with a schema. The warm-up takes one file. Seglake's
+tasks run in Python workers of that Spark session, and sync their files to the disk.
+"""
+
+
+def run(bench: Workbench) -> Section:
+    """Measure."""
+    sides = [_Ours(bench, order) for order in ORDERS]
+    others = [
+        _Other(bench, "Spark to Delta, line", partial(writers.spark_delta_line, bench.spark)),
+        _Other(bench, "Spark to Delta, field", partial(writers.spark_delta_fields, bench.spark)),
+        _Other(bench, "DuckDB to Parquet, line", _without_partitions(writers.duckdb_parquet)),
+        _Other(
+            bench, "DuckDB to Parquet, field", _without_partitions(writers.duckdb_parquet_fields)
+        ),
+    ]
+    samples = race([side.contender() for side in [*sides, *others]], bench.sizes.runs, aloud=True)
+    sizes = {side.name: side.bytes_out for side in [*sides, *others]}
+    events = bench.events
+    section = Section("ingest", "Ingest", _TEXT.format(
+        files=len(events.files), events=len(events.times), size=events.size_bytes / 1e6,
+        partitions=bench.sizes.partitions,
+    ))  # fmt: skip
+    section.tables = [_throughput(bench, samples, sizes), _steps(sides), _profile(bench)]
+    lines, fields = samples[len(sides)], samples[len(sides) + 1]
+    for side, sample in zip(sides, samples, strict=False):
+        for reference, kind in ((lines, "line"), (fields, "field")):
+            measured = sample.times_as_fast_as(reference)[1]
+            text = f'`order = "{side.order}"` as a multiple of Spark to Delta, {kind}'
+            section.goals.append(Goal(text, measured, ORDERS[side.order]))
+    section.notes = _notes(sides)
+    return section
+
+
+class _Ours:
+    """`run_pipeline` in one order."""
+
+    def __init__(self, bench: Workbench, order: str) -> None:
+        self.bench, self.order, self.name = bench, order, f"Seglake, {order}"
+        self.reports: list[Report] = []
+        self.bytes_out = 0
+
+    def contender(self) -> Contender:
+        return Contender(self.name, self._ingest, self._check, self._clear, self._warm_up)
+
+    def _clear(self) -> None:
+        self.root = str(self.bench.scratch(f"ingest-{self.order}"))
+
+    def _warm_up(self) -> None:
+        self._run(self.bench.events.files[:1])
+
+    def _ingest(self) -> Report:
+        return self._run(self.bench.events.files)
+
+    def _run(self, files: list[Path]) -> Report:
+        pipeline = self.bench.pipeline(self.root, self.order, files)
+        return run_pipeline(pipeline, spark=self.bench.spark, progress=lambda _step: None)
+
+    def _check(self, report: Report) -> None:
+        require(report.records == len(self.bench.events.times), f"{self.name} lost records")
+        self.reports.append(report)
+        self.bytes_out = report.output_bytes
+
+
+class _Other:
+    """A writer of files that are read back once to be counted."""
+
+    def __init__(self, bench: Workbench, name: str, write: Callable[[list[Path], Path, int], None]):
+        self.bench, self.name, self._write = bench, name, write
+        self.bytes_out = 0
+
+    def contender(self) -> Contender:
+        return Contender(self.name, self._all, self._check, self._clear, self._warm_up)
+
+    def _clear(self) -> None:
+        self.path = self.bench.scratch("ingest-" + self.name.replace(",", "").replace(" ", "-"))
+
+    def _warm_up(self) -> None:
+        self._write(self.bench.events.files[:1], self.path, self.bench.sizes.partitions)
+
+    def _all(self) -> None:
+        self._write(self.bench.events.files, self.path, self.bench.sizes.partitions)
+
+    def _check(self, _result: object) -> None:
+        rows = writers.rows_in(self.path)
+        require(rows == len(self.bench.events.times), f"{self.name} has {rows} rows")
+        self.bytes_out = writers.size_of(self.path)
+
+
+def _without_partitions(
+    write: Callable[[list[Path], Path], None],
+) -> Callable[[list[Path], Path, int], None]:
+    return lambda files, path, _partitions: write(files, path)
+
+
+def _throughput(bench: Workbench, samples: list[Samples], sizes: dict[str, int]) -> Table:
+    events = len(bench.events.times)
+    line, field = (s for s in samples if s.name.startswith("Spark"))
+    rows = []
+    for sample in samples:
+        low, middle, high = sample.spread()
+        ratios = [*sample.times_as_fast_as(line), sample.times_as_fast_as(field)[1]]
+        size = sizes[sample.name] / 1e6
+        rows.append([sample.name, low, middle, high, events / middle / 1e6, size, *ratios])
+    columns = ["", "s, min", "median", "max", "M rows/s", "MB written"]
+    columns += ["times as fast as Spark to Delta, line: min", "median", "max", "field: median"]
+    return Table("Throughput", columns, rows)
+
+
+def _steps(sides: list[_Ours]) -> Table:
+    """Where the time of the last run of each order went, as its report says."""
+    reports = [side.reports[-1] for side in sides]
+    names = list(dict.fromkeys(name for report in reports for name in report.seconds))
+    rows = [[name, *(report.seconds.get(name) for report in reports)] for name in names]
+    return Table(
+        "Steps of the last run, in seconds", ["step", *(side.order for side in sides)],
+        [[str(row[0]), *row[1:]] for row in rows],
+    )  # fmt: skip
+
+
+def _profile(bench: Workbench) -> Table:
+    """Own time of functions when one file is ingested in this process, without Spark."""
+    spent: dict[str, dict[str, float]] = {}
+    for order in ORDERS:
+        pipeline = bench.pipeline(
+            str(bench.scratch(f"profile-{order}")), order, bench.events.files[:1]
+        )
+        with cProfile.Profile() as profile:
+            ingest_files(LocalEngine(), pipeline, RunKey("profile"), lambda _step: None)
+        spent[order] = _own_seconds(profile)
+    whole = {order: sum(seconds.values()) for order, seconds in spent.items()}
+    shares = {
+        name: [spent[order].get(name, 0.0) / whole[order] * 100 for order in ORDERS]
+        for name in spent["arrival"] | spent["time"]
+    }
+    largest = sorted(shares, key=lambda name: -sum(shares[name]))[:PROFILED]
+    return Table(
+        "Profile of one file in one process without Spark: share of own time in percent",
+        ["function", *ORDERS], [[name, *shares[name]] for name in largest],
+        ["A kernel's time counts for the function that calls it."],
+    )  # fmt: skip
+
+
+def _own_seconds(profile: cProfile.Profile) -> dict[str, float]:
+    found: dict[str, float] = {}
+    stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]  # typeshed leaves it out
+    for (file, _line, function), (_, _, own, _, _) in stats.items():
+        path = Path(file)
+        place = f"{path.parent.name}/{path.stem}." if path.suffix == ".py" else ""
+        name = f"`{place}{function}`"
+        found[name] = found.get(name, 0.0) + own
+    return found
+
+
+def _notes(sides: list[_Ours]) -> list[str]:
+    notes = []
+    for side in sides:
+        report = side.reports[-1]
+        per_gib = report.index_bytes * GIB / (report.output_bytes - report.index_bytes) / 2**20
+        notes.append(
+            f'`order = "{side.order}"`: index files of {per_gib:.2f} MiB per GiB of log;'
+            f" {report.segments} segments, records at most {report.max_lateness_ms:,} ms late."
+        )
+    peak = peak_worker_bytes()
+    if peak:
+        notes.append(f"Largest resident set of a Python worker: {peak / 2**20:.0f} MiB.")
+    return notes
+
+
+def peak_worker_bytes() -> int:
+    """The largest resident set that a Python worker of this process's Spark ever had.
+
+    0 where /proc does not tell.
+    """
+    parents, peaks = {}, {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (process / "status").read_text()
+            command = (process / "cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+        lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        parents[int(process.name)] = int(lines["PPid"])
+        if b"pyspark.daemon" in command:
+            peaks[int(process.name)] = int(lines["VmHWM"].split()[0]) * 1024
+    return max((peak for worker, peak in peaks.items() if _is_ours(worker, parents)), default=0)
+
+
+def _is_ours(process: int, parents: dict[int, int]) -> bool:
+    while process not in (0, os.getpid()):
+        process = parents.get(process, 0)
+    return process != 0

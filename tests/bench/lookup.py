@@ -1,0 +1,251 @@
+"""Lookups: which offset is this time, which record is this offset, beside Kafka's own answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from seglake.read.lake import Lake
+from seglake.read.log import Log
+from seglake.store import open_store
+from seglake.store.counting import CountingStore
+from tests.bench.events import Int64s, numbers_in
+from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
+from tests.bench.workbench import TOPIC, Workbench, require
+
+COLD = 20
+MANY = 1_000_000  # times of one vectorised call
+FETCH_BYTES = 2**20
+
+_TEXT = """\
+Random times and offsets of one partition ({records:,} records, written with `order = "arrival"`),
+{count:,} per run. Every answer is compared with a search through the plain list of times, and
+Kafka's with ours. *Again*: the same times as in the warm-up, so that the batches are decoded
+already. *New*: other times in each run; indexes are in memory, most batches are not decoded yet,
+as with Kafka, which decodes a batch at every lookup. Kafka's `LogSegment` runs in a loop inside
+its JVM over the same files; the broker serves them to a Java consumer on this machine.
+`translateOffset` finds the position of a batch; `record_at` returns the record.
+"""
+
+
+def run(bench: Workbench) -> Section:
+    """Measure."""
+    truth = _Truth(bench)
+    samples = race(_times(bench, truth), bench.sizes.runs, aloud=True)
+    seeks = race(_seeks(bench, truth), bench.sizes.runs, aloud=True)
+    count = bench.sizes.lookups
+    section = Section("lookup", "Lookups", _TEXT.format(records=len(truth.timestamps), count=count))
+    many = _vectorised(bench, truth)
+    lean, segment = _named(samples, "lean"), _named(samples, "LogSegment")
+    broker = _named(samples, "broker")
+    section.tables = [
+        _table("Time to offset, in µs per lookup", samples, segment, count),
+        many[0],
+        _table("Offset to record or position, in µs per lookup", seeks, seeks[-1], count),
+        _cold(bench, truth),
+    ]
+    section.goals = [
+        Goal("A warm timestamp lookup (`offsets_for_times`, again), µs",
+             samples[0].spread(1e6 / count)[1], 50.0, at_least=False),
+        Goal("A warm lookup (lean, again) as a multiple of Kafka's `LogSegment`",
+             lean.times_as_fast_as(segment)[1], 1.0),
+        Goal("A warm lookup (lean, again) as a multiple of the broker's RPC",
+             lean.times_as_fast_as(broker)[1], 20.0),
+        Goal("A vectorised lookup, µs", many[1], 1.0, at_least=False),
+    ]  # fmt: skip
+    return section
+
+
+class _Truth:
+    """Partition 0 as a plain list: the timestamps of its records by offset."""
+
+    def __init__(self, bench: Workbench) -> None:
+        log = bench.log("arrival")
+        values = log.read_range(0, 2**62, partitions=[0], columns=["value"]).read_all()["value"]
+        numbers = numbers_in(values)  # ascending: the order of arrival
+        self.timestamps = bench.events.times[numbers]
+        self.highest = np.maximum.accumulate(self.timestamps)
+        self.random = np.random.default_rng(7)
+
+    def times(self, count: int) -> Int64s:
+        """Random times that a record reaches."""
+        return self.random.integers(self.timestamps[0], self.highest[-1] + 1, count)
+
+    def offsets(self, count: int) -> Int64s:
+        """Random offsets."""
+        return self.random.integers(0, len(self.timestamps), count)
+
+    def answers(self, times: Int64s) -> Int64s:
+        """The first offset at each time or later."""
+        return np.searchsorted(self.highest, times)
+
+
+def _times(bench: Workbench, truth: _Truth) -> list[Contender]:
+    log, count = bench.log("arrival"), bench.sizes.lookups
+    again, lean = truth.times(count), log.reader(0).offset_for_time
+    plain, fresh = again.tolist(), _New(bench, truth)
+
+    def check(found: Any) -> None:
+        offsets = [answer.offset for answer in found]
+        require(np.array_equal(offsets, truth.answers(again)), "a lookup is wrong")
+
+    _compare_with_kafka(bench, truth, plain)
+    segment, broker = _segment(bench), bench.consumer(FETCH_BYTES)
+    return [
+        Contender("Seglake `offsets_for_times`, again",
+                  lambda: [log.offsets_for_times({0: time})[0] for time in plain], check),
+        Contender("Seglake `offset_for_time` (lean), again", lambda: list(map(lean, plain)), check),
+        Contender("Seglake `offset_for_time` (lean), new", fresh.run, fresh.check, fresh.prepare),
+        Contender("Kafka `LogSegment.findOffsetByTimestamp`",
+                  _inside(bench, segment, "findByTimestamp", plain)),
+        Contender("Kafka broker, `offsetsForTimes` RPC",
+                  _inside(bench, broker, "offsetsForTimes", plain)),
+    ]  # fmt: skip
+
+
+class _New:
+    """Lookups of times that were not asked for before, in a lake whose indexes are loaded."""
+
+    def __init__(self, bench: Workbench, truth: _Truth) -> None:
+        self.bench, self.truth = bench, truth
+
+    def prepare(self) -> None:
+        self.times = self.truth.times(self.bench.sizes.lookups)
+        self.reader = self.bench.log("arrival").reader(0)
+        for time in self.truth.times(3).tolist():
+            self.reader.offset_for_time(time)
+
+    def run(self) -> Any:
+        return list(map(self.reader.offset_for_time, self.times.tolist()))
+
+    def check(self, found: Any) -> None:
+        offsets = [answer.offset for answer in found]
+        require(np.array_equal(offsets, self.truth.answers(self.times)), "a lookup is wrong")
+
+
+def _seeks(bench: Workbench, truth: _Truth) -> list[Contender]:
+    log, offsets = bench.log("arrival"), truth.offsets(bench.sizes.lookups)
+    plain = offsets.tolist()
+
+    def check(found: Any) -> None:
+        timestamps = [record.timestamp for record in found]
+        require(np.array_equal(timestamps, truth.timestamps[offsets]), "a seek is wrong")
+
+    seek = _inside(bench, _segment(bench), "findByOffset", plain)
+    return [
+        Contender(
+            "Seglake `record_at`, again", lambda: [log.record_at(0, o) for o in plain], check
+        ),
+        Contender("Kafka `LogSegment.translateOffset`", seek),
+    ]
+
+
+def _inside(bench: Workbench, timing: Any, method: str, asked: list[int]) -> Callable[[], Timed]:
+    """A run that Java times itself."""
+    text, call = json.dumps(asked), bench.kafka.call
+    return lambda: Timed(call(method, text, on=timing) / 1e9, None)
+
+
+def _segment(bench: Workbench) -> Any:
+    """Kafka's LogSegment of partition 0, whose records stand in a single segment here."""
+    timing, folder = bench.timing(), bench.partition_folder(0)
+    (log,) = folder.glob("*.log")
+    bench.kafka.call("openSegment", str(folder), int(log.stem), on=timing)
+    return timing
+
+
+def _compare_with_kafka(bench: Workbench, truth: _Truth, times: list[int]) -> None:
+    found = bench.kafka.find_by_timestamp(bench.partition_folder(0), 0, times)
+    offsets = [-1 if pair is None else pair[1] for pair in found]
+    right = np.array_equal(offsets, truth.answers(np.array(times)))
+    require(right, "Kafka's LogSegment has other answers")
+
+
+def _vectorised(bench: Workbench, truth: _Truth) -> tuple[Table, float]:
+    """Many lookups in one call, and the median of µs per lookup."""
+    count = min(MANY, len(bench.events.times))
+    times, log = truth.times(count), bench.log("arrival")
+
+    def check(found: Any) -> None:
+        require(np.array_equal(found[0], truth.answers(times)), "a vectorised lookup is wrong")
+
+    call = Contender(
+        "`offsets_for_times_array`", lambda: log.offsets_for_times_array(0, times), check
+    )
+    (sample,) = race([call], bench.sizes.runs)
+    spread = sample.spread(1e6 / count)
+    title = f"{count:,} random times in one call, in µs per lookup"
+    return Table(title, ["", "min", "median", "max"], [[call.name, *spread]]), spread[1]
+
+
+def _named(samples: list[Samples], part: str) -> Samples:
+    return next(sample for sample in samples if part in sample.name)
+
+
+def _table(title: str, samples: list[Samples], reference: Samples, count: int) -> Table:
+    rows = [
+        [s.name, *s.spread(1e6 / count), *s.times_as_fast_as(reference)] for s in samples
+    ]  # fmt: skip
+    name = reference.name.removeprefix("Kafka ")
+    columns = ["", "min", "median", "max", f"times as fast as {name}: min", "median", "max"]
+    return Table(title, columns, rows)
+
+
+class Tally(CountingStore):
+    """Requests and bytes of index files and logs, apart."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(open_store(root))
+        self.seen: dict[str, list[int]] = {}
+
+    def read(self, key: str, start: int, end: int) -> Any:
+        """As in `Store`."""
+        data = super().read(key, start, end)
+        self._note(key, memoryview(data).nbytes)
+        return data
+
+    def read_ranges(self, key: str, starts: Any, ends: Any) -> Any:
+        """As in `Store`."""
+        found = super().read_ranges(key, starts, ends)
+        for data in found:
+            self._note(key, memoryview(data).nbytes)
+        return found
+
+    def _note(self, key: str, size: int) -> None:
+        self.seen.setdefault(key.rsplit(".", 1)[-1], []).append(size)
+
+
+def _cold(bench: Workbench, truth: _Truth) -> Table:
+    """Lookups by a reader that has read nothing but the catalog."""
+    rows = []
+    asks: dict[str, tuple[Int64s, Callable[[Log, int], object]]] = {
+        "time to offset": (
+            truth.times(COLD),
+            lambda log, time: log.reader(0).offset_for_time(time),
+        ),
+        "offset to record": (truth.offsets(COLD), lambda log, offset: log.record_at(0, offset)),
+    }
+    for name, (targets, ask) in asks.items():
+        index, log_bytes, requests = [], [], []
+        for target in targets.tolist():
+            tally = Tally(bench.lake("arrival"))
+            ask(Lake(tally).topic(TOPIC), target)
+            zones, fetched = tally.seen.get("zonemap", []), tally.seen.get("log", [])
+            requests.append(len(zones) + len(fetched))
+            index.append(sum(zones))
+            log_bytes.append(sum(fetched))
+        spreads = [(int(np.median(found)), max(found)) for found in (requests, index, log_bytes)]
+        rows.append([name, *(value for spread in spreads for value in spread)])
+    columns = [
+        "",
+        "requests: median",
+        "max",
+        "index bytes: median",
+        "max",
+        "log bytes: median",
+        "max",
+    ]
+    return Table(f"Cold: the first lookup of a reader, {COLD} of each", columns, rows)

@@ -1,0 +1,126 @@
+"""Measuring side by side: rounds in which each contender has its turn, and what is said of them."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+Cell = str | int | float | None
+
+
+class Contender(NamedTuple):
+    """One side of a comparison: `run` is timed, and what it returns is checked by `check`.
+
+    A run that times itself, in another process for instance, returns `Timed`.
+    """
+
+    name: str
+    run: Callable[[], Any]
+    check: Callable[[Any], None] = lambda _result: None
+    prepare: Callable[[], None] = lambda: None
+    warm_up: Callable[[], Any] | None = None  # instead of one more run
+
+
+class Timed(NamedTuple):
+    """A result, and the seconds it took where it was made."""
+
+    seconds: float
+    result: Any
+
+
+class Samples(NamedTuple):
+    """Seconds of the runs of one contender."""
+
+    name: str
+    seconds: list[float]
+
+    def spread(self, factor: float = 1.0) -> list[float]:
+        """[min, median, max] of the seconds times `factor`."""
+        chosen = min(self.seconds), statistics.median(self.seconds), max(self.seconds)
+        return [factor * value for value in chosen]
+
+    def times_as_fast_as(self, other: Samples) -> list[float]:
+        """[min, median, max] of the other's seconds by these, run by run of the same round."""
+        pairs = zip(self.seconds, other.seconds, strict=True)
+        ratios = [theirs / ours for ours, theirs in pairs]
+        return [min(ratios), statistics.median(ratios), max(ratios)]
+
+
+class Chart(NamedTuple):
+    """A curve: one column of a table, by the numbers in its first one."""
+
+    title: str
+    column: int
+
+
+@dataclass
+class Table:
+    """A table of figures. Cells are names, numbers or None; charts and notes stand below it."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    notes: list[str] = field(default_factory=list)
+    charts: list[Chart] = field(default_factory=list)
+
+
+class Goal(NamedTuple):
+    """What was aimed at: `measured` is to be at least, or at most, `target`."""
+
+    text: str
+    measured: float
+    target: float
+    at_least: bool = True
+
+    @property
+    def reached(self) -> bool:
+        """Whether it was."""
+        return (self.measured >= self.target) == self.at_least or self.measured == self.target
+
+
+@dataclass
+class Section:
+    """The results of one part of the benchmark."""
+
+    name: str
+    title: str
+    text: str
+    tables: list[Table] = field(default_factory=list)
+    goals: list[Goal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def say(message: str) -> None:
+    """Progress, on standard error."""
+    print(f"{time.strftime('%H:%M:%S')} {message}", file=sys.stderr, flush=True)
+
+
+def timed(run: Callable[[], Any]) -> Timed:
+    """The result of a call and the seconds it took."""
+    begun = time.perf_counter()
+    result = run()
+    spent = time.perf_counter() - begun
+    return result if isinstance(result, Timed) else Timed(spent, result)
+
+
+def race(contenders: Sequence[Contender], rounds: int, *, aloud: bool = False) -> list[Samples]:
+    """Times every contender once a round, one after another, after a warm-up of each."""
+    samples = [Samples(contender.name, []) for contender in contenders]
+    for contender in contenders:
+        contender.prepare()
+        (contender.warm_up or contender.run)()
+    for number in range(rounds):
+        for contender, sample in zip(contenders, samples, strict=True):
+            contender.prepare()
+            gc.collect()  # what others left behind is not for this one to clear away
+            found = timed(contender.run)
+            contender.check(found.result)
+            sample.seconds.append(found.seconds)
+            if aloud:
+                say(f"  round {number + 1}: {contender.name}: {found.seconds:.2f} s")
+    return samples

@@ -1,0 +1,133 @@
+"""The results as JSON, and as the document that a full run writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import importlib.metadata
+import os
+import platform
+import subprocess
+from typing import Any
+
+from tests.bench.measure import Cell, Chart, Goal, Section, Table
+from tests.kafka.jars import KAFKA_VERSION, java
+
+PACKAGES = (
+    "seglake", "pyspark", "delta-spark", "deltalake", "pyarrow", "duckdb", "polars", "numpy",
+    "numba", "zstandard",
+)  # fmt: skip
+
+_INTRODUCTION = """\
+# Benchmarks
+
+<!-- Written by `make bench`. Do not edit: change tests/bench and run it again. -->
+
+Every comparison ran side by side in one run, on the same events: each contender has one turn per
+round, round after round, after a warm-up that does not count. Ratios are taken between the runs
+of the same round, and their smallest, median and largest value is given. Compare figures within
+this page only; another machine has others, and the ratios are what carries over.
+"""
+
+
+def environment(settings: dict[str, Any]) -> dict[str, Any]:
+    """What the figures depend on."""
+    versions = {name: _version(name) for name in PACKAGES}
+    return {
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "load at the start": round(os.getloadavg()[0], 2),
+        "versions": {
+            "python": platform.python_version(), "java": _java(), **versions, "kafka": KAFKA_VERSION
+        },
+        "settings": settings,
+    }  # fmt: skip
+
+
+def as_json(about: dict[str, Any], sections: list[Section]) -> dict[str, Any]:
+    """All results as plain values."""
+    results = []
+    for section in sections:
+        plain = dataclasses.asdict(section)
+        plain["goals"] = [{**goal._asdict(), "reached": goal.reached} for goal in section.goals]
+        results.append(plain)
+    return {"environment": about, "sections": results}
+
+
+def as_markdown(about: dict[str, Any], sections: list[Section]) -> str:
+    """The document."""
+    return "\n".join([_INTRODUCTION, _about(about), *map(_section, sections)])
+
+
+def _about(about: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    settings = ", ".join(f"{name} {_cell(value)}" for name, value in about["settings"].items())
+    return (
+        f"Run on {about['date']}: {about['machine']}, load {about['load at the start']} before it"
+        f" began.\n\nSizes: {settings}.\n\nVersions: {versions}.\n"
+    )
+
+
+def _section(section: Section) -> str:
+    parts = [f"## {section.title}\n", section.text]
+    parts += [_table(table) for table in section.tables]
+    if section.goals:
+        parts.append("\n".join(map(_goal, section.goals)) + "\n")
+    return "\n".join(parts + [f"{note}\n" for note in section.notes])
+
+
+def _table(table: Table) -> str:
+    numeric = [any(not isinstance(row[i], str) for row in table.rows) for i in range(_width(table))]
+    lines = [f"### {table.title}\n", _line(table.columns)]
+    lines.append(_line(["---:" if right else "---" for right in numeric]))
+    lines += [_line([_cell(cell) for cell in row]) for row in table.rows]
+    lines += ["", *(_chart(table, chart) for chart in table.charts)]
+    return "\n".join([*lines, *(f"{note}\n" for note in table.notes)])
+
+
+def _chart(table: Table, chart: Chart) -> str:
+    """A Mermaid chart, which GitHub and most viewers of Markdown draw."""
+    names = ", ".join(f'"{_cell(row[0])}"' for row in table.rows)
+    values = [float(row[chart.column] or 0) for row in table.rows]
+    points = ", ".join(f"{value:.6g}" for value in values)
+    return (
+        f'```mermaid\nxychart-beta\n  title "{chart.title}"\n'
+        f'  x-axis "{table.columns[0]}" [{names}]\n'
+        f'  y-axis "{chart.title}" 0 --> {1.2 * max(values):.3g}\n  line [{points}]\n```\n'
+    )
+
+
+def _width(table: Table) -> int:
+    return len(table.columns)
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _goal(goal: Goal) -> str:
+    word = "at least" if goal.at_least else "at most"
+    outcome = "reached" if goal.reached else "**not reached**"
+    return (
+        f"- {goal.text}: {_cell(goal.measured)}, aimed at {word} {_cell(goal.target)}: {outcome}."
+    )
+
+
+def _cell(value: Cell) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "from its sources"
+
+
+def _java() -> str:
+    printed = subprocess.run([java(), "-version"], capture_output=True, text=True, check=True)
+    return printed.stderr.split('"')[1]

@@ -1,0 +1,211 @@
+"""Windows of time: the records of a second, ten, a minute, beside what others hand out."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from seglake.read.log import Log
+from tests.bench.events import Int64s, numbers_in
+from tests.bench.measure import Goal, Samples, Section, Table, Timed, say, timed
+from tests.bench.workbench import TOPIC, Workbench, require
+
+LENGTHS_MS = {1_000: 8.0, 10_000: 5.0, 60_000: 3.0}  # with the goal against the best of Parquet
+COLUMNS = ["key", "value", "timestamp"]
+FETCH_BYTES = 2**18
+
+_TEXT = """\
+{count} random windows of each length, all partitions, key, value and time of each record handed
+to the caller (Arrow tables; Java objects in the consumer). The records of every window are
+compared with the events that a pass over all of them finds. Events are up to seconds late.
+Parquet holds them sorted by time in row groups of 8,192 rows, the best layout found for short
+windows; the Delta table is hash-partitioned and sorted by time. Kafka's broker serves the files
+that `order = "arrival"` wrote; its tuned Java consumer asks for the offsets of the two times,
+seeks, and reads to the second offset, and so does Spark's Kafka source with `startingTimestamp`
+and `endingTimestamp`. Readers are warm. Ratios are taken window by window.
+"""
+_RULE = """\
+A read that ends at *the offset of the end time*, which is all that Kafka offers, stops before the
+records of the window that came late, and brings those of other times that stand between. *Lost*
+is the share of the windows' records that did not come, *foreign* counts records outside the
+window per record inside.
+"""
+
+
+class System(NamedTuple):
+    """A reader of windows: `read(start_ms, end_ms)` is timed, `lines` takes the raw lines out."""
+
+    name: str
+    read: Callable[[int, int], Any]
+    lines: Callable[[Any], Any]
+    rounds: int  # a slow one reads each window once
+    exact: bool = True
+
+
+class _Score:
+    """How right the windows of one system were."""
+
+    def __init__(self) -> None:
+        self.exact = self.windows = self.lost = self.foreign = self.wanted = 0
+
+    def add(self, found: Int64s, wanted: Int64s) -> None:
+        lost = len(np.setdiff1d(wanted, found, assume_unique=True))
+        foreign = len(found) - (len(wanted) - lost)
+        self.windows += 1
+        self.exact += not lost and not foreign
+        self.lost += lost
+        self.foreign += foreign
+        self.wanted += len(wanted)
+
+
+def run(bench: Workbench) -> Section:
+    """Measure."""
+    systems = _systems(bench)
+    section = Section("window", "Windows", _TEXT.format(count=bench.sizes.windows) + _RULE)
+    random = np.random.default_rng(11)
+    for length, goal in LENGTHS_MS.items():
+        if length > bench.events.end_ms - bench.events.start_ms:
+            section.notes.append(f"Windows of {length} ms are longer than all events together.")
+            continue
+        latest = bench.events.end_ms - length
+        starts = random.integers(bench.events.start_ms, latest, bench.sizes.windows).tolist()
+        say(f"  windows of {length} ms")
+        seconds, scores = _measure(bench, systems, starts, length)
+        section.tables.append(_table(bench, systems, seconds, scores, length))
+        section.goals += _goals(seconds, length, goal)
+    return section
+
+
+def _measure(
+    bench: Workbench, systems: list[System], starts: list[int], length: int
+) -> tuple[dict[str, list[list[float]]], dict[str, _Score]]:
+    """For each system the seconds of each window's rounds, and its score."""
+    seconds: dict[str, list[list[float]]] = {system.name: [] for system in systems}
+    scores = {system.name: _Score() for system in systems}
+    for system in systems:
+        system.read(starts[0], starts[0] + length)
+    for start in starts:
+        wanted = bench.events.between(start, start + length)
+        for spent in seconds.values():
+            spent.append([])
+        for number in range(bench.sizes.runs):
+            for system in systems:
+                if number < system.rounds:
+                    found = timed(partial(system.read, start, start + length))
+                    seconds[system.name][-1].append(found.seconds)
+                    if not number:
+                        scores[system.name].add(numbers_in(system.lines(found.result)), wanted)
+    for system in systems:
+        right = scores[system.name].exact == len(starts)
+        require(right or not system.exact, f"{system.name} returned wrong windows")
+    return seconds, scores
+
+
+def _systems(bench: Workbench) -> list[System]:
+    runs = bench.sizes.runs
+    logs = {order: bench.log(order) for order in ("arrival", "time")}
+    systems = [
+        System(f"Seglake, {order}", _ours(log), lambda table: table["value"], runs)
+        for order, log in logs.items()
+    ]
+    systems += [
+        System("Polars on Parquet", _polars(bench), lambda table: table["value"], runs),
+        System("DuckDB on Parquet", _duckdb(bench), lambda table: table["value"], runs),
+        System("Kafka consumer, tuned", *_consumer(bench), runs, exact=False),
+        System("Spark on Delta", _spark_delta(bench), lambda table: table["value"], 1),
+    ]
+    if bench.has_spark_kafka:
+        read = _spark_kafka(bench)
+        systems.append(System("Spark's Kafka source", read, lambda t: t["value"], 1, exact=False))
+    return systems
+
+
+def _ours(log: Log) -> Callable[[int, int], Any]:
+    return lambda start, end: log.read_range(start, end, columns=COLUMNS).read_all()
+
+
+def _polars(bench: Workbench) -> Callable[[int, int], Any]:
+    frame = pl.scan_parquet(bench.parquet)
+    time = pl.col("time")
+    return lambda start, end: frame.filter((time >= start) & (time < end)).collect().to_arrow()
+
+
+def _duckdb(bench: Workbench) -> Callable[[int, int], Any]:
+    connection = duckdb.connect()
+    connection.execute("SET parquet_metadata_cache = true")
+    query = f"SELECT * FROM read_parquet('{bench.parquet}') WHERE time >= ? AND time < ?"
+    return lambda start, end: connection.sql(query, params=[start, end]).to_arrow_table()
+
+
+def _spark_delta(bench: Workbench) -> Callable[[int, int], Any]:
+    frame = bench.spark.read.format("delta").load(str(bench.delta))
+    return lambda start, end: frame.where((frame.time >= start) & (frame.time < end)).toArrow()
+
+
+def _spark_kafka(bench: Workbench) -> Callable[[int, int], Any]:
+    def read(start: int, end: int) -> Any:
+        source = bench.spark.read.format("kafka").option("subscribe", TOPIC)
+        source = source.option("kafka.bootstrap.servers", bench.broker.address)
+        source = source.option("startingTimestamp", start).option("endingTimestamp", end)
+        return source.load().select(*COLUMNS).toArrow()
+
+    return read
+
+
+def _consumer(bench: Workbench) -> tuple[Callable[[int, int], Timed], Callable[[Any], Any]]:
+    timing, call = bench.consumer(FETCH_BYTES), bench.kafka.call
+
+    def read(start: int, end: int) -> Timed:
+        return Timed(call("readWindow", start, end, on=timing) / 1e9, None)
+
+    def lines(_result: object) -> pa.Array:
+        return pa.array(bytes(call("values", on=timing)).splitlines(), pa.large_binary())
+
+    return read, lines
+
+
+def _table(
+    bench: Workbench,
+    systems: list[System],
+    seconds: dict[str, list[list[float]]],
+    scores: dict[str, _Score],
+    length: int,
+) -> Table:
+    ours = seconds[systems[0].name]
+    records = scores[systems[0].name].wanted // bench.sizes.windows
+    rows = []
+    for system in systems:
+        score, flat = scores[system.name], [s for each in seconds[system.name] for s in each]
+        spread = Samples(system.name, flat).spread(1000)
+        shares = [100 * score.lost / max(1, score.wanted), score.foreign / max(1, score.wanted)]
+        exact = f"{score.exact} of {score.windows}"
+        rows.append([system.name, *spread, *_ratios(ours, seconds[system.name]), exact, *shares])
+    title = f"Windows of {length // 1000} s, about {records:,} records"
+    columns = ["", "ms, min", "median", "max", "times the time of the first: min", "median", "max",
+               "exact", "lost, %", "foreign"]  # fmt: skip
+    return Table(title, columns, rows)
+
+
+def _ratios(ours: list[list[float]], theirs: list[list[float]]) -> list[float]:
+    """[min, median, max] of their time by ours, over the rounds that both have of a window."""
+    pairs = [zip(a, b, strict=False) for a, b in zip(ours, theirs, strict=True)]
+    found = [other / mine for pair in pairs for mine, other in pair]
+    return [min(found), statistics.median(found), max(found)]
+
+
+def _goals(seconds: dict[str, list[list[float]]], length: int, goal: float) -> list[Goal]:
+    ours = seconds["Seglake, arrival"]
+    parquet = [_ratios(ours, seconds[name])[1] for name in seconds if "Parquet" in name]
+    text = f"Windows of {length // 1000} s as a multiple of the best reader of Parquet"
+    goals = [Goal(text, min(parquet), goal)]
+    if length == 10_000:
+        middle = statistics.median(1000 * s for each in ours for s in each)
+        goals.append(Goal("A window of 10 s, ms", middle, 10.0, at_least=False))
+    return goals

@@ -1,0 +1,226 @@
+"""What the parts of the benchmark share, made when first needed: events, lakes, Spark, a broker."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import seglake
+from seglake.config import Pipeline
+from seglake.errors import SeglakeError
+from seglake.ingest.engine import Engine, SparkEngine
+from seglake.ingest.pipeline import RunKey, ingest_files
+from seglake.session import delta_jars, fetch_jars, spark_session
+from tests.bench import writers
+from tests.bench.events import Events, generate
+from tests.bench.measure import say
+from tests.kafka.broker import Broker
+from tests.kafka.jars import CACHE
+from tests.kafka.judge import Kafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from seglake.read.log import Log
+
+HERE = Path(__file__).parent
+TOPIC = "events"
+SPARK_KAFKA = CACHE.parent / "spark-kafka-4.2.0"
+
+# The token provider has no release 4.2.0 on Maven Central, and the source works with this one; what
+# else the source depends on is in pyspark already.
+_SPARK_KAFKA_MODULE = """<ivy-module version="2.0">
+  <info organisation="seglake.tests" module="spark-kafka"/>
+  <dependencies defaultconf="default->default">
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0"
+                transitive="false"/>
+    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"
+                transitive="false"/>
+    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.1" transitive="false"/>
+    <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.0" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The options of a run."""
+
+    events: int = 4_000_000
+    partitions: int = 4
+    files: int = 16
+    lateness_ms: int = 2000
+    runs: int = 3
+    lookups: int = 2000
+    windows: int = 20
+    copies: int = 10  # of a quarter of the events, in the part about growth
+
+
+class TunedBroker(Broker):
+    """A broker whose JVM is set up for work, not for a quick start."""
+
+    java_options = (
+        "-Xms1g",
+        "-Xmx1g",
+        "-XX:+UseG1GC",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    )
+
+
+class Workbench:
+    """Everything under one folder, which the caller removes. Close it when done.
+
+    `engine` ingests for the parts that do not measure ingest; by default it is Spark's.
+    """
+
+    def __init__(self, sizes: Sizes, folder: Path, engine: Engine | None = None) -> None:
+        self.sizes, self.folder = sizes, folder
+        self.skipped: list[str] = []
+        self._engine, self._stack = engine, ExitStack()
+        self._lakes: dict[str, str] = {}
+
+    def __enter__(self) -> Workbench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    # events and lakes
+
+    @cached_property
+    def events(self) -> Events:
+        """The events of this run."""
+        sizes = self.sizes
+        say(f"generating {sizes.events:,} events")
+        return generate(
+            self.folder / "events", events=sizes.events, files=sizes.files,
+            lateness_ms=sizes.lateness_ms,
+        )  # fmt: skip
+
+    def pipeline(self, root: str, order: str, files: list[Path], **topic: object) -> Pipeline:
+        """Settings that ingest `files`; "_" in a topic setting's name stands for Kafka's dot."""
+        dotted = {name.replace("_", "."): value for name, value in topic.items()}
+        return Pipeline.model_validate({
+            "name": "bench", "root": root, "order": order,
+            "input": {"paths": [str(path) for path in files], "format": "jsonl"},
+            "timestamp": {"field": "ts", "format": "epoch_ms"},
+            "key": {"fields": ["user"]},
+            "topic": {"name": TOPIC, "partitions": self.sizes.partitions, **dotted},
+        })  # fmt: skip
+
+    def lake(self, order: str, events: Events | None = None, **topic: object) -> str:
+        """The root of a lake with all events, or `events`; ingested when first asked for."""
+        chosen = events or self.events
+        name = "-".join(["lake", order, str(len(chosen.files)), *map(str, topic.values())])
+        if name not in self._lakes:
+            root = str(self.folder / name)
+            say(f"ingesting {len(chosen.times):,} events in order of {order}")
+            engine = self._engine or SparkEngine(self.spark)
+            pipeline = self.pipeline(root, order, chosen.files, **topic)
+            report = ingest_files(engine, pipeline, RunKey("bench"), lambda _step: None)
+            require(report.records == len(chosen.times), "an ingest lost records")
+            self._lakes[name] = root
+        return self._lakes[name]
+
+    def log(self, order: str) -> Log:
+        """The log of such a lake, opened anew: nothing is cached."""
+        return seglake.open(self.lake(order)).topic(TOPIC)
+
+    def scratch(self, name: str) -> Path:
+        """A path where nothing is."""
+        path = self.folder / name
+        shutil.rmtree(path, ignore_errors=True)
+        path.unlink(missing_ok=True)
+        return path
+
+    # engines of others
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """A local session with Delta's jars, and those of Spark's Kafka source if there are any."""
+        jars = [*delta_jars(), *self._spark_kafka_jars()]
+        say("starting Spark")
+        conf = {
+            "spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false",
+            "spark.driver.memory": "4g", "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
+        }  # fmt: skip
+        session = spark_session("seglake-bench", conf=conf)
+        self._stack.callback(session.stop)
+        return session
+
+    def _spark_kafka_jars(self) -> list[Path]:
+        try:
+            if not SPARK_KAFKA.is_dir():
+                fetch_jars(_SPARK_KAFKA_MODULE, SPARK_KAFKA)
+        except SeglakeError:
+            self.skipped.append("Spark's Kafka source: its jars could not be fetched.")
+        return sorted(SPARK_KAFKA.glob("*.jar"))
+
+    @cached_property
+    def has_spark_kafka(self) -> bool:
+        """Whether Spark can read from the broker."""
+        return "spark-sql-kafka" in (self.spark.sparkContext.getConf().get("spark.jars") or "")
+
+    @cached_property
+    def kafka(self) -> Kafka:
+        """Kafka's classes in a JVM of their own."""
+        return self._stack.enter_context(Kafka())
+
+    def timing(self) -> Any:
+        """A new instance of Timing.java."""
+        return self.kafka.instance("Timing", HERE)
+
+    @cached_property
+    def broker(self) -> Broker:
+        """A broker that serves what `order = "arrival"` wrote, indexes and all."""
+        logs = {(TOPIC, p): self.partition_folder(p) for p in range(self.sizes.partitions)}
+        say("starting a broker on the segments")
+        served = TunedBroker.serve(self.kafka, self.folder / "broker", logs)
+        return self._stack.enter_context(served)
+
+    def consumer(self, fetch_bytes: int) -> Any:
+        """A Timing whose consumer is connected to the broker."""
+        timing = self.timing()
+        timing.connect(self.broker.address, TOPIC, self.sizes.partitions, fetch_bytes)
+        self._stack.callback(timing.disconnect)
+        return timing
+
+    def partition_folder(self, partition: int) -> Path:
+        """Links to the segments of a partition, in order of arrival, in one folder as Kafka's."""
+        folder = self.folder / "partitions" / str(partition)
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            found = Path(self.lake("arrival"), "topics").glob(f"{TOPIC}-{partition}/*/*")
+            for path in found:
+                if path.suffix in (".log", ".index", ".timeindex"):
+                    (folder / path.name).symlink_to(path)
+        return folder
+
+    # the sorted Parquet file and the Delta table, for reading
+
+    @cached_property
+    def parquet(self) -> Path:
+        """All events as Parquet sorted by time, in row groups of 8192: best for short windows."""
+        path = self.scratch("sorted.parquet")
+        say("writing the sorted Parquet file")
+        writers.duckdb_parquet(self.events.files, path, row_group_size=8192)
+        return path
+
+    @cached_property
+    def delta(self) -> Path:
+        """All events as a Delta table, hash-partitioned and sorted by time."""
+        path = self.scratch("delta")
+        say("writing the Delta table")
+        writers.spark_delta_line(self.spark, self.events.files, path, self.sizes.partitions)
+        return path
+
+
+def require(holds: bool, otherwise: str) -> None:
+    """Stop the benchmark where a contender's result is wrong: its time would mean nothing."""
+    if not holds:
+        raise AssertionError(otherwise)

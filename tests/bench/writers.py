@@ -1,0 +1,88 @@
+"""The same events written by others: Spark to Delta, DuckDB to Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FIELDS = "ts BIGINT, user STRING"
+ALL_FIELDS = "ts BIGINT, user STRING, id STRING, msg STRING"
+
+
+def spark_lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+    """key, value, time, where the value is the raw line: Spark's text source and `from_json`.
+
+    Spark's JSON source does not hand out the line that it parsed, so the line is read as text.
+    """
+    lines = spark.read.text([str(path) for path in files])
+    parsed = lines.select(f.col("value"), f.from_json("value", FIELDS).alias("fields"))
+    return parsed.select(
+        f.col("fields.user").alias("key"), "value", f.col("fields.ts").alias("time")
+    )
+
+
+def spark_fields(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+    """key, value, time, where the value is one field only: Spark's JSON source with a schema."""
+    events = spark.read.schema(ALL_FIELDS).json([str(path) for path in files])
+    return events.select(
+        f.col("user").alias("key"), f.col("msg").alias("value"), f.col("ts").alias("time")
+    )
+
+
+def spark_delta_line(
+    spark: SparkSession, files: Sequence[Path], path: Path, partitions: int
+) -> None:
+    """Raw lines to Delta."""
+    _delta(spark_lines(spark, files), path, partitions)
+
+
+def spark_delta_fields(
+    spark: SparkSession, files: Sequence[Path], path: Path, partitions: int
+) -> None:
+    """One field to Delta."""
+    _delta(spark_fields(spark, files), path, partitions)
+
+
+def _delta(frame: DataFrame, path: Path, partitions: int) -> None:
+    ordered = frame.repartition(partitions, "key").sortWithinPartitions("time")
+    ordered.write.format("delta").option("compression", "zstd").save(str(path))
+
+
+def duckdb_parquet(files: Sequence[Path], path: Path, *, row_group_size: int = 122_880) -> None:
+    """key, value, time to one Parquet file sorted by time; the value is the raw line."""
+    lines = "SELECT json->>'$.user' AS key, json::VARCHAR AS value, (json->>'$.ts')::BIGINT AS time"
+    source = "read_json_objects(?, format = 'newline_delimited')"
+    _parquet(f"{lines} FROM {source}", files, path, row_group_size)
+
+
+def duckdb_parquet_fields(files: Sequence[Path], path: Path) -> None:
+    """The same with one field as the value: `read_json` with its columns given."""
+    columns = "{ts: 'BIGINT', user: 'VARCHAR', msg: 'VARCHAR'}"
+    source = f"read_json(?, format = 'newline_delimited', columns = {columns})"
+    _parquet(f"SELECT user AS key, msg AS value, ts AS time FROM {source}", files, path, 122_880)
+
+
+def _parquet(select: str, files: Sequence[Path], path: Path, row_group_size: int) -> None:
+    options = f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {row_group_size}"
+    with duckdb.connect() as connection:
+        query = f"COPY ({select} ORDER BY time) TO '{path}' ({options})"
+        connection.execute(query, [[str(file) for file in files]])
+
+
+def size_of(path: Path) -> int:
+    """Bytes of the data files that were written."""
+    return sum(file.stat().st_size for file in [path, *path.rglob("*.parquet")] if file.is_file())
+
+
+def rows_in(path: Path) -> int:
+    """How many rows the Parquet files hold."""
+    pattern = str(path / "*.parquet") if path.is_dir() else str(path)
+    found: Any = duckdb.execute("SELECT count(*) FROM read_parquet(?)", [pattern]).fetchone()
+    return int(found[0])

@@ -1,0 +1,35 @@
+"""Checking on Spark finds what it finds on threads, and the job's exit code says so."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from seglake.maintain.verify import verify
+from tests.lakes import Event, LakeMaker, Shape
+from tests.spark.jobs import run_job
+
+
+def test_findings_are_those_of_threads(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker = LakeMaker(tmp_path, partitions=2)
+    rows = [Event(i * 7 % 50, b"k", b"v" * 30) for i in range(60)]
+    maker.run({0: rows, 1: rows[:20]}, Shape(codec="zstd", segment_bytes=500))
+    assert run_job("verify", "--root", str(tmp_path), "--deep") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["findings"], report["segments"]) == ([], len(maker.files("log")))
+    for suffix in ("log", "zonemap"):
+        path = maker.files(suffix)[1]
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    maker.files("index")[0].unlink()
+    for deep in (False, True):
+        found = verify(str(tmp_path), deep=deep, spark=spark)
+        assert found == verify(str(tmp_path), deep=deep)
+        assert len(found.findings) == 3
+    assert run_job("verify", "--root", str(tmp_path)) == 1
+    assert len(json.loads(capsys.readouterr().out)["findings"]) == 3
+    assert run_job("verify", "--root", str(tmp_path / "none")) == 2
+    assert run_job("verify", "--root", str(tmp_path), "--topic", "nope") == 2

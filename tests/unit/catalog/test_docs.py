@@ -1,0 +1,77 @@
+"""docs/catalog.md says what the code does: the columns of every kind, and SQL that runs."""
+
+import re
+from pathlib import Path
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+
+from seglake.catalog import delta
+from seglake.catalog.rows import FILE_SCHEMAS, TABLE_SCHEMA
+from seglake.catalog.table import CatalogTable
+from seglake.maintain.reindex import reindex
+from tests.lakes import Event, LakeMaker
+
+PAGE = (Path(__file__).parents[3] / "docs/catalog.md").read_text()
+QUERIES = re.findall(r"```sql\n(.+?)```", PAGE, re.DOTALL)
+
+
+def _documented(kind: str) -> list[str]:
+    """The names in the first column of the table below **`kind`**."""
+    section = PAGE.partition(f"**`{kind}`**")[2]
+    table = re.search(r"\|---\|---\|\n((?:\|.*\n)+)", section)
+    assert table is not None
+    return [name for line in table[1].splitlines() for name in _names(line.split("|")[1])]
+
+
+def _names(cell: str) -> list[str]:
+    return re.findall(r"`([a-z0-9_]+)`", cell)
+
+
+@pytest.mark.parametrize("kind", FILE_SCHEMAS)
+def test_every_column_is_documented_and_exists(kind: str) -> None:
+    assert sorted(_documented(kind)) == sorted(FILE_SCHEMAS[kind].names)
+
+
+def test_types_are_those_that_the_page_names() -> None:
+    types = {field.name: str(field.type) for field in TABLE_SCHEMA}
+    assert {name for name, found in types.items() if found == "int32"} == {
+        "partition",
+        "partitions",
+    }
+    assert set(types.values()) == {"int32", "int64", "string"}
+    assert f"`seglake.format` is {delta.FORMAT}." in PAGE
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> duckdb.DuckDBPyConnection:
+    maker = LakeMaker(tmp_path_factory.mktemp("lake"), partitions=2)
+    maker.run({0: [Event(1500), Event(990)], 1: [Event(5)]})
+    maker.run({0: [Event(2500)]})
+    reindex(str(maker.root), "events")
+    files = DeltaTable(str(maker.root / "catalog/log")).file_uris()
+    connection = duckdb.connect()
+    connection.from_parquet(files, hive_partitioning=True, union_by_name=True).create_view("log")
+    assert len(CatalogTable.open(str(maker.root)).snapshot().topics()) == 1
+    return connection
+
+
+EXPECTED = [
+    [("events", 3, 4)],
+    [(0, 0, 2)],
+    [("test", "run 0", 3, 3), ("test", "run 1", 1, 1)],
+    [(0,), (2,), (0,)],
+]
+
+
+def test_there_are_as_many_queries_as_answers() -> None:
+    assert len(QUERIES) == len(EXPECTED)
+
+
+@pytest.mark.parametrize("number", range(len(EXPECTED)))
+def test_queries_give_what_they_promise(log: duckdb.DuckDBPyConnection, number: int) -> None:
+    expected = EXPECTED[number]
+    found = log.execute(QUERIES[number]).fetchall()
+    assert [row[: len(expected[0])] for row in found] == expected
+    assert all(value is not None for row in found for value in row)

@@ -1,0 +1,304 @@
+"""The same run again, other runs after it, and what must not be ingested twice."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglake
+from seglake.catalog.rows import PartitionRow
+from seglake.catalog.table import CatalogTable
+from seglake.errors import ConfigError, CommitConflict, InputError, StoreError, UsageError
+from seglake.ingest import commit
+from seglake.ingest.api import run_pipeline
+from seglake.ingest.engine import LocalEngine
+from seglake.ingest.pipeline import RunKey, ingest_files
+from seglake.layout import new_attempt, success_key
+from seglake.store import open_store
+from tests.raw_events import (
+    Line,
+    T,
+    assert_holds,
+    ingest,
+    pipeline_of,
+    read_lake,
+    read_raw,
+    write_file,
+)
+
+
+class Died(BaseException):
+    """As if the process had been killed."""
+
+
+class Dying(LocalEngine):
+    """Dies once the input is frozen."""
+
+    def map(self, task: Any, rows: Any) -> Any:
+        raise Died
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    write_file(tmp_path / "in" / "a.jsonl", [Line(T + at, "abc"[at % 3]) for at in range(9)])
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def values(lake: Path) -> list[bytes | None]:
+    return sorted(r.value or b"" for log in read_lake(lake).values() for r in log)
+
+
+# ------------------------------------------------------------------ the same run again
+
+
+def test_the_same_run_is_a_no_op_even_if_its_input_changed(inbox: Path, lake: Path) -> None:
+    settings = pipeline_of(lake, inbox)
+    first, before = ingest(settings), values(lake)
+    version = CatalogTable.open(str(lake)).snapshot().version
+    write_file(inbox / "b.jsonl", [Line(T)])
+    write_file(inbox / "a.jsonl", [Line(T)])
+    again = ingest(settings)
+    assert (again.status, again.attempt_id, again.records) == ("already done", first.attempt_id, 9)
+    assert (again.input_rows, again.exit_code) == (9, 0)
+    assert values(lake) == before
+    assert CatalogTable.open(str(lake)).snapshot().version == version
+
+
+def test_the_same_run_with_other_settings_or_interval_is_an_error(inbox: Path, lake: Path) -> None:
+    ingest(pipeline_of(lake, inbox), "r", (T, T + 5))
+    with pytest.raises(ConfigError, match="'r'.*other settings.*--run-id"):
+        ingest(pipeline_of(lake, inbox, order="arrival"), "r", (T, T + 5))
+    with pytest.raises(ConfigError, match="'r'.*the interval"):
+        ingest(pipeline_of(lake, inbox), "r")
+    assert ingest(pipeline_of(lake, inbox), "r", (T, T + 5)).status == "already done"
+    other_name = pipeline_of(lake, inbox, name="other", order="arrival")
+    assert ingest(other_name, "r").status == "committed"  # a run of another pipeline
+
+
+def test_an_interval_must_not_be_empty(inbox: Path, lake: Path) -> None:
+    with pytest.raises(UsageError, match="before it begins"):
+        run_pipeline(pipeline_of(lake, inbox), interval=(T, T))
+
+
+def test_the_input_of_a_run_is_frozen_by_its_first_attempt(inbox: Path, lake: Path) -> None:
+    settings = pipeline_of(lake, inbox)
+    with pytest.raises(Died):
+        ingest_files(Dying(), settings, RunKey("1"), lambda _step: None)
+    late = write_file(inbox / "b.jsonl", [Line(T)])
+    assert ingest(settings, "1").input_files == 1
+    second = ingest(settings, "2")
+    assert (second.input_files, second.skipped_files) == (1, [str(inbox / "a.jsonl")])
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"], [late]])
+
+
+def test_a_frozen_run_cannot_take_other_paths(inbox: Path, lake: Path) -> None:
+    with pytest.raises(Died):
+        ingest_files(Dying(), pipeline_of(lake, inbox), RunKey("1"), lambda _step: None)
+    with pytest.raises(ConfigError, match="froze its input from .*another --run-id"):
+        ingest(pipeline_of(lake, inbox / "a.jsonl"), "1")
+
+
+def test_a_frozen_file_that_changed_or_went_is_an_error(inbox: Path, lake: Path) -> None:
+    settings = pipeline_of(lake, inbox)
+    with pytest.raises(Died):
+        ingest_files(Dying(), settings, RunKey("1"), lambda _step: None)
+    write_file(inbox / "a.jsonl", [Line(T + 1 + at, "abc"[at % 3]) for at in range(9)])
+    with pytest.raises(InputError, match=r"a\.jsonl changed since this run listed it"):
+        ingest(settings, "1")
+    (inbox / "a.jsonl").unlink()
+    with pytest.raises(InputError, match=r"a\.jsonl: cannot be read"):
+        ingest(settings, "1")
+
+
+# ------------------------------------------------------------------ files that were there before
+
+
+def test_a_file_is_ingested_into_a_topic_once(inbox: Path, lake: Path) -> None:
+    settings = pipeline_of(lake, inbox)
+    ingest(settings, "1")
+    again = ingest(pipeline_of(lake, inbox, name="another"), "2")
+    assert (again.records, again.skipped_files) == (0, [str(inbox / "a.jsonl")])
+    assert len(values(lake)) == 9
+    other = pipeline_of(lake, inbox, topic={"name": "other"})
+    assert ingest(other, "1").records == 9
+    assert len(seglake.open(str(lake)).topics()) == 2
+
+
+@pytest.mark.parametrize("change", ["grown", "same size", "touched"])
+def test_a_changed_file_is_met_by_the_policy(inbox: Path, lake: Path, change: str) -> None:
+    path = inbox / "a.jsonl"
+    ingest(pipeline_of(lake, inbox), "1")
+    old = path.stat()
+    if change == "grown":
+        path.write_bytes(path.read_bytes() + b'{"ts":5,"n":"new","p":0}\n')
+    elif change == "same size":
+        path.write_bytes(path.read_bytes().replace(b":0", b":9"))
+    os.utime(path, ns=(old.st_atime_ns, old.st_mtime_ns + 10**9))
+    with pytest.raises(InputError, match=r"a\.jsonl changed after it was ingested"):
+        ingest(pipeline_of(lake, inbox), "2")
+    skipping = ingest(pipeline_of(lake, inbox, on_changed_source="skip"), "3")
+    assert (skipping.records, skipping.changed_files) == (0, [str(path)])
+    anew = pipeline_of(lake, inbox, on_changed_source="ingest-as-new")
+    report = ingest(anew, "4")
+    assert (report.records, report.changed_files) == (9 + (change == "grown"), [str(path)])
+    assert len(values(lake)) == 18 + (change == "grown")
+    assert ingest(anew, "5").records == 0  # both versions are known now
+    with pytest.raises(InputError):
+        os.utime(path, ns=(0, 0))
+        ingest(pipeline_of(lake, inbox), "6")
+
+
+# ------------------------------------------------------------------ offsets and topics
+
+
+def test_offsets_never_start_again(inbox: Path, lake: Path) -> None:
+    settings = pipeline_of(lake, inbox, topic={"partitions": 1})
+    ingest(settings, "1")
+    catalog = CatalogTable.open(str(lake))
+    base = catalog.snapshot()
+    gone = PartitionRow(topic="events", partition=0, sequence=1, log_start_offset=9, next_offset=9)
+    first = base.partition("events", 0).segment(0).base_offset
+    catalog.commit(
+        [gone], topic="events", base=base, attempt_id=new_attempt(), replaced=[(0, first)]
+    )
+    assert read_lake(lake) == {0: []}
+    write_file(inbox / "b.jsonl", [Line(T)])
+    ingest(settings, "2")
+    assert [record.offset for record in read_lake(lake)[0]] == [9]
+
+
+def test_a_topic_may_grow(inbox: Path, lake: Path) -> None:
+    ingest(pipeline_of(lake, inbox, topic={"partitions": 1}), "1")
+    before = read_lake(lake)
+    write_file(inbox / "b.jsonl", [Line(T, key) for key in "abcdefgh"])
+    ingest(pipeline_of(lake, inbox, topic={"partitions": 4}), "2")
+    after = read_lake(lake)
+    assert len(after) == 4
+    assert after[0][:9] == before[0]
+    assert sum(map(len, after.values())) == 17
+    assert after == read_raw(lake)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"partitions": 2}, "3 partitions and cannot shrink to 2"),
+        ({"partition_field": "p"}, "partitioner = 'murmur2'.*'field:p'"),
+        ({"message.timestamp.type": "LogAppendTime"}, "message.timestamp.type = 'CreateTime'"),
+    ],
+)
+def test_a_run_that_contradicts_its_topic_is_an_error(
+    inbox: Path, lake: Path, change: dict[str, Any], told: str
+) -> None:
+    ingest(pipeline_of(lake, inbox), "1")
+    with pytest.raises(ConfigError, match=told):
+        ingest(pipeline_of(lake, inbox, topic=change), "2")
+    assert ingest(pipeline_of(lake, inbox, topic={"segment.bytes": 5000}), "3").version > 0
+
+
+def test_old_events_that_come_late_get_new_offsets_and_are_found(inbox: Path, lake: Path) -> None:
+    one = {"topic": {"partitions": 1}}
+    ingest(pipeline_of(lake, inbox, **one), "1")
+    write_file(inbox / "b.jsonl", [Line(T - 500, "late"), Line(T + 3, "late")])
+    ingest(pipeline_of(lake, inbox, **one), "2")
+    log = seglake.open(str(lake)).topic("events")
+    assert log.end_offsets() == {0: 11}
+    found = log.read_range(T - 1000, T).read_all()
+    assert found["offset"].to_pylist() == [9]
+    window = log.read_range(T + 3, T + 4).read_all()
+    assert window["offset"].to_pylist() == [3, 10]
+    assert log.offsets_for_times({0: T - 1000})[0] == (0, T)  # the first in the order of offsets
+
+
+def test_append_time_never_goes_back(
+    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stamped = {"topic": {"message.timestamp.type": "LogAppendTime", "partitions": 2}}
+    now = time.time_ns()
+    for run, step_s in enumerate((0, -3600, -10, 5, -7200)):
+        monkeypatch.setattr(time, "time_ns", lambda step_s=step_s: now + step_s * 10**9)
+        write_file(inbox / f"{run}.jsonl", [Line(T, key) for key in "abcdef"])
+        ingest(pipeline_of(lake, inbox, **stamped), str(run))
+    times = [[record.timestamp for record in log] for log in read_lake(lake).values()]
+    assert all(each == sorted(each) for each in times)
+    assert {time for each in times for time in each} == {
+        now // 10**6, now // 10**6 + 5000,
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------ commits that fail
+
+
+class Interfering:
+    """Stands in for CatalogTable.commit; does something else the first so many times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int, act: Any) -> None:
+        self.calls, self._times, self._act = 0, times, act
+        self._commit = CatalogTable.commit
+        monkeypatch.setattr(commit, "PAUSE_S", 0.0)
+        monkeypatch.setattr(CatalogTable, "commit", self._first)
+
+    def _first(this, self: Any, *given: Any, **named: Any) -> int:  # noqa: N805  # two selfs
+        this.calls += 1
+        if this.calls <= this._times:
+            return this._act(lambda: this._commit(self, *given, **named))
+        return this._commit(self, *given, **named)
+
+    def __get__(self, table: Any, _: Any = None) -> Any:
+        return lambda *given, **named: self._first(table, *given, **named)
+
+
+@pytest.mark.parametrize("error", [StoreError, CommitConflict])
+def test_a_lost_reply_is_not_a_lost_race(
+    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def lose(real: Any) -> int:
+        real()
+        store.delete([success_key(path.name) for path in (lake / "attempts").iterdir()])
+        raise error("the reply was lost")
+
+    store = open_store(str(lake))
+    interfering = Interfering(monkeypatch, 1, lose)
+    settings = pipeline_of(lake, inbox)
+    report = ingest(settings)
+    assert (interfering.calls, report.rebased, report.status) == (1, 0, "committed")
+    assert store.size(success_key(report.attempt_id)) == 0  # the mark is made good
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
+
+
+def test_a_short_failure_of_storage_is_borne(
+    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> int:
+        raise StoreError("503")
+
+    interfering = Interfering(monkeypatch, 3, fail)
+    settings = pipeline_of(lake, inbox)
+    assert ingest(settings).status == "committed"
+    assert interfering.calls == 4
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
+
+
+def test_a_long_failure_of_storage_is_raised_and_the_run_can_be_repeated(
+    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> int:
+        raise StoreError("no permission")
+
+    settings = pipeline_of(lake, inbox)
+    with monkeypatch.context() as patched:
+        interfering = Interfering(patched, 10**6, fail)
+        with pytest.raises(StoreError, match="no permission"):
+            ingest(settings)
+        assert 2 <= interfering.calls <= 10
+    assert ingest(settings).status == "committed"
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])

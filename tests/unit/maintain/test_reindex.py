@@ -1,0 +1,235 @@
+"""Index files made anew are those of the policy, and change no answer."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seglake
+from seglake.catalog.manifest import SegmentId, read_manifest
+from seglake.catalog.rows import SegmentRow
+from seglake.catalog.table import CatalogTable
+from seglake.errors import CommitConflict, CorruptData, StoreError, UnknownTopic, UsageError
+from seglake.format.index import IndexPolicy
+from seglake.format.segment import describe, rebuild
+from seglake.layout import SUFFIXES, success_key
+from seglake.maintain.rebuild import index_files
+from seglake.maintain.reindex import reindex
+from tests.lakes import Event, LakeMaker, Shape
+from tests.strategies import event_lists, examples
+
+POLICIES = st.one_of(
+    st.builds(IndexPolicy, st.just("bytes"), st.sampled_from([0, 1, 300, 4096])),
+    st.builds(IndexPolicy, st.just("records"), st.integers(1, 40)),
+    st.builds(IndexPolicy, st.just("ms"), st.integers(1, 200)),
+)
+SHAPES = st.builds(
+    Shape,
+    codec=st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
+    batch_bytes=st.sampled_from([100, 256, 2000]),
+    segment_bytes=st.sampled_from([400_000, 2**30]),
+    policy=POLICIES,
+    append_time_ms=st.sampled_from([None, None, 1_700_000_000_123]),
+)
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> LakeMaker:
+    """Two partitions, two runs, several segments each."""
+    maker = LakeMaker(tmp_path, partitions=2)
+    for run in range(2):
+        rows = [Event(1000 * run + i * 7 % 50, b"k", b"v" * 30) for i in range(60)]
+        maker.run({0: rows, 1: rows[:20]}, Shape(codec="zstd", segment_bytes=500))
+    return maker
+
+
+def _rows(maker: LakeMaker) -> list[SegmentRow]:
+    return maker.catalog.segments(maker.catalog.snapshot(), maker.topic)
+
+
+def _read(maker: LakeMaker, key: str) -> bytes:
+    return (maker.root / key).read_bytes()
+
+
+def _answers(maker: LakeMaker, version: int | None = None) -> Any:
+    log = seglake.open(str(maker.root), version).topic(maker.topic)
+    windows = [log.read_range(start, start + 20) for start in (0, 5, 40, 1010)]
+    return (
+        [[batch.to_pylist() for batch in window] for window in windows],
+        [log.offsets_for_times(dict.fromkeys(log.partitions(), time)) for time in (0, 9, 1030)],
+    )
+
+
+@given(event_lists(max_size=120), SHAPES, POLICIES)
+@examples(25)
+def test_files__are_those_of_the_policy(
+    tmp_path_factory: pytest.TempPathFactory,
+    events: list[Event],
+    shape: Shape,
+    policy: IndexPolicy,
+) -> None:
+    maker = LakeMaker(tmp_path_factory.mktemp("lake"))
+    events = [event._replace(gap=0) for event in events]
+    maker.run({0: events}, shape)
+    before = _rows(maker)
+    assert reindex(str(maker.root), "events").segments == len(before)
+    for old, new in zip(before, _rows(maker), strict=True):
+        assert new.index_attempt_id != old.index_attempt_id
+        assert dataclasses.replace(new, index_attempt_id=old.index_attempt_id) == old
+        for suffix in SUFFIXES:
+            assert _read(maker, new.key(suffix)) == _read(maker, old.key(suffix))
+    reindex(str(maker.root), "events", policy)
+    for row in _rows(maker):
+        table = describe(_read(maker, row.key("log")))
+        for suffix, data in index_files(rebuild(row.base_offset, table, policy)).items():
+            assert _read(maker, row.key(suffix)) == data
+            assert getattr(row, f"{suffix}_bytes") == len(data)
+        assert (row.index_interval_kind, row.index_interval) == (policy.by, policy.interval)
+
+
+def test_answers__stay_the_same_in_old_and_new_versions(maker: LakeMaker) -> None:
+    before, version = _answers(maker), maker.versions[-1]
+    logs = [row.key("log") for row in _rows(maker)]
+    report = reindex(str(maker.root), "events", IndexPolicy("bytes", 0))
+    assert report.version == version + 1
+    assert report.index_bytes > report.index_bytes_before > 0
+    assert [row.key("log") for row in _rows(maker)] == logs
+    assert _answers(maker) == _answers(maker, version) == before
+
+
+def test_partitions__that_are_not_chosen_stay_as_they_are(maker: LakeMaker) -> None:
+    before = _rows(maker)
+    report = reindex(str(maker.root), "events", IndexPolicy("bytes", 0), partitions=[1])
+    after = _rows(maker)
+    assert [row for row in before if row.partition == 0] == [
+        row for row in after if row.partition == 0
+    ]
+    renewed = {row.index_attempt_id for row in after if row.partition == 1}
+    assert renewed == {report.attempt_id}
+    with pytest.raises(UnknownTopic, match="partitions 0 to 1"):
+        reindex(str(maker.root), "events", partitions=[2])
+    with pytest.raises(UnknownTopic, match="nope"):
+        reindex(str(maker.root), "nope")
+
+
+def test_a_root_without_lake__is_refused_and_not_created(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no lake"):
+        reindex(str(tmp_path / "none"), "events")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_topic_without_segments__needs_no_commit(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({})
+    report = reindex(str(tmp_path), "events")
+    assert (report.version, report.segments) == (-1, 0)
+
+
+@contextlib.contextmanager
+def _meanwhile(patch: pytest.MonkeyPatch, act: Any) -> Iterator[None]:
+    """`act` happens just before the first commit."""
+    real, acts = CatalogTable.commit, [act]
+
+    def commit(self: CatalogTable, *args: Any, **options: Any) -> int:
+        with patch.context() as inner:
+            inner.setattr(CatalogTable, "commit", real)
+            for each in acts[:]:
+                acts.remove(each)
+                each()
+        return real(self, *args, **options)
+
+    with patch.context() as outer:
+        outer.setattr(CatalogTable, "commit", commit)
+        yield
+
+
+def test_an_ingest_meanwhile__is_kept(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = len(_rows(maker))
+    with _meanwhile(monkeypatch, lambda: maker.run({0: [Event(9)]})):
+        report = reindex(str(maker.root), "events")
+    rows = _rows(maker)
+    assert (report.segments, report.skipped, len(rows)) == (count, 0, count + 1)
+    assert sum(row.index_attempt_id == report.attempt_id for row in rows) == count
+
+
+def test_segments_removed_meanwhile__do_not_come_back(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = len(_rows(maker))
+    start = next(row.end_offset for row in _rows(maker) if row.partition == 0)
+    with _meanwhile(monkeypatch, lambda: maker.delete_records(0, start)):
+        report = reindex(str(maker.root), "events")
+    assert (report.segments, report.skipped) == (count - 1, 1)
+    assert len(_rows(maker)) == count - 1
+
+
+def test_segments_indexed_meanwhile__are_left_to_the_winner(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, dense = len(_rows(maker)), IndexPolicy("bytes", 0)
+    with _meanwhile(monkeypatch, lambda: reindex(str(maker.root), "events", dense)):
+        report = reindex(str(maker.root), "events", IndexPolicy("records", 9))
+    assert (report.version, report.segments, report.skipped) == (-1, 0, count)
+    assert {row.index_interval_kind for row in _rows(maker)} == {"bytes"}
+
+
+@pytest.mark.parametrize("lost", [CommitConflict("lost"), StoreError("lost")])
+def test_a_lost_reply__is_a_success(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, lost: Exception
+) -> None:
+    real = CatalogTable._write
+
+    def write(self: CatalogTable, *args: Any, **options: Any) -> None:
+        real(self, *args, **options)
+        raise lost
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CatalogTable, "_write", write)
+        report = reindex(str(maker.root), "events")
+    assert report.segments == len(_rows(maker))
+    assert report.version == maker.versions[-1] + 1
+    assert (maker.root / success_key(report.attempt_id)).exists()
+
+
+def test_an_endless_race__ends(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: Any, **__: Any) -> int:
+        raise CommitConflict("always")
+
+    monkeypatch.setattr(CatalogTable, "commit", lose)
+    with pytest.raises(CommitConflict, match="always"):
+        reindex(str(maker.root), "events")
+
+
+def test_a_damaged_log__is_named_and_nothing_is_committed(maker: LakeMaker) -> None:
+    path = maker.root / _rows(maker)[2].key("log")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptData) as caught:
+        reindex(str(maker.root), "events")
+    assert caught.value.file == _rows(maker)[2].key("log")
+    assert maker.catalog.snapshot().version == maker.versions[-1]
+
+
+def test_a_log_that_contradicts_its_row__is_not_indexed(maker: LakeMaker) -> None:
+    base = maker.catalog.snapshot()
+    row = _rows(maker)[0]
+    liar = dataclasses.replace(row, max_timestamp=row.max_timestamp + 1)
+    place = [(row.partition, row.base_offset)]
+    attempt = seglake.layout.new_attempt()
+    maker.catalog.commit([liar], topic="events", base=base, attempt_id=attempt, replaced=place)
+    with pytest.raises(CorruptData, match=r"max_timestamp is \d+, the catalog says"):
+        reindex(str(maker.root), "events")
+
+
+def test_the_manifest__says_what_was_replaced(maker: LakeMaker) -> None:
+    before = _rows(maker)
+    report = reindex(str(maker.root), "events")
+    manifest = read_manifest(maker.store, report.attempt_id)
+    assert list(manifest.rows) == _rows(maker)
+    assert list(manifest.replaced) == [SegmentId.of(row) for row in before]

@@ -1,0 +1,237 @@
+"""What was lost comes back as it was; what cannot be known is said, not guessed."""
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.catalog.manifest import read_manifest
+from seglake.catalog.table import CatalogTable
+from seglake.errors import CorruptData, UsageError
+from seglake.format.index import IndexPolicy
+from seglake.layout import manifest_key, new_attempt, success_key
+from seglake.maintain.reindex import reindex
+from seglake.maintain.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.verify import verify
+from tests.lakes import Event, LakeMaker, Shape
+from tests.strategies import examples
+
+ROWS = [Event(i * 7 % 50, b"k", b"v" * 30) for i in range(60)]
+SHAPE = Shape(codec="zstd", segment_bytes=500)
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> LakeMaker:
+    maker = LakeMaker(tmp_path / "lake", partitions=2)
+    maker.run({0: ROWS, 1: ROWS[:20]}, SHAPE)
+    maker.topic = "other"
+    maker.run({0: ROWS}, SHAPE)
+    return maker
+
+
+def catalog_rows(root: Path) -> dict[str, Any]:
+    """Everything that a catalog says, but for its version."""
+    table = CatalogTable.open(str(root))
+    snapshot = table.snapshot()
+    return {
+        row.topic: (
+            row,
+            table.segments(snapshot, row.topic),
+            sorted(table.runs(snapshot, row.topic), key=lambda run: run.run_id),
+            sorted(table.sources(snapshot, row.topic).to_pylist(), key=str),
+            [
+                (v.log_start_offset, v.end_offset, v.sequence)
+                for v in snapshot.partitions(row.topic)
+            ],
+        )
+        for row in snapshot.topics()
+    }
+
+
+def test_index_files__are_made_again_as_they_were(maker: LakeMaker) -> None:
+    chance = random.Random(1)
+    good: dict[Path, bytes] = {}
+    for suffix in ("index", "timeindex", "zonemap"):
+        for path in chance.sample([each for each in maker.files(suffix) if each.stat().st_size], 2):
+            good[path] = path.read_bytes()
+            path.write_bytes(b"\0" + good[path][1:] + b"x")
+            if chance.random() < 0.5:
+                path.unlink()
+    reports = {report.topic: report for report in repair_indexes(str(maker.root))}
+    damaged = {(path.parts[-3], path.stem) for path in good}
+    assert sum(report.segments for report in reports.values()) == len(damaged)
+    assert verify(str(maker.root), deep=True).findings == []
+    for path, data in good.items():
+        topic = path.parts[-3].rpartition("-")[0]
+        renewed = path.parents[1] / reports[topic].attempt_id / path.name
+        assert renewed.read_bytes() == data
+    assert repair_indexes(str(maker.root)) == []
+
+
+def test_a_segment_whose_log_is_damaged_too__is_reported(maker: LakeMaker) -> None:
+    first, second = maker.files("zonemap")[:2]
+    for path in (first, second):
+        path.unlink()
+    log = first.with_suffix(".log")
+    log.write_bytes(log.read_bytes()[:-1])
+    (report,) = repair_indexes(str(maker.root))
+    assert report.segments == 1
+    assert [maker.root / finding.file for finding in report.damaged] == [log]
+    assert report.exit_code == 1
+    left = {maker.root / finding.file for finding in verify(str(maker.root)).findings}
+    assert left == {first, log}
+
+
+@given(st.lists(st.sampled_from(["run", "reindex", "dense", "delete"]), max_size=6))
+@examples(15)
+def test_a_lost_catalog__comes_back_whole(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[str]
+) -> None:
+    root = tmp_path_factory.mktemp("lake")
+    maker = LakeMaker(root, partitions=2)
+    for action in ["run", *actions]:
+        _act(maker, action)
+    before = catalog_rows(root)
+    shutil.rmtree(root / "catalog/log")
+    planned = rebuild_catalog(str(root))
+    assert not (root / "catalog/log").exists()
+    report = rebuild_catalog(str(root), dry_run=False)
+    assert report.topics == planned.topics == {"events": len(before["events"][1])}
+    assert (report.untrusted, report.missing, report.backup) == ([], [], "")
+    assert catalog_rows(root) == before
+    assert verify(str(root), deep=True).findings == []
+    maker.catalog = CatalogTable.open(str(root))
+    for action in ("run", *actions):  # and once more, over what the first rebuild wrote
+        _act(maker, action)
+    before = catalog_rows(root)
+    rebuild_catalog(str(root), dry_run=False, force=True)
+    assert catalog_rows(root) == before
+
+
+def _act(maker: LakeMaker, action: str) -> None:
+    view = maker.catalog.snapshot()
+    match action:
+        case "run":
+            maker.run({0: ROWS[:30], 1: ROWS[:9]}, SHAPE)
+        case "delete":
+            part = view.partition("events", 0)
+            if len(part) > 1:
+                maker.delete_records(0, part.segment(0).end_offset)
+        case _:
+            policy = IndexPolicy("bytes", 0) if action == "dense" else None
+            reindex(str(maker.root), "events", policy)
+
+
+def test_a_readable_catalog__is_left_alone(maker: LakeMaker) -> None:
+    with pytest.raises(UsageError, match="needs no rebuild"):
+        rebuild_catalog(str(maker.root), dry_run=False)
+
+
+@pytest.mark.parametrize("damage", ["log", "data"])
+def test_a_damaged_catalog__is_moved_aside(maker: LakeMaker, damage: str) -> None:
+    before = catalog_rows(maker.root)
+    folder = maker.root / "catalog/log"
+    found = folder.rglob("*.json") if damage == "log" else folder.rglob("kind=segment/**/*.parquet")
+    max(found).write_bytes(b"{")
+    old = {path.relative_to(folder): path.read_bytes() for path in _files(folder)}
+    report = rebuild_catalog(str(maker.root), dry_run=False)
+    assert report.backup.startswith("catalog/log.backup-2")
+    backup = maker.root / report.backup
+    assert {path.relative_to(backup): path.read_bytes() for path in _files(backup)} == old
+    assert catalog_rows(maker.root) == before
+    assert report.version == CatalogTable.open(str(maker.root)).snapshot().version
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def test_attempts_without_a_mark__are_left_out_and_named(maker: LakeMaker) -> None:
+    before = catalog_rows(maker.root)
+    maker.topic = "events"
+    maker.run({0: ROWS[:5]})
+    last = max(catalog_rows(maker.root)["events"][2], key=lambda run: run.run_id).attempt_id
+    (maker.root / success_key(last)).unlink()
+    shutil.rmtree(maker.root / "catalog/log")
+    report = rebuild_catalog(str(maker.root), dry_run=False)
+    assert report.untrusted == [last]
+    assert catalog_rows(maker.root) == before
+
+
+def test_a_hole__stops_the_rebuild_and_trust_closes_it(maker: LakeMaker) -> None:
+    maker.topic = "events"
+    maker.run({0: ROWS[:5]})
+    before = catalog_rows(maker.root)
+    first = before["events"][2][0].attempt_id
+    (maker.root / success_key(first)).unlink()
+    max((maker.root / "catalog/log/_delta_log").glob("*.json")).write_bytes(b"{")
+    with pytest.raises(CorruptData, match=rf"(?s)not trusted: {first}") as caught:
+        rebuild_catalog(str(maker.root), dry_run=False)
+    assert caught.value.file == "attempts"
+    assert not list((maker.root / "catalog").glob("log.backup-*"))
+    with pytest.raises(UsageError, match="no manifest"):
+        rebuild_catalog(str(maker.root), trust=[new_attempt()])
+    rebuild_catalog(str(maker.root), trust=[first], dry_run=False)
+    assert catalog_rows(maker.root) == before
+
+
+def test_a_log_that_is_gone__stops_the_rebuild(maker: LakeMaker) -> None:
+    shutil.rmtree(maker.root / "catalog/log")
+    path = maker.files("log")[3]
+    path.unlink()
+    with pytest.raises(CorruptData) as caught:
+        rebuild_catalog(str(maker.root), dry_run=False)
+    assert maker.root / caught.value.file == path
+    assert not (maker.root / "catalog/log").exists()
+
+
+def test_index_files_that_are_gone__are_named_and_can_be_repaired(maker: LakeMaker) -> None:
+    shutil.rmtree(maker.root / "catalog/log")
+    path = maker.files("timeindex")[3]
+    path.unlink()
+    report = rebuild_catalog(str(maker.root), dry_run=False)
+    assert [maker.root / key for key in report.missing] == [path]
+    repair_indexes(str(maker.root))
+    assert verify(str(maker.root), deep=True).findings == []
+
+
+def test_a_rebuild_that_was_killed__is_done_again(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = catalog_rows(maker.root)
+    shutil.rmtree(maker.root / "catalog/log")
+    real = CatalogTable.commit
+
+    def die(self: CatalogTable, *args: Any, **options: Any) -> int:
+        if options["topic"] == "other":
+            raise KeyboardInterrupt
+        return real(self, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CatalogTable, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild_catalog(str(maker.root), dry_run=False)
+    assert list(catalog_rows(maker.root)) == ["events"]
+    rebuild_catalog(str(maker.root), dry_run=False)
+    assert catalog_rows(maker.root) == before
+    with pytest.raises(UsageError, match="needs no rebuild"):
+        rebuild_catalog(str(maker.root))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"format": 2}', b'{"format": 1, "rows": [{"kind": "x"}]}']
+)
+def test_a_damaged_manifest__is_named(maker: LakeMaker, content: bytes) -> None:
+    attempt = catalog_rows(maker.root)["events"][2][0].attempt_id
+    maker.store.put(manifest_key(attempt), content)
+    shutil.rmtree(maker.root / "catalog/log")
+    with pytest.raises(CorruptData) as caught:
+        rebuild_catalog(str(maker.root))
+    assert caught.value.file == manifest_key(attempt)
+    with pytest.raises(CorruptData):
+        read_manifest(maker.store, attempt)

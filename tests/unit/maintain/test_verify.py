@@ -1,0 +1,223 @@
+"""What is sound is found sound, and whatever byte is wrong is found and named."""
+
+import dataclasses
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.catalog.rows import RunRow, SegmentRow
+from seglake.errors import UnknownTopic, UsageError
+from seglake.format.batch import scan_batches
+from seglake.layout import SUFFIXES, new_attempt
+from seglake.maintain.verify import verify
+from tests.lakes import Event, LakeMaker, Shape
+from tests.strategies import event_lists, examples
+
+
+def make(root: Path) -> LakeMaker:
+    maker = LakeMaker(root, partitions=2)
+    rows = [Event(i * 7 % 50, b"key", b"v" * (i % 30), (("h", b"x"),)) for i in range(80)]
+    maker.run({0: rows, 1: rows[:9]}, Shape(codec="zstd", segment_bytes=700))
+    maker.run({0: rows[:30]}, Shape(codec="none", segment_bytes=700))
+    return maker
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
+    """Changed by tests that put it right again."""
+    return make(tmp_path_factory.mktemp("lake"))
+
+
+@given(event_lists(max_size=80), st.booleans(), st.sampled_from(["none", "lz4", "zstd"]))
+@examples(15)
+def test_sound_lakes__have_no_finding(
+    tmp_path_factory: pytest.TempPathFactory, events: list[Event], deep: bool, codec: str
+) -> None:
+    maker = LakeMaker(tmp_path_factory.mktemp("lake"))
+    events = [event._replace(gap=0) for event in events]
+    maker.run({0: events}, Shape(codec=codec, segment_bytes=400_000))
+    maker.run({0: [event._replace(gap=3) for event in events[:3]]})
+    report = verify(str(maker.root), deep=deep)
+    assert (report.findings, report.orphans, report.exit_code) == ([], [], 0)
+    assert report.segments == len(maker.files("log"))
+    assert report.log_bytes == sum(path.stat().st_size for path in maker.files("log"))
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_flipped_bit__is_found_wherever_it_is(lake: LakeMaker, suffix: str, deep: bool) -> None:
+    chance = random.Random(f"{suffix} {deep}")
+    paths = [path for path in lake.files(suffix) if path.stat().st_size]
+    for _ in range(40):
+        path = chance.choice(paths)
+        good = path.read_bytes()
+        position = chance.randrange(len(good))
+        bad = bytearray(good)
+        bad[position] ^= 1 << chance.randrange(8)
+        path.write_bytes(bad)
+        try:
+            (finding,) = verify(str(lake.root), deep=deep).findings
+        finally:
+            path.write_bytes(good)
+        assert lake.root / finding.file == path
+        assert finding.base_offset == int(path.stem)
+        assert finding.kind == "damaged"
+        if suffix == "log":
+            _check_log_position(good, position, finding.position)
+        else:
+            assert finding.position == position
+
+
+def _check_log_position(good: bytes, flipped: int, named: int) -> None:
+    """A batch is named by its first byte. Its header up to the checksum is outside the checksum."""
+    table = scan_batches(good)
+    batch = table[table["position"] <= flipped][-1]
+    inside = flipped - int(batch["position"])
+    if inside >= 16 and inside != 20:  # magic, checksum and what it covers
+        assert named == batch["position"]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_cut_short_or_too_long__is_found(lake: LakeMaker, suffix: str, deep: bool) -> None:
+    path = max(lake.files(suffix), key=lambda each: each.stat().st_size)
+    good = path.read_bytes()
+    for bad in (b"", good[:1], good[:-1], good[: len(good) // 2], good + b"\0"):
+        path.write_bytes(bad)
+        try:
+            (finding,) = verify(str(lake.root), deep=deep).findings
+        finally:
+            path.write_bytes(good)
+        assert lake.root / finding.file == path
+        assert finding.position <= min(len(good), len(bad))
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_missing_file__is_reported_as_missing(tmp_path: Path, suffix: str, deep: bool) -> None:
+    maker = make(tmp_path)
+    path = maker.files(suffix)[0]
+    path.unlink()
+    report = verify(str(tmp_path), deep=deep)
+    assert [maker.root / finding.file for finding in report.missing] == [path]
+    assert report.findings == report.missing
+    assert report.exit_code == 1
+
+
+def test_an_unreadable_file__does_not_stop_the_check(tmp_path: Path) -> None:
+    maker = make(tmp_path)
+    first, second = maker.files("zonemap")[:2]
+    first.unlink()
+    first.mkdir()
+    second.unlink()
+    kinds = {finding.kind for finding in verify(str(tmp_path)).findings}
+    assert kinds <= {"missing", "unreadable"}
+    assert len(verify(str(tmp_path)).findings) == 2
+
+
+def test_objects_that_nothing_names__are_orphans(tmp_path: Path) -> None:
+    maker = make(tmp_path)
+    key = f"topics/events-0/{new_attempt()}/{7:020d}.log"
+    for name in (key, "topics/readme", f"attempts/{new_attempt()}/manifest.json"):
+        maker.store.put(name, b"x")
+    report = verify(str(tmp_path), deep=True)
+    assert report.findings == []
+    assert len(report.orphans) == 3
+    assert {key, "topics/readme"} < set(report.orphans)
+
+
+def _swap(maker: LakeMaker, **changes: object) -> None:
+    """Commit a row that says something else of the first segment."""
+    base = maker.catalog.snapshot()
+    row: SegmentRow = maker.catalog.segments(base, "events")[0]
+    maker.catalog.commit(
+        [dataclasses.replace(row, **changes)],  # type: ignore[arg-type]
+        topic="events",
+        base=base,
+        attempt_id=new_attempt(),
+        replaced=[(row.partition, row.base_offset)],
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"record_count": 1},
+        {"min_timestamp": 1},
+        {"max_timestamp": 99},
+        {"offset_of_max_timestamp": 2},
+        {"max_lateness_ms": 0},
+    ],
+)
+def test_a_row_that_contradicts_its_log__is_found_by_looking_deep(
+    tmp_path: Path, change: dict[str, int]
+) -> None:
+    maker = make(tmp_path)
+    _swap(maker, **change)
+    (finding,) = verify(str(tmp_path), deep=True).findings
+    assert next(iter(change)) in finding.problem
+    assert finding.file.endswith(".log")
+
+
+def test_index_files_of_another_policy__are_found_by_looking_deep(tmp_path: Path) -> None:
+    maker = make(tmp_path)
+    _swap(maker, index_interval=0)
+    assert verify(str(tmp_path)).findings == []
+    files = {
+        finding.file.rpartition(".")[2] for finding in verify(str(tmp_path), deep=True).findings
+    }
+    assert files <= {"index", "timeindex", "zonemap"}
+    assert "index" in files
+
+
+def test_runs__that_do_not_add_up_or_repeat_are_found(tmp_path: Path) -> None:
+    maker = make(tmp_path)
+    run = RunRow(
+        topic="events", pipeline="test", run_id="run 0", attempt_id=new_attempt(), fingerprint="",
+        input_rows=5, records=3, quarantined=1, started_at_ms=1, finished_at_ms=2,
+    )  # fmt: skip
+    base = maker.catalog.snapshot()
+    maker.catalog.commit([run], topic="events", base=base, attempt_id=run.attempt_id)
+    problems = [finding.problem for finding in verify(str(tmp_path)).findings]
+    assert [problem for problem in problems if "committed 2 times" in problem]
+    assert [problem for problem in problems if "read 5 rows" in problem]
+    assert [problem for problem in problems if "the quarantine has 0" in problem]
+    assert len(problems) == 3
+
+
+@pytest.mark.parametrize("damage", ["truncate", "remove", "log"])
+def test_a_damaged_catalog__is_a_finding(tmp_path: Path, damage: str) -> None:
+    make(tmp_path)
+    if damage == "log":
+        paths = sorted((tmp_path / "catalog/log/_delta_log").glob("*.json"))
+        paths[1].write_bytes(paths[1].read_bytes()[:-20])
+    else:
+        path = next((tmp_path / "catalog/log/kind=segment").rglob("*.parquet"))
+        path.write_bytes(path.read_bytes()[:-9])
+        if damage == "remove":
+            path.unlink()
+    (finding,) = verify(str(tmp_path)).findings
+    assert (finding.kind, finding.partition) == ("catalog", -1)
+    assert "catalog/log" in finding.file + finding.problem
+
+
+def test_what_does_not_exist__is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no lake"):
+        verify(str(tmp_path / "none"))
+    make(tmp_path)
+    with pytest.raises(UnknownTopic, match="nope"):
+        verify(str(tmp_path), topics=["nope"])
+
+
+def test_progress__ends_at_the_total(lake: LakeMaker) -> None:
+    told: list[tuple[int, int]] = []
+    report = verify(str(lake.root), progress=lambda *step: told.append(step))
+    assert told[0] == (0, report.log_bytes)
+    assert told[-1] == (report.log_bytes, report.log_bytes)
+    assert told == sorted(told)
+    assert len(told) == report.segments + 1
+    assert report.as_dict()["segments"] == report.segments
+    assert '"findings": []' in report.as_json()

@@ -1,0 +1,65 @@
+"""The README is run: its pipeline, its Python and its shell lines, on generated events."""
+
+import contextlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from seglake.cli.app import app
+from seglake.config import load, reference
+from seglake.demo_events import generate
+from seglake.ingest.engine import LocalEngine
+from seglake.ingest.pipeline import RunKey, ingest_files
+
+PROJECT = Path(__file__).parents[2]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (PROJECT / "README.md").read_text(), re.S)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the README's events, pipeline and lake."""
+    folder = tmp_path_factory.mktemp("readme")
+    generate(folder / "events", events=20_000, files=4)
+    (pipeline,) = blocks("toml")
+    (folder / "web.toml").write_text(pipeline)
+    with contextlib.chdir(folder):
+        report = ingest_files(LocalEngine(), load("web.toml"), RunKey("2026-11-20T01"))
+    assert report.records == 20_000
+    assert report.input_rows == report.records + report.quarantined
+    return folder
+
+
+def test_the_python_of_the_readme_runs(lake: Path) -> None:
+    (code,) = blocks("python")
+    names: dict[str, object] = {}
+    with contextlib.chdir(lake):
+        exec(compile(code, "README.md", "exec"), names)
+    timestamps = names["table"]["timestamp"].cast("int64").to_pylist()  # type: ignore[index]
+    assert timestamps
+    assert all(1780315200000 <= each < 1780315210000 for each in timestamps)
+
+
+@pytest.mark.parametrize("line", "".join(blocks("sh")).splitlines())
+def test_the_shell_of_the_readme_runs(line: str, lake: Path) -> None:
+    program, *arguments = shlex.split(line)
+    assert program == "seglake"
+    with contextlib.chdir(lake):
+        done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.strip()
+
+
+def test_the_pages_the_readme_names_exist() -> None:
+    for page in re.findall(r"\]\((docs/[^)]+)\)", (PROJECT / "README.md").read_text()):
+        assert (PROJECT / page).exists(), page
+
+
+def test_the_settings_page_is_current() -> None:
+    written = (PROJECT / "docs" / "settings.md").read_text()
+    assert written == reference(), "run `make docs`"

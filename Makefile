@@ -7,10 +7,11 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
+BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-unit test-spark test-kafka lint fmt docs golden lock check-java
+.PHONY: help setup demo test test-unit test-spark test-kafka lint fmt docs golden bench lock check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +48,9 @@ docs: $(INSTALLED) ## Write docs/settings.md from the settings' own descriptions
 
 golden: setup ## Let Kafka write the golden files of the tests anew
 	$(BIN)/python -m tests.kafka.make_golden
+
+bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
+	$(BIN)/python -m tests.bench $(BENCH)
 
 lock: ## Resolve pyproject.toml again into requirements.lock (needs pip-compile of pip-tools)
 	@command -v pip-compile >/dev/null || { echo "pip-compile is missing: pip install pip-tools"; exit 1; }

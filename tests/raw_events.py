@@ -92,7 +92,7 @@ _TIMES = st.one_of(
 
 def lines(keys: Sequence[str | None] = (None, "", "a", "b", "käse", "hot")) -> st.SearchStrategy:
     """Lines with late, equal and far times; one in ten is broken, some are empty."""
-    good = st.builds(Line, _TIMES, st.sampled_from(keys), st.integers(0, 2))
+    good = st.builds(Line, _TIMES, st.sampled_from(keys), st.integers(0, 2), st.none())
     bad = st.builds(Line, st.just(0), broken=_BROKEN | st.just(""))
     return st.integers(0, 9).flatmap(lambda roll: good if roll else bad)
 
@@ -172,7 +172,7 @@ def _told(raw: bytes, place: tuple[str, int]) -> Told | None:
         event = json.loads(raw)
     except ValueError:
         return None
-    time = event.get("ts")
+    time = event.get("ts") if isinstance(event, dict) else None
     if not isinstance(time, int) or time < 0:
         return None
     key = event.get("k")

@@ -34,12 +34,13 @@ MIB, GIB = 2**20, 2**30
 
 _TEXT = """\
 The same logs with their indexes written anew by each policy (`reindex`), and {seeks} lookups of
-random times for which no batch is decoded yet. No index is finer than a batch: with the default
-`batch.size` and zstd, several policies give the same index, so the figures are repeated with
-small batches. Index bytes are those of all three files. *Memory* is computed: the index files of
-{partitions:,} partitions and one day, as though all were held in memory, at this log's {rate:.0f}
-records per second and partition. KIP-33 estimated the time index alone, by its entries of {entry}
-bytes: {second:.1f} GB with one entry a second, {minute:.0f} MB with one a minute.
+random times by readers with the index in memory and nothing of the log. No index is finer than a
+batch: with the default `batch.size` and zstd, several policies give the same index, so the
+figures are repeated with small batches. Index bytes are those of all three files. *Memory* is
+computed: the index files of {partitions:,} partitions and one day, as though all were held in
+memory, at this log's {rate:.0f} records per second and partition. KIP-33 estimated the time index
+alone, by its entries of {entry} bytes: {second:.1f} GB with one entry a second, {minute:.0f} MB
+with one a minute.
 """
 
 

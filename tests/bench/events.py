@@ -84,7 +84,7 @@ def numbers_in(lines: Any) -> Int64s:
     return np.sort(found.to_numpy(zero_copy_only=False))
 
 
-def _lines(rng: np.random.Generator, numbers: Int64s, times: Int64s) -> pa.Buffer:
+def _lines(rng: np.random.Generator, numbers: Int64s, times: Int64s) -> Any:
     count = len(numbers)
     users = 100_000 + np.power(float(USERS), rng.random(count)).astype(np.int64)  # Zipf's law
     address = [_text(rng.integers(1, 255, count)) for _ in range(3)]

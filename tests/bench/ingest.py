@@ -44,8 +44,9 @@ def run(bench: Workbench) -> Section:
             bench, "DuckDB to Parquet, field", _without_partitions(writers.duckdb_parquet_fields)
         ),
     ]
-    samples = race([side.contender() for side in [*sides, *others]], bench.sizes.runs, aloud=True)
-    sizes = {side.name: side.bytes_out for side in [*sides, *others]}
+    everyone: list[_Ours | _Other] = [*sides, *others]
+    samples = race([side.contender() for side in everyone], bench.sizes.runs, aloud=True)
+    sizes = {side.name: side.bytes_out for side in everyone}
     events = bench.events
     section = Section("ingest", "Ingest", _TEXT.format(
         files=len(events.files), events=len(events.times), size=events.size_bytes / 1e6,
@@ -152,11 +153,9 @@ def _profile(bench: Workbench) -> Table:
     """Own time of functions when one file is ingested in this process, without Spark."""
     spent: dict[str, dict[str, float]] = {}
     for order in ORDERS:
-        pipeline = bench.pipeline(
-            str(bench.scratch(f"profile-{order}")), order, bench.events.files[:1]
-        )
+        _ingest_here(bench, order)  # what is compiled and loaded once
         with cProfile.Profile() as profile:
-            ingest_files(LocalEngine(), pipeline, RunKey("profile"), lambda _step: None)
+            _ingest_here(bench, order)
         spent[order] = _own_seconds(profile)
     whole = {order: sum(seconds.values()) for order, seconds in spent.items()}
     shares = {
@@ -169,6 +168,12 @@ def _profile(bench: Workbench) -> Table:
         ["function", *ORDERS], [[name, *shares[name]] for name in largest],
         ["A kernel's time counts for the function that calls it."],
     )  # fmt: skip
+
+
+def _ingest_here(bench: Workbench, order: str) -> None:
+    root = str(bench.scratch(f"profile-{order}"))
+    pipeline = bench.pipeline(root, order, bench.events.files[:1])
+    ingest_files(LocalEngine(), pipeline, RunKey("profile"), lambda _step: None)
 
 
 def _own_seconds(profile: cProfile.Profile) -> dict[str, float]:
@@ -187,6 +192,12 @@ def _notes(sides: list[_Ours]) -> list[str]:
     for side in sides:
         report = side.reports[-1]
         per_gib = report.index_bytes * GIB / (report.output_bytes - report.index_bytes) / 2**20
+        step = max(report.seconds, key=lambda name: report.seconds[name])
+        share = 100 * report.seconds[step] / sum(report.seconds.values())
+        notes.append(
+            f'`order = "{side.order}"`: {share:.0f} % of the time goes into the step "{step}",'
+            " which is where to look next."
+        )
         notes.append(
             f'`order = "{side.order}"`: index files of {per_gib:.2f} MiB per GiB of log;'
             f" {report.segments} segments, records at most {report.max_lateness_ms:,} ms late."

@@ -64,7 +64,7 @@ class Table:
 
     title: str
     columns: list[str]
-    rows: list[list[Cell]]
+    rows: list[list[Any]]  # of Cell
     notes: list[str] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
 

@@ -57,7 +57,7 @@ def _contender(bench: Workbench, name: str, run: Callable[[], Any]) -> Contender
 
 def _ours(bench: Workbench) -> int:
     count = size = 0
-    reader = bench.log("arrival").read_range(0, 2**62, columns=["key", "value", "timestamp"])
+    reader: Any = bench.log("arrival").read_range(0, 2**62, columns=["key", "value", "timestamp"])
     for batch in reader:
         count += len(batch)
         size += pc.sum(pc.binary_length(batch["value"])).as_py()

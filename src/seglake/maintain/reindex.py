@@ -20,7 +20,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, MissingObject, StoreError
 from seglake.format.index import IndexPolicy
 from seglake.maintain.rebuild import index_columns, index_files, policy_of, rebuild_segment
-from seglake.maintain.reports import Finding, Progress, Reindexed, silent
+from seglake.maintain.reports import Finding, Progress, Reindexed, finding_of, silent
 from seglake.maintain.segmentwise import over_segments
 from seglake.store import Store, open_store
 
@@ -152,15 +152,6 @@ def replace_rows(
         else:
             return version, standing
     raise AssertionError  # the last try returns or raises
-
-
-def finding_of(row: SegmentRow, suffix: layout.Suffix, error: CorruptData | StoreError) -> Finding:
-    """What went wrong with one of a segment's files."""
-    place = (row.topic, row.partition, row.base_offset)
-    if isinstance(error, CorruptData):
-        return Finding(*place, error.file or row.key(suffix), error.position, error.what)
-    kind: Any = "missing" if isinstance(error, MissingObject) else "unreadable"
-    return Finding(*place, row.key(suffix), 0, str(error), kind)
 
 
 def _index_bytes(row: SegmentRow) -> int:

@@ -20,7 +20,7 @@ from seglake.catalog.manifest import Manifest, SegmentId, read_manifest
 from seglake.catalog.rows import Row, SegmentRow
 from seglake.catalog.snapshot import EMPTY
 from seglake.catalog.table import CatalogTable
-from seglake.errors import CorruptData, SeglakeError, UsageError
+from seglake.errors import CorruptData, StoreError, UsageError, VersionExpired
 from seglake.layout import SUFFIXES
 from seglake.maintain.reindex import reindex_rows
 from seglake.maintain.reports import Progress, Rebuilt, Reindexed, silent
@@ -28,7 +28,7 @@ from seglake.maintain.segmentwise import over_segments
 from seglake.maintain.verify import first_look
 from seglake.store import Store, open_store
 
-_UNFINISHED = f"{layout.LOG_TABLE}.unfinished/rebuild"  # exists while a rebuild writes the catalog
+_UNFINISHED = f"{layout.LOG_TABLE}.unfinished"  # a folder that a rebuild has while it writes
 
 
 def repair_indexes(
@@ -73,12 +73,12 @@ def rebuild_catalog(
     that was killed between its commit and the mark. The old catalog is copied to
     `catalog/log.backup-<time>` before it goes. Nobody may write to the lake meanwhile.
 
-    Raises UsageError if the catalog can be read, unless `force`; CorruptData if a manifest cannot
-    be read, if a log is gone, or if the manifests leave a hole in a log partition: then nothing is
-    changed. The message names the attempts to look at.
+    Raises UsageError if the catalog can be read, unless `force`, or has another format; CorruptData
+    if a manifest cannot be read, if a log is gone, or if the manifests leave a hole in a log
+    partition: then nothing is changed. The message names the attempts to look at.
     """
     store = open_store(root, storage_options)
-    if not force and _readable(store, root, storage_options):
+    if _readable(store, storage_options) and not force:
         raise UsageError(f"the catalog of {root} can be read: it needs no rebuild (or force it)")
     report = Rebuilt(dry_run)
     report.attempts, report.untrusted = _attempts(store, trust)
@@ -86,21 +86,20 @@ def rebuild_catalog(
     _check(store, topics, report)
     report.topics = {topic: len(_segments(rows)) for topic, rows in topics.items()}
     if not dry_run:
-        store.put(_UNFINISHED, b"")
+        store.put(f"{_UNFINISHED}/rebuild", b"")
         report.backup = _move_aside(store)
         report.version = _write(root, storage_options, topics)
-        store.delete([_UNFINISHED])
+        store.delete([f"{_UNFINISHED}/rebuild"])
     return report
 
 
-def _readable(store: Store, root: str, storage_options: Mapping[str, str] | None) -> bool:
+def _readable(store: Store, storage_options: Mapping[str, str] | None) -> bool:
+    """Whether the catalog is whole. Raises UsageError for another format, which is not ours."""
     try:
-        if list(store.list(_UNFINISHED)):
-            return False
-        CatalogTable.open(root, storage_options).snapshot()
-    except SeglakeError:
+        CatalogTable(store, storage_options).snapshot()
+    except (CorruptData, StoreError, VersionExpired):
         return False
-    return True
+    return not list(store.list(_UNFINISHED))
 
 
 def _attempts(store: Store, trust: Collection[str]) -> tuple[list[str], list[str]]:

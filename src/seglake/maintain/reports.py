@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from seglake.catalog.rows import SegmentRow
+from seglake.errors import CorruptData, MissingObject, StoreError
+from seglake.layout import Suffix
+
 Progress = Callable[[int, int], None]  # bytes of log done, and bytes of log in all
 
 
@@ -43,6 +47,15 @@ class Finding(Told):
     position: int
     problem: str
     kind: Literal["missing", "unreadable", "damaged", "catalog"] = "damaged"
+
+
+def finding_of(row: SegmentRow, suffix: Suffix, error: CorruptData | StoreError) -> Finding:
+    """What went wrong with one of a segment's files."""
+    place = (row.topic, row.partition, row.base_offset)
+    if isinstance(error, CorruptData):
+        return Finding(*place, error.file or row.key(suffix), error.position, error.what)
+    kind: Any = "missing" if isinstance(error, MissingObject) else "unreadable"
+    return Finding(*place, row.key(suffix), 0, str(error), kind)
 
 
 @dataclass

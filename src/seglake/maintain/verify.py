@@ -30,8 +30,7 @@ from seglake.maintain.rebuild import (
     policy_of,
     rebuild_segment,
 )
-from seglake.maintain.reindex import finding_of
-from seglake.maintain.reports import Finding, Progress, Verification, silent
+from seglake.maintain.reports import Finding, Progress, Verification, finding_of, silent
 from seglake.maintain.segmentwise import over_segments
 from seglake.maintain.vacuum import orphans
 from seglake.store import Store, open_store

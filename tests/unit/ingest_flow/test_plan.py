@@ -143,7 +143,7 @@ def test_a_route_names_every_blob_of_every_piece(topic: Topic, tasks: int) -> No
 def test_packing_is_balanced(sizes: list[int], bins: int) -> None:
     chosen = plan.pack(sizes, bins)
     assert len(chosen) == len(sizes)
-    loads = Counter({number: 0 for number in range(min(bins, len(sizes)))})
+    loads = Counter(dict.fromkeys(range(min(bins, len(sizes))), 0))
     for size, number in zip(sizes, chosen, strict=True):
         loads[number] += size + 1
     assert set(loads) == set(range(min(bins, len(sizes))))  # no bin is empty

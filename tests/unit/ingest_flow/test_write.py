@@ -76,10 +76,12 @@ def test_after_an_error_no_file_is_published(tmp_path: Path) -> None:
     run = whole_run([b"v" * 50] * 40, [T] * 40)
     batches = encode_batches(run.timestamps, run.bodies, Encoding(None, 0, 200))
     piece = Piece("events", 0, new_attempt(), 0, T)
-    with (
-        pytest.raises(RuntimeError, match="in the middle"),
-        SegmentWriter(open_store(str(tmp_path)), piece, topic_of()) as writer,
-    ):
-        writer.append(batches)
-        raise RuntimeError("in the middle")
+
+    def fail() -> None:
+        with SegmentWriter(open_store(str(tmp_path)), piece, topic_of()) as writer:
+            writer.append(batches)
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

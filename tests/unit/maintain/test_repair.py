@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,6 +131,10 @@ def _act(maker: LakeMaker, action: str) -> None:
 def test_a_readable_catalog__is_left_alone(maker: LakeMaker) -> None:
     with pytest.raises(UsageError, match="needs no rebuild"):
         rebuild_catalog(str(maker.root), dry_run=False)
+    table = DeltaTable(str(maker.root / "catalog/log"))
+    table.alter.set_table_properties({"seglake.format": "2"}, raise_if_not_exists=False)
+    with pytest.raises(UsageError, match=r"seglake\.format is 2"):
+        rebuild_catalog(str(maker.root), dry_run=False, force=True)
 
 
 @pytest.mark.parametrize("damage", ["log", "data"])

@@ -51,6 +51,7 @@ def test_sound_lakes__have_no_finding(
 def test_a_flipped_bit__is_found_wherever_it_is(lake: LakeMaker, suffix: str, deep: bool) -> None:
     chance = random.Random(f"{suffix} {deep}")
     paths = [path for path in lake.files(suffix) if path.stat().st_size]
+    paths.sort(key=lambda path: (path.parts[-3], path.name))  # not by the attempts' random names
     for _ in range(40):
         path = chance.choice(paths)
         good = path.read_bytes()
@@ -69,6 +70,22 @@ def test_a_flipped_bit__is_found_wherever_it_is(lake: LakeMaker, suffix: str, de
             _check_log_position(good, position, finding.position)
         else:
             assert finding.position == position
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_header_byte_outside_the_batch_checksum__is_found(lake: LakeMaker, deep: bool) -> None:
+    path = max(lake.files("log"), key=lambda each: each.stat().st_size)
+    good = path.read_bytes()
+    last = int(scan_batches(good)["position"][-1])
+    for position in range(last, last + 21):
+        path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+        try:
+            (finding,) = verify(str(lake.root), deep=deep).findings
+        finally:
+            path.write_bytes(good)
+        assert lake.root / finding.file == path
+        if position in range(last + 12, last + 16):  # the leader epoch, which nothing else tells
+            assert "of the file" in finding.problem
 
 
 def _check_log_position(good: bytes, flipped: int, named: int) -> None:

@@ -34,12 +34,13 @@ events = st.builds(
 )
 
 
-def many(seed: int, count: int, spread: int) -> list[Event]:
-    """More events than are drawn one by one: from in order to no order at all, by `spread`."""
+def many(seed: int, count: int, slope: int, spread: int) -> list[Event]:
+    """More events than are drawn one by one; times rise or fall, with disorder up to `spread`."""
     rng = np.random.default_rng(seed)
-    times = T + np.arange(count) * 40 // count + rng.integers(-spread, spread + 1, count)
+    rising = T + np.arange(count) * 40 // count
+    times = rising[::slope] + rng.integers(-spread, spread + 1, count)
     odd = rng.random(count)
-    times = np.select([odd < 0.01, odd < 0.02, odd < 0.03], [-1, FAR, 0], np.maximum(times, T))
+    times = np.select([odd < 0.002, odd < 0.004, odd < 0.006], [-1, FAR, 0], np.maximum(times, T))
     gaps = np.where(rng.random(count) < 0.05, rng.integers(1, 9, count), 0)
     return [
         Event(time, None, b"%d" % time, (), gap)
@@ -50,7 +51,11 @@ def many(seed: int, count: int, spread: int) -> list[Event]:
 rows = st.one_of(
     st.lists(events, max_size=20),
     st.builds(
-        many, st.integers(0, 999), st.sampled_from([30, 100, 250]), st.sampled_from([0, 3, 40])
+        many,
+        seed=st.integers(0, 999),
+        count=st.sampled_from([30, 100, 250]),
+        slope=st.sampled_from([1, -1]),
+        spread=st.sampled_from([0, 3, 40]),
     ),
 )
 shapes = st.builds(
@@ -107,15 +112,27 @@ cuts = st.sampled_from([0, 0, 0.2, 0.5, 1])
 def test_times(generated, cut, log_append, wanted) -> None:
     with lake_of(generated, cut, log_append) as (log, maker):
         for partition in log.partitions():
-            records = maker.records(partition)
-            expected = [first_reaching(records, time) for time in wanted]
-            assert [log.offsets_for_times({partition: t})[partition] for t in wanted] == expected
-            offsets, stamps = log.offsets_for_times_array(partition, np.array(wanted))
-            pairs = list(zip(offsets.tolist(), stamps.tolist(), strict=True))
-            assert pairs == [answer or (-1, -1) for answer in expected]
-            largest = max((r.timestamp for r in records), default=-1)
-            newest = first_reaching(records, largest) if largest >= 0 else None
-            assert log.max_timestamps([partition])[partition] == newest
+            check_times(log, partition, maker.records(partition), wanted)
+
+
+@given(st.integers(0, 999), st.sampled_from([0, 3, 40]), shapes, st.floats(0.05, 0.95))
+@settings(max_examples=40)
+def test_deleted_records_do_not_vouch(seed, spread, shape, cut) -> None:
+    """Times fall, so what was deleted is newer than what is left, in segments and in blocks."""
+    with lake_of([([many(seed, 100, -1, spread), []], shape)], cut) as (log, maker):
+        wanted = [*range(T - 1, T + 82), FAR, 0]
+        check_times(log, 0, maker.records(0), wanted)
+
+
+def check_times(log: Log, partition: int, records: list[Written], wanted: list[int]) -> None:
+    expected = [first_reaching(records, time) for time in wanted]
+    assert [log.offsets_for_times({partition: t})[partition] for t in wanted] == expected
+    offsets, stamps = log.offsets_for_times_array(partition, np.array(wanted))
+    pairs = list(zip(offsets.tolist(), stamps.tolist(), strict=True))
+    assert pairs == [answer or (-1, -1) for answer in expected]
+    largest = max((r.timestamp for r in records), default=-1)
+    newest = first_reaching(records, largest) if largest >= 0 else None
+    assert log.max_timestamps([partition])[partition] == newest
 
 
 @given(runs, cuts, st.booleans())

@@ -1,0 +1,60 @@
+"""The benchmark still runs: all of it, small, as a user starts it. Nothing is said about times."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+SMALL = {"events": 20_000, "files": 4, "runs": 1, "lookups": 100, "windows": 2, "copies": 3}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a small run found; it checks every answer itself and fails at a wrong one."""
+    folder = tmp_path_factory.mktemp("bench")
+    command = [sys.executable, "-m", "tests.bench", "--folder", str(folder)]
+    command += [word for name, size in SMALL.items() for word in (f"--{name}", str(size))]
+    command += ["--json", str(folder / "out.json"), "--document", str(folder / "out.md")]
+    path = os.pathsep.join([str(PROJECT / "src"), str(PROJECT)])
+    done = subprocess.run(
+        command, cwd=PROJECT, env={**os.environ, "PYTHONPATH": path}, check=False,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert (folder / "out.md").read_text() + "\n" == done.stdout
+    found: dict[str, Any] = json.loads((folder / "out.json").read_text())
+    return found
+
+
+def test_all_parts_are_there(results: dict[str, Any]) -> None:
+    names = [section["name"] for section in results["sections"]]
+    assert names == ["ingest", "lookup", "window", "scan", "density", "growth"]
+    assert results["environment"]["settings"]["events"] == SMALL["events"]
+
+
+def test_no_table_has_a_hole(results: dict[str, Any]) -> None:
+    tables = [table for section in results["sections"] for table in section["tables"]]
+    assert len(tables) == 3 + 4 + 3 + 1 + 2 + 1
+    for table in tables:
+        assert table["rows"], table["title"]
+        assert {len(row) for row in table["rows"]} == {len(table["columns"])}, table["title"]
+        assert all(cell is not None for row in table["rows"] for cell in row), table["title"]
+
+
+def test_windows_are_exact_where_they_can_be(results: dict[str, Any]) -> None:
+    (section,) = (part for part in results["sections"] if part["name"] == "window")
+    for table in section["tables"]:
+        at = table["columns"].index("exact")
+        exact = {row[0]: row[at] for row in table["rows"]}
+        assert exact["Seglake, arrival"] == exact["Seglake, time"] == "2 of 2"
+        assert exact["Polars on Parquet"] == exact["Spark on Delta"] == "2 of 2"
+        assert "Kafka consumer, tuned" in exact

@@ -1,0 +1,134 @@
+"""Several runs at once on one topic, each in a process of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from pathlib import Path
+
+import pytest
+
+from seglake.catalog.table import CatalogTable
+from seglake.errors import UnknownTopic, UsageError
+from tests.raw_events import (
+    Line,
+    T,
+    assert_holds,
+    ingest,
+    pipeline_of,
+    read_lake,
+    read_raw,
+    write_file,
+)
+from tests.unit.ingest_flow.writers import Done, writers
+
+WRITERS, LINES = 8, 60
+
+
+def a_file(path: Path, number: int) -> Path:
+    keys = ["a", "b", "c", None]
+    return write_file(path, [Line(T + 10 * at + number, keys[at % 4]) for at in range(LINES)])
+
+
+def results(futures: list[Future[Done]]) -> list[Done]:
+    """In the order of their commits."""
+    return sorted((future.result(120) for future in futures), key=lambda done: done.report.version)
+
+
+def assert_no_run_is_seen_in_part(lake: Path) -> int:
+    """What a reader sees now: dense offsets, and all of a file or nothing; returns how many."""
+    try:
+        found = read_lake(lake)
+    except (UnknownTopic, UsageError):  # nobody has committed yet
+        return 0
+    names: Counter[bytes] = Counter()
+    for log in found.values():
+        assert [record.offset for record in log] == list(range(len(log)))
+        names.update((r.value or b"").split(b'"n": "')[1].split(b":")[0] for r in log)
+    assert set(names.values()) <= {LINES}
+    return len(names)
+
+
+@pytest.mark.parametrize("clock", ["CreateTime", "LogAppendTime"])
+def test_eight_writers_at_once_all_succeed(tmp_path: Path, clock: str) -> None:
+    lake, seen, futures = tmp_path / "lake", [], []
+    topic = {"message.timestamp.type": clock, "batch.size": 200, "segment.bytes": 2000}
+    # of a topic that exists, and of one that all want to make
+    made_before = clock == "CreateTime"
+    if made_before:
+        ingest(pipeline_of(lake, a_file(tmp_path / "first.jsonl", 0), topic=topic), "first")
+    with writers(WRITERS) as start:
+        for number in range(WRITERS):
+            path = a_file(tmp_path / str(number) / f"{number}.jsonl", number)
+            settings = pipeline_of(lake, path, topic=topic, name=f"writer {number}")
+            futures.append(start(settings, "1", clock_ms=1000 * (number % 3)))
+        while wait_for(futures, timeout=0.05).not_done:
+            seen.append(assert_no_run_is_seen_in_part(lake))
+        done = results(futures)
+    assert seen == sorted(seen)
+    names = [int(each.report.pipeline.split()[1]) for each in done]
+    runs = [[tmp_path / str(number) / f"{number}.jsonl"] for number in names]
+    if made_before:
+        runs.insert(0, [tmp_path / "first.jsonl"])
+    assert_holds(read_lake(lake), settings, runs)
+    assert read_lake(lake) == read_raw(lake)
+    # the losers moved what they had written: none of them read or encoded anything again
+    assert {(each.read, each.written) for each in done} == {(1, 1)}
+    assert done[0].report.rebased == 0
+    assert all(each.report.rebased == each.commits - 1 > 0 for each in done[1:])
+
+
+def test_two_runs_that_name_the_same_file_ingest_it_once(tmp_path: Path) -> None:
+    lake, shared = tmp_path / "lake", a_file(tmp_path / "shared.jsonl", 0)
+    own = [a_file(tmp_path / f"own-{number}.jsonl", number) for number in range(2)]
+    with writers(2) as start:
+        futures = [start(pipeline_of(lake, [shared, path]), path.name) for path in own]
+        winner, loser = results(futures)
+    assert winner.report.records == 2 * LINES
+    assert (loser.report.records, loser.report.input_rows) == (LINES, LINES)
+    assert loser.report.skipped_files == [str(shared)]
+    assert (winner.read, loser.read) == (1, 2)
+    mine = {done.report.run_id: tmp_path / done.report.run_id for done in (winner, loser)}
+    first, second = mine.values()
+    assert_holds(read_lake(lake), pipeline_of(lake, shared), [[shared, first], [second]])
+
+
+def test_two_runs_of_nothing_but_the_same_file(tmp_path: Path) -> None:
+    lake, shared = tmp_path / "lake", a_file(tmp_path / "shared.jsonl", 0)
+    with writers(2) as start:
+        futures = [start(pipeline_of(lake, shared), str(number)) for number in range(2)]
+        winner, loser = results(futures)
+    assert (loser.report.records, loser.report.quarantined, loser.report.input_rows) == (0, 0, 0)
+    assert loser.report.status == "committed"  # a run without records is recorded
+    assert_holds(read_lake(lake), pipeline_of(lake, shared), [[shared]])
+    assert winner.report.records == LINES
+
+
+def test_one_run_started_twice_is_done_once(tmp_path: Path) -> None:
+    lake, path = tmp_path / "lake", a_file(tmp_path / "a.jsonl", 0)
+    with writers(2) as start:
+        futures = [start(pipeline_of(lake, path), "the same") for _ in range(2)]
+        done = results(futures)
+    assert sorted(each.report.status for each in done) == ["already done", "committed"]
+    assert len({each.report.attempt_id for each in done}) == 1
+    catalog = CatalogTable.open(str(lake))
+    assert len(catalog.runs(catalog.snapshot(), "events")) == 1
+    assert_holds(read_lake(lake), pipeline_of(lake, path), [[path]])
+
+
+def test_a_race_with_a_changed_file_moves_what_is_written(tmp_path: Path) -> None:
+    """A changed file that is ingested as new is no reason to plan again."""
+    lake, changed = tmp_path / "lake", tmp_path / "changed.jsonl"
+    a_file(changed, 0)
+    ingest(pipeline_of(lake, changed), "before")
+    before = changed.read_bytes()
+    write_file(changed, [Line(T + at, "x") for at in range(7)])
+    other = a_file(tmp_path / "other.jsonl", 1)
+    with writers(2) as start:
+        anew = pipeline_of(lake, changed, on_changed_source="ingest-as-new")
+        done = results([start(anew, "1"), start(pipeline_of(lake, other), "2")])
+    assert [each.read for each in done] == [1, 1]
+    assert sum(map(len, read_lake(lake).values())) == 2 * LINES + 7
+    assert before
+    assert read_lake(lake) == read_raw(lake)

@@ -47,7 +47,7 @@ class Forked:
 
     def __init__(self, job: Job, trace: Path, die_at: int | None) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.chaos.victim"])
+        context.set_forkserver_preload(["tests.chaos.warmed"])
         self._process = context.Process(target=job.run, args=(str(trace), die_at))
         self._process.start()
 

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _engine() -> Engine:
-    from seglake.session import spark_session
+    from seglake.session import spark_session  # noqa: PLC0415  # most victims need no Spark
 
     conf = {"spark.ui.enabled": "false"}
     return SparkEngine(spark_session("chaos", master="local[2,3]", conf=conf, delta=False))

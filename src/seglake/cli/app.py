@@ -177,6 +177,63 @@ def ingest(
     raise typer.Exit(run(conf_file, given, run_id, interval, as_json=json))
 
 
+@app.command()
+def verify(
+    root: Root,
+    topic: Annotated[list[str] | None, typer.Option(help="Some topics; default all.")] = None,
+    deep: Annotated[bool, typer.Option(help="Decode every record, rebuild every index.")] = False,
+    json: Json = False,
+) -> None:
+    """Check catalog, sizes and checksums; with --deep every record and index entry."""
+    from seglake.cli import maintain
+
+    raise typer.Exit(maintain.verify(root, topic, deep=deep, as_json=json))
+
+
+@app.command()
+def vacuum(
+    root: Root,
+    delete: Annotated[bool, typer.Option(help="Delete; without it only say what would go.")] = False,
+    grace_hours: Annotated[float, typer.Option(help="Spare attempts younger than this.")] = 24.0,
+    json: Json = False,
+) -> None:
+    """Remove objects that no retained version names: what dead attempts left."""
+    from seglake.cli import maintain
+
+    raise typer.Exit(maintain.vacuum(root, delete=delete, grace_hours=grace_hours, as_json=json))
+
+
+@app.command()
+def repair(
+    root: Root,
+    catalog: Annotated[bool, typer.Option(help="The catalog, from the runs' manifests.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Of the catalog: change nothing yet.")] = True,
+    trust: Annotated[list[str] | None, typer.Option(help="Attempts known as committed.")] = None,
+    json: Json = False,
+) -> None:
+    """Make lost or damaged index files anew; with --catalog the catalog table."""
+    from seglake.cli import maintain
+
+    done = maintain.repair(root, catalog=catalog, dry_run=dry_run, trust=trust or [], as_json=json)
+    raise typer.Exit(done)
+
+
+@app.command()
+def reindex(
+    root: Root,
+    topic: Topic,
+    by: Annotated[str | None, typer.Option(help="bytes, records or ms; default as it is.")] = None,
+    interval: Annotated[int, typer.Option(help="An entry every so many.")] = 4096,
+    json: Json = False,
+) -> None:
+    """Write a topic's index files anew, at the same density or another."""
+    from seglake.cli import maintain
+    from seglake.format.index import IndexPolicy
+
+    policy = None if by is None else IndexPolicy(by, interval)
+    raise typer.Exit(maintain.reindex(root, topic, policy, as_json=json))
+
+
 def _interval(start: str | None, end: str | None) -> tuple[int, int] | None:
     from seglake.instants import to_epoch_ms
 

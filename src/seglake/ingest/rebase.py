@@ -85,7 +85,8 @@ def _moved_batches(
     at, want = 0, READ_BYTES
     while at < row.log_bytes:
         data = store.read(row.key("log"), at, min(at + want, row.log_bytes))
-        table = scan_batches(data, base_position=at, partial=True)
+        whole = at + want >= row.log_bytes  # then a batch that is cut short is damage
+        table = scan_batches(data, base_position=at, partial=not whole)
         if not len(table):  # one batch is larger than what was read
             want *= 2
             continue

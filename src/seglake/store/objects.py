@@ -7,6 +7,7 @@ the names that `deltalake` uses. A pickled store carries none of them: a worker 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -77,9 +78,10 @@ class _ObjectStore:
             return from_url("memory:///")
         config: Any = dict(self._options)
         client: Any = dict(_CLIENT)
-        for name in self._options:
+        for name, value in (_environment() | self._options).items():
             if known := _CLIENT_OPTIONS.fullmatch(name.lower()):
-                client[known[1]] = config.pop(name)
+                client[known[1]] = value
+                config.pop(name, None)
         try:
             return from_url(self.uri, config=config, client_options=client, retry_config=_RETRIES)
         except UnknownConfigurationKeyError as error:
@@ -142,6 +144,12 @@ class _ObjectStore:
                 for name in names:
                     with contextlib.suppress(FileNotFoundError):
                         obstore.delete(self.client, name)
+
+
+def _environment() -> dict[str, str]:
+    """What obstore finds there itself, unless it is given any client option."""
+    mine = ("AWS_", "AZURE_", "GOOGLE_")
+    return {name: value for name, value in os.environ.items() if name.upper().startswith(mine)}
 
 
 def _naming(uri: str, key: str) -> AbstractContextManager[None]:

@@ -1,0 +1,105 @@
+"""`seglake verify`, `vacuum`, `repair` and `reindex`: maintenance without Spark, on this machine."""
+
+# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from seglake.cli.show import Column, Rows, number, show
+
+if TYPE_CHECKING:
+    from seglake.format.index import IndexPolicy
+
+FINDINGS = [
+    Column("kind", "kind"),
+    Column("file", "file"),
+    number("position", "byte"),
+    Column("problem", "problem"),
+]
+
+
+def verify(root: str, topics: list[str] | None, *, deep: bool, as_json: bool) -> int:
+    """Check a lake; returns the exit code."""
+    from seglake.maintain.verify import verify as check
+
+    with bar("verifying") as progress:
+        report = check(root, deep=deep, topics=topics, progress=progress)
+    if as_json:
+        print(report.as_json())
+    elif report.findings:
+        show("findings", Rows(FINDINGS, map(dataclasses.asdict, report.findings)), as_json=False)
+    else:
+        how = "every record and index entry" if deep else "every file's size and checksum"
+        print(f"Version {report.version} is sound: {report.segments:,} segments, {how} checked.")
+    if report.orphans and not as_json:
+        print(f"{len(report.orphans)} objects belong to no version; `seglake vacuum` removes them.")
+    return report.exit_code
+
+
+def vacuum(root: str, *, delete: bool, grace_hours: float, as_json: bool) -> int:
+    """Remove what no retained version names, or say what would go; returns the exit code."""
+    from seglake.maintain.vacuum import vacuum as sweep
+
+    report = sweep(root, dry_run=not delete, grace_hours=grace_hours)
+    if as_json:
+        print(report.as_json())
+        return 0
+    for key in (*report.catalog_files, *report.deleted):
+        print(key)
+    count = len(report.deleted) + len(report.catalog_files)
+    done = "deleted" if delete else "would be deleted; --delete does it"
+    print(f"{count} objects, {report.deleted_bytes:,} bytes {done}. {len(report.young)} are too young.")
+    return 0
+
+
+def repair(root: str, *, catalog: bool, dry_run: bool, trust: list[str], as_json: bool) -> int:
+    """Make damaged indexes anew, or the catalog from manifests; returns the exit code."""
+    from seglake.maintain.repair import rebuild_catalog, repair_indexes
+
+    if catalog:
+        _told([rebuild_catalog(root, trust=trust, dry_run=dry_run).as_dict()], as_json=as_json)
+        return 0
+    with bar("repairing") as progress:
+        reports = repair_indexes(root, progress=progress)
+    _told([report.as_dict() for report in reports], as_json=as_json)
+    return 1 if any(report.damaged for report in reports) else 0
+
+
+def reindex(root: str, topic: str, policy: IndexPolicy | None, *, as_json: bool) -> int:
+    """Write a topic's index files anew; returns the exit code."""
+    from seglake.maintain.reindex import reindex as run
+
+    with bar("indexing") as progress:
+        report = run(root, topic, policy, progress=progress)
+    _told([report.as_dict()], as_json=as_json)
+    return 1 if report.damaged else 0
+
+
+def _told(reports: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(reports, ensure_ascii=False))
+        return
+    for report in reports:
+        for name, value in report.items():
+            print(f"{name.replace('_', ' ')}: {value}")
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """What tells of bytes done: a bar on a terminal, else nothing."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = TextColumn(what), BarColumn(), DownloadColumn()
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

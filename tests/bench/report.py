@@ -108,9 +108,7 @@ def _line(cells: list[str]) -> str:
 def _goal(goal: Goal) -> str:
     word = "at least" if goal.at_least else "at most"
     outcome = "reached" if goal.reached else "**not reached**"
-    return (
-        f"- {goal.text}: {_cell(goal.measured)}, aimed at {word} {_cell(goal.target)}: {outcome}."
-    )
+    return f"- {goal.text}: {_cell(goal.measured)}. Goal: {word} {_cell(goal.target)}; {outcome}."
 
 
 def _cell(value: Cell) -> str:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
+
 from tests.kafka.jars import class_path, java, pyspark_jar
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,14 +38,6 @@ class Server:
     folder: Path
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
-
-    def options(self, **more: str) -> dict[str, str]:
-        """Storage options, without keys: those are in the environment."""
-        return {"endpoint": self.endpoint, "region": REGION, "allow_http": "true", **more}
-
-    def keys(self) -> dict[str, str]:
-        """The environment of a process that may use the server."""
-        return {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
 
 
 def binary() -> Path:
@@ -113,10 +105,15 @@ def _await(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
     raise RuntimeError(f"the S3 server does not answer at {address}:\n{log.read_text()}")
 
 
-def environment(server: Server) -> Mapping[str, str]:
-    """All that a process needs to reach the server without any storage option."""
-    place = {"AWS_ENDPOINT_URL": server.endpoint, "AWS_REGION": REGION, "AWS_ALLOW_HTTP": "true"}
-    return {**os.environ, **server.keys(), **place}
+def environment(server: Server) -> dict[str, str]:
+    """What a process needs in its environment to reach the server without any storage option."""
+    return {
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_REGION": REGION,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": server.access_key,
+        "AWS_SECRET_ACCESS_KEY": server.secret_key,
+    }
 
 
 def main(command: list[str]) -> int:
@@ -124,7 +121,8 @@ def main(command: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder, s3_server(Path(folder)) as server:
         print(f"s3://{BUCKET} at {server.endpoint}, until this shell ends", file=sys.stderr)
         run = command or [os.environ.get("SHELL", "/bin/sh")]
-        return subprocess.run(run, env=environment(server), check=False).returncode
+        place = {**os.environ, **environment(server)}
+        return subprocess.run(run, env=place, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def test_the_document_holds_every_figure() -> None:
     text = report.as_markdown(report.environment({"events": 7}), [section])
     for part in ("## Title", "| 1,000 | 0.123 |", "| 20,000 | 12,346 |", "line [0.1234, 12345.6]"):
         assert part in text
-    assert "Faster: 2, aimed at at least 3: **not reached**" in text
+    assert "Faster: 2. Goal: at least 3; **not reached**" in text
     assert json.loads(json.dumps(report.as_json({}, [section])))["sections"][0]["goals"][0]
 
 

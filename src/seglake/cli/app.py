@@ -193,7 +193,9 @@ def verify(
 @app.command()
 def vacuum(
     root: Root,
-    delete: Annotated[bool, typer.Option(help="Delete; without it only say what would go.")] = False,
+    delete: Annotated[
+        bool, typer.Option(help="Delete; without it only say what would go.")
+    ] = False,
     grace_hours: Annotated[float, typer.Option(help="Spare attempts younger than this.")] = 24.0,
     json: Json = False,
 ) -> None:

@@ -54,7 +54,9 @@ def vacuum(root: str, *, delete: bool, grace_hours: float, as_json: bool) -> int
         print(key)
     count = len(report.deleted) + len(report.catalog_files)
     done = "deleted" if delete else "would be deleted; --delete does it"
-    print(f"{count} objects, {report.deleted_bytes:,} bytes {done}. {len(report.young)} are too young.")
+    print(
+        f"{count} objects, {report.deleted_bytes:,} bytes {done}. {len(report.young)} are too young."
+    )
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     Data = Buffer | npt.NDArray[Any]  # an array is a buffer too, but numpy says so from 3.12 on
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs colours its messages
 
 
 class Stat(NamedTuple):
@@ -94,18 +97,29 @@ def check_key(uri: str, key: str) -> str:
 
 @contextlib.contextmanager
 def naming(uri: str, key: str, failure: type[Exception] = OSError) -> Iterator[None]:
-    """Turns the system's exceptions, and a library's `failure`, into ours, naming the object."""
+    """Turns the system's exceptions, and a library's `failure`, into ours, naming the object.
+
+    A library's exception is not kept as the cause: its text may hold a session token, see `reason`.
+    """
     try:
         yield
     except FileNotFoundError as error:
         raise MissingObject(f"{uri}/{key}: no such object") from error
     except (OSError, ValueError, OverflowError, failure) as error:
-        raise StoreError(f"{uri}/{key}: {first_line(error)}") from error
+        cause = error if failure is OSError else None
+        raise StoreError(f"{uri}/{key}: {reason(error)}") from cause
 
 
-def first_line(error: Exception) -> str:
-    """The message without the library's debugging output, which may follow it."""
-    return str(error).partition("\n")[0] or type(error).__name__
+def reason(error: Exception) -> str:
+    """What a storage library's exception says, on one line.
+
+    Left out are its debugging output and, but for code and message, the answer of an S3 server: a
+    refused request is repeated in there with its headers, an expired session token as it was.
+    """
+    text = _COLOURS.sub("", str(error)).partition("\n\nDebug source")[0]
+    said, *answer = re.split(r"<\?xml|<Error>", text, maxsplit=1)
+    told = re.findall(r"<(?:Code|Message)>([^<]*)<", "".join(answer))
+    return " ".join(" ".join([said, *told]).split()) or type(error).__name__
 
 
 def view(data: Data) -> memoryview:

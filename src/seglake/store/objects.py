@@ -27,8 +27,8 @@ from seglake.store.interface import (
     Writer,
     check_key,
     checked,
-    first_line,
     naming,
+    reason,
     view,
 )
 
@@ -85,7 +85,7 @@ class _ObjectStore:
         try:
             return from_url(self.uri, config=config, client_options=client, retry_config=_RETRIES)
         except UnknownConfigurationKeyError as error:
-            raise ConfigError(f"storage options of {self.uri}: {first_line(error)}") from error
+            raise ConfigError(f"storage options of {self.uri}: {reason(error)}") from None
 
     def size(self, key: str) -> int:
         return self.stat(key).size

@@ -225,3 +225,14 @@ def test_nothing_is_lost_in_translation(generated, cut, log_append, one, other, 
             lag = log.lag({partition: offset})[partition]
             assert lag.records == log.end_offsets()[partition] - offset
             assert lag.milliseconds >= 0
+
+
+def test_a_block_that_lost_what_it_promised_does_not_hide_the_next(tmp_path) -> None:
+    """The first block's maximum is deleted; the answer stands in a block that no time points to."""
+    maker = LakeMaker(tmp_path)
+    times = [T + 100, T + 10, T + 50, T + 20, T + 200, T + 200]
+    shape = Shape(batch_bytes=100, policy=IndexPolicy("records", 2))
+    maker.run({0: [Event(time, None, b"x" * 50) for time in times]}, shape)
+    maker.delete_records(0, 1)
+    log = seglake.open(str(tmp_path)).topic("events")
+    check_times(log, 0, maker.records(0), [T + 30, T + 60, T + 150])

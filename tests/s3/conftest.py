@@ -1,0 +1,51 @@
+"""One S3 server for all tests here; its keys are in the environment of these tests alone."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.s3.proxy import Proxy, faulty
+from tests.s3.server import BUCKET, NoServerError, Server, environment, s3_server
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks every test of this folder `s3`."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.s3)
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server. Skips only where it is not cached and cannot be built."""
+    try:
+        with s3_server(tmp_path_factory.mktemp("s3")) as server:
+            yield server
+    except NoServerError as reason:
+        pytest.skip(f"no S3 server: {reason}")
+
+
+@pytest.fixture
+def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server; the environment says where it is and holds its keys."""
+    for name, value in environment(running).items():
+        monkeypatch.setenv(name, value)
+    return running
+
+
+@pytest.fixture
+def place(server: Server) -> str:
+    """The URI of a prefix of its own."""
+    return f"s3://{BUCKET}/{uuid.uuid4()}"
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """A proxy of the server, which lets everything pass until it is told otherwise."""
+    with faulty(server.endpoint) as proxy:
+        yield proxy

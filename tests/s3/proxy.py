@@ -1,0 +1,175 @@
+"""A proxy in front of the S3 server that does to some requests what networks and servers do."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+from urllib.parse import unquote
+
+SLOW_S = 1.5
+
+
+class Fault(Enum):
+    """What happens to a request."""
+
+    BUSY = "503, and nothing was done"
+    BUSY_AFTER = "503, although it was done"
+    RESET = "the connection is reset, and nothing was done"
+    LOST = "done, but the connection ends before the reply"
+    SLOW = "the reply comes late"
+    CUT = "the reply ends in the middle of its body"
+
+
+class Request(NamedTuple):
+    """A request as it went by: where to, what for, and what befell it."""
+
+    method: str
+    path: str
+    fault: Fault | None
+
+
+Choice = Callable[[str, str], Fault | None]  # (method, path) → what befalls the request
+
+
+class Proxy:
+    """Requests in the order of their coming are in `seen`; `choice` may be set at any time."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.upstream = endpoint.removeprefix("http://")
+        self.endpoint = ""
+        self.choice: Choice = lambda _method, _path: None
+        self.seen: list[Request] = []
+        self._lock = threading.Lock()
+
+    def fate(self, method: str, path: str) -> Fault | None:
+        """What befalls a request; remembers it."""
+        with self._lock:
+            fault = self.choice(method, path)
+            self.seen.append(Request(method, path, fault))
+        return fault
+
+    def faults(self) -> list[Request]:
+        """The requests that something befell."""
+        return [request for request in self.seen if request.fault]
+
+    def count(self, method: str, path: str) -> int:
+        """How many requests went by with this method and a path that holds this expression."""
+        return sum(r.method == method and re.search(path, r.path) is not None for r in self.seen)
+
+
+def nth(fault: Fault, number: int, method: str = ".*", path: str = "", times: int = 1) -> Choice:
+    """Befalls so many requests from the `number`-th on, of those that match; counted from 1."""
+    matched = 0
+
+    def choice(of: str, where: str) -> Fault | None:
+        nonlocal matched
+        if not (re.fullmatch(method, of) and re.search(path, where)):
+            return None
+        matched += 1
+        return fault if number <= matched < number + times else None
+
+    return choice
+
+
+@contextmanager
+def faulty(endpoint: str) -> Iterator[Proxy]:
+    """A proxy of the server at `endpoint`, on a free port."""
+    proxy = Proxy(endpoint)
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": proxy}), bind_and_activate=True
+    )
+    server.daemon_threads = True
+    proxy.endpoint = "http://{}:{}".format(*server.server_address)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection: each request is sent on as it came, its signature with it."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    proxy: Proxy
+
+    def parse_request(self) -> bool:
+        """Every method is served alike."""
+        good = super().parse_request()
+        setattr(self, f"do_{self.command}", self._serve)
+        return good
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fault = self.proxy.fate(self.command, unquote(self.path))
+        if fault is Fault.SLOW:
+            time.sleep(SLOW_S)
+        if fault in {Fault.BUSY, Fault.RESET}:
+            status, headers, data = 503, [], b"<Error><Code>SlowDown</Code></Error>"
+        else:
+            try:
+                status, headers, data = self._forward(body)
+            except OSError:  # the server hung up: so does the proxy
+                return self._hang_up(reset=False)
+        if fault in {Fault.RESET, Fault.LOST}:
+            self._hang_up(reset=fault is Fault.RESET)
+        elif fault in {Fault.BUSY, Fault.BUSY_AFTER}:
+            self._reply(503, [], data if fault is Fault.BUSY else b"")
+        elif fault is Fault.CUT and len(data) > 1 and self.command != "HEAD":
+            self._reply(status, headers, data, sent=len(data) // 2)
+            self._hang_up(reset=False)
+        else:
+            self._reply(status, headers, data)
+
+    def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        upstream = http.client.HTTPConnection(self.proxy.upstream, timeout=30)
+        try:
+            upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() != "connection":
+                    upstream.putheader(name, value)
+            upstream.endheaders(body or None)
+            reply = upstream.getresponse()
+            return reply.status, reply.getheaders(), reply.read()
+        finally:
+            upstream.close()
+
+    def _reply(
+        self, status: int, headers: list[tuple[str, str]], data: bytes, sent: int | None = None
+    ) -> None:
+        dropped = {"connection", "keep-alive", "transfer-encoding"}
+        kept = [(name, value) for name, value in headers if name.lower() not in dropped]
+        if not any(name.lower() == "content-length" for name, _ in kept):
+            kept.append(("Content-Length", str(len(data))))
+        head = [f"HTTP/1.1 {status} {http.client.responses[status]}"]
+        head += [f"{name}: {value}" for name, value in kept]
+        text = "\r\n".join([*head, "", ""]).encode("latin-1")
+        with contextlib.suppress(OSError):  # the client did not wait
+            self.wfile.write(text + (b"" if self.command == "HEAD" else data[:sent]))
+
+    def _hang_up(self, *, reset: bool) -> None:
+        self.close_connection = True
+        if reset:  # closing with nothing lingering sends RST
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+        else:
+            with contextlib.suppress(OSError):  # the client was faster
+                self.connection.shutdown(socket.SHUT_RDWR)

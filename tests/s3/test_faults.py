@@ -1,0 +1,187 @@
+"""Bad storage: requests fail on their way or their replies are lost; nothing else may be.
+
+Whatever befalls an ingest, it ends well or with one of our errors that names the object; readers
+see all of it or nothing; and the same run again gives what an undisturbed one would have given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
+from tests.s3.proxy import Choice, Fault, Proxy, nth
+from tests.s3.test_flow import upload
+
+import seglake
+from seglake.catalog.table import CatalogTable
+from seglake.config import Pipeline
+from seglake.errors import InputError, SeglakeError, StoreError, UnknownTopic, UsageError
+from seglake.ingest import commit
+from seglake.maintain.verify import verify
+from seglake.store import open_store
+
+LINES = 60
+SWEEP = 6  # places in an ingest at which each fault is tried
+COMMIT = r"catalog/log/_delta_log/0{19}1\.json$"
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "PAUSE_S", 0.01)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    made = [Line(T + 1000 * n, "abc"[n % 3], broken=None if n % 9 else "{") for n in range(LINES)]
+    return [write_file(tmp_path / name, made) for name in ("a.jsonl", "b.jsonl.gz")]
+
+
+def settings_of(root: str, proxy: Proxy, paths: list[Path]) -> Pipeline:
+    """An ingest whose every request passes the proxy, and waits a second at most."""
+    inputs = [upload(path, f"{root}/in") for path in paths]
+    return pipeline_of(f"{root}/lake", inputs, storage={"endpoint": proxy.endpoint, "timeout": "1s"})
+
+
+def visible(root: str) -> int:
+    try:
+        return sum(map(len, read_lake(root).values()))
+    except (UsageError, UnknownTopic):
+        return 0
+
+
+def assert_survives(root: str, proxy: Proxy, paths: list[Path], choice: Choice) -> str:
+    """Ingests under a fault, and again without; returns how the first try ended."""
+    settings, outcome = settings_of(root, proxy, paths), "committed"
+    proxy.seen.clear()
+    proxy.choice = choice
+    try:
+        ingest(settings)
+    except (StoreError, InputError) as error:
+        outcome = type(error).__name__
+        assert re.search(rf"{root}/(lake|in)/?\S*: ", str(error)), str(error)
+        assert "\n" not in str(error)
+    proxy.choice = nth(Fault.BUSY, 0)
+    assert proxy.faults(), "no request was disturbed"
+    seen = visible(settings.root)
+    assert seen == (104 if outcome == "committed" else seen and 104)
+    ingest(settings)
+    assert_holds(read_lake(settings.root), settings, [paths])
+    assert verify(settings.root, deep=True).findings == []
+    table = CatalogTable.open(settings.root)
+    assert len(table.runs(table.snapshot(), "events")) == 1
+    return outcome
+
+
+@pytest.fixture
+def requests(place: str, proxy: Proxy, paths: list[Path]) -> int:
+    """How many requests an ingest makes."""
+    ingest(settings_of(f"{place}/0", proxy, paths))
+    return len(proxy.seen)
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_one_fault_anywhere(
+    place: str, proxy: Proxy, paths: list[Path], requests: int, fault: Fault
+) -> None:
+    step = requests // SWEEP
+    ended = [
+        assert_survives(f"{place}/{at}", proxy, paths, nth(fault, at))
+        for at in range(1 + list(Fault).index(fault), requests, step)
+    ]
+    print(fault, requests, ended)
+    assert "committed" in ended
+    if fault in {Fault.BUSY, Fault.BUSY_AFTER}:
+        assert set(ended) == {"committed"}
+
+
+def every(fault: Fault, number: int) -> Choice:
+    """Befalls each `number`-th request."""
+    count = 0
+
+    def choice(_method: str, _path: str) -> Fault | None:
+        nonlocal count
+        count += 1
+        return None if count % number else fault
+
+    return choice
+
+
+@pytest.mark.parametrize("fault", [Fault.BUSY, Fault.BUSY_AFTER, Fault.LOST])
+def test_a_server_that_is_bad_all_the_time(
+    place: str, proxy: Proxy, paths: list[Path], fault: Fault
+) -> None:
+    assert assert_survives(place, proxy, paths, every(fault, 7)) == "committed"
+    assert len(proxy.faults()) > 5
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST, Fault.BUSY_AFTER, Fault.RESET, Fault.SLOW])
+def test_the_commit_is_done_once_whatever_its_reply(
+    place: str, proxy: Proxy, paths: list[Path], fault: Fault
+) -> None:
+    """A commit whose reply was lost is found in the catalog, and is not made again."""
+    choice = nth(fault, 1, "PUT", COMMIT)
+    assert assert_survives(place, proxy, paths, choice) == "committed"
+    table = CatalogTable.open(f"{place}/lake")
+    assert table.snapshot().version == 1
+
+
+def test_the_frozen_input_list_is_written_once(
+    place: str, proxy: Proxy, paths: list[Path]
+) -> None:
+    for fault in (Fault.LOST, Fault.BUSY_AFTER, Fault.RESET):
+        choice = nth(fault, 1, "PUT", r"inputs\.json$")
+        assert assert_survives(f"{place}/{fault.name}", proxy, paths, choice) == "committed"
+
+
+def test_a_log_that_cannot_be_written_stays_invisible(
+    place: str, proxy: Proxy, paths: list[Path]
+) -> None:
+    """The server refuses for good: nothing is there but what no catalog names."""
+    settings = settings_of(place, proxy, paths)
+    monkey: Iterator[int] = iter(range(10**6))
+    proxy.choice = lambda method, path: (
+        Fault.RESET if method == "PUT" and path.endswith(".log") and next(monkey) >= 1 else None
+    )
+    with pytest.raises(StoreError, match=r"lake/topics/events-\d/[0-9a-f-]+/\d{20}\.log: "):
+        ingest(settings)
+    assert visible(settings.root) == 0
+    proxy.choice = nth(Fault.BUSY, 0)
+    ingest(settings)
+    assert_holds(read_lake(settings.root), settings, [paths])
+    left = verify(settings.root).orphans
+    assert left
+    assert all(re.match(r"(topics|attempts)/", key) for key in left)
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_reads_answer_or_name_the_object(
+    place: str, proxy: Proxy, paths: list[Path], fault: Fault
+) -> None:
+    settings = settings_of(place, proxy, paths)
+    ingest(settings)
+    options = {"endpoint": proxy.endpoint, "timeout": "1s"}
+    log = seglake.open(settings.root, storage_options=options).topic("events")
+    for path in (r"\.zonemap$", r"\.log$"):
+        proxy.seen.clear()
+        proxy.choice = nth(fault, 1, "GET", path)
+        answer = log.offsets_for_times(dict.fromkeys(range(3), T))
+        proxy.choice = nth(fault, 1, "GET", path)
+        records = sum(len(batch) for batch in log.read_range(0, 2 * T))
+        assert proxy.faults()
+        assert records == 104
+        assert [found and found.offset for found in answer.values()].count(0) > 0
+
+
+def test_a_store_that_stays_silent_is_an_error(place: str, proxy: Proxy) -> None:
+    """No endless wait: a request has its time, and retries are bounded."""
+    store = open_store(place, {"endpoint": "http://127.0.0.1:9", "connect_timeout": "1s"})
+    open_store(place).put("k", b"abc")
+    proxy.choice = lambda _method, _path: Fault.CUT
+    cut = open_store(place, {"endpoint": proxy.endpoint})
+    with pytest.raises(StoreError, match=f"{place}/k: "):
+        cut.read("k", 0, 3)
+    with pytest.raises(SeglakeError, match=f"{place}/k: "):
+        store.put_if_absent("k", b"")

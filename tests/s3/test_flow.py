@@ -1,0 +1,267 @@
+"""The whole flow on a real S3 server: ingest, lookups, windows, races, Spark."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.raw_events import (
+    TINY,
+    Line,
+    T,
+    assert_holds,
+    ingest,
+    pipeline_of,
+    quarantined,
+    read_back,
+    read_lake,
+    write_file,
+)
+from tests.s3.proxy import Proxy
+from tests.s3.server import Server, main
+
+import seglake
+from seglake.config import Pipeline
+from seglake.errors import UsageError
+from seglake.ingest.engine import LocalEngine
+from seglake.ingest.pipeline import RunKey, ingest_files
+from seglake.ingest.report import Report
+from seglake.maintain.verify import verify
+from seglake.read.lake import Lake
+from seglake.store import CountingStore, open_store
+
+PROJECT = Path(__file__).parents[2]
+PATIENCE_S = 120
+KEYS = ["a", "b", "c", None]
+
+
+def upload(path: Path, folder: str) -> str:
+    """The URI of a copy of a local file."""
+    open_store(folder).put(path.name, path.read_bytes())
+    return f"{folder}/{path.name}"
+
+
+def a_file(path: Path, count: int, start: int = T) -> Path:
+    """Events a second apart, each tenth of them a minute late, each 17th line broken."""
+    made = [
+        Line(start + 1000 * n - 60_000 * (n % 10 == 9), KEYS[n % 4], broken=None if n % 17 else "{")
+        for n in range(count)
+    ]
+    return write_file(path, made)
+
+
+def window_of(log: Any, start: int, end: int) -> list[tuple[int, int]]:
+    return [
+        pair
+        for batch in log.read_range(start, end, columns=["partition", "offset"])
+        for pair in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    ]
+
+
+def assert_answers(root: str) -> None:
+    """Lookups and windows of the lake against all its records."""
+    log, records = seglake.open(root).topic("events"), read_lake(root)
+    every = [record for each in records.values() for record in each]
+    times = sorted({record.timestamp for record in every})
+    for time in (0, times[0], times[7], times[len(times) // 2] + 1, times[-1], times[-1] + 1):
+        found = log.offsets_for_times(dict.fromkeys(records, time))
+        first = {
+            p: next((r[1:3] for r in each if r.timestamp >= time), None)
+            for p, each in records.items()
+        }
+        assert {p: answer and tuple(answer)[:2] for p, answer in found.items()} == first
+    for start, end in ((times[3], times[-5]), (times[9], times[9] + 1), (0, times[-1] + 1)):
+        wanted = [(r.partition, r.offset) for r in every if start <= r.timestamp < end]
+        assert sorted(window_of(log, start, end)) == sorted(wanted)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_the_whole_flow(place: str, tmp_path: Path, scheme: str) -> None:
+    place = place.replace("s3:", f"{scheme}:")
+    first = [a_file(tmp_path / "a.jsonl", 200), a_file(tmp_path / "b.jsonl.gz", 100, T + 50_000)]
+    for path in first:
+        upload(path, f"{place}/in")
+    settings = pipeline_of(f"{place}/lake", f"{place}/in/*.jsonl*", task=TINY)
+    report = ingest(settings, "1")
+    assert (report.input_rows, report.quarantined) == (300, 18)
+    again = ingest(settings, "1")
+    assert (again.status, again.attempt_id) == ("already done", report.attempt_id)
+    lake = seglake.open(f"{place}/lake")
+    held = lake.topic("events")
+
+    late = a_file(tmp_path / "c.jsonl", 150, T - 100_000)
+    upload(late, f"{place}/in")
+    second = ingest(settings, "2")
+    assert [Path(path).name for path in second.skipped_files] == ["a.jsonl", "b.jsonl.gz"]
+    assert second.input_rows == 150
+    assert sum(held.end_offsets().values()) == report.records
+    assert sum(lake.refresh().topic("events").end_offsets().values()) == 282 + second.records
+
+    assert_holds(read_lake(f"{place}/lake"), settings, [first, [late]])
+    rejected = [(Path(r.path).name, r.number, r.raw) for r in quarantined(f"{place}/lake")]
+    told = read_back([*first, late])[1]
+    assert sorted(rejected) == sorted((Path(r.path).name, r.number, r.raw) for r in told)
+    assert_answers(f"{place}/lake")
+    checked = verify(f"{place}/lake", deep=True)
+    assert (checked.findings, checked.orphans) == ([], [])
+    assert checked.segments > 3
+
+
+def test_input_and_lake_stand_where_the_options_say(
+    running: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys come from the environment, the place from `[storage]`."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", running.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", running.secret_key)
+    storage = {"endpoint": running.endpoint, "region": "us-east-1", "allow_http": "true"}
+    path = a_file(tmp_path / "a.jsonl", 30)
+    open_store("s3://seglake/options/in", storage).put("a.jsonl", path.read_bytes())
+    settings = pipeline_of("s3://seglake/options", "s3://seglake/options/in", storage=storage)
+    assert ingest(settings).records == 28
+    log = seglake.open("s3://seglake/options", storage_options=storage).topic("events")
+    assert sum(log.end_offsets().values()) == 28
+
+
+# ------------------------------------------------------------------ races
+
+_barrier: Any = None  # of a writer's process
+
+
+def _begin(barrier: Any) -> None:
+    global _barrier  # noqa: PLW0603  # a process takes a barrier only when it starts
+    _barrier = barrier
+
+
+def _write(tables: dict[str, Any]) -> Report:
+    """One run, which waits for all others before its first commit."""
+    met = []
+
+    def progress(step: str) -> None:
+        if step == "commit" and not met:
+            met.append(_barrier.wait(PATIENCE_S))
+
+    settings = Pipeline.model_validate(tables)
+    return ingest_files(LocalEngine(), settings, RunKey("1"), progress)
+
+
+def test_four_writers_at_once_all_succeed(place: str, tmp_path: Path) -> None:
+    paths = [a_file(tmp_path / f"{number}.jsonl", 40, T + number) for number in range(4)]
+    settings = [
+        pipeline_of(f"{place}/lake", upload(path, f"{place}/in"), name=path.stem) for path in paths
+    ]
+    context = multiprocessing.get_context("spawn")  # the environment as it is now
+    with ProcessPoolExecutor(4, context, _begin, (context.Barrier(4),)) as pool:
+        tables = [each.model_dump(by_alias=True, exclude_unset=True) for each in settings]
+        reports = sorted(pool.map(_write, tables), key=lambda report: report.version)
+    assert len({report.version for report in reports}) == 4
+    assert reports[0].rebased == 0
+    assert all(report.rebased > 0 for report in reports[1:])
+    runs = [[tmp_path / f"{report.pipeline}.jsonl"] for report in reports]
+    assert_holds(read_lake(f"{place}/lake"), settings[0], runs)
+    assert verify(f"{place}/lake", deep=True).findings == []
+
+
+def test_put_if_absent_has_one_winner(place: str) -> None:
+    for key in ("a", "b/c", "d"):
+        start, won = threading.Barrier(8), []
+
+        def race(number: int, key: str = key, start: Any = start, won: Any = won) -> None:
+            store = open_store(place)
+            start.wait()
+            if store.put_if_absent(key, b"%d" % number * 1000):
+                won.append(number)
+
+        threads = [threading.Thread(target=race, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert bytes(open_store(place).read_all(key)) == b"%d" % won[0] * 1000
+
+
+# ------------------------------------------------------------------ costs
+
+
+@pytest.mark.parametrize("count", [500, 12_000])
+def test_a_cold_lookup_costs_three_requests(
+    place: str, proxy: Proxy, tmp_path: Path, count: int
+) -> None:
+    """Of a zone map that is read whole, and of one of which fences and entries are."""
+    made = [Line(T + 1000 * n, "k") for n in range(count)]
+    topic = {"partitions": 1, "batch.size": 100, "index.interval.records": 1}
+    ingest(pipeline_of(f"{place}/lake", write_file(tmp_path / "a.jsonl", made), topic=topic))
+    options = {"endpoint": proxy.endpoint}
+    large = count > 10_000
+    for wanted in (0, count // 3, count - 1):
+        store = CountingStore(open_store(f"{place}/lake", options))
+        log = Lake(store, storage_options=options).topic("events")
+        store.counts.requests = store.counts.bytes_read = 0
+        proxy.seen.clear()
+        answer = log.offsets_for_times({0: T + 1000 * wanted})[0]
+        assert answer is not None
+        assert tuple(answer)[:2] == (wanted, T + 1000 * wanted)
+        assert proxy.count("GET", r"\.zonemap") == 1 + large
+        assert proxy.count("GET", r"\.log$") <= 1
+        assert len(proxy.seen) <= 3
+        assert store.counts.bytes_read <= 128 * 1024
+        proxy.seen.clear()
+        assert log.record_at(0, wanted).timestamp == T + 1000 * wanted
+        assert proxy.count("GET", ".") == proxy.count("GET", r"\.log$") <= 1
+
+
+# ------------------------------------------------------------------ processes of their own
+
+
+def test_spark_ingests_with_the_keys_of_the_environment(
+    place: str, server: Server, tmp_path: Path
+) -> None:
+    paths = [a_file(tmp_path / f"{number}.jsonl", 300, T + number) for number in range(3)]
+    for path in paths:
+        upload(path, f"{place}/in")
+    config = tmp_path / "web.toml"
+    config.write_text(
+        f"""
+        [pipeline]
+        name = "web"
+        root = "{place}/lake"
+        [input]
+        paths = ["{place}/in"]
+        format = "jsonl"
+        [timestamp]
+        field = "ts"
+        format = "epoch_ms"
+        [key]
+        fields = ["k"]
+        [topic]
+        name = "events"
+        partitions = 3
+        [task]
+        split_bytes = 8192
+        """
+    )
+    job = [sys.executable, "jobs/ingest.py", "--conf-file", str(config), "--run-id", "1"]
+    run = {"cwd": PROJECT, "env": {**os.environ, "PYTHONPATH": str(PROJECT / "src")}}
+    done = subprocess.run(job, capture_output=True, text=True, check=False, **run)
+    assert done.returncode == 0, done.stderr
+    settings = pipeline_of(f"{place}/lake", f"{place}/in")
+    assert_holds(read_lake(f"{place}/lake"), settings, [paths])
+    assert server.secret_key not in done.stdout + done.stderr
+
+
+def test_a_command_beside_a_server_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    program = "import seglake.store as s; x = s.open_store('s3://seglake'); x.put('k', b'x')"
+    assert main([sys.executable, "-c", program]) == 0
+    assert "s3://seglake at http://127.0.0.1:" in capfd.readouterr().err
+
+
+def test_a_lake_that_does_not_exist(place: str) -> None:
+    with pytest.raises(UsageError, match="holds no lake"):
+        seglake.open(place)

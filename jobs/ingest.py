@@ -1,7 +1,7 @@
-"""spark-submit jobs/ingest.py --conf-file conf/web.toml --run-id 2026-11-20T01
+"""Ingest what a pipeline file names: spark-submit jobs/ingest.py --conf-file web.toml --run-id R1.
 
-Ingests what a pipeline file names into its lake, once per run id. Prints the run's report as one JSON
-object on standard output; log lines go to standard error.
+The same run id again does nothing. Prints the run's report as one JSON object on standard output;
+log lines and errors go to standard error.
 
 Exit codes: 0 done, or done before; 2 bad configuration or input; 3 more rows rejected than the
 pipeline allows; 1 anything else.
@@ -22,11 +22,15 @@ from seglake.instants import to_epoch_ms
 
 def main(arguments: list[str]) -> int:
     """Run the job; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="ingest.py", description=__doc__.split("\n\n")[1])
+    parser = argparse.ArgumentParser(prog="ingest.py", description=__doc__)
     parser.add_argument("--conf-file", type=Path, required=True, help="the pipeline's TOML file")
-    parser.add_argument("--run-id", help="makes this run the same run again, whenever it is repeated")
+    parser.add_argument(
+        "--run-id", help="makes this run the same run again, whenever it is repeated"
+    )
     parser.add_argument("--root", help="the lake, instead of the file's")
-    parser.add_argument("--source", action="append", help="input path or glob, instead of the file's")
+    parser.add_argument(
+        "--source", action="append", help="input path or glob, instead of the file's"
+    )
     parser.add_argument("--interval-start", type=to_epoch_ms, help="what the run covers, from")
     parser.add_argument("--interval-end", type=to_epoch_ms, help="… up to, exclusive")
     given = parser.parse_args(arguments)
@@ -40,7 +44,7 @@ def main(arguments: list[str]) -> int:
         interval = None if start is None else (start, end)
         report = run_pipeline(pipeline, run_id=given.run_id, interval=interval)
     except SeglakeError as error:
-        logging.error("%s", error)
+        print(f"ingest: {error}", file=sys.stderr)
         return error.exit_code
     print(report.as_json())
     return report.exit_code

@@ -1,8 +1,8 @@
 """Compile every kernel once, so that nobody's first command waits for it.
 
-Kernels are compiled on first use and kept beside the sources, or in the user's cache where those cannot
-be written. `python -m seglake.warm` takes a few events of each input format through the whole path: read,
-encode with every codec, write, look up, read back. No JVM starts.
+Kernels are compiled on first use and kept beside the sources, or in the user's cache where those
+cannot be written. `python -m seglake.warm` takes a few events of each input format through the
+whole path: read, encode with every codec, write, look up, read back. No JVM starts.
 """
 
 from __future__ import annotations
@@ -55,11 +55,15 @@ def _inputs(folder: Path) -> dict[str, dict[str, Any]]:
     return inputs
 
 
-def _round_trip(
-    folder: Path, name: str, order: str, number: int, settings: dict[str, Any]
-) -> None:
+def _round_trip(folder: Path, name: str, order: str, number: int, settings: dict[str, Any]) -> None:
     topic = {"name": name, "partitions": 2, "batch.size": 2048, "compression.type": CODECS[number]}
-    tables = {**settings, "name": name, "root": str(folder / "lake"), "order": order, "topic": topic}
+    tables = {
+        **settings,
+        "name": name,
+        "root": str(folder / "lake"),
+        "order": order,
+        "topic": topic,
+    }
     ingest_files(LocalEngine(), Pipeline.model_validate(tables), RunKey("warm"), lambda _step: None)
     log = open_lake(str(folder / "lake")).topic(name)
     for partition, end in log.end_offsets().items():

@@ -23,9 +23,8 @@ BLOCK = 1 << 17  # lines that are made at once
 
 _METHODS = pa.array(["GET", "GET", "GET", "POST"])
 _PATHS = pa.array(["/", "/search", "/cart"] + [f"/product/{1000 + 37 * n}" for n in range(120)])
-_AGENTS = pa.array(
-    [f"Mozilla/5.0 {name}" for name in ("firefox/148 linux", "chrome/152 mac", "edge/152")]
-)
+_BROWSERS = ("firefox/148 linux", "chrome/152 android", "edge/152 windows")
+_AGENTS = pa.array([f"Mozilla/5.0 {name}" for name in _BROWSERS])
 _NUMBER = slice(43, 55)  # where the number stands in each line
 
 

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 from urllib.parse import unquote
 
-SLOW_S = 1.5
+SLOW_S = 1.2
 
 
 class Fault(Enum):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from seglake.cli.show import show
 from seglake.instants import format_ms
 
 if TYPE_CHECKING:
-    from seglake.demo_events import Generated
     from seglake.ingest.report import Report
     from seglake.read.log import Log
 
@@ -35,28 +35,34 @@ console = Console(highlight=False, soft_wrap=True)
 
 def run(root: Path, events: Path, count: int) -> None:
     """Generate events unless they are there, ingest them, and answer three questions."""
-    made = _events(events, count)
+    _events(events, count)
     report = _ingest(root, events)
-    show_report(report.as_dict())
-    if report.status != "committed":
-        console.print("This run is committed already: nothing was ingested twice.\n")
-    _questions(root, made)
-    console.print(_NEXT.format(root=root))
+    if report.status == "committed":
+        show_report(report.as_dict())
+    else:
+        console.print(f"Run {RUN_ID!r} is committed already: nothing was ingested again.")
+    _questions(root)
+    console.print(_NEXT.format(root=root, program=_program()))
 
 
-def _events(folder: Path, count: int) -> Generated | None:
+def _program() -> str:
+    """How this program was called, as far as it can be typed."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "seglake" else "seglake"
+
+
+def _events(folder: Path, count: int) -> None:
     from seglake.demo_events import generate
 
     if folder.exists():
         console.print(f"The events are in {folder} already.")
-        return None
+        return
     with console.status(f"generating {count:,} web events"):
         made = generate(folder, events=count)
     console.print(
         f"Made {made.events:,} web events in {len(made.files)} files below {folder}, some of them "
         f"compressed, all of them out of order, and {made.broken:,} broken lines."
     )
-    return made
 
 
 def _ingest(root: Path, events: Path) -> Report:
@@ -73,11 +79,10 @@ def _ingest(root: Path, events: Path) -> Report:
         )
 
 
-def _questions(root: Path, made: Generated | None) -> None:
+def _questions(root: Path) -> None:
     import seglake
     from seglake.cli.catalog import segment_rows
 
-    del made
     log = seglake.open(str(root)).topic(TOPIC)
     show(f"segments of {TOPIC}", segment_rows(log, None), as_json=False)
     _seek(log)
@@ -122,9 +127,9 @@ def _text(value: bytes | None) -> str:
 
 _NEXT = """
 Try next:
-  seglake topics {root}
-  seglake offsets {root} web --time latest
-  seglake read {root} web --partition 0 --offset 1000 --max-records 3
-  seglake history {root}
+  {program} topics {root}
+  {program} offsets {root} web --time latest
+  {program} read {root} web --partition 0 --offset 1000 --max-records 3
+  {program} history {root}
 and from Python:
   import seglake; seglake.open("{root}").topic("web").end_offsets()"""

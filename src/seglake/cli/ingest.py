@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seglake.cli.show import Column, Rows, show
+from seglake.instants import format_ms
 
 
 def run(
@@ -37,15 +38,22 @@ def run(
 
 def show_report(report: Mapping[str, Any]) -> None:
     """What a run did, as a table of two columns."""
-    told = {name: value for name, value in report.items() if value not in ("", None, [], {})}
-    rows = ({"name": name.replace("_", " "), "value": _text(value)} for name, value in told.items())
+    told = {name: value for name, value in report.items() if value not in ("", None, [], {}, 0, -1)}
+    rows = (
+        {"name": name.replace("_", " "), "value": _text(name, value)}
+        for name, value in told.items()
+    )
     columns = [Column("name", ""), Column("value", "", right=True)]
     show("ingest", Rows(columns, rows), as_json=False)
 
 
-def _text(value: Any) -> str:
+def _text(name: str, value: Any) -> str:
+    if name.endswith("timestamp"):
+        return format_ms(value)
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_text(item)}" for name, item in value.items())
+        return "\n".join(f"{key}: {_text('', item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return f"{len(value):,} files"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

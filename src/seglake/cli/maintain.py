@@ -1,4 +1,4 @@
-"""`seglake verify`, `vacuum`, `repair` and `reindex`: maintenance without Spark, on this machine."""
+"""`seglake verify`, `vacuum`, `repair` and `reindex`: maintenance without Spark."""
 
 # ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
 

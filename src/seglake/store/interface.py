@@ -72,7 +72,10 @@ class Store(Protocol):
         """Write the object atomically, replacing what was there."""
 
     def put_if_absent(self, key: str, data: Data) -> bool:
-        """Write the object atomically unless the key exists; False if it did."""
+        """Write the object atomically unless the key exists; False if it did.
+
+        On an object store it may exist by this very call: a lost reply looks like a lost race.
+        """
 
     def writer(self, key: str) -> AbstractContextManager[Writer]:
         """Stream an object of any size in constant memory.

@@ -16,7 +16,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, UnknownConfigurationKeyError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    UnknownConfigurationKeyError,
+)
 from obstore.store import from_url
 
 from seglake.errors import ConfigError, StoreError
@@ -121,7 +126,14 @@ class _ObjectStore:
             obstore.put(self.client, key, view(data), chunk_size=_PART_BYTES)
 
     def put_if_absent(self, key: str, data: Data) -> bool:
-        with _naming(self.uri, key), contextlib.suppress(AlreadyExistsError):
+        with _naming(self.uri, key):
+            try:
+                return self._create(key, data)
+            except GenericError:  # obstore repeats only what it may do twice: here a False is right
+                return self._create(key, data)
+
+    def _create(self, key: str, data: Data) -> bool:
+        with contextlib.suppress(AlreadyExistsError):
             obstore.put(self.client, key, view(data), mode="create")
             return True
         return False

@@ -1,0 +1,103 @@
+r"""Java's regular expressions, as `subscribePattern` has them, in Python's notation.
+
+Both engines backtrack in the same way, so what both can say needs only other spelling. What Python
+cannot say, or would read differently, is an error: nested character classes and `&&`, properties
+beyond POSIX, `\G`, `\R`, `\X`, flags in the middle of a pattern.
+"""
+
+from __future__ import annotations
+
+import re
+
+from seglake.errors import UsageError
+
+_POSIX = {
+    "Lower": "a-z",
+    "Upper": "A-Z",
+    "Alpha": "a-zA-Z",
+    "Digit": "0-9",
+    "Alnum": "a-zA-Z0-9",
+    "XDigit": "0-9a-fA-F",
+    "Punct": r"!-/:-@\[-`{-~",
+    "Graph": "!-~",
+    "Print": " -~",
+    "Blank": r" \t",
+    "Space": r"\s",
+    "ASCII": r"\x00-\x7F",
+}
+
+# One alternative for each kind of thing that is not the same in both languages, or not allowed.
+_TOKEN = re.compile(
+    r"""
+      \\Q (?P<quoted> .*?) (?: \\E | \Z)
+    | \\p \{ (?P<property> \w+) \}
+    | \\k < (?P<backreference> [a-zA-Z][a-zA-Z0-9]*) >
+    | \(\?< (?P<group> [a-zA-Z][a-zA-Z0-9]*) >
+    | (?P<end> \\[zZ])
+    | (?P<escape> \\ (?: [dDwWsSbBAtnrfa] | x[0-9a-fA-F]{2} | u[0-9a-fA-F]{4} | [^a-zA-Z0] ))
+    | (?P<opening> \[\^? (?! \] ))
+    | (?P<flags> \(\? [ims]+ \))
+    | (?P<construct> \(\? (?: [:=!>] | <[=!] | [ims]+: ))
+    | (?P<repetition> \{ \d+ (?: , \d* )? \})
+    | (?P<foreign> \\ | \[ | \{ | \(\? )
+    | (?P<plain> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def translate(pattern: str) -> re.Pattern[str]:
+    """A compiled pattern that finds in a topic's name what Java's would find.
+
+    Raises:
+        UsageError: Java would not accept the pattern, or Python cannot do the same.
+    """
+    parts: list[str] = []
+    in_class = False
+    for token in _TOKEN.finditer(pattern):
+        kind, text = token.lastgroup or "", token[0]
+        in_class = _inside(kind, text, in_class, pattern, token.start())
+        if kind == "flags" and token.start():
+            raise _unable(pattern, token.start())
+        parts.append(_in_python(kind, token, in_class, pattern))
+    try:
+        return re.compile("".join(parts), re.ASCII)
+    except re.error as error:
+        raise UsageError(f"subscribePattern {pattern!r} cannot be used: {error}") from error
+
+
+def _inside(kind: str, text: str, in_class: bool, pattern: str, at: int) -> bool:
+    """Whether a character class is open after this token."""
+    if in_class:
+        if kind in ("opening", "end", "backreference") or pattern.startswith("&&", at):
+            raise _unable(pattern, at)
+        return text != "]"
+    return kind == "opening"
+
+
+def _in_python(kind: str, token: re.Match[str], in_class: bool, pattern: str) -> str:
+    literal = in_class and kind in ("group", "flags", "construct", "repetition", "foreign")
+    if literal and not token[0].startswith(("\\", "[")):
+        return token[0]
+    match kind:
+        case "quoted":
+            return re.escape(token["quoted"])
+        case "property" if token["property"] in _POSIX:
+            letters = _POSIX[token["property"]]
+            return letters if in_class else f"[{letters}]"
+        case "backreference":
+            return f"(?P={token['backreference']})"
+        case "group":
+            return f"(?P<{token['group']}>"
+        case "end":
+            return r"\Z"  # no name of a topic ends with a line's end, which Java's \Z would allow
+        case "property" | "foreign":
+            raise _unable(pattern, token.start())
+    return token[0]
+
+
+def _unable(pattern: str, at: int) -> UsageError:
+    return UsageError(
+        f"subscribePattern {pattern!r}: {pattern[at : at + 8]!r} is Java's alone or not valid;"
+        " write the pattern without it, or list the topics with subscribe"
+    )

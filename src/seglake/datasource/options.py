@@ -1,0 +1,363 @@
+"""The options of the format, read and checked. Names are not case-sensitive, as everywhere in Spark.
+
+Those of Spark's Kafka source have its names, values, defaults and rules (`KafkaSourceProvider`,
+`KafkaOffsetRangeLimit`, `JsonUtils` in Spark's connector/kafka-0-10-sql); the others are ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from seglake.datasource.java_regex import translate
+from seglake.errors import UsageError
+from seglake.instants import to_epoch_ms
+
+EARLIEST, LATEST = -2, -1  # Kafka's numbers for the two ends of a log
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+_log = logging.getLogger(__name__)
+_Entry = TypeVar("_Entry")
+
+
+class TopicPartition(NamedTuple):
+    """A log partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Topics(NamedTuple):
+    """Which partitions are read: exactly one of these is not None."""
+
+    assigned: frozenset[TopicPartition] | None = None
+    named: frozenset[str] | None = None
+    pattern: re.Pattern[str] | None = None
+
+
+class Bound(NamedTuple):
+    """Where reading starts, or ends, as the option `name` says: exactly one of the others is set.
+
+    `offset` is EARLIEST or LATEST; both may also stand for an offset in `offsets`. Times are in ms
+    and mean the first record, in offset order, at that time or later.
+    """
+
+    name: str
+    offset: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    time: int | None = None
+    times: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options, checked as far as that needs neither a lake nor the kind of query."""
+
+    root: str
+    storage: Mapping[str, str]
+    topics: Topics
+    columns: tuple[str, ...]
+    starting: Bound | None
+    ending: Bound | None
+    start_time_ms: int | None
+    end_time_ms: int | None
+    version: int | None
+    no_match: Literal["error", "latest"]
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    bytes_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    only_in_streams: tuple[str, ...]  # options that were given and mean nothing elsewhere
+    only_in_batches: tuple[str, ...]
+
+    def for_batch(self) -> Options:
+        """These options for a batch query; UsageError where Kafka's source has one too."""
+        for name in self.only_in_streams:
+            _log.warning("option %s is ignored in a batch query", name)
+        starting = self.starting or Bound("startingOffsets", EARLIEST)
+        ending = self.ending or Bound("endingOffsets", LATEST)
+        _forbid(starting, LATEST, "startingOffsets cannot be latest (-1) in a batch query")
+        _forbid(ending, EARLIEST, "endingOffsets cannot be earliest (-2) in a batch query")
+        _require_order(starting, ending)
+        return replace(self, starting=starting, ending=ending)
+
+    def for_stream(self) -> Options:
+        """These options for a streaming query; UsageError for those that only batches have."""
+        if self.only_in_batches:
+            raise UsageError(
+                f"option {self.only_in_batches[0]} is not valid in a streaming query,"
+                " which has no end and follows the newest version"
+            )
+        return replace(self, starting=self.starting or Bound("startingOffsets", LATEST))
+
+
+_BOTH = (
+    "path", "assign", "subscribe", "subscribePattern", "columns", "includeHeaders",
+    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
+    "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions",
+    "maxRecordsPerPartition", "bytesPerPartition",
+)  # fmt: skip
+_BATCH = (
+    "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "startTime", "endTime",
+    "version",
+)  # fmt: skip
+_STREAM = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+# Of a consumer, which is not there, and what SQL tables always bring along.
+_WITHOUT_MEANING = (
+    "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs", "serialization.format",
+)  # fmt: skip
+_NAMES = {name.lower(): name for name in (*_BOTH, *_BATCH, *_STREAM, *_WITHOUT_MEANING)}
+_KAFKA, _STORAGE = "kafka.", "storage."
+_REFUSED = {
+    "kafka.auto.offset.reset": "set startingOffsets instead",
+    "kafka.key.deserializer": "key is binary: cast or decode the column",
+    "kafka.value.deserializer": "value is binary: cast or decode the column",
+    "kafka.enable.auto.commit": "Spark's checkpoint holds the offsets",
+    "kafka.interceptor.classes": "transform the DataFrame instead",
+}
+_DELAY_MS = {
+    "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+}  # fmt: skip
+
+
+def parse(options: Mapping[str, str]) -> Options:
+    """The options of a query; UsageError names the option that is wrong, and the remedy."""
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given:
+        _require_known(name)
+    read = _Values(given)
+    found = Options(
+        root=read.root(),
+        storage={n.removeprefix(_STORAGE): v for n, v in given.items() if n.startswith(_STORAGE)},
+        topics=read.topics(),
+        columns=read.columns(),
+        starting=read.bound("starting"),
+        ending=read.bound("ending"),
+        start_time_ms=read.time("startTime"),
+        end_time_ms=read.time("endTime"),
+        version=read.integer("version", 0),
+        no_match=read.no_match(),
+        fail_on_data_loss=read.flag("failOnDataLoss", otherwise=True),
+        min_partitions=read.integer("minPartitions", 1),
+        max_records_per_partition=read.integer("maxRecordsPerPartition", 1),
+        bytes_per_partition=read.integer("bytesPerPartition", 1),
+        max_offsets_per_trigger=read.integer("maxOffsetsPerTrigger", 1),
+        min_offsets_per_trigger=read.integer("minOffsetsPerTrigger", 1),
+        max_trigger_delay_ms=read.delay("maxTriggerDelay", "15m"),
+        only_in_streams=tuple(name for name in _STREAM if name in read),
+        only_in_batches=tuple(name for name in _BATCH if name in read),
+    )
+    _require_sense(found)
+    return found
+
+
+class _Values:
+    """The values that were given, by name; each method reads one kind of value."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._given
+
+    def text(self, name: str) -> str | None:
+        value = self._given.get(name.lower())
+        return None if value is None else value.strip()
+
+    def root(self) -> str:
+        root = self.text("path")
+        if not root:
+            raise UsageError("the lake is missing: give its root as option path, or to load(…)")
+        return root
+
+    def integer(self, name: str, least: int) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        number = _whole(value)
+        if number is None or number < least:
+            raise UsageError(f"option {name} is a whole number of at least {least}, not {value!r}")
+        return number
+
+    def flag(self, name: str, *, otherwise: bool) -> bool:
+        value = self.text(name)
+        if value is not None and value.lower() not in ("true", "false"):
+            raise UsageError(f"option {name} is true or false, not {value!r}")
+        return otherwise if value is None else value.lower() == "true"
+
+    def time(self, name: str) -> int | None:
+        value = self.text(name)
+        try:
+            return None if value is None else to_epoch_ms(value)
+        except UsageError as error:
+            raise UsageError(f"option {name}: {error}") from error
+
+    def delay(self, name: str, otherwise: str) -> int:
+        value = self.text(name) or otherwise
+        found = re.fullmatch(r"([0-9]+)\s*([a-z]*)", value.lower())
+        if not found or found[2] not in _DELAY_MS:
+            raise UsageError(f"option {name} is a time such as 500ms, 10s or 15m, not {value!r}")
+        return int(found[1]) * _DELAY_MS[found[2]]
+
+    def no_match(self) -> Literal["error", "latest"]:
+        name = "startingOffsetsByTimestampStrategy"
+        match (self.text(name) or "error").lower():
+            case "error":
+                return "error"
+            case "latest":
+                return "latest"
+        raise UsageError(f"option {name} is error or latest, not {self.text(name)!r}")
+
+    def columns(self) -> tuple[str, ...]:
+        listed = self.text("columns")
+        headers = self.flag("includeHeaders", otherwise=False)
+        if listed is None:
+            return COLUMNS if headers else COLUMNS[:-1]
+        columns = tuple(_split(listed))
+        for column in columns:
+            if column not in COLUMNS:
+                raise UsageError(_unknown("column", column, COLUMNS) + ", in option columns")
+        if not columns or len(set(columns)) < len(columns):
+            raise UsageError(f"option columns names each column once, not {listed!r}")
+        if "includeHeaders" in self and headers != ("headers" in columns):
+            raise UsageError(f"options includeHeaders={headers} and columns={listed!r} disagree")
+        return columns
+
+    def topics(self) -> Topics:
+        names = [name for name in ("assign", "subscribe", "subscribePattern") if name in self]
+        if len(names) != 1:
+            raise UsageError(
+                "exactly one of the options assign, subscribe and subscribePattern says what to"
+                f" read, but {' and '.join(names) or 'none'} was given"
+            )
+        value = self.text(names[0]) or ""
+        if names[0] == "assign":
+            return Topics(assigned=_partitions(value))
+        if names[0] == "subscribe":
+            topics = Topics(named=frozenset(_split(value)))
+        else:
+            topics = Topics(pattern=translate(value))
+        if not value.strip(", "):
+            raise UsageError(f"option {names[0]} names no topic")
+        return topics
+
+    def bound(self, side: Literal["starting", "ending"]) -> Bound | None:
+        """A global time wins over times of partitions, and these win over offsets."""
+        time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+        if time in self:
+            return Bound(time, time=self.integer(time, 0))
+        if (value := self.text(times)) is not None:
+            return Bound(times, times=_by_partition(times, value, 0))
+        value = self.text(offsets)
+        match (value or "").lower():
+            case "earliest":
+                return Bound(offsets, EARLIEST)
+            case "latest":
+                return Bound(offsets, LATEST)
+        if value is None:
+            return None
+        return Bound(offsets, offsets=_by_partition(offsets, value, EARLIEST))
+
+
+def _require_known(name: str) -> None:
+    if name in _REFUSED:
+        raise UsageError(f"option {name} is not supported: {_REFUSED[name]}")
+    if name not in _NAMES and not name.startswith((_KAFKA, _STORAGE)):
+        raise UsageError(_unknown("option", name, _NAMES.values()))
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    by_name = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), by_name, 1, 0)
+    return f"unknown {kind} {name!r}; the nearest is {by_name[near[0]]}"
+
+
+def _require_sense(found: Options) -> None:
+    start, end = found.start_time_ms, found.end_time_ms
+    if start is not None and end is not None and start > end:
+        raise UsageError("the window would end before it starts: startTime is after endTime")
+    least, most = found.min_offsets_per_trigger, found.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise UsageError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
+
+
+def _forbid(bound: Bound, offset: int, sentence: str) -> None:
+    if bound.offset == offset:
+        raise UsageError(sentence)
+    for partition, given in (bound.offsets or {}).items():
+        if given == offset:
+            raise UsageError(f"{sentence}, but is for {partition}")
+
+
+def _require_order(starting: Bound, ending: Bound) -> None:
+    """What can be told from two maps of the same kind before the lake is opened."""
+    start, end = starting.offsets or starting.times, ending.offsets or ending.times
+    if not start or not end or (starting.offsets is None) != (ending.offsets is None):
+        return
+    if start.keys() != end.keys():
+        differing = ", ".join(sorted(map(str, start.keys() ^ end.keys())))
+        raise UsageError(f"{starting.name} and {ending.name} differ in partitions: {differing}")
+    for partition in start:
+        if 0 <= end[partition] < start[partition]:
+            raise UsageError(
+                f"{ending.name} {end[partition]} of {partition} is before {starting.name}"
+                f" {start[partition]}"
+            )
+
+
+# the JSON values
+
+
+def _partitions(text: str) -> frozenset[TopicPartition]:
+    example = '{"topicA":[0,1],"topicB":[2]}'
+    listed = _mapped("assign", text, example, lambda value: [_number(each) for each in value])
+    return frozenset(TopicPartition(topic, p) for topic, each in listed.items() for p in each)
+
+
+def _by_partition(name: str, text: str, least: int) -> dict[TopicPartition, int]:
+    example = '{"topicA":{"0":23,"1":5},"topicB":{"0":7}}'
+    read = _mapped(name, text, example, lambda value: {_number(p): _number(value[p]) for p in value})
+    numbers = {TopicPartition(t, p): n for t, by_number in read.items() for p, n in by_number.items()}
+    for partition, number in numbers.items():
+        if number < least:
+            raise UsageError(f"option {name}: {number} of {partition} is less than {least}")
+    return numbers
+
+
+def _mapped(
+    name: str, text: str, example: str, entry: Callable[[Any], _Entry]
+) -> dict[str, _Entry]:
+    try:
+        return {topic: entry(value) for topic, value in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        raise UsageError(f"option {name} is JSON such as {example}, not {text!r}") from None
+
+
+def _number(value: object) -> int:
+    number = _whole(str(value))
+    if number is None:
+        raise ValueError(value)
+    return number
+
+
+def _whole(text: str) -> int | None:
+    """A number as Java's parsers of 64 bits take it."""
+    number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
+    return number if number is None or -(2**63) <= number < 2**63 else None
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

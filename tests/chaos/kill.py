@@ -141,17 +141,16 @@ class Campaign:
 
     def _watch(self, scenario: Scenario) -> None:
         """Learn which steps an undisturbed run takes, and how long they take."""
-        lake, trace = scenario.lake("watched"), self._folder / "trace"
-        begun = time.monotonic()
-        self._finish(scenario.job(lake, spark=self._spark), trace)
-        self._seconds[scenario.shape.name] = time.monotonic() - begun
+        trace, seconds = self._folder / "trace", []
+        for _ in range(1 if self._spark else 2):  # the first one starts the process to fork from
+            trace.unlink(missing_ok=True)
+            lake, begun = scenario.lake("watched"), time.monotonic()
+            code = self._start(scenario.job(lake, spark=self._spark), trace, None).ended(PATIENCE_S)
+            assert code == 0, f"an attempt that nobody killed ended with {code}"
+            seconds.append(time.monotonic() - begun)
+            scenario.assert_undisturbed(lake)
+        self._seconds[scenario.shape.name] = min(seconds)
         self._steps[scenario.shape.name] = trace.read_text().splitlines()
-        trace.unlink()
-        scenario.assert_undisturbed(lake)
-
-    def _finish(self, job: Job, trace: Path) -> None:
-        code = self._start(job, trace, None).ended(PATIENCE_S)
-        assert code == 0, f"an attempt that nobody killed ended with {code}"
 
     def _round(self, scenario: Scenario, kills: int) -> None:
         lake = scenario.lake("lake")

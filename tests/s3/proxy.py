@@ -28,6 +28,10 @@ class Fault(Enum):
     LOST = "done, but the connection ends before the reply"
     SLOW = "the reply comes late"
     CUT = "the reply ends in the middle of its body"
+    REFUSED = "400, and the answer repeats the request's credentials, as those of AWS do"
+
+
+PASSING = [fault for fault in Fault if fault is not Fault.REFUSED]  # what may be over next time
 
 
 class Request(NamedTuple):
@@ -121,6 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.proxy.fate(self.command, unquote(self.path))
         if fault is Fault.SLOW:
             time.sleep(SLOW_S)
+        if fault is Fault.REFUSED:
+            return self._reply(400, [], self._refusal())
         if fault in {Fault.BUSY, Fault.RESET}:
             status, headers, data = 503, [], b"<Error><Code>SlowDown</Code></Error>"
         else:
@@ -137,6 +143,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._hang_up(reset=False)
         else:
             self._reply(status, headers, data)
+
+    def _refusal(self) -> bytes:
+        token = self.headers.get("x-amz-security-token", "")
+        return (
+            '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>ExpiredToken</Code>'
+            f"<Message>The provided token has expired.</Message><Token-0>{token}</Token-0>"
+            f"<CanonicalRequest>{self.headers}</CanonicalRequest></Error>"
+        ).encode()
 
     def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         upstream = http.client.HTTPConnection(self.proxy.upstream, timeout=30)

@@ -55,7 +55,8 @@ def vacuum(root: str, *, delete: bool, grace_hours: float, as_json: bool) -> int
     count = len(report.deleted) + len(report.catalog_files)
     done = "deleted" if delete else "would be deleted; --delete does it"
     print(
-        f"{count} objects, {report.deleted_bytes:,} bytes {done}. {len(report.young)} are too young."
+        f"{count} objects, {report.deleted_bytes:,} bytes {done}. "
+        f"{len(report.young)} are too young."
     )
     return 0
 

@@ -10,9 +10,9 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from seglake.datasource.java_regex import translate
 from seglake.errors import UsageError
@@ -23,7 +23,6 @@ EARLIEST, LATEST = -2, -1  # Kafka's numbers for the two ends of a log
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 _log = logging.getLogger(__name__)
-_Entry = TypeVar("_Entry")
 
 
 class TopicPartition(NamedTuple):
@@ -243,15 +242,15 @@ class _Values:
                 "exactly one of the options assign, subscribe and subscribePattern says what to"
                 f" read, but {' and '.join(names) or 'none'} was given"
             )
-        value = self.text(names[0]) or ""
-        if names[0] == "assign":
-            return Topics(assigned=_partitions(value))
-        if names[0] == "subscribe":
+        name, value = names[0], self.text(names[0]) or ""
+        if name == "assign":
+            topics = Topics(assigned=_partitions(value))
+        elif name == "subscribe":
             topics = Topics(named=frozenset(_split(value)))
         else:
-            topics = Topics(pattern=translate(value))
-        if not value.strip(", "):
-            raise UsageError(f"option {names[0]} names no topic")
+            topics = Topics(pattern=translate(value) if value else None)
+        if not any(topics):
+            raise UsageError(f"option {name} names no topic: {value!r}")
         return topics
 
     def bound(self, side: Literal["starting", "ending"]) -> Bound | None:
@@ -322,26 +321,34 @@ def _require_order(starting: Bound, ending: Bound) -> None:
 
 
 def _partitions(text: str) -> frozenset[TopicPartition]:
-    example = '{"topicA":[0,1],"topicB":[2]}'
-    listed = _mapped("assign", text, example, lambda value: [_number(each) for each in value])
-    return frozenset(TopicPartition(topic, p) for topic, each in listed.items() for p in each)
+    return frozenset(
+        TopicPartition(topic, number)
+        for topic, numbers in _read_json("assign", text, list, '{"topicA":[0,1],"topicB":[2]}')
+        for number in numbers
+    )
 
 
 def _by_partition(name: str, text: str, least: int) -> dict[TopicPartition, int]:
-    example = '{"topicA":{"0":23,"1":5},"topicB":{"0":7}}'
-    read = _mapped(name, text, example, lambda value: {_number(p): _number(value[p]) for p in value})
-    numbers = {TopicPartition(t, p): n for t, by_number in read.items() for p, n in by_number.items()}
-    for partition, number in numbers.items():
+    entries = _read_json(name, text, dict, '{"topicA":{"0":23,"1":5},"topicB":{"0":7}}')
+    found = {TopicPartition(t, p): number for t, numbers in entries for p, number in numbers.items()}
+    for partition, number in found.items():
         if number < least:
             raise UsageError(f"option {name}: {number} of {partition} is less than {least}")
-    return numbers
+    return found
 
 
-def _mapped(
-    name: str, text: str, example: str, entry: Callable[[Any], _Entry]
-) -> dict[str, _Entry]:
+def _read_json(name: str, text: str, kind: type, example: str) -> list[tuple[str, Any]]:
+    """Pairs of a topic and its list of numbers, or its map from numbers to numbers."""
     try:
-        return {topic: entry(value) for topic, value in json.loads(text).items()}
+        entries = json.loads(text).items()
+        if any(type(entry) is not kind for _, entry in entries):
+            raise TypeError(kind)
+        if kind is list:
+            return [(topic, [_number(each) for each in entry]) for topic, entry in entries]
+        return [
+            (topic, {_number(key): _number(value) for key, value in entry.items()})
+            for topic, entry in entries
+        ]
     except (ValueError, TypeError, AttributeError):
         raise UsageError(f"option {name} is JSON such as {example}, not {text!r}") from None
 

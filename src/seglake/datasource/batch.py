@@ -1,0 +1,94 @@
+"""Batch queries: one version of the lake, bound to offsets once, read by tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from seglake.datasource import tasks
+from seglake.datasource.binding import bind, chosen, present, settled
+from seglake.datasource.options import Bound, Options
+from seglake.datasource.plain import plain_errors
+from seglake.datasource.rows import in_spark, read_schema
+from seglake.errors import UsageError
+from seglake.read.lake import Lake
+from seglake.read.lake import open as open_lake
+from seglake.read.lookup import EVER
+from seglake.read.plan import Window, pieces_in
+from seglake.store import Store, open_store
+
+
+class BatchReader(DataSourceReader):
+    """What Spark asks of a batch query; options are those of `Options.for_batch`."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    @plain_errors()
+    def partitions(self) -> list[InputPartition]:
+        """The tasks of the query in the newest version, or in the one that is asked for."""
+        options = self._options
+        lake = open_lake(options.root, options.version, options.storage)
+        return [InputPartition(task) for task in plan(lake, options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task."""
+        return read_task(partition, self._options)
+
+
+def plan(lake: Lake, options: Options) -> list[tasks.Task]:
+    """The tasks of a batch query. Raises UsageError, CorruptData and StoreError."""
+    readers = chosen(lake, options.topics)
+    starting, ending = _given(options.starting), _given(options.ending)
+    starts = settled(bind(starting, readers, options.no_match), readers)
+    ends = settled(bind(ending, readers, "latest"), readers)
+    for partition in readers:
+        if starts[partition] > ends[partition]:
+            raise UsageError(
+                f"{partition} would be read from offset {starts[partition]} ({starting.name}) to"
+                f" {ends[partition]} ({ending.name}), backwards"
+            )
+    ranges = present(starts, ends, readers, fail_on_data_loss=options.fail_on_data_loss)
+    times = _times(options)
+    pieces = (p for name, bounds in ranges.items()
+              for p in pieces_in(readers[name], Window(*times, *bounds)))  # fmt: skip
+    return tasks.planned(pieces, options)
+
+
+def _given(bound: Bound | None) -> Bound:
+    if bound is None:
+        raise UsageError("a batch query needs the options of Options.for_batch")
+    return bound
+
+
+def _times(options: Options) -> tuple[int, int]:
+    """The window [start, end) in ms; a record without a timestamp (-1) is in no window."""
+    start, end = options.start_time_ms, options.end_time_ms
+    if start is None and end is None:
+        return EVER
+    return max(0, start or 0), EVER[1] if end is None else end
+
+
+def read_task(partition: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
+    """The records of a task; none for the partition that Spark makes of an empty plan."""
+    if partition.value is None:
+        return
+    store = _store(options.root, tuple(sorted(options.storage.items())))
+    columns = options.columns
+    with plain_errors():
+        batches = tasks.records(
+            partition.value,
+            store,
+            read_schema(columns),
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        yield from in_spark(batches, columns)
+
+
+@lru_cache(8)
+def _store(root: str, storage: tuple[tuple[str, str], ...]) -> Store:
+    """A worker reads many tasks of a few lakes; a client's connections are worth keeping."""
+    return open_store(root, dict(storage))

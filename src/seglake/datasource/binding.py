@@ -1,0 +1,107 @@
+"""From options to offsets: which partitions are read in a version of a lake, and from where to where.
+
+Spark's Kafka source leaves "earliest" and "latest" to its tasks. Here everything is a number before
+the first task starts, so a plan is exact and stays what it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Literal
+
+from seglake.datasource.options import EARLIEST, LATEST, Bound, TopicPartition, Topics
+from seglake.errors import OffsetOutOfRange, UnknownTopic, UsageError
+from seglake.read.lake import Lake
+from seglake.read.lookup import PartitionReader
+
+Offsets = dict[TopicPartition, int]
+Readers = dict[TopicPartition, PartitionReader]
+
+_log = logging.getLogger(__name__)
+
+
+def chosen(lake: Lake, topics: Topics) -> Readers:
+    """The partitions that are read, sorted. Raises UnknownTopic if one that is named is missing."""
+    names = topics.named or {partition.topic for partition in topics.assigned or ()}
+    if topics.pattern is not None:
+        names = {name for name in lake.topics() if topics.pattern.search(name)}
+    logs = {name: lake.topic(name) for name in sorted(names)}
+    found = {TopicPartition(name, p): log for name, log in logs.items() for p in log.partitions()}
+    wanted = sorted(found if topics.assigned is None else topics.assigned)
+    for partition in wanted:
+        if partition not in found:
+            raise UnknownTopic(f"there is no partition {partition}, which option assign names")
+    return {partition: found[partition].reader(partition.partition) for partition in wanted}
+
+
+def bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) -> Offsets:
+    """An offset for each partition, which may still be EARLIEST or LATEST.
+
+    Where no record is at the time asked for or later, the offset is LATEST, or with `no_match`
+    "error" a UsageError.
+    """
+    if bound.offset is not None:
+        return dict.fromkeys(readers, bound.offset)
+    if bound.time is not None:
+        times: Mapping[TopicPartition, int] = dict.fromkeys(readers, bound.time)
+    else:
+        given = bound.offsets if bound.times is None else bound.times
+        _require_all(bound.name, given or {}, readers)
+        if bound.times is None:
+            return dict(given or {})
+        times = bound.times
+    return {p: _first_at(readers[p], times[p], p, bound.name, no_match) for p in readers}
+
+
+def settled(offsets: Offsets, readers: Readers) -> Offsets:
+    """The same offsets with numbers in place of EARLIEST and LATEST."""
+    ends = {p: {EARLIEST: r.view.log_start_offset, LATEST: r.view.end_offset}
+            for p, r in readers.items()}  # fmt: skip
+    return {p: ends[p].get(offsets[p], offsets[p]) for p in readers}
+
+
+def present(
+    starts: Offsets, ends: Offsets, readers: Readers, *, fail_on_data_loss: bool
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The ranges [start, end) as far as the logs have them; what is missing is a loss of data."""
+    ranges = {}
+    for partition, reader in readers.items():
+        low, high = reader.view.log_start_offset, reader.view.end_offset
+        start, end = starts[partition], ends[partition]
+        if start < low or max(start, end) > high:
+            report_loss(
+                f"offsets {start} to {end} (exclusive) of {partition} are asked for, but its log"
+                f" has {low} to {high}",
+                fail=fail_on_data_loss,
+            )
+        ranges[partition] = min(max(start, low), high), min(end, high)
+    return ranges
+
+
+def report_loss(message: str, *, fail: bool) -> None:
+    """OffsetOutOfRange, or only a warning where the option failOnDataLoss is false."""
+    if fail:
+        raise OffsetOutOfRange(f"{message}; to read what there is, set failOnDataLoss to false")
+    _log.warning("%s; what is missing is skipped, as failOnDataLoss is false", message)
+
+
+def _require_all(name: str, given: Mapping[TopicPartition, int], readers: Readers) -> None:
+    if given.keys() != readers.keys():
+        differing = ", ".join(sorted(map(str, given.keys() ^ readers.keys())))
+        raise UsageError(
+            f"option {name} must name exactly the partitions that are read; it differs in"
+            f" {differing}"
+        )
+
+
+def _first_at(
+    reader: PartitionReader, time: int, partition: TopicPartition, name: str, no_match: str
+) -> int:
+    found = reader.offset_for_time(time)
+    if found is None and no_match == "error":
+        raise UsageError(
+            f"option {name}: {partition} has no record at {time} or later; to start at the end of"
+            " such a log, set startingOffsetsByTimestampStrategy to latest"
+        )
+    return LATEST if found is None else found.offset

@@ -1,0 +1,201 @@
+"""Streaming queries: every commit of the catalog since the last micro-batch is the next one.
+
+An offset is `{"topic": {"0": 23}}` as in Spark's Kafka source: the next offset to read of each
+partition. Spark writes the end of each micro-batch to the checkpoint before it runs, and asks for
+the same range after a failure.
+
+Spark does not write down where the first micro-batch starts: it asks `initialOffset` again. If that
+depends on where the log ended at the time, a query that was killed in its first micro-batch would
+start elsewhere and lose records. So then the first micro-batch is an empty one: its end is its
+start, and is written down.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from seglake.datasource import tasks
+from seglake.datasource.batch import read_task
+from seglake.datasource.binding import (
+    Offsets,
+    Readers,
+    bind,
+    chosen,
+    present,
+    report_loss,
+    settled,
+)
+from seglake.datasource.options import LATEST, Bound, Options, TopicPartition
+from seglake.datasource.plain import plain_errors
+from seglake.read.lake import Lake
+from seglake.read.lake import open as open_lake
+from seglake.read.plan import Window, pieces_in
+
+Json = dict[str, Any]
+
+_log = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What Spark asks of a streaming query; options are those of `Options.for_stream`."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._initial: Offsets | None = None  # where this process would start a new query
+        self._must_write_down = False
+        self._target: Offsets | None = None  # of Trigger.AvailableNow
+        self._latest: Offsets | None = None
+        self._triggered_at = -math.inf
+
+    @plain_errors()
+    def initialOffset(self) -> Json:  # noqa: N802  # Spark's name, as those below
+        """Where a new query starts."""
+        readers, options = self._newest(), self._options
+        starting = options.starting or Bound("startingOffsets", LATEST)
+        offsets = bind(starting, readers, options.no_match)
+        self._must_write_down = LATEST in offsets.values()
+        self._initial = settled(offsets, readers)
+        return _to_json(self._initial)
+
+    @plain_errors()
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        """Where the micro-batch from `start` ends, which is `start` if there is nothing to do."""
+        starts, readers = _from_json(start), self._newest()
+        self._latest = self._target if self._target is not None else _ends(readers)
+        if self._must_write_down and starts == self._initial:
+            self._must_write_down = False
+            return start
+        if isinstance(limit, ReadAllAvailable):
+            return _to_json(self._latest)
+        known = {p: starts.get(p, readers[p].view.log_start_offset) for p in self._latest}
+        if self._too_few(sum(self._latest[p] - known[p] for p in known)):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            return _to_json(prorated(limit.max_rows, known, self._latest))
+        return _to_json(self._latest)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """As maxOffsetsPerTrigger and minOffsetsPerTrigger say; a minimum is checked either way."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802
+        """The ends of the logs as last seen, for the query's progress."""
+        return _to_json(self._latest) if self._latest else None
+
+    @plain_errors()
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is committed now is all that the query will read."""
+        self._target = _ends(self._newest())
+
+    @plain_errors()
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """The tasks of the micro-batch [start, end)."""
+        starts, ends = _from_json(start), _from_json(end)
+        if starts == self._initial:  # asked again; what is written down ends where it ended then
+            starts = {p: min(starts.get(p, ends[p]), ends[p]) for p in ends}
+        newest = self._newest()
+        readers = {p: newest[p] for p in ends if p in newest}
+        starts = self._completed(starts, ends, readers)
+        ranges = present(
+            starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss
+        )
+        pieces = (p for name, (low, high) in ranges.items()
+                  for p in pieces_in(readers[name], Window(start_offset=low, end_offset=high))
+                  if low < high)  # fmt: skip
+        return [InputPartition(task) for task in tasks.planned(pieces, self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task."""
+        return read_task(partition, self._options)
+
+    @cached_property
+    def _lake(self) -> Lake:
+        return open_lake(self._options.root, storage_options=self._options.storage)
+
+    def _newest(self) -> Readers:
+        return chosen(self._lake.refresh(), self._options.topics)
+
+    def _too_few(self, records: int) -> bool:
+        """Whether to wait for more records, but no longer than maxTriggerDelay."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None:  # else AvailableNow would leave a rest
+            return False
+        now = time.monotonic()
+        waited_ms = 1000 * (now - self._triggered_at)
+        if records < least and waited_ms < self._options.max_trigger_delay_ms:
+            return True
+        self._triggered_at = now
+        return False
+
+    def _completed(self, starts: Offsets, ends: Offsets, readers: Readers) -> Offsets:
+        """A start for every end; partitions that came or went, or went back, may be a loss."""
+        for partition in sorted(starts.keys() ^ ends.keys()):
+            if partition in starts:
+                self._loss(f"{partition} is gone, read so far to {starts[partition]}")
+            elif partition in readers and readers[partition].view.log_start_offset:
+                at = readers[partition].view.log_start_offset
+                self._loss(f"{partition} is new and starts at offset {at}, not at 0")
+        for partition in ends.keys() - readers.keys():
+            self._loss(f"{partition} is not in the lake")
+        completed = {}
+        for partition, reader in readers.items():
+            start, end = starts.get(partition, reader.view.log_start_offset), ends[partition]
+            if start > end:
+                self._loss(f"{partition} was read to offset {start} and ends at {end}")
+            completed[partition] = min(start, end)
+        return completed
+
+    def _loss(self, message: str) -> None:
+        report_loss(message, fail=self._options.fail_on_data_loss)
+
+
+def prorated(limit: int, starts: Mapping[TopicPartition, int], ends: Offsets) -> Offsets:
+    """Ends nearer to the starts, so that about `limit` offsets are between: Kafka's rule.
+
+    Each partition gets the share that it has of what is there, and at least one offset.
+    """
+    sizes = {p: end - starts[p] for p, end in ends.items() if end > starts[p]}
+    total = sum(sizes.values())
+    nearer = dict(ends)
+    for partition, size in sizes.items():
+        share = max(1, limit * size // total)
+        nearer[partition] = min(ends[partition], starts[partition] + share)
+    return nearer
+
+
+def _ends(readers: Readers) -> Offsets:
+    return {partition: reader.view.end_offset for partition, reader in readers.items()}
+
+
+def _to_json(offsets: Offsets) -> Json:
+    found: Json = {}
+    for partition in sorted(offsets):
+        found.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    return found
+
+
+def _from_json(offsets: Json) -> Offsets:
+    return {
+        TopicPartition(topic, int(number)): offset
+        for topic, numbers in offsets.items()
+        for number, offset in numbers.items()
+    }

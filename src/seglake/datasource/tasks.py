@@ -1,0 +1,133 @@
+"""The work of Spark's tasks: which pieces of which segments each reads, about equal in bytes.
+
+A Python task costs Spark tens of milliseconds, so small segments share one, and a large segment is
+read by several. Where a segment is cut is estimated, from nothing but its size and its offsets; each
+task then asks the zone map which blocks hold its offsets. So a plan of a thousand segments needs no
+request for each, and tasks that meet in a block both read that block, and each keeps its own records.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.datasource.options import Options
+from seglake.errors import MissingObject
+from seglake.format.records import Int64s
+from seglake.read.cache import ByteCache
+from seglake.read.plan import Piece, execute
+from seglake.read.zonemaps import ZoneMaps
+from seglake.read.zones import Zones
+from seglake.store import Store
+
+MOST_BYTES, LEAST_BYTES = 64 * 2**20, 4 * 2**20  # of logs in a task, if no option says otherwise
+_TASKS = 8  # that share a read too small for several tasks of MOST_BYTES
+_ZONE_BYTES = 16 * 2**20
+
+_log = logging.getLogger(__name__)
+
+
+class Part(NamedTuple):
+    """All of a piece, or those records of it that have the offsets of its window (`cut`)."""
+
+    piece: Piece
+    size_bytes: int
+    cut: bool
+
+
+Task = tuple[Part, ...]
+
+
+def planned(pieces: Iterable[Piece], options: Options) -> list[Task]:
+    """Tasks that together read the pieces, in order."""
+    held = [piece for piece in pieces if piece.size_bytes]
+    total = sum(piece.size_bytes for piece in held)
+    limit = options.bytes_per_partition
+    if limit is None:
+        limit = min(MOST_BYTES, max(LEAST_BYTES, -(-total // _TASKS)))
+    if options.min_partitions is not None:
+        limit = max(1, min(limit, total // options.min_partitions))
+    most = options.max_records_per_partition or 2**63
+    return list(_packed((part for piece in held for part in _cut(piece, limit, most)), limit, most))
+
+
+def _packed(parts: Iterable[Part], limit_bytes: int, most_records: int) -> Iterator[Task]:
+    held: list[Part] = []
+    size = records = 0
+    for part in parts:
+        size, records = size + part.size_bytes, records + part.piece.records_at_most
+        if held and (size > limit_bytes or records > most_records):
+            yield tuple(held)
+            held, size, records = [], part.size_bytes, part.piece.records_at_most
+        held.append(part)
+    if held:
+        yield tuple(held)
+
+
+def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[Part]:
+    count = -(-piece.size_bytes // limit_bytes)
+    if count == 1 and piece.records_at_most <= most_records:
+        yield Part(piece, piece.size_bytes, cut=False)
+        return
+    window, segment = piece.window, piece.segment
+    low = max(window.start_offset, segment.base_offset)
+    high = min(window.end_offset, segment.end_offset)
+    edges = np.clip(_offsets_near(piece, count), low, high)
+    if piece.records_at_most > most_records:
+        edges = np.append(edges, np.arange(low, high, most_records))
+    edges = np.unique(np.append(edges, [low, high]))
+    for start, end in pairwise(edges.tolist()):
+        part = piece._replace(
+            window=window._replace(start_offset=start, end_offset=end),
+            records_at_most=min(piece.records_at_most, end - start),
+        )
+        yield Part(part, piece.size_bytes // (len(edges) - 1), cut=True)
+
+
+def _offsets_near(piece: Piece, count: int) -> Int64s:
+    """Offsets that divide the piece into `count` parts, if records have all the same size."""
+    sizes = piece.ends - piece.starts
+    before = np.cumsum(sizes) - sizes
+    wanted = np.arange(1, count) * piece.size_bytes // count
+    row = np.searchsorted(before, wanted, "right") - 1
+    positions = piece.starts[row] + wanted - before[row]
+    segment = piece.segment
+    share = positions / segment.log_bytes
+    offsets: Int64s = (share * (segment.end_offset - segment.base_offset)).astype(np.int64)
+    return offsets + segment.base_offset
+
+
+def records(
+    task: Task, store: Store, schema: pa.Schema, *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """The records of a task with the columns of `schema`, a few MiB at a time.
+
+    Raises CorruptData and StoreError. A log that is gone is MissingObject, or without
+    `fail_on_data_loss` skipped with a warning.
+    """
+    zone_maps = ZoneMaps(store, ByteCache(_ZONE_BYTES))
+    for part in task:
+        try:
+            piece = _narrowed(part.piece, zone_maps) if part.cut else part.piece
+            yield from execute(store, [piece], schema)
+        except MissingObject as error:
+            if fail_on_data_loss:
+                raise
+            _log.warning("skipped, as failOnDataLoss is false: %s", error)
+
+
+def _narrowed(piece: Piece, zone_maps: ZoneMaps) -> Piece:
+    """The byte ranges of the piece that can hold the offsets of its window."""
+    window, segment = piece.window, piece.segment
+    first = zone_maps.ask(segment, Zones.block_at, window.start_offset)
+    last = zone_maps.ask(segment, Zones.block_at, window.end_offset - 1)
+    if first is None or last is None:
+        return piece
+    starts, ends = np.maximum(piece.starts, first.position), np.minimum(piece.ends, last.end)
+    held = starts < ends
+    return piece._replace(starts=starts[held], ends=ends[held])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,8 @@ def _kafka(bench: Workbench) -> DataFrame:
 
 
 def _seglake(bench: Workbench) -> DataFrame:
+    register = import_module("seglake.datasource").register
+    register(bench.spark)  # Spark finds it by itself only where the package is installed
     source = bench.spark.read.format("seglake").option("path", bench.lake("arrival"))
     return source.option("subscribe", TOPIC).load()
 

@@ -175,6 +175,25 @@ def test_reads_answer_or_name_the_object(
         assert [found and found.offset for found in answer.values()].count(0) > 0
 
 
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.REFUSED])
+def test_a_refresh_that_fails_leaves_the_lake_as_it_was(
+    place: str, proxy: Proxy, paths: list[Path], fault: Fault
+) -> None:
+    settings = settings_of(place, proxy, paths)
+    ingest(settings)
+    lake = seglake.open(settings.root, storage_options={"endpoint": proxy.endpoint})
+    more = write_file(paths[0].with_name("c.jsonl"), [Line(T)] * 10)
+    ingest(pipeline_of(settings.root, more), "2")
+    proxy.choice = lambda _method, _path: fault
+    with pytest.raises(StoreError, match=f"{settings.root}/catalog/log: "):
+        lake.refresh()
+    with pytest.raises(StoreError, match=f"{settings.root}/catalog/log: "):
+        seglake.open(settings.root, storage_options={"endpoint": proxy.endpoint})
+    assert sum(lake.topic("events").end_offsets().values()) == RECORDS
+    proxy.choice = nth(fault, 1)  # a second look finds it
+    assert sum(lake.refresh().topic("events").end_offsets().values()) == RECORDS + 10
+
+
 def test_a_server_that_never_answers_is_an_error(
     place: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
-from tests.raw_events import Line, T, pipeline_of, read_lake, write_file
+from tests.raw_events import TINY, Line, T, pipeline_of, read_lake, write_file
 from tests.s3.proxy import Fault, Proxy
 from tests.s3.server import BUCKET, REGION, Server
 from tests.s3.test_flow import upload
@@ -97,13 +97,12 @@ def test_nothing_that_an_ingest_writes_sends_or_logs_has_keys(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    made = [Line(T + n, "k", broken=None if n % 5 else "{") for n in range(100)]
+    made = [Line(T + n * 37 % 100, "k", broken=None if n % 5 else "{") for n in range(100)]
     one, two = (write_file(tmp_path / name, made) for name in ("a.jsonl", "b.jsonl"))
     storage = {"endpoint": server.endpoint, "region": REGION, "allow_http": "true"}
-    task = {"piece_bytes": 900, "blob_bytes": 500, "chunk_bytes": 600}
     lake, engine, said = f"{place}/lake", PicklingEngine(), []
     mine, other = (
-        pipeline_of(lake, upload(path, f"{place}/in"), storage=storage, task=task, name=path.stem)
+        pipeline_of(lake, upload(path, f"{place}/in"), storage=storage, task=TINY, name=path.stem)
         for path in (one, two)
     )
 
@@ -190,7 +189,7 @@ def assert_each_is_refused(
             call()
         error = caught.value
         assert str(error).startswith(named)
-        assert code in str(error) or "403 Forbidden" in str(error)  # a HEAD has no answer to read
+        assert code in str(error) or "HEAD" in str(error)  # to that there is no answer to read
         printed = "".join(traceback.format_exception(error))
         for text in (str(error), repr(error), printed):
             assert_hidden(text, hidden, named)
@@ -259,7 +258,7 @@ def test_settings_with_a_secret_are_refused_without_repeating_it(tmp_path: Path,
     assert_hidden("".join(traceback.format_exception(caught.value)), [TOKEN])
 
 
-def test_options_and_uris_with_a_secret_are_refused_without_repeating_it() -> None:
+def test_options_and_uris_with_a_secret_are_refused_without_repeating_it(server: Server) -> None:
     for uri, options in (
         (f"s3://key:{TOKEN}@{BUCKET}", {}),
         (f"s3://{BUCKET}", {"endpoint": f"http://key:{TOKEN}@127.0.0.1:1"}),

@@ -11,9 +11,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from seglake.datasource import tasks
 from seglake.datasource.binding import bind, chosen, present, settled
 from seglake.datasource.options import Bound, Options
-from seglake.datasource.plain import plain_errors
+from seglake.datasource.plain import plain, plain_errors
 from seglake.datasource.rows import in_spark, read_schema
-from seglake.errors import UsageError
+from seglake.errors import SeglakeError, UsageError
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
 from seglake.read.lookup import EVER
@@ -22,27 +22,26 @@ from seglake.store import Store, open_store
 
 
 class BatchReader(DataSourceReader):
-    """What Spark asks of a batch query; options are those of `Options.for_batch`."""
+    """What Spark asks of a batch query. Raises UsageError for options that a batch cannot have."""
 
     def __init__(self, options: Options) -> None:
-        self._options = options
+        self._options, self._bounds = options, options.batch_bounds()
 
-    @plain_errors()
+    @plain_errors
     def partitions(self) -> list[InputPartition]:
         """The tasks of the query in the newest version, or in the one that is asked for."""
         options = self._options
         lake = open_lake(options.root, options.version, options.storage)
-        return [InputPartition(task) for task in plan(lake, options)]
+        return [InputPartition(task) for task in plan(lake, options, *self._bounds)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
         return read_task(partition, self._options)
 
 
-def plan(lake: Lake, options: Options) -> list[tasks.Task]:
+def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[tasks.Task]:
     """The tasks of a batch query. Raises UsageError, CorruptData and StoreError."""
     readers = chosen(lake, options.topics)
-    starting, ending = _given(options.starting), _given(options.ending)
     starts = settled(bind(starting, readers, options.no_match), readers)
     ends = settled(bind(ending, readers, "latest"), readers)
     for partition in readers:
@@ -56,12 +55,6 @@ def plan(lake: Lake, options: Options) -> list[tasks.Task]:
     pieces = (p for name, bounds in ranges.items()
               for p in pieces_in(readers[name], Window(*times, *bounds)))  # fmt: skip
     return tasks.planned(pieces, options)
-
-
-def _given(bound: Bound | None) -> Bound:
-    if bound is None:
-        raise UsageError("a batch query needs the options of Options.for_batch")
-    return bound
 
 
 def _times(options: Options) -> tuple[int, int]:
@@ -78,14 +71,14 @@ def read_task(partition: InputPartition, options: Options) -> Iterator[pa.Record
         return
     store = _store(options.root, tuple(sorted(options.storage.items())))
     columns = options.columns
-    with plain_errors():
+    schema = read_schema(columns)
+    try:
         batches = tasks.records(
-            partition.value,
-            store,
-            read_schema(columns),
-            fail_on_data_loss=options.fail_on_data_loss,
+            partition.value, store, schema, fail_on_data_loss=options.fail_on_data_loss
         )
         yield from in_spark(batches, columns)
+    except SeglakeError as error:
+        raise plain(error) from None
 
 
 @lru_cache(8)

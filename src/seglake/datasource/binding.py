@@ -1,4 +1,4 @@
-"""From options to offsets: which partitions are read in a version of a lake, and from where to where.
+"""From options to offsets: which partitions of a version are read, and from where to where.
 
 Spark's Kafka source leaves "earliest" and "latest" to its tasks. Here everything is a number before
 the first task starts, so a plan is exact and stays what it is.

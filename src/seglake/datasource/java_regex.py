@@ -57,7 +57,7 @@ def translate(pattern: str) -> re.Pattern[str]:
     for token in _TOKEN.finditer(pattern):
         kind, text = token.lastgroup or "", token[0]
         in_class = _inside(kind, text, in_class, pattern, token.start())
-        if kind == "flags" and token.start():
+        if kind == "flags" and token.start() and not in_class:
             raise _unable(pattern, token.start())
         parts.append(_in_python(kind, token, in_class, pattern))
     try:
@@ -76,24 +76,24 @@ def _inside(kind: str, text: str, in_class: bool, pattern: str, at: int) -> bool
 
 
 def _in_python(kind: str, token: re.Match[str], in_class: bool, pattern: str) -> str:
-    literal = in_class and kind in ("group", "flags", "construct", "repetition", "foreign")
-    if literal and not token[0].startswith(("\\", "[")):
-        return token[0]
+    text = token[0]
+    if in_class and text.startswith(("(", "{")):
+        return text  # no more than characters
     match kind:
         case "quoted":
-            return re.escape(token["quoted"])
+            text = re.escape(token["quoted"])
         case "property" if token["property"] in _POSIX:
             letters = _POSIX[token["property"]]
-            return letters if in_class else f"[{letters}]"
+            text = letters if in_class else f"[{letters}]"
         case "backreference":
-            return f"(?P={token['backreference']})"
+            text = f"(?P={token['backreference']})"
         case "group":
-            return f"(?P<{token['group']}>"
+            text = f"(?P<{token['group']}>"
         case "end":
-            return r"\Z"  # no name of a topic ends with a line's end, which Java's \Z would allow
+            text = r"\Z"  # no name of a topic ends with a line's end, which Java's \Z would allow
         case "property" | "foreign":
             raise _unable(pattern, token.start())
-    return token[0]
+    return text
 
 
 def _unable(pattern: str, at: int) -> UsageError:

@@ -1,4 +1,4 @@
-"""The options of the format, read and checked. Names are not case-sensitive, as everywhere in Spark.
+"""The options of the format, read and checked. Their names are not case-sensitive.
 
 Those of Spark's Kafka source have its names, values, defaults and rules (`KafkaSourceProvider`,
 `KafkaOffsetRangeLimit`, `JsonUtils` in Spark's connector/kafka-0-10-sql); the others are ours.
@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from seglake.datasource.java_regex import translate
@@ -81,8 +81,8 @@ class Options:
     only_in_streams: tuple[str, ...]  # options that were given and mean nothing elsewhere
     only_in_batches: tuple[str, ...]
 
-    def for_batch(self) -> Options:
-        """These options for a batch query; UsageError where Kafka's source has one too."""
+    def batch_bounds(self) -> tuple[Bound, Bound]:
+        """Where a batch query starts and ends; UsageError where Kafka's source has one too."""
         for name in self.only_in_streams:
             _log.warning("option %s is ignored in a batch query", name)
         starting = self.starting or Bound("startingOffsets", EARLIEST)
@@ -90,16 +90,16 @@ class Options:
         _forbid(starting, LATEST, "startingOffsets cannot be latest (-1) in a batch query")
         _forbid(ending, EARLIEST, "endingOffsets cannot be earliest (-2) in a batch query")
         _require_order(starting, ending)
-        return replace(self, starting=starting, ending=ending)
+        return starting, ending
 
-    def for_stream(self) -> Options:
-        """These options for a streaming query; UsageError for those that only batches have."""
+    def stream_start(self) -> Bound:
+        """Where a new streaming query starts; UsageError for options that only batches have."""
         if self.only_in_batches:
             raise UsageError(
                 f"option {self.only_in_batches[0]} is not valid in a streaming query,"
                 " which has no end and follows the newest version"
             )
-        return replace(self, starting=self.starting or Bound("startingOffsets", LATEST))
+        return self.starting or Bound("startingOffsets", LATEST)
 
 
 _BOTH = (
@@ -113,19 +113,22 @@ _BATCH = (
     "version",
 )  # fmt: skip
 _STREAM = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-# Of a consumer, which is not there, and what SQL tables always bring along.
+# Of a consumer, which is not there.
 _WITHOUT_MEANING = (
     "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs", "serialization.format",
+    "fetchOffset.retryIntervalMs",
 )  # fmt: skip
 _NAMES = {name.lower(): name for name in (*_BOTH, *_BATCH, *_STREAM, *_WITHOUT_MEANING)}
-_KAFKA, _STORAGE = "kafka.", "storage."
+_STORAGE = "storage."
+_ANY = ("kafka.", _STORAGE)  # beginnings of names that are not looked at
 _REFUSED = {
     "kafka.auto.offset.reset": "set startingOffsets instead",
     "kafka.key.deserializer": "key is binary: cast or decode the column",
     "kafka.value.deserializer": "value is binary: cast or decode the column",
     "kafka.enable.auto.commit": "Spark's checkpoint holds the offsets",
     "kafka.interceptor.classes": "transform the DataFrame instead",
+    # Spark adds this one to those of CREATE TABLE, and later reads the table without any option.
+    "provider": "use CREATE TEMPORARY VIEW … USING seglake, for Spark loses a table's options",
 }
 _DELAY_MS = {
     "": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
@@ -135,7 +138,7 @@ _DELAY_MS = {
 def parse(options: Mapping[str, str]) -> Options:
     """The options of a query; UsageError names the option that is wrong, and the remedy."""
     given = {name.lower(): value for name, value in options.items()}
-    for name in given:
+    for name in sorted(given, key=lambda name: name not in _REFUSED):
         _require_known(name)
     read = _Values(given)
     found = Options(
@@ -274,7 +277,7 @@ class _Values:
 def _require_known(name: str) -> None:
     if name in _REFUSED:
         raise UsageError(f"option {name} is not supported: {_REFUSED[name]}")
-    if name not in _NAMES and not name.startswith((_KAFKA, _STORAGE)):
+    if name not in _NAMES and not name.startswith(_ANY):
         raise UsageError(_unknown("option", name, _NAMES.values()))
 
 
@@ -330,7 +333,7 @@ def _partitions(text: str) -> frozenset[TopicPartition]:
 
 def _by_partition(name: str, text: str, least: int) -> dict[TopicPartition, int]:
     entries = _read_json(name, text, dict, '{"topicA":{"0":23,"1":5},"topicB":{"0":7}}')
-    found = {TopicPartition(t, p): number for t, numbers in entries for p, number in numbers.items()}
+    found = {TopicPartition(t, p): n for t, numbers in entries for p, n in numbers.items()}
     for partition, number in found.items():
         if number < least:
             raise UsageError(f"option {name}: {number} of {partition} is less than {least}")
@@ -341,16 +344,17 @@ def _read_json(name: str, text: str, kind: type, example: str) -> list[tuple[str
     """Pairs of a topic and its list of numbers, or its map from numbers to numbers."""
     try:
         entries = json.loads(text).items()
-        if any(type(entry) is not kind for _, entry in entries):
-            raise TypeError(kind)
-        if kind is list:
-            return [(topic, [_number(each) for each in entry]) for topic, entry in entries]
-        return [
-            (topic, {_number(key): _number(value) for key, value in entry.items()})
-            for topic, entry in entries
-        ]
+        return [(topic, _numbers(entry, kind)) for topic, entry in entries]
     except (ValueError, TypeError, AttributeError):
         raise UsageError(f"option {name} is JSON such as {example}, not {text!r}") from None
+
+
+def _numbers(entry: Any, kind: type) -> Any:
+    if kind is list and isinstance(entry, list):
+        return [_number(each) for each in entry]
+    if kind is dict and isinstance(entry, dict):
+        return {_number(key): _number(value) for key, value in entry.items()}
+    raise TypeError(kind)
 
 
 def _number(value: object) -> int:

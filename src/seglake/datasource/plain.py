@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from seglake.errors import SeglakeError
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Raises a SeglakeError without what led to it; a block, or a decorator of a function."""
-    try:
-        yield
-    except SeglakeError as error:
-        raise error.with_traceback(None) from None
+
+def plain_errors(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """The function, raising a SeglakeError without the calls that led to it."""
+
+    @wraps(function)
+    def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        try:
+            return function(*arguments, **options)
+        except SeglakeError as error:
+            raise plain(error) from None
+
+    return call
+
+
+def plain(error: SeglakeError) -> SeglakeError:
+    """The same error without the calls that led to it."""
+    return error.with_traceback(None)

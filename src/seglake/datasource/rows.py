@@ -50,10 +50,15 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held.append(batch)
         rows, size = rows + len(batch), size + batch.nbytes
         if rows >= _LEAST_ROWS or size >= _ENOUGH_BYTES:
-            yield pa.concat_batches(held)
+            yield _one(held)
             held, rows, size = [], 0, 0
     if held:
-        yield pa.concat_batches(held)
+        yield _one(held)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    arrow: Any = pa
+    return batches[0] if len(batches) == 1 else arrow.concat_batches(batches)
 
 
 def _converted(array: Any, name: str) -> Any:

@@ -48,7 +48,7 @@ _TYPES: dict[str, DataType] = {
 class SeglakeDataSource(DataSource):
     """The format "seglake". Options are checked when it is made: UsageError names what is wrong."""
 
-    @plain_errors()
+    @plain_errors
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._parsed = parse(options)
@@ -62,21 +62,21 @@ class SeglakeDataSource(DataSource):
         """The columns of Spark's Kafka source, or those of them that `columns` names."""
         return StructType([StructField(name, _TYPES[name]) for name in self._parsed.columns])
 
-    @plain_errors()
+    @plain_errors
     def reader(self, schema: StructType) -> BatchReader:
         """What plans and reads a batch query; UsageError for options that only streams have."""
         from seglake.datasource.batch import BatchReader  # noqa: PLC0415  # see the module's text
 
         self._require_own(schema)
-        return BatchReader(self._parsed.for_batch())
+        return BatchReader(self._parsed)
 
-    @plain_errors()
+    @plain_errors
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
         """What plans and reads micro-batches; UsageError for options that only batches have."""
         from seglake.datasource.stream import StreamReader  # noqa: PLC0415  # see the module's text
 
         self._require_own(schema)
-        return StreamReader(self._parsed.for_stream())
+        return StreamReader(self._parsed)
 
     def _require_own(self, schema: StructType) -> None:
         if schema.simpleString() != self.schema().simpleString():

@@ -40,7 +40,7 @@ from seglake.datasource.binding import (
     report_loss,
     settled,
 )
-from seglake.datasource.options import LATEST, Bound, Options, TopicPartition
+from seglake.datasource.options import LATEST, Options, TopicPartition
 from seglake.datasource.plain import plain_errors
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
@@ -52,27 +52,26 @@ _log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What Spark asks of a streaming query; options are those of `Options.for_stream`."""
+    """What Spark asks of a streaming query. Raises UsageError for options that are a batch's."""
 
     def __init__(self, options: Options) -> None:
-        self._options = options
+        self._options, self._starting = options, options.stream_start()
         self._initial: Offsets | None = None  # where this process would start a new query
         self._must_write_down = False
         self._target: Offsets | None = None  # of Trigger.AvailableNow
         self._latest: Offsets | None = None
         self._triggered_at = -math.inf
 
-    @plain_errors()
+    @plain_errors
     def initialOffset(self) -> Json:  # noqa: N802  # Spark's name, as those below
         """Where a new query starts."""
-        readers, options = self._newest(), self._options
-        starting = options.starting or Bound("startingOffsets", LATEST)
-        offsets = bind(starting, readers, options.no_match)
+        readers = self._newest()
+        offsets = bind(self._starting, readers, self._options.no_match)
         self._must_write_down = LATEST in offsets.values()
         self._initial = settled(offsets, readers)
         return _to_json(self._initial)
 
-    @plain_errors()
+    @plain_errors
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Where the micro-batch from `start` ends, which is `start` if there is nothing to do."""
         starts, readers = _from_json(start), self._newest()
@@ -101,12 +100,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends of the logs as last seen, for the query's progress."""
         return _to_json(self._latest) if self._latest else None
 
-    @plain_errors()
+    @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is committed now is all that the query will read."""
         self._target = _ends(self._newest())
 
-    @plain_errors()
+    @plain_errors
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of the micro-batch [start, end)."""
         starts, ends = _from_json(start), _from_json(end)
@@ -115,9 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = self._newest()
         readers = {p: newest[p] for p in ends if p in newest}
         starts = self._completed(starts, ends, readers)
-        ranges = present(
-            starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss
-        )
+        ranges = present(starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss)
         pieces = (p for name, (low, high) in ranges.items()
                   for p in pieces_in(readers[name], Window(start_offset=low, end_offset=high))
                   if low < high)  # fmt: skip

@@ -1,9 +1,9 @@
 """The work of Spark's tasks: which pieces of which segments each reads, about equal in bytes.
 
 A Python task costs Spark tens of milliseconds, so small segments share one, and a large segment is
-read by several. Where a segment is cut is estimated, from nothing but its size and its offsets; each
-task then asks the zone map which blocks hold its offsets. So a plan of a thousand segments needs no
-request for each, and tasks that meet in a block both read that block, and each keeps its own records.
+read by several. Where a segment is cut is estimated, from nothing but its size and its offsets;
+each task then asks the zone map which blocks hold its offsets. So a plan of a thousand segments
+needs no request for each; tasks that meet in a block both read it, and each keeps its own records.
 """
 
 from __future__ import annotations

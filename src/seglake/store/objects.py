@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import (
@@ -58,7 +59,13 @@ _NOT_SECRET = ("_file", "token_service_url", "_enabled", "kms_key_id")
 
 
 def object_store(uri: str, storage_options: dict[str, str]) -> Store:
-    """The objects below `uri`, a prefix of a bucket; `memory:` is one store that nobody shares."""
+    """The objects below `uri`, a prefix of a bucket; `memory:` is one store that nobody shares.
+
+    Raises ConfigError for credentials in an endpoint: errors would tell them.
+    """
+    for name, value in storage_options.items():
+        if "endpoint" in name.lower() and "@" in urlsplit(value).netloc:
+            raise ConfigError(f"storage option {name} must not hold credentials")
     return _ObjectStore(uri, storage_options)
 
 

@@ -1,0 +1,189 @@
+"""Ingest on Spark: the bytes that the same run gives without a JVM, whatever tasks do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from chispa import assert_df_equality
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from seglake.config import Pipeline
+from seglake.errors import InputError, QuarantineLimit
+from seglake.ingest.api import run_pipeline
+from seglake.ingest.engine import SparkBlobs, SparkEngine
+from seglake.ingest.pipeline import RunKey, ingest_files
+from seglake.ingest.report import Report
+from seglake.layout import SUFFIXES
+from tests.raw_events import (
+    TINY,
+    Line,
+    T,
+    assert_holds,
+    ingest,
+    pipeline_of,
+    quarantined,
+    read_back,
+    read_lake,
+    segments_of,
+    write_files,
+)
+
+TOPIC = {"batch.size": 700, "segment.bytes": 6000}
+TASK = {name: 10 * size for name, size in TINY.items()}  # fewer blobs: each costs Spark something
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def bytes_of(lake: str) -> dict[tuple[int, int, str], bytes]:
+    """Every live segment file, by partition, base offset and suffix."""
+    return {
+        (row.partition, row.base_offset, suffix): Path(lake, row.key(suffix)).read_bytes()
+        for row in segments_of(lake)
+        for suffix in SUFFIXES
+    }
+
+
+def some_lines(count: int, seed: int = 1) -> list[Line]:
+    chance = random.Random(seed)
+    keys = ["hot"] * 6 + ["a", "b", None]
+    return [
+        Line(T + at * 20 - chance.choice((0, 0, 900)), chance.choice(keys),
+             broken="{" if chance.random() < 0.02 else None)
+        for at in range(count)
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    write_files(
+        tmp_path / "in", [(some_lines(200, seed), "" if seed % 2 else ".gz") for seed in range(5)]
+    )
+    return tmp_path / "in"
+
+
+def elsewhere(pipeline: Pipeline) -> Pipeline:
+    """The same pipeline into another lake."""
+    return pipeline.model_copy(update={"root": f"{pipeline.root}-elsewhere"})
+
+
+def on_spark(spark: SparkSession, pipeline: Pipeline, run_id: str = "1") -> Report:
+    return run_pipeline(pipeline, run_id=run_id, spark=spark, progress=lambda _step: None)
+
+
+@pytest.mark.parametrize("order", ["time", "arrival"])
+def test_an_ingest_on_spark(spark: SparkSession, tmp_path: Path, inbox: Path, order: str) -> None:
+    settings = pipeline_of(tmp_path / "lake", inbox, order=order, topic=TOPIC, task=TASK)
+    report = on_spark(spark, settings)
+    paths = sorted(inbox.iterdir())
+    good, bad = read_back(paths)
+    assert (report.records, report.quarantined) == (len(good), len(bad))
+    assert_holds(read_lake(settings.root), settings, [paths])
+    assert quarantined(settings.root) == sorted(bad)
+    again = elsewhere(settings)
+    ingest(again)
+    assert bytes_of(settings.root) == bytes_of(again.root)
+    assert on_spark(spark, settings).status == "already done"
+
+
+def test_every_input_format(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(T + 7 * (at % 5) + at, f"k{at % 4}") for at in range(400)]
+    (tmp_path / "a.csv").write_text("ts,k\n" + "".join(f"{ts},{k}\n" for ts, k in rows))
+    (tmp_path / "a.txt").write_text("".join(f"{ts} {k}\n" for ts, k in rows))
+    table = pa.table({"ts": [ts for ts, _ in rows], "k": [k for _, k in rows]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=70)
+    inputs: dict[str, dict[str, Any]] = {
+        "csv": {"format": "csv", "multiline": False},
+        "txt": {"format": "text", "pattern": r"(?P<ts>\d+) (?P<k>\w+)"},
+        "parquet": {"format": "parquet"},
+    }
+    for suffix, given in inputs.items():
+        path = tmp_path / f"a.{suffix}"
+        settings = pipeline_of(tmp_path / suffix, path, input=given, topic=TOPIC, task=TASK)
+        assert on_spark(spark, settings).records == 400
+        again = elsewhere(settings)
+        ingest(again)
+        assert bytes_of(settings.root) == bytes_of(again.root)
+        found = [(r.timestamp, r.key) for log in read_lake(settings.root).values() for r in log]
+        assert sorted(found) == sorted((ts, key.encode()) for ts, key in rows)
+
+
+def failing_at_first(task: Task) -> Task:
+    """The task, whose first attempt dies after its first result."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext  # noqa: PLC0415  # on the executor
+
+        context = TaskContext.get()
+        for result in task(batches):
+            yield result
+            if context is not None and context.attemptNumber() == 0:
+                raise OSError("the disk is full, just now")
+
+    return run
+
+
+@pytest.mark.parametrize("order", ["time", "arrival"])
+def test_tasks_that_fail_at_first_change_nothing(
+    spark: SparkSession, tmp_path: Path, inbox: Path, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    map_frame, run_routed, run = SparkEngine.map_frame, SparkBlobs.run_routed, SparkBlobs.run
+    monkeypatch.setattr(
+        SparkEngine,
+        "map_frame",
+        lambda self, task, *rest: map_frame(self, failing_at_first(task), *rest),
+    )
+    for name, method in (("run_routed", run_routed), ("run", run)):
+        monkeypatch.setattr(
+            SparkBlobs,
+            name,
+            lambda self, task, *rest, method=method: method(self, failing_at_first(task), *rest),
+        )
+    settings = pipeline_of(tmp_path / "lake", inbox, order=order, topic=TOPIC, task=TASK)
+    ingest_files(SparkEngine(spark), settings, RunKey("1"), lambda _step: None)
+    again = elsewhere(settings)
+    ingest(again)
+    assert bytes_of(settings.root) == bytes_of(again.root)
+    assert quarantined(settings.root) == quarantined(again.root)
+
+
+def test_an_error_in_a_task_is_the_one_that_was_raised(
+    spark: SparkSession, tmp_path: Path, inbox: Path
+) -> None:
+    damaged = inbox / "000.jsonl.gz"
+    damaged.write_bytes(damaged.read_bytes()[:-30])
+    with pytest.raises(InputError, match=r"000\.jsonl\.gz") as raised:
+        on_spark(spark, pipeline_of(tmp_path / "lake", inbox))
+    assert "Traceback" not in str(raised.value)
+    damaged.unlink()
+    with pytest.raises(QuarantineLimit, match="not parseable"):
+        on_spark(spark, pipeline_of(tmp_path / "lake", inbox, max_quarantine_ratio=0.001), "2")
+
+
+def test_spark_delta_rs_and_duckdb_read_the_same_catalog(
+    spark: SparkSession, tmp_path: Path, inbox: Path
+) -> None:
+    settings = pipeline_of(tmp_path / "lake", inbox, topic=TOPIC, task=TASK)
+    on_spark(spark, settings)
+    uri = f"{settings.root}/catalog/log"
+    by_spark = spark.read.format("delta").load(uri)
+    uris = DeltaTable(uri).file_uris()
+    names = ["topic", "partition", "base_offset", "end_offset", "max_timestamp"]
+    query = "SELECT {} FROM read_parquet({}, hive_partitioning = true, union_by_name = true)"
+    by_duckdb = duckdb.sql(query.format(", ".join(["kind", *names]), uris)).to_arrow_table()
+    delta_rs = DeltaTable(uri).to_pyarrow_table(columns=["kind", *names])
+    expected = by_spark.select("kind", *names)
+    for found in (by_duckdb, delta_rs):
+        frame = spark.createDataFrame(found.cast(pa.schema(expected.toArrow().schema)))
+        assert_df_equality(frame, expected, ignore_row_order=True, ignore_nullable=True)
+    rows = by_spark.where("kind = 'segment'").select("partition", "base_offset").collect()
+    assert sorted(map(tuple, rows)) == [
+        (r.partition, r.base_offset) for r in segments_of(settings.root)
+    ]

@@ -1,0 +1,103 @@
+"""A DataFrame as input: the log is a function of its rows, not of how Spark holds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everybody names it
+
+import seglake
+from seglake.config import Pipeline
+from seglake.errors import ConfigError, InputError
+from tests.raw_events import T, murmur2, quarantined, read_lake, read_raw
+from tests.spark.test_ingest_files import TASK, TOPIC, bytes_of
+
+ROWS = 600
+PARTITIONS = 3
+
+
+def rows_of() -> list[tuple[int, int | None, str | None, str]]:
+    """(id, time, key, text); some have no time, many times are equal."""
+    return [
+        (at, None if at % 50 == 7 else T + (at * 37) % 200, None if at % 5 == 0 else f"k{at % 7}",
+         f"text {at}")
+        for at in range(ROWS)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(rows_of(), "id long, ts long, k string, text string")
+
+
+def settings_of(root: Path, order: str = "time", **changes: Any) -> Pipeline:
+    return Pipeline.model_validate(
+        {
+            "name": "frame", "root": str(root), "order": order, "task": TASK,
+            "input": {"format": "dataframe"},
+            "timestamp": {"field": "ts", "format": "epoch_ms"},
+            "key": {"fields": ["k"]},
+            "value": {"from": "field", "field": "text"},
+            "topic": {"name": "events", "partitions": PARTITIONS, **TOPIC},
+            **changes,
+        }
+    )  # fmt: skip
+
+
+def expected(order: str) -> dict[int, list[tuple[int, bytes | None, bytes]]]:
+    logs: dict[int, list[tuple[int, bytes | None, bytes]]] = {p: [] for p in range(PARTITIONS)}
+    good = [row for row in rows_of() if row[1] is not None]
+    for number, time, key, text in sorted(
+        good, key=lambda row: ((row[1] or 0) * (order == "time"), row[0])
+    ):
+        partition = (number if key is None else murmur2(key.encode())) % PARTITIONS
+        logs[partition].append((time or 0, key and key.encode(), text.encode()))
+    return logs
+
+
+@pytest.mark.parametrize("order", ["time", "arrival"])
+def test_the_log_is_a_function_of_the_rows(frame: DataFrame, tmp_path: Path, order: str) -> None:
+    made = []
+    for number, shaped in enumerate(
+        (frame.coalesce(1), frame.repartition(5, "text"), frame.orderBy(F.rand(3)))
+    ):
+        settings = settings_of(tmp_path / str(number), order)
+        report = seglake.ingest(shaped, settings, order_column="id", run_id="1")
+        assert (report.records, report.quarantined) == (588, 12)
+        made.append(bytes_of(settings.root))
+        found = read_lake(settings.root)
+        assert {p: [(r.timestamp, r.key, r.value) for r in log] for p, log in found.items()} == (
+            expected(order)
+        )
+        assert found == read_raw(settings.root)
+        rejected = [(each.path, each.number) for each in quarantined(settings.root)]
+        assert rejected == [("DataFrame", at) for at in range(7, ROWS, 50)]
+        again = seglake.ingest(shaped, settings, order_column="id", run_id="1")
+        assert again.status == "already done"
+    assert made[0] == made[1] == made[2]
+
+
+@pytest.mark.parametrize("order", ["time", "arrival"])
+def test_an_order_column_that_is_not_unique(frame: DataFrame, tmp_path: Path, order: str) -> None:
+    twice = frame.union(frame.where("id = 9")).repartition(3)
+    with pytest.raises(InputError, match="'id' holds 9 twice"):
+        seglake.ingest(twice, settings_of(tmp_path, order), order_column="id")
+    assert not seglake.open(str(tmp_path)).topics()
+
+
+def test_an_order_column_that_is_none(frame: DataFrame, tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    with pytest.raises(ConfigError, match="'nothing' is none of id, ts, k, text"):
+        seglake.ingest(frame, settings, order_column="nothing")
+    with pytest.raises(InputError, match="'text' has type string"):
+        seglake.ingest(frame, settings, order_column="text")
+    with pytest.raises(InputError, match=r"'ts' has type int64 and .* nulls"):
+        seglake.ingest(frame.coalesce(1), settings, order_column="ts")
+    files = settings.model_copy(
+        update={"input": settings.input.model_copy(update={"format": "jsonl"})}
+    )
+    with pytest.raises(ConfigError, match="dataframe"):
+        seglake.ingest(frame, files, order_column="id")

@@ -11,10 +11,10 @@ BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-unit test-spark test-kafka lint fmt docs golden bench lock check-java
+.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 s3-server lint fmt docs golden bench lock check-java
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: check-java $(READY) ## Install everything that is needed into .venv; fetch Delta's jars
 
@@ -25,13 +25,19 @@ test: check-java setup lint ## Run every check and every test
 	$(PYTEST)
 
 test-unit: $(INSTALLED) ## Run the tests that need no Java (seconds)
-	$(PYTEST) -m "not spark and not kafka"
+	$(PYTEST) -m "not spark and not kafka and not s3"
 
 test-spark: setup ## Run the tests that need a Spark session
 	$(PYTEST) -m spark
 
 test-kafka: setup ## Run the tests that compare with Kafka's own classes
 	$(PYTEST) -m kafka
+
+test-s3: setup ## Run the tests on a real S3 server, which Go builds the first time
+	$(PYTEST) -m s3
+
+s3-server: $(INSTALLED) ## Start a shell beside an S3 server of its own, for trying things
+	@$(BIN)/python -m tests.s3.server
 
 lint: $(INSTALLED) ## Check style, types and the direction of imports
 	$(BIN)/ruff check

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.s3.proxy import Proxy, faulty
 from tests.s3.server import BUCKET, NoServerError, Server, environment, s3_server
 

@@ -125,19 +125,26 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.proxy.fate(self.command, unquote(self.path))
         if fault is Fault.SLOW:
             time.sleep(SLOW_S)
-        if fault is Fault.REFUSED:
-            return self._reply(400, [], self._refusal())
-        if fault in {Fault.BUSY, Fault.RESET}:
-            status, headers, data = 503, [], b"<Error><Code>SlowDown</Code></Error>"
-        else:
-            try:
-                status, headers, data = self._forward(body)
-            except OSError:  # the server hung up: so does the proxy
-                return self._hang_up(reset=False)
-        if fault in {Fault.RESET, Fault.LOST}:
-            self._hang_up(reset=fault is Fault.RESET)
-        elif fault in {Fault.BUSY, Fault.BUSY_AFTER}:
-            self._reply(503, [], data if fault is Fault.BUSY else b"")
+        match fault:
+            case Fault.BUSY:
+                self._reply(503, [], b"<Error><Code>SlowDown</Code></Error>")
+            case Fault.REFUSED:
+                self._reply(400, [], self._refusal())
+            case Fault.RESET:
+                self._hang_up(reset=True)
+            case _:
+                self._pass(body, fault)
+
+    def _pass(self, body: bytes, fault: Fault | None) -> None:
+        """Let the server do it, whatever becomes of its reply."""
+        try:
+            status, headers, data = self._forward(body)
+        except OSError:  # the server hung up: so does the proxy
+            fault = Fault.LOST
+        if fault is Fault.LOST:
+            self._hang_up(reset=False)
+        elif fault is Fault.BUSY_AFTER:
+            self._reply(503, [], b"")
         elif fault is Fault.CUT and len(data) > 1 and self.command != "HEAD":
             self._reply(status, headers, data, sent=len(data) // 2)
             self._hang_up(reset=False)

@@ -7,13 +7,9 @@ see all of it or nothing; and the same run again gives what an undisturbed one w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
-from tests.s3.proxy import PASSING, Choice, Fault, Proxy, nth
-from tests.s3.test_flow import upload
 
 import seglake
 from seglake.catalog.table import CatalogTable
@@ -22,6 +18,9 @@ from seglake.errors import InputError, StoreError, UnknownTopic, UsageError
 from seglake.ingest import commit
 from seglake.maintain.verify import verify
 from seglake.store import objects, open_store
+from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
+from tests.s3.proxy import PASSING, Choice, Fault, Proxy, nth
+from tests.s3.test_flow import upload
 
 LINES, BROKEN = 60, 9  # of each of two files: lines, and which of them are broken
 RECORDS = 2 * (LINES - len(range(0, LINES, BROKEN)))
@@ -36,14 +35,18 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> list[Path]:
-    made = [Line(T + 1000 * n, "abc"[n % 3], broken=None if n % BROKEN else "{") for n in range(LINES)]
+    made = [
+        Line(T + 1000 * n, "abc"[n % 3], broken=None if n % BROKEN else "{") for n in range(LINES)
+    ]
     return [write_file(tmp_path / name, made) for name in ("a.jsonl", "b.jsonl.gz")]
 
 
 def settings_of(root: str, proxy: Proxy, paths: list[Path]) -> Pipeline:
     """An ingest whose every request passes the proxy, and waits a second at most."""
     inputs = [upload(path, f"{root}/in") for path in paths]
-    return pipeline_of(f"{root}/lake", inputs, storage={"endpoint": proxy.endpoint, "timeout": "1s"})
+    return pipeline_of(
+        f"{root}/lake", inputs, storage={"endpoint": proxy.endpoint, "timeout": "1s"}
+    )
 
 
 def visible(root: str) -> int:
@@ -55,15 +58,16 @@ def visible(root: str) -> int:
 
 def assert_survives(root: str, proxy: Proxy, paths: list[Path], choice: Choice) -> str:
     """Ingests under a fault, and again without; returns how the first try ended."""
-    settings, outcome = settings_of(root, proxy, paths), "committed"
+    settings = settings_of(root, proxy, paths)
     proxy.seen.clear()
     proxy.choice = choice
     try:
-        ingest(settings)
+        outcome: str = ingest(settings).status
     except (StoreError, InputError) as error:
-        outcome = type(error).__name__
-        assert re.search(rf"{root}/(lake|in)/?\S*: ", str(error)), str(error)
-        assert "\n" not in str(error)
+        outcome = str(error)
+    if outcome != "committed":  # not by finding that a planned-again run was done before, either
+        assert re.search(rf"{root}/(lake|in)/?\S*: ", outcome), outcome
+        assert "\n" not in outcome
     proxy.choice = nth(Fault.BUSY, 0)
     assert proxy.faults(), "no request was disturbed"
     seen = visible(settings.root)
@@ -87,7 +91,7 @@ def requests(place: str, proxy: Proxy, paths: list[Path]) -> int:
 def test_one_fault_anywhere(
     place: str, proxy: Proxy, paths: list[Path], requests: int, fault: Fault
 ) -> None:
-    step = requests // SWEEP
+    step = requests // (SWEEP if fault is not Fault.SLOW else 2)
     ended = [
         assert_survives(f"{place}/{at}", proxy, paths, nth(fault, at))
         for at in range(1 + PASSING.index(fault), requests, step)
@@ -128,9 +132,7 @@ def test_the_commit_is_done_once_whatever_its_reply(
     assert table.snapshot().version == 1
 
 
-def test_the_frozen_input_list_is_written_once(
-    place: str, proxy: Proxy, paths: list[Path]
-) -> None:
+def test_the_frozen_input_list_is_written_once(place: str, proxy: Proxy, paths: list[Path]) -> None:
     for fault in (Fault.LOST, Fault.BUSY_AFTER, Fault.RESET):
         choice = nth(fault, 1, "PUT", r"inputs\.json$")
         assert assert_survives(f"{place}/{fault.name}", proxy, paths, choice) == "committed"
@@ -141,10 +143,7 @@ def test_a_log_that_cannot_be_written_stays_invisible(
 ) -> None:
     """The server refuses for good: nothing is there but what no catalog names."""
     settings = settings_of(place, proxy, paths)
-    monkey: Iterator[int] = iter(range(10**6))
-    proxy.choice = lambda method, path: (
-        Fault.RESET if method == "PUT" and path.endswith(".log") and next(monkey) >= 1 else None
-    )
+    proxy.choice = nth(Fault.RESET, 2, "PUT", r"\.log$", times=1000)
     with pytest.raises(StoreError, match=r"lake/topics/events-\d/[0-9a-f-]+/\d{20}\.log: "):
         ingest(settings)
     assert visible(settings.root) == 0
@@ -201,9 +200,10 @@ def test_a_server_that_never_answers_is_an_error(
     monkeypatch.setitem(objects._RETRIES, "max_retries", 2)
     open_store(place).put("k", b"abc")
     store = open_store(place, {"endpoint": proxy.endpoint, "timeout": "100ms"})
-    for fault in (Fault.BUSY, Fault.RESET, Fault.SLOW):
+    for fault in (Fault.BUSY, Fault.SLOW):
         proxy.choice = lambda _method, _path, fault=fault: fault
-        for call in (lambda: store.read("k", 0, 3), lambda: store.put("k", b"x"), store.size):
-            with pytest.raises(StoreError, match=f"{place}/k: "):
-                call("k") if call == store.size else call()
+        with pytest.raises(StoreError, match=f"{place}/k: "):
+            store.read("k", 0, 3)
+        with pytest.raises(StoreError, match=f"{place}/k: "):
+            store.put("k", b"x")
     assert bytes(open_store(place).read_all("k")) in {b"abc", b"x"}

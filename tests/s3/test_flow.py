@@ -12,6 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import seglake
+from seglake.config import Pipeline
+from seglake.errors import UsageError
+from seglake.ingest.engine import LocalEngine
+from seglake.ingest.pipeline import RunKey, ingest_files
+from seglake.ingest.report import Report
+from seglake.maintain.verify import verify
+from seglake.read.lake import Lake
+from seglake.store import CountingStore, open_store
 from tests.raw_events import (
     TINY,
     Line,
@@ -26,16 +36,6 @@ from tests.raw_events import (
 )
 from tests.s3.proxy import Proxy
 from tests.s3.server import Server, main
-
-import seglake
-from seglake.config import Pipeline
-from seglake.errors import UsageError
-from seglake.ingest.engine import LocalEngine
-from seglake.ingest.pipeline import RunKey, ingest_files
-from seglake.ingest.report import Report
-from seglake.maintain.verify import verify
-from seglake.read.lake import Lake
-from seglake.store import CountingStore, open_store
 
 PROJECT = Path(__file__).parents[2]
 PATIENCE_S = 120

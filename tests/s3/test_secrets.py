@@ -17,10 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
-from tests.raw_events import TINY, Line, T, pipeline_of, read_lake, write_file
-from tests.s3.proxy import Fault, Proxy
-from tests.s3.server import BUCKET, REGION, Server
-from tests.s3.test_flow import upload
 
 import seglake
 from seglake.catalog.quarantine_table import QuarantineTable
@@ -30,12 +26,16 @@ from seglake.errors import ConfigError, SeglakeError, StoreError
 from seglake.ingest.engine import KeptBlobs, LocalBlobs, LocalEngine, Task
 from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.store import CountingStore, open_store
+from tests.raw_events import TINY, Line, T, pipeline_of, read_lake, write_file
+from tests.s3.proxy import Fault, Proxy
+from tests.s3.server import BUCKET, REGION, Server
+from tests.s3.test_flow import upload
 
 TOKEN = "token" + secrets.token_hex(20)
 
 
 @pytest.fixture
-def hidden(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def hidden(server: Server) -> list[str]:
     """What must not be found anywhere."""
     return [server.secret_key, server.access_key, TOKEN]
 

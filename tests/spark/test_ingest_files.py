@@ -115,8 +115,8 @@ def test_every_input_format(spark: SparkSession, tmp_path: Path) -> None:
         assert sorted(found) == sorted((ts, key.encode()) for ts, key in rows)
 
 
-def failing_at_first(task: Task) -> Task:
-    """The task, whose first attempt dies after its first result."""
+def failing_at_first(task: Task, folder: Path) -> Task:
+    """The task, whose first attempt dies after its first result, and leaves a note in `folder`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415  # on the executor
@@ -125,6 +125,7 @@ def failing_at_first(task: Task) -> Task:
         for result in task(batches):
             yield result
             if context is not None and context.attemptNumber() == 0:
+                (folder / f"{context.stageId()}-{context.partitionId()}").touch()
                 raise OSError("the disk is full, just now")
 
     return run
@@ -134,20 +135,25 @@ def failing_at_first(task: Task) -> Task:
 def test_tasks_that_fail_at_first_change_nothing(
     spark: SparkSession, tmp_path: Path, inbox: Path, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
     map_frame, run_routed, run = SparkEngine.map_frame, SparkBlobs.run_routed, SparkBlobs.run
     monkeypatch.setattr(
         SparkEngine,
         "map_frame",
-        lambda self, task, *rest: map_frame(self, failing_at_first(task), *rest),
+        lambda self, task, *rest: map_frame(self, failing_at_first(task, notes), *rest),
     )
     for name, method in (("run_routed", run_routed), ("run", run)):
         monkeypatch.setattr(
             SparkBlobs,
             name,
-            lambda self, task, *rest, method=method: method(self, failing_at_first(task), *rest),
+            lambda self, task, *rest, method=method: method(
+                self, failing_at_first(task, notes), *rest
+            ),
         )
     settings = pipeline_of(tmp_path / "lake", inbox, order=order, topic=TOPIC, task=TASK)
     ingest_files(SparkEngine(spark), settings, RunKey("1"), lambda _step: None)
+    assert len({note.name.split("-")[0] for note in notes.iterdir()}) >= 3  # stages that failed
     again = elsewhere(settings)
     ingest(again)
     assert bytes_of(settings.root) == bytes_of(again.root)

@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options, self._starting = options, options.stream_start()
         self._initial: Offsets | None = None  # where this process would start a new query
-        self._must_write_down = False
+        self._must_write_down: bool | None = None  # known before the first micro-batch
         self._target: Offsets | None = None  # of Trigger.AvailableNow
         self._latest: Offsets | None = None
         self._triggered_at = -math.inf
@@ -67,7 +67,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query starts."""
         readers = self._newest()
         offsets = bind(self._starting, readers, self._options.no_match)
-        self._must_write_down = LATEST in offsets.values()
+        if self._must_write_down is None:
+            self._must_write_down = LATEST in offsets.values()
         self._initial = settled(offsets, readers)
         return _to_json(self._initial)
 
@@ -109,8 +110,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of the micro-batch [start, end)."""
         starts, ends = _from_json(start), _from_json(end)
-        if starts == self._initial:  # asked again; what is written down ends where it ended then
-            starts = {p: min(starts.get(p, ends[p]), ends[p]) for p in ends}
+        self._must_write_down = False  # Spark has done so with `end`
+        if starts == self._initial:  # asked again, so it may be later than what is written down
+            starts = {p: min(start, ends[p]) for p, start in starts.items() if p in ends}
         newest = self._newest()
         readers = {p: newest[p] for p in ends if p in newest}
         starts = self._completed(starts, ends, readers)

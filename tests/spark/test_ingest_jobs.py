@@ -1,0 +1,121 @@
+"""jobs/ingest.py as schedulers run it: spark-submit, its exit codes, and a real cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from seglake.config import load
+from tests.cluster import standalone_cluster
+from tests.raw_events import (
+    Line,
+    T,
+    assert_holds,
+    quarantined,
+    read_lake,
+    write_files,
+)
+
+PROJECT = Path(__file__).parents[2]
+CONF = """
+[pipeline]
+root = "{folder}/lake"
+max_quarantine_ratio = 0.1
+[input]
+paths = ["{folder}/in"]
+format = "jsonl"
+[timestamp]
+field = "ts"
+format = "epoch_ms"
+[key]
+fields = ["k"]
+[topic]
+name = "events"
+partitions = 3
+"""
+
+
+class Ended(NamedTuple):
+    """How a job ended."""
+
+    code: int
+    report: dict[str, Any]
+    told: str
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "web.toml").write_text(CONF.format(folder=tmp_path))
+    lines = [Line(T + at, "abc"[at % 3], broken="{" if at == 5 else None) for at in range(100)]
+    write_files(tmp_path / "in", [(lines, ""), (lines, ".gz")])
+    return tmp_path
+
+
+def submit(folder: Path, *arguments: str, master: str = "local[2]") -> Ended:
+    """The exit code of the job, the report if it printed one, and everything that it wrote.
+
+    spark-submit joins both streams of a Python program into its own standard output.
+    """
+    paths = f"{PROJECT / 'src'}"
+    settings = {
+        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": paths,
+    }  # fmt: skip
+    conf = [f"--conf={name}={value}" for name, value in settings.items()]
+    done = subprocess.run(
+        [Path(sys.executable).parent / "spark-submit", "--master", master, *conf,
+         PROJECT / "jobs" / "ingest.py", "--conf-file", folder / "web.toml", *arguments],
+        capture_output=True, text=True, check=False, cwd=folder,
+        env=os.environ | {"PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable,
+                          "PYSPARK_DRIVER_PYTHON": sys.executable},
+    )  # fmt: skip
+    reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(reports) == (done.returncode == 0), done.stdout + done.stderr
+    return Ended(done.returncode, reports[0] if reports else {}, done.stdout + done.stderr)
+
+
+def test_a_run_on_a_cluster_and_again_without_one(folder: Path) -> None:
+    arguments = ("--run-id", "2026-11-20T01", "--interval-start", str(T), "--interval-end",
+                 str(T + 100))  # fmt: skip
+    with standalone_cluster(folder) as master:
+        ended = submit(folder, *arguments, master=master)
+    assert ended.code == 0, ended.told
+    report = ended.report
+    assert (report["records"], report["quarantined"], report["pipeline"]) == (198, 2, "web")
+    assert len(list(folder.glob("worker-*/app-*/*"))) == 2  # an executor on each worker
+    paths = sorted((folder / "in").iterdir())
+    settings = load(folder / "web.toml")
+    assert_holds(read_lake(folder / "lake"), settings, [paths])
+    assert len(quarantined(folder / "lake")) == 2
+    again = submit(folder, *arguments)
+    assert (again.code, again.report["status"]) == (0, "already done"), again.told
+
+
+def test_a_damaged_file_is_found_by_a_task_and_told_by_the_driver(folder: Path) -> None:
+    damaged = folder / "in" / "001.jsonl.gz"
+    damaged.write_bytes(damaged.read_bytes()[:-10])
+    ended = submit(folder)
+    assert ended.code == 2, ended.told
+    assert "001.jsonl.gz" in ended.told
+
+
+def test_too_many_rejected_rows_have_an_exit_code_of_their_own(folder: Path) -> None:
+    write_files(folder / "bad", [([Line(0, broken="{")] * 5, "")])
+    ended = submit(folder, "--source", f"{folder}/bad")
+    assert ended.code == 3, ended.told
+    assert "5 of 5 rows were rejected" in ended.told
+
+
+def test_a_bad_setting_is_told_before_anything_starts(folder: Path) -> None:
+    path = folder / "web.toml"
+    path.write_text(path.read_text().replace("partitions", "partition_count"))
+    ended = submit(folder)
+    assert ended.code == 2, ended.told
+    assert "partition_count" in ended.told
+    assert not (folder / "lake").exists()

@@ -1,0 +1,290 @@
+"""Streaming reads under a model of Spark's engine: a checkpoint, micro-batches, kills, restarts."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from seglake.datasource import stream
+from seglake.datasource.options import TopicPartition, parse
+from seglake.datasource.stream import StreamReader, prorated
+from seglake.errors import OffsetOutOfRange, UsageError
+from tests.lakes import Event, LakeMaker, Shape, Written
+from tests.unit.datasource.spark_rows import as_written, tables
+
+T = 1_700_000_000_000
+P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)
+
+
+class Killed(Exception):
+    """The query was killed."""
+
+
+@dataclass
+class Checkpoint:
+    """What survives a kill, as JSON: ends of micro-batches, which are committed, what was sunk."""
+
+    ends: dict[int, str] = field(default_factory=dict)
+    committed: set[int] = field(default_factory=set)
+    sunk: dict[int, list[Written]] = field(default_factory=dict)  # a batch again replaces itself
+
+    @property
+    def records(self) -> list[Written]:
+        return [row for batch in sorted(self.sunk) for row in self.sunk[batch]]
+
+
+class Query:
+    """One process of a query: what Spark's MicroBatchExecution asks of a source, in its order."""
+
+    def __init__(self, checkpoint: Checkpoint, root: Path, **options: str) -> None:
+        topics = {} if "subscribePattern" in options else {"subscribe": "events"}
+        self.checkpoint = checkpoint
+        self.reader = StreamReader(parse({"path": str(root), **topics, **options}))
+
+    def trigger(self, kill_at: int = 0) -> bool:
+        """Run one micro-batch; False if there is nothing to do. `kill_at` numbers the moments."""
+        kept, number = self.checkpoint, len(self.checkpoint.committed)
+        if number not in kept.ends:
+            start = self._start(number)
+            limit = self.reader.getDefaultReadLimit()
+            end = self.reader.latestOffset(json.loads(start), limit)
+            if number and json.dumps(end) == start:
+                return False
+            kill(kill_at, 1)
+            kept.ends[number] = json.dumps(end)
+        kill(kill_at, 2)
+        start, end = json.loads(self._start(number)), json.loads(kept.ends[number])
+        rows = as_written(tables(self.reader, self.reader.partitions(start, end)))
+        kill(kill_at, 3)
+        kept.sunk[number] = rows
+        kill(kill_at, 4)
+        kept.committed.add(number)
+        return True
+
+    def _start(self, number: int) -> str:
+        if number:
+            return self.checkpoint.ends[number - 1]
+        return json.dumps(self.reader.initialOffset())
+
+    def drain(self) -> list[Written]:
+        while self.trigger():
+            pass
+        return self.checkpoint.records
+
+
+def kill(kill_at: int, moment: int) -> None:
+    if kill_at == moment:
+        raise Killed
+
+
+def rows(count: int, at: int = T) -> list[Event]:
+    return [Event(at + i, b"k", b"%d" % i) for i in range(count)]
+
+
+steps = st.one_of(
+    st.tuples(st.just("commit"), st.integers(0, 6), st.integers(0, 6)),
+    st.tuples(st.just("trigger"), st.integers(0, 4), st.just(0)),
+    st.tuples(st.just("trigger"), st.just(0), st.just(0)),
+    st.tuples(st.just("restart"), st.just(0), st.just(0)),
+)
+starts = st.sampled_from(
+    [
+        {},  # latest
+        {"startingOffsets": "earliest"},
+        {"startingOffsets": '{"events":{"0":-1,"1":2}}'},
+        {"startingTimestamp": str(T + 3)},
+        {"startingTimestamp": str(T + 4), "startingOffsetsByTimestampStrategy": "latest"},
+        {"startingTimestamp": str(T + 99), "startingOffsetsByTimestampStrategy": "latest"},
+    ]
+)
+limits = st.sampled_from([{}, {"maxOffsetsPerTrigger": "3"}, {"maxOffsetsPerTrigger": "100"}])
+
+
+@given(starts, limits, st.lists(steps, max_size=12))
+@settings(max_examples=60)
+def test_kills_and_restarts_lose_and_repeat_nothing(start, limit, history) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        maker = LakeMaker(Path(folder), partitions=2)
+        maker.run({0: rows(4), 1: rows(5)})
+        checkpoint = Checkpoint()
+        query = Query(checkpoint, maker.root, **start, **limit)
+        first: dict[int, int] | None = None  # where the query starts: known once batch 0 is
+        for name, one, other in [*history, ("trigger", 0, 0)]:
+            if name == "commit":
+                maker.run({0: rows(one), 1: rows(other)})
+                continue
+            ends = {p: sum(r.partition == p for r in maker.records()) for p in (0, 1)}
+            try:
+                if name == "trigger":
+                    query.trigger(kill_at=one)
+            except Killed:
+                name = "restart"
+            if first is None and 0 in checkpoint.ends:
+                first = expected_start(maker, start, ends)
+            if name == "restart":
+                query = Query(checkpoint, maker.root, **start, **limit)
+        query.drain()
+        assert first is not None
+        found = [[r for r in checkpoint.records if r.partition == p] for p in (0, 1)]
+        assert found == [
+            [r for r in maker.records(p) if r.offset >= first[p]] for p in (0, 1)
+        ]
+
+
+def expected_start(
+    maker: LakeMaker, start: dict[str, str], ends: dict[int, int]
+) -> dict[int, int]:
+    """Where a query must start that was written down when the logs had these ends."""
+    match start:
+        case {"startingTimestamp": time}:
+            return {
+                p: next((r.offset for r in maker.records(p)[: ends[p]] if r.timestamp >= int(time)),
+                        ends[p])
+                for p in (0, 1)
+            }  # fmt: skip
+        case {"startingOffsets": "earliest"}:
+            return {0: 0, 1: 0}
+        case {"startingOffsets": _}:
+            return {0: ends[0], 1: 2}
+    return ends
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> LakeMaker:
+    maker = LakeMaker(tmp_path / "lake", partitions=2)
+    maker.run({0: rows(30), 1: rows(10)}, Shape(segment_bytes=500))
+    return maker
+
+
+def offset(zero: int, one: int) -> dict[str, dict[str, int]]:
+    return {"events": {"0": zero, "1": one}}
+
+
+def reader_of(maker: LakeMaker, **options: str) -> StreamReader:
+    return Query(Checkpoint(), maker.root, **options).reader
+
+
+def test_offsets_have_the_form_of_kafkas_source(maker: LakeMaker) -> None:
+    maker.topic = "other"
+    maker.run({1: rows(2)})
+    reader = reader_of(maker, subscribe="other,events")
+    assert reader.initialOffset() == {"events": {"0": 30, "1": 10}, "other": {"0": 0, "1": 2}}
+
+
+def test_a_query_from_the_end_first_writes_down_where_it_starts(maker: LakeMaker) -> None:
+    reader = reader_of(maker)
+    start = reader.initialOffset()
+    maker.run({0: rows(5)})
+    assert reader.latestOffset(start, ReadAllAvailable()) == start == offset(30, 10)
+    assert reader.latestOffset(start, ReadAllAvailable()) == offset(35, 10)
+
+
+def test_each_commit_is_seen_by_the_next_micro_batch(maker: LakeMaker) -> None:
+    query = Query(Checkpoint(), maker.root, startingOffsets="earliest")
+    assert query.drain() == maker.records()
+    maker.run({1: rows(3)})
+    assert query.trigger()
+    assert not query.trigger()
+    assert query.checkpoint.records[40:] == maker.records(1)[10:]
+
+
+@given(
+    st.integers(1, 50),
+    st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**12)), min_size=1, max_size=5),
+)
+def test_prorated(limit: int, sizes: list[tuple[int, int]]) -> None:
+    starts = {TopicPartition("t", i): start for i, (start, _) in enumerate(sizes)}
+    ends = {TopicPartition("t", i): sum(pair) for i, pair in enumerate(sizes)}
+    found = prorated(limit, starts, ends)
+    taken = {p: found[p] - starts[p] for p in starts}
+    assert found.keys() == ends.keys()
+    assert all(0 <= taken[p] <= ends[p] - starts[p] for p in taken)
+    assert all(taken[p] or ends[p] == starts[p] for p in taken)  # none is starved
+    assert sum(taken.values()) <= limit + len(sizes)
+    if sum(size for _, size in sizes) <= limit:
+        assert found == ends
+
+
+def test_limits_of_a_trigger(maker: LakeMaker) -> None:
+    reader = reader_of(maker, maxOffsetsPerTrigger="8")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(8)
+    assert reader.latestOffset(offset(0, 0), ReadMaxRows(8)) == offset(6, 2)
+    assert reader.latestOffset(offset(29, 0), ReadMaxRows(8)) == offset(30, 7)
+    assert reader.latestOffset(offset(0, 0), ReadAllAvailable()) == offset(30, 10)
+    assert reader.reportLatestOffset() == offset(30, 10)
+
+
+def test_too_few_records_wait(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(stream.time, "monotonic", lambda: now[0])
+    reader = reader_of(maker, minOffsetsPerTrigger="20", maxTriggerDelay="10s")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(20)
+    assert reader.latestOffset(offset(29, 10), limit) == offset(30, 10)  # as if it had waited long
+    assert reader.latestOffset(offset(25, 10), limit) == offset(25, 10)
+    assert reader.latestOffset(offset(10, 10), limit) == offset(30, 10)
+    now[0] += 9.9
+    assert reader.latestOffset(offset(25, 10), limit) == offset(25, 10)
+    now[0] += 0.1
+    assert reader.latestOffset(offset(25, 10), limit) == offset(30, 10)
+    now[0] += 0.1
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(offset(25, 10), limit) == offset(30, 10)
+
+
+def test_available_now_ends_at_what_was_there(maker: LakeMaker) -> None:
+    reader = reader_of(maker, startingOffsets="earliest")
+    reader.prepareForTriggerAvailableNow()
+    maker.run({0: rows(5)})
+    assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable()) == offset(30, 10)
+    assert reader.latestOffset(offset(30, 10), ReadAllAvailable()) == offset(30, 10)
+
+
+def test_new_topics_of_a_pattern_are_read_from_their_beginning(maker: LakeMaker) -> None:
+    query = Query(Checkpoint(), maker.root, subscribePattern="^e")
+    assert query.drain() == []
+    maker.topic = "events-too"
+    maker.run({0: rows(3)})
+    maker.topic = "events"
+    maker.run({0: rows(2)})
+    found = query.drain()
+    assert found == maker.records(0, "events")[30:] + maker.records(0, "events-too")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [
+        (offset(5, 10), offset(30, 10), "asked for, but its log has 20 to 30"),
+        (offset(20, 10), offset(31, 10), "asked for, but its log has 20 to 30"),
+        (offset(30, 10), offset(29, 10), "events-0 was read to offset 30 and ends at 29"),
+        ({"events": {"1": 10}}, offset(30, 10), "events-0 is new and starts at offset 20"),
+        (offset(20, 10), {"events": {"0": 30}}, "events-1 is gone, read so far to 10"),
+        ({"events": {}}, {"events": {"2": 30}}, "events-2 is not in the lake"),
+    ],
+)
+def test_losses(maker: LakeMaker, start: Any, end: Any, words: str) -> None:
+    maker.delete_records(0, 20)
+    with pytest.raises(OffsetOutOfRange, match=f"{words}.*set failOnDataLoss to false"):
+        reader_of(maker).partitions(start, end)
+    lenient = reader_of(maker, failOnDataLoss="false")
+    found = as_written(tables(lenient, lenient.partitions(start, end)))
+    low, high = (side.get("events", {}).get("0", 0) for side in (start, end))
+    assert found == [r for r in maker.records(0) if low <= r.offset < high]
+
+
+def test_a_reader_can_be_sent_before_and_after_it_planned(maker: LakeMaker) -> None:
+    reader = reader_of(maker, startingOffsets="earliest")
+    assert tables(reader, reader.partitions(offset(0, 0), offset(1, 0)))[0].num_rows == 1
+
+
+def test_errors_are_raised_when_the_query_starts(maker: LakeMaker) -> None:
+    with pytest.raises(UsageError, match="endTime is not valid in a streaming query"):
+        reader_of(maker, endTime="0")

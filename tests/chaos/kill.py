@@ -122,22 +122,27 @@ class Campaign:
         self._chance = random.Random(seed)
         self.kills: list[Kill] = []
         self._rounds = 0
-        self._scenarios = [
-            Scenario(shape, folder / str(number), self._chance)
-            for number, shape in enumerate(SHAPES)
-        ]
+        self._scenarios: dict[int, Scenario] = {}
         self._steps: dict[str, list[str]] = {}  # of each shape
         self._seconds: dict[str, float] = {}
 
     def run(self, kills: int, told: Callable[[int], None] = lambda _kills: None) -> None:
         """Rounds until so many kills hit."""
         while len(self.kills) < kills:
-            scenario = self._scenarios[self._rounds % len(self._scenarios)]
-            if scenario.shape.name not in self._steps:
-                self._watch(scenario)
-            self._round(scenario, min(self._chance.randint(1, 3), kills - len(self.kills)))
+            self._round(
+                self._scenario(self._rounds % len(SHAPES)),
+                min(self._chance.randint(1, 3), kills - len(self.kills)),
+            )
             self._rounds += 1
             told(len(self.kills))
+
+    def _scenario(self, number: int) -> Scenario:
+        """The scenario of one shape, made and watched when it is wanted first."""
+        if number not in self._scenarios:
+            made = Scenario(SHAPES[number], self._folder / str(number), self._chance)
+            self._watch(made)
+            self._scenarios[number] = made
+        return self._scenarios[number]
 
     def _watch(self, scenario: Scenario) -> None:
         """Learn which steps an undisturbed run takes, and how long they take."""

@@ -53,30 +53,31 @@ def test_rows_whose_path_leaves_the_root_are_not_committed(
     assert catalog.snapshot().version == base.version
 
 
-def forge(log: Path, change: Callable[[dict[str, Any]], None]) -> bytes:
-    """The newest entry of a catalog's log with another `add` action of a segment's row."""
+def forge(log: Path, kind: str, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """The newest entry of a catalog's log with other `add` actions for rows of this kind."""
     actions = [json.loads(line) for line in max(log.glob("*.json")).read_text().splitlines()]
     for action in actions:
-        if "kind=segment" in action.get("add", {}).get("path", ""):
+        if f"kind={kind}" in action.get("add", {}).get("path", ""):
             change(action["add"])
     return "\n".join(map(json.dumps, actions)).encode()
 
 
-FORGED: dict[str, Callable[[dict[str, Any]], None]] = {
-    "path up": lambda add: add.update(path="../../../outside.parquet"),
-    "path up, encoded": lambda add: add.update(path="%2E%2E/%2E%2E/%2E%2E/outside.parquet"),
-    "path of the system": lambda add: add.update(path="/etc/hostname"),
-    "another bucket": lambda add: add.update(path="s3://other/outside.parquet"),
-    "a file": lambda add: add.update(path="file:///etc/hostname"),
-    "topic up": lambda add: add["partitionValues"].update(topic="../../outside"),
-}
+FORGED: dict[str, tuple[str, str, Callable[[dict[str, Any]], None]]] = {  # topic, kind, change
+    "path up": ("events", "segment", lambda add: add.update(path="../../../outside.parquet")),
+    "path up, encoded": (
+        "events", "segment", lambda add: add.update(path="%2E%2E/%2E%2E/%2E%2E/outside.parquet")
+    ),
+    "path of the system": ("events", "segment", lambda add: add.update(path="/etc/hostname")),
+    "another bucket": ("events", "segment", lambda add: add.update(path="s3://other/x.parquet")),
+    "a file": ("events", "segment", lambda add: add.update(path="file:///etc/hostname")),
+    "topic up": ("../../x", "", lambda add: add["partitionValues"].update(topic="../../x")),
+}  # fmt: skip
 
 
-def read_all(root: str, options: dict[str, str]) -> None:
+def read_all(root: str, topic: str, options: dict[str, str]) -> None:
     lake = seglake.open(root, storage_options=options)
-    assert lake.topics() == ["events"]
-    for name in ("../../outside", "events"):
-        assert list(lake.topic(name).read_range(0, 2 * T))
+    assert lake.topics() == [topic]
+    assert list(lake.topic(topic).read_range(0, 2 * T))
 
 
 @pytest.mark.parametrize("forged", FORGED)
@@ -84,12 +85,12 @@ def test_a_forged_catalog_leads_nowhere(
     place: str, server: Server, proxy: Proxy, tmp_path: Path, forged: str
 ) -> None:
     ingest(pipeline_of(f"{place}/lake", write_file(tmp_path / "a.jsonl", [Line(T)])))
-    inside = f"{place}/lake".removeprefix("s3:/")
-    entry = forge(server.folder / f"{inside[1:]}/catalog/log/_delta_log", FORGED[forged])
+    inside, (topic, *change) = f"{place}/lake".removeprefix("s3:/"), FORGED[forged]
+    entry = forge(server.folder / f"{inside[1:]}/catalog/log/_delta_log", *change)
     open_store(f"{place}/lake").put(f"catalog/log/_delta_log/{1:020}.json", entry)
     proxy.seen.clear()
     with pytest.raises(SeglakeError):
-        read_all(f"{place}/lake", {"endpoint": proxy.endpoint})
+        read_all(f"{place}/lake", topic, {"endpoint": proxy.endpoint})
     for request in proxy.seen:
         listed = f"prefix={inside.removeprefix(f'/{BUCKET}/')}/" in request.path
         assert listed or request.path.startswith(f"{inside}/"), request
@@ -99,14 +100,14 @@ def test_a_forged_catalog_leads_nowhere(
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_forged_catalog_on_a_disk_leads_nowhere(tmp_path: Path, forged: str) -> None:
     """The file outside is there, and would do."""
-    root = tmp_path / "lake"
+    root, (topic, *change) = tmp_path / "lake", FORGED[forged]
     ingest(pipeline_of(root, write_file(tmp_path / "a.jsonl", [Line(T)])))
     segment = next(root.glob("catalog/log/kind=segment/*/*.parquet"))
     (tmp_path / "outside.parquet").write_bytes(segment.read_bytes())
-    entry = forge(root / "catalog/log/_delta_log", FORGED[forged])
+    entry = forge(root / "catalog/log/_delta_log", *change)
     (root / f"catalog/log/_delta_log/{1:020}.json").write_bytes(entry)
     with pytest.raises(SeglakeError):
-        read_all(str(root), {})
+        read_all(str(root), topic, {})
 
 
 BOMBS = {"one line": (b"\0", 16), "empty lines": (b"\n", 4)}  # a byte, and times 64 MiB of it

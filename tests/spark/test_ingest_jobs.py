@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from runpy import run_path
 from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import SparkSession
 
 from seglake.config import load
 from tests.cluster import standalone_cluster
@@ -23,6 +26,7 @@ from tests.raw_events import (
 )
 
 PROJECT = Path(__file__).parents[2]
+JOB = PROJECT / "jobs" / "ingest.py"
 CONF = """
 [pipeline]
 root = "{folder}/lake"
@@ -70,7 +74,7 @@ def submit(folder: Path, *arguments: str, master: str = "local[2]") -> Ended:
     conf = [f"--conf={name}={value}" for name, value in settings.items()]
     done = subprocess.run(
         [Path(sys.executable).parent / "spark-submit", "--master", master, *conf,
-         PROJECT / "jobs" / "ingest.py", "--conf-file", folder / "web.toml", *arguments],
+         JOB, "--conf-file", folder / "web.toml", *arguments],
         capture_output=True, text=True, check=False, cwd=folder,
         env=os.environ | {"PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable,
                           "PYSPARK_DRIVER_PYTHON": sys.executable},
@@ -97,19 +101,33 @@ def test_a_run_on_a_cluster_and_again_without_one(folder: Path) -> None:
     assert (again.code, again.report["status"]) == (0, "already done"), again.told
 
 
-def test_a_damaged_file_is_found_by_a_task_and_told_by_the_driver(folder: Path) -> None:
+@pytest.fixture
+def job(spark: SparkSession) -> Callable[[list[str]], int]:
+    """The job's `main` in this process, where a session runs already."""
+    main: Callable[[list[str]], int] = run_path(str(JOB))["main"]
+    return main
+
+
+def test_a_damaged_file_is_found_by_a_task_and_told_by_the_driver(
+    folder: Path, job: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]
+) -> None:
     damaged = folder / "in" / "001.jsonl.gz"
     damaged.write_bytes(damaged.read_bytes()[:-10])
-    ended = submit(folder)
-    assert ended.code == 2, ended.told
-    assert "001.jsonl.gz" in ended.told
+    assert job(["--conf-file", str(folder / "web.toml")]) == 2
+    output, log = capsys.readouterr()
+    assert (output, "Traceback" in log) == ("", False)
+    assert "001.jsonl.gz" in log
 
 
-def test_too_many_rejected_rows_have_an_exit_code_of_their_own(folder: Path) -> None:
+def test_too_many_rejected_rows_have_an_exit_code_of_their_own(
+    folder: Path, job: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]
+) -> None:
     write_files(folder / "bad", [([Line(0, broken="{")] * 5, "")])
-    ended = submit(folder, "--source", f"{folder}/bad")
-    assert ended.code == 3, ended.told
-    assert "5 of 5 rows were rejected" in ended.told
+    arguments = ["--conf-file", str(folder / "web.toml"), "--source", f"{folder}/bad"]
+    assert job(arguments) == 3
+    output, log = capsys.readouterr()
+    assert output == ""
+    assert "5 of 5 rows were rejected" in log
 
 
 def test_a_bad_setting_is_told_before_anything_starts(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
@@ -12,6 +12,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from seglake.errors import CommitConflict, MissingObject, StoreError, UsageError
+from seglake.store.interface import reason
 
 FORMAT = "1"
 _PROPERTIES = {
@@ -23,23 +24,32 @@ _PROPERTIES = {
 }
 
 
+@contextlib.contextmanager
+def naming(uri: str, problem: str) -> Iterator[None]:
+    """Turns what delta-rs raises into StoreError. It is not kept as the cause, see `reason`."""
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise StoreError(f"{uri}: {problem}: {reason(error)}") from None
+
+
 def open_or_create(
     uri: str, schema: pa.Schema, partition_by: list[str], options: dict[str, str]
 ) -> None:
     """Create the table at `uri` unless it exists; several may try at once. Raises StoreError."""
-    try:
-        with contextlib.suppress(CommitFailedError):  # someone else has just created it
-            DeltaTable.create(
-                uri,
-                schema,
-                mode="ignore",
-                partition_by=partition_by,
-                configuration=_PROPERTIES,
-                storage_options=options,
-                raise_if_key_not_exists=False,  # seglake.format is not one of Delta's
-            )
-    except (DeltaError, OSError) as error:
-        raise StoreError(f"{uri}: the table cannot be created: {error}") from error
+    with (
+        naming(uri, "the table cannot be created"),
+        contextlib.suppress(CommitFailedError),  # someone else has just created it
+    ):
+        DeltaTable.create(
+            uri,
+            schema,
+            mode="ignore",
+            partition_by=partition_by,
+            configuration=_PROPERTIES,
+            storage_options=options,
+            raise_if_key_not_exists=False,  # seglake.format is not one of Delta's
+        )
 
 
 def open_table(uri: str, options: dict[str, str]) -> DeltaTable:
@@ -48,12 +58,11 @@ def open_table(uri: str, options: dict[str, str]) -> DeltaTable:
     Raises MissingObject if there is none, UsageError if it has a `seglake.format` that this code
     does not know, and StoreError if it cannot be read.
     """
-    try:
-        table = DeltaTable(uri, storage_options=options)
-    except TableNotFoundError as error:
-        raise MissingObject(f"{uri}: there is no such table") from error
-    except (DeltaError, OSError) as error:
-        raise StoreError(f"{uri}: the table cannot be read: {error}") from error
+    with naming(uri, "the table cannot be read"):
+        try:
+            table = DeltaTable(uri, storage_options=options)
+        except TableNotFoundError as error:
+            raise MissingObject(f"{uri}: there is no such table") from error
     found = table.metadata().configuration.get("seglake.format", "missing")
     if found.partition(".")[0] != FORMAT:
         raise UsageError(
@@ -92,12 +101,11 @@ def commit(
     Raises CommitConflict if another commit was in the way, and StoreError if storage failed; after
     either the commit may be in, and its files must stay.
     """
-    try:
-        handle.create_write_transaction(
-            list(actions), "append", schema, partition_by, commit_properties=properties
-        )
-    except CommitFailedError as error:
-        version = handle.version()
-        raise CommitConflict(f"{handle.table_uri} changed after version {version}") from error
-    except (DeltaError, OSError) as error:
-        raise StoreError(f"{handle.table_uri}: the commit may have failed: {error}") from error
+    with naming(handle.table_uri, "the commit may have failed"):
+        try:
+            handle.create_write_transaction(
+                list(actions), "append", schema, partition_by, commit_properties=properties
+            )
+        except CommitFailedError:
+            version = handle.version()
+            raise CommitConflict(f"{handle.table_uri} changed after version {version}") from None

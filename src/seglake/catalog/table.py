@@ -43,6 +43,7 @@ from seglake.catalog.rows import (
 from seglake.catalog.snapshot import EMPTY, Snapshot
 from seglake.errors import MissingObject, UsageError, VersionExpired
 from seglake.store import Store, open_store
+from seglake.store.interface import reason
 
 _RETRIES = 100  # commits to other topics that may come in between
 
@@ -78,7 +79,7 @@ class CatalogTable:
     def _refreshed(self) -> DeltaTable:
         try:
             self._newest.update_incremental()
-        except DeltaError:  # the log was cleaned up under a handle that had rested for long
+        except (DeltaError, OSError):  # a failure, or the log was cleaned up under an old handle
             self._newest = delta.open_table(self._uri, self._options)
         return self._newest
 
@@ -90,11 +91,12 @@ class CatalogTable:
             raise UsageError(
                 f"version {version} is newer than the newest, {self._newest.version()}"
             )
-        try:
-            return DeltaTable(self._uri, version=version, storage_options=self._options)
-        except (DeltaError, OverflowError) as error:
-            message = f"version {version} of the catalog is not retained: {error}"
-            raise VersionExpired(message) from error
+        with delta.naming(self._uri, f"version {version} cannot be read"):
+            try:
+                return DeltaTable(self._uri, version=version, storage_options=self._options)
+            except (DeltaError, OverflowError) as error:
+                message = f"version {version} of the catalog is not retained: {reason(error)}"
+                raise VersionExpired(message) from None
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The newest version, or a given one.
@@ -246,12 +248,14 @@ class CatalogTable:
         Without `retention_hours` the table's own retention holds. A shorter one expires versions.
         With `dry_run` nothing is deleted.
         """
-        return self._refreshed().vacuum(
-            retention_hours,
-            dry_run=dry_run,
-            full=True,
-            enforce_retention_duration=retention_hours is None,
-        )
+        handle = self._refreshed()
+        with delta.naming(self._uri, "vacuum failed"):
+            return handle.vacuum(
+                retention_hours,
+                dry_run=dry_run,
+                full=True,
+                enforce_retention_duration=retention_hours is None,
+            )
 
     def retained(
         self, kind: Kind, retention_hours: int | None = None
@@ -297,7 +301,8 @@ class CatalogTable:
         newest = self._refreshed().version()
         if newest == since + 1:
             return newest
-        entries = self._newest.history(newest - since)
+        with delta.naming(self._uri, "the log of versions cannot be read"):
+            entries = self._newest.history(newest - since)
         made = [entry for entry in entries if entry.get("seglake.attempt") == attempt_id]
         return int(made[0]["version"]) if made else newest
 

@@ -12,7 +12,9 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 EPOCH_FORMATS = ("epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
 DIRECTIVES = "YymdeHIMSfpbBhajAzZTDFR%"  # of strptime, as ingest.timestamps reads them
-_SECRET = re.compile(r"secret|password|passwd|token|access_?key|account_?key|credential|sas_", re.I)
+_SECRET = re.compile(
+    r"secret|password|passwd|token|(access|account|master|customer)_?key|credential|sas_", re.I
+)
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -71,6 +73,9 @@ def _options(value: object) -> object:
     secrets = [key for key in value if _SECRET.search(str(key))]
     if secrets:
         raise ValueError(f"{secrets[0]} is a secret; set it in the environment, not in a file")
+    for key, text in value.items():
+        if "@" in urlsplit(str(text)).netloc:
+            raise ValueError(f"{key} has credentials in its URL; set it in the environment")
     return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
 
 

@@ -24,7 +24,7 @@ T = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
-    """3 partitions, one of them empty; late records, headers, nulls, several segments and codecs."""
+    """3 partitions, one of them empty; late records, headers, nulls, several segments."""
     maker = LakeMaker(tmp_path_factory.mktemp("datasource") / "lake", partitions=3)
     rows = [
         Event(T + i - 40 * (i % 7 == 0), None if i % 5 == 0 else b"%d" % i,
@@ -122,7 +122,9 @@ def test_errors_are_one_sentence(spark: SparkSession, maker: LakeMaker) -> None:
         load(spark, maker, startingOffsets="latest").count()
     assert "startingOffsets cannot be latest" in last_line(caught.value)
     with pytest.raises(AnalysisException) as caught:
-        spark.read.format("seglake").schema("key binary").load(str(maker.root), subscribe="e").count()
+        spark.read.format("seglake").schema("key binary").load(
+            str(maker.root), subscribe="e"
+        ).count()
     assert "fixed schema" in last_line(caught.value)
     with pytest.raises(AnalysisException) as caught:
         spark.sql(f"CREATE TABLE t USING seglake OPTIONS (path '{maker.root}', subscribe 'events')")

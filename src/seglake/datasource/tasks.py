@@ -25,7 +25,7 @@ from seglake.read.zonemaps import ZoneMaps
 from seglake.read.zones import Zones
 from seglake.store import Store
 
-MOST_BYTES, LEAST_BYTES = 64 * 2**20, 4 * 2**20  # of logs in a task, if no option says otherwise
+MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, if no option says otherwise
 _TASKS = 8  # that share a read too small for several tasks of MOST_BYTES
 _ZONE_BYTES = 16 * 2**20
 
@@ -49,7 +49,8 @@ def planned(pieces: Iterable[Piece], options: Options) -> list[Task]:
     total = sum(piece.size_bytes for piece in held)
     limit = options.bytes_per_partition
     if limit is None:
-        limit = min(MOST_BYTES, max(LEAST_BYTES, -(-total // _TASKS)))
+        # an eighth more, or segments of one size would be cut once more for a few bytes
+        limit = min(MOST_BYTES, max(LEAST_BYTES, 9 * total // (8 * _TASKS)))
     if options.min_partitions is not None:
         limit = max(1, min(limit, total // options.min_partitions))
     most = options.max_records_per_partition or 2**63

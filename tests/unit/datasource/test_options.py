@@ -29,9 +29,16 @@ def given(**options: str) -> dict[str, str]:
 
 def error_of(options: dict[str, str], kind: str) -> str:
     with pytest.raises(UsageError) as caught:
-        options_of = parse(options)
-        options_of.batch_bounds() if kind == "batch" else options_of.stream_start()
+        check(options, kind)
     return str(caught.value)
+
+
+def check(options: dict[str, str], kind: str) -> None:
+    found = parse(options)
+    if kind == "batch":
+        found.batch_bounds()
+    else:
+        found.stream_start()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +133,7 @@ def test_start_of_a_stream(options: dict[str, str], expected: Bound) -> None:
         ({"kafka_enable_auto_commit": "x"}, "kafka.enable.auto.commit is not supported"),
         ({"kafka_interceptor_classes": "x"}, "kafka.interceptor.classes is not supported"),
         ({"subscribed": "t"}, "unknown option 'subscribed'; the nearest is subscribe"),
-        ({"startingoffset": "t"}, "unknown option 'startingoffset'; the nearest is startingOffsets"),
+        ({"startingoffset": "t"}, "nearest is startingOffsets"),
         ({"location": "x", "provider": "seglake"}, "use CREATE TEMPORARY VIEW"),
         ({"path": " "}, "the lake is missing"),
     ],
@@ -140,14 +147,14 @@ def test_refused(options: dict[str, str], words: str, kind: str) -> None:
     ("options", "words"),
     [
         ({OFFSETS: "latest"}, "startingOffsets cannot be latest"),
-        ({OFFSETS: '{"t":{"0":0,"1":-1}}'}, "cannot be latest (-1) in a batch query, but is for t-1"),
+        ({OFFSETS: '{"t":{"0":0,"1":-1}}'}, "in a batch query, but is for t-1"),
         ({END_OFFSETS: "earliest"}, "endingOffsets cannot be earliest"),
-        ({END_OFFSETS: '{"t":{"1":-2}}'}, "cannot be earliest (-2) in a batch query, but is for t-1"),
-        ({OFFSETS: '{"t":{"0":0}}', END_OFFSETS: '{"t":{"1":9}}'}, "differ in partitions: t-0, t-1"),
-        ({OFFSETS: '{"t":{"0":5}}', END_OFFSETS: '{"t":{"0":4}}'}, "endingOffsets 4 of t-0 is before"),
+        ({END_OFFSETS: '{"t":{"1":-2}}'}, "in a batch query, but is for t-1"),
+        ({OFFSETS: '{"t":{"0":0}}', END_OFFSETS: '{"t":{"1":9}}'}, "partitions: t-0, t-1"),
+        ({OFFSETS: '{"t":{"0":5}}', END_OFFSETS: '{"t":{"0":4}}'}, "4 of t-0 is before"),
         ({TIMES: '{"t":{"0":5}}', END_TIMES: '{"t":{"0":4}}'}, "Timestamp 4 of t-0 is before"),
-        ({"startTime": "2026-01-01T00:00:01Z", "endTime": "2026-01-01T00:00:00Z"}, "would end before"),
-        ({"startTime": "2026-01-01T00:00:00"}, "option startTime: 2026-01-01T00:00:00 has no time zone"),
+        ({"startTime": "2026-01-01T00:00:01Z", "endTime": "0"}, "would end before"),
+        ({"startTime": "2026-01-01T00:00:00"}, "option startTime: 2026-01-01T00:00:00 has no"),
         ({"endTime": "1767225600"}, "option endTime: 1767225600 looks like seconds"),
         ({"version": "-1"}, "version is a whole number"),
     ],
@@ -180,7 +187,8 @@ def test_names_are_not_case_sensitive() -> None:
 def test_what_only_a_consumer_needs_is_accepted() -> None:
     found = parse(given(
         kafka_bootstrap_servers="host:9092", kafka_group_id="g", groupIdPrefix="p",
-        kafkaConsumer_pollTimeoutMs="1", fetchOffset_numRetries="1", fetchOffset_retryIntervalMs="1",
+        kafkaConsumer_pollTimeoutMs="1", fetchOffset_numRetries="1",
+        fetchOffset_retryIntervalMs="1",
     ))  # fmt: skip
     assert found == parse(given())
 

@@ -1,0 +1,31 @@
+"""The Python of docs/spark.md is run, from top to bottom, on a lake with events of its times."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.lakes import Event, LakeMaker
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+START = 1795136400000  # 2026-11-20T01:00:00Z
+
+
+def test_the_examples_run(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker = LakeMaker(tmp_path / "lake", partitions=2)
+    rows = [Event(START + 1000 * i, b"%d" % (i % 3), b"event") for i in range(-100, 100)]
+    maker.run({0: rows, 1: rows[:110]})
+    code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S))
+    places = {"s3://bucket/lake": maker.root, "/data/": f"{tmp_path}/"}
+    for named, here in places.items():
+        assert named in code
+        code = code.replace(named, str(here))
+    exec(compile(code, str(PAGE), "exec"), {"spark": spark})
+    shown = capsys.readouterr().out
+    assert shown.count("event|") == 6  # the first three of each partition
+    assert all(f"[{48 + key:x}]|" in shown.replace(" ", "") for key in range(3))
+    assert "|1|100|" in shown.replace(" ", "")  # of a minute; partition 1 ends before it
+    assert spark.read.parquet(str(tmp_path / "events")).count() == 310

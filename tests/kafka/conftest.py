@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.kafka.jars import NoJarsError
 from tests.kafka.judge import Kafka
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.kafka.broker import Broker
 from tests.kafka.judge import Batch, Kafka, KafkaError, Record, record_from_json
 from tests.kafka.make_golden import GOLDEN, checksum

@@ -81,9 +81,8 @@ REFUSED: dict[str, dict[str, str]] = {
     "auto commit": {"subscribe": "events", "kafka.enable.auto.commit": "true"},
 }  # fmt: skip
 STREAMS: dict[str, dict[str, str]] = {
-    "all": {"subscribe": "events,ended", "startingOffsets": "earliest"},
-    "in parts": {"subscribe": "events", "startingOffsets": BOTH % (10, -2),
-                 "maxOffsetsPerTrigger": "90"},
+    "in parts": {"subscribe": "events,ended", "startingOffsets": "earliest",
+                 "maxOffsetsPerTrigger": "170"},
     "from a time": {"subscribe": "events", "startingTimestamp": str(T + 70)},
 }  # fmt: skip
 

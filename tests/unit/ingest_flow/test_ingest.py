@@ -203,6 +203,14 @@ def test_too_many_rejects_stop_a_run_before_anything_is_visible(
     assert ingest(again).records == 10  # the same run, once the limit is raised
 
 
+def test_records_without_a_key_are_spread_evenly(tmp_path: Path) -> None:
+    write_files(tmp_path / "in", [([Line(T)] * 91, "")])
+    chunks_of_one_unit = {"chunk_bytes": 100}
+    settings = pipeline_of(tmp_path / "lake", tmp_path / "in", task=chunks_of_one_unit)
+    ingest(settings)
+    assert sorted(map(len, read_lake(tmp_path / "lake").values())) == [30, 30, 31]
+
+
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     (path,) = write_files(tmp_path / "in", [([Line(T)] * 500, ".gz")])
     path.write_bytes(path.read_bytes()[:-20])

@@ -133,6 +133,6 @@ def test_total_disorder_is_looked_at_a_few_times_only(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("seglake.ingest.merge.count_before", counting)
     blobs = wide_blobs(300, 10**6)  # each reaches over all that follow
-    assert sum(len(run) for run in merge(blobs, BLOB_BYTES)) == 300 * BLOB_RECORDS
+    assert sum(len(run) for run in merge(blobs, 10 * BLOB_BYTES)) == 300 * BLOB_RECORDS
     distinct = [a for a, b in pairwise(looked) if a != b]
-    assert len(distinct) < 300
+    assert len(distinct) <= 31  # not once for each blob

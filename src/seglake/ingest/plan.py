@@ -135,11 +135,14 @@ def route(
         sizes[piece] += int(blobs.size_bytes[blob])
     bins = pack(sizes, max_tasks)
     places = [blobs.begin[blob] for blob, _ in assignments]
-    columns = {
-        "partition": pa.array([int(blobs.partition[blob]) for blob, _ in assignments], pa.int32()),
-        "unit": pa.array([place.unit for place in places], pa.int64()),
-        "sequence": pa.array([place.sequence for place in places], pa.int32()),
-        "piece": pa.array([piece for _, piece in assignments], pa.int32()),
-        "task": pa.array([bins[piece] for _, piece in assignments], pa.int32()),
-    }
-    return pa.table(columns)
+    return pa.table(
+        {
+            "partition": pa.array(
+                [int(blobs.partition[blob]) for blob, _ in assignments], pa.int32()
+            ),
+            "unit": pa.array([place.unit for place in places], pa.int64()),
+            "sequence": pa.array([place.sequence for place in places], pa.int32()),
+            "piece": pa.array([piece for _, piece in assignments], pa.int32()),
+            "task": pa.array([bins[piece] for _, piece in assignments], pa.int32()),
+        }
+    )

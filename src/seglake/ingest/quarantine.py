@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.catalog.quarantine import FILE_SCHEMA, Part, write_part
+from seglake.catalog.quarantine import Part, write_part
 from seglake.ingest.blob import REJECTS
 from seglake.ingest.engine import KeptBlobs
 from seglake.ingest.listing import Split
@@ -75,7 +75,7 @@ class Quarantine(NamedTuple):
         origins = [self.origins[number] for number in numbers.tolist()]
         before = np.array([origin.lines_before for origin in origins], np.int64)[at]
         files = pa.array([origin.path for origin in origins]).take(at)
-        columns = {
+        columns: dict[str, pa.Array[Any] | pa.ChunkedArray[Any]] = {
             "attempt_id": pa.repeat(self.attempt_id, len(rejects)),
             "source_file": files,
             "line": pc.add(rejects["line"], pa.array(before + 1)),
@@ -83,4 +83,4 @@ class Quarantine(NamedTuple):
             "raw": rejects["raw"],
             "ingested_at_ms": pa.repeat(self.now_ms, len(rejects)),
         }
-        return pa.table(columns).select(FILE_SCHEMA.names)
+        return pa.Table.from_arrays(list(columns.values()), list(columns))

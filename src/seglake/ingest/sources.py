@@ -80,11 +80,13 @@ class Files:
         """The blobs of all units, which tasks share out by size."""
         units = group_splits(self._splits, self._pipeline.task.split_bytes)
         bins = pack([unit.size_bytes for unit in units], TASKS_PER_CORE * self._engine.cores)
-        columns = {
-            "task": pa.array(bins, pa.int32()),
-            "unit": pa.array([dump_unit(unit) for unit in units], pa.string()),
-        }
-        return self._engine.map(Read(self._pipeline, append_time_ms), pa.table(columns))
+        tasks = pa.table(
+            {
+                "task": pa.array(bins, pa.int32()),
+                "unit": pa.array([dump_unit(unit) for unit in units], pa.string()),
+            }
+        )
+        return self._engine.map(Read(self._pipeline, append_time_ms), tasks)
 
     def origins(self, counts: Counts) -> dict[int, Origin]:
         """The file of each split and the lines before it."""

@@ -26,7 +26,7 @@ test: check-java setup lint ## Run every check and every test
 	$(PYTEST)
 
 test-unit: $(INSTALLED) ## Run the tests that need no Java (seconds)
-	$(PYTEST) -m "not spark and not kafka and not s3"
+	$(PYTEST) -m "not spark and not kafka and not s3 and not slow"
 
 test-spark: setup ## Run the tests that need a Spark session
 	$(PYTEST) -m spark

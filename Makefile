@@ -4,6 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
@@ -25,8 +26,8 @@ demo: setup ## Make a million events, ingest them with Spark, look some up
 test: check-java setup lint ## Run every check and every test
 	$(PYTEST)
 
-test-unit: $(INSTALLED) ## Run the tests that need no Java (seconds)
-	$(PYTEST) -m "not spark and not kafka and not s3 and not slow"
+test-unit: $(COMPILED) ## Run the tests that need no Java (seconds)
+	$(PYTEST) --hypothesis-profile=quick -m "not spark and not kafka and not s3 and not slow"
 
 test-spark: setup ## Run the tests that need a Spark session
 	$(PYTEST) -m spark
@@ -77,10 +78,16 @@ check-java:
 	       "install OpenJDK 17 or 21 and set JAVA_HOME to it." >&2; exit 1 ;; \
 	esac
 
-# Compiled kernels stay beside the sources and the jars in a cache folder, so both steps are short
-# from the second time on.
-$(READY): $(INSTALLED)
+# Jars stay in a cache folder and compiled kernels beside the sources, so both steps are short from
+# the second time on.
+$(READY): $(COMPILED)
 	$(BIN)/python -m seglake.session jars >/dev/null
+	@touch $@
+
+# A compiled kernel does not notice a change of one in another module that it calls, so all are
+# compiled anew.
+$(COMPILED): $(INSTALLED) $(shell grep -rlw njit src --include=*.py)
+	@find src -name '*.nb[ci]' -delete
 	$(BIN)/python -m seglake.warm
 	@touch $@
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from seglake.config import load
 from seglake.errors import SeglakeError
 from seglake.ingest.api import run_pipeline
-from seglake.instants import to_epoch_ms
 
 
 def main(arguments: list[str]) -> int:
@@ -31,17 +30,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--source", action="append", help="input path or glob, instead of the file's"
     )
-    parser.add_argument("--interval-start", type=to_epoch_ms, help="what the run covers, from")
-    parser.add_argument("--interval-end", type=to_epoch_ms, help="… up to, exclusive")
+    parser.add_argument("--interval-start", help="what the run covers, from: a time with a zone")
+    parser.add_argument("--interval-end", help="… up to, exclusive")
     given = parser.parse_args(arguments)
-    if (given.interval_start is None) != (given.interval_end is None):
-        parser.error("--interval-start and --interval-end go together")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     changes = {"pipeline.root": given.root, "input.paths": given.source}
-    start, end = given.interval_start, given.interval_end
+    interval = (given.interval_start, given.interval_end)
     try:
         pipeline = load(given.conf_file, {k: v for k, v in changes.items() if v is not None})
-        interval = None if start is None else (start, end)
         report = run_pipeline(pipeline, run_id=given.run_id, interval=interval)
     except SeglakeError as error:
         print(f"ingest: {error}", file=sys.stderr)

@@ -1,15 +1,17 @@
 """What all tests share: markers by folder, Hypothesis profiles, the folder of real logs."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
-JVM_FOLDERS = ("spark", "kafka")
+MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "chaos": "slow"}
 
-# `steady` tries the same examples each time, so that a red build is about the change under test.
+# `steady` tries the same examples each time, so that a red build is about the change under test;
+# `quick`, which `make test-unit` takes, tries a tenth of them.
 # `pytest --hypothesis-profile explore` looks for new ones; what it prints reproduces a failure.
 settings.register_profile(
     "steady",
@@ -18,16 +20,25 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("quick", settings.get_profile("steady"), max_examples=10)
 settings.register_profile("explore", deadline=None, print_blob=True, max_examples=2_000)
 settings.load_profile("steady")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test in tests/spark or tests/kafka has that marker without saying so."""
+    """A test in some folders has a marker without saying so."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
-        if folder in JVM_FOLDERS:
-            item.add_marker(folder)
+        if folder in MARKED_FOLDERS:
+            item.add_marker(MARKED_FOLDERS[folder])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_the_disk() -> Iterator[None]:
+    """No test cuts the power; that a write would survive it is seen in test_store.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _fd: None)
+        yield
 
 
 @pytest.fixture(scope="session")

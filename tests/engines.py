@@ -1,52 +1,47 @@
-"""Engines that behave as badly as a cluster may, without a JVM."""
+"""An engine that behaves as badly as a cluster may, without a JVM."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
-import pyarrow as pa
+import pytest
 
-from seglake.ingest.blob import SCHEMA
-from seglake.ingest.engine import PLACE, KeptBlobs, LocalBlobs, LocalEngine, Task
+from seglake.errors import StoreError
+from seglake.ingest.engine import Item, LocalEngine, Result, Task
+from seglake.store import local
 
 
 class ScatteredEngine(LocalEngine):
-    """Tasks run one by one in any order, each in a first attempt that dies half-way."""
+    """Tasks run in any order; each dies first in the middle of a write, and may run twice."""
 
     def __init__(self, cores: int, seed: int = 1) -> None:
         self.cores = cores
         self._chance = random.Random(seed)
 
-    @contextmanager
-    def map(self, task: Task, rows: pa.Table) -> Iterator[KeptBlobs]:
-        yield _ScatteredBlobs(self.by_task(task, SCHEMA, rows), self)
-
-    def run(self, task: Task, schema: pa.Schema, rows: pa.Table) -> pa.Table:
-        numbers = pa.array(range(len(rows)), pa.int32())
-        return self.by_task(task, schema, rows.append_column("task", numbers))
-
-    def by_task(self, task: Task, schema: pa.Schema, rows: pa.Table) -> pa.Table:
-        """The results of rows with the same number in `task` in one call."""
-        numbers = rows["task"].unique().to_pylist()
-        self._chance.shuffle(numbers)
-        results = []
-        for number in numbers:
-            mine = rows.filter(pa.compute.equal(rows["task"], number)).combine_chunks()
-            size = self._chance.randint(1, len(mine))
-            list(islice(task(iter(mine.to_batches(size))), self._chance.randint(0, 2)))
-            results += list(task(iter(mine.to_batches(size))))
-        return pa.Table.from_batches(results, schema)
+    def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
+        results: dict[int, Result] = {}
+        for number in self._chance.sample(range(len(items)), len(items)):
+            with dying(self._chance.randint(0, 5)), suppress(StoreError):
+                task(items[number])
+            for _ in range(self._chance.randint(1, 2)):
+                results[number] = task(items[number])
+        return [results[number] for number in range(len(items))]
 
 
-class _ScatteredBlobs(LocalBlobs):
-    def __init__(self, table: pa.Table, engine: ScatteredEngine) -> None:
-        super().__init__(table)
-        self._engine = engine
+@contextmanager
+def dying(writes: int) -> Iterator[None]:
+    """Every write to a local file fails after the first few."""
+    left = iter(range(writes))
+    write = local._LocalWriter.write
 
-    def run_routed(self, task: Task, schema: pa.Schema, route: pa.Table) -> pa.Table:
-        placed = self._table.join(route, ["partition", "unit", "sequence"], join_type="inner")
-        placed = placed.sort_by([(name, "ascending") for name in PLACE])
-        return self._engine.by_task(task, schema, placed)
+    def failing(self: Any, data: Any) -> None:
+        if next(left, None) is None:
+            raise StoreError("the disk is full, just now")
+        write(self, data)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(local._LocalWriter, "write", failing)
+        yield

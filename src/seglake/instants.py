@@ -1,9 +1,9 @@
 """Times that a caller gives, and times that are shown: milliseconds since the epoch, in UTC.
 
 A time is an aware datetime, an ISO 8601 text with a zone, or an integer of epoch milliseconds (as
-an int or as digits). Times are bounds of windows, `start <= timestamp < end`, and stored timestamps
-are whole milliseconds; so what is finer than a millisecond is rounded up, for both bounds, which
-keeps the same records inside.
+an int or as digits); many times are one array of such integers. Times are bounds of windows,
+`start <= timestamp < end`, and stored timestamps are whole milliseconds; so what is finer than a
+millisecond is rounded up, for both bounds, which keeps the same records inside.
 
 An integer from 10**8 up to 10**11 (exclusive, either sign) is refused, since it looks like seconds:
 as seconds it lies in 1973 to 5138, as milliseconds in the first years after 1970. Smaller ones are
@@ -14,8 +14,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from numbers import Integral
+from typing import TYPE_CHECKING
 
 from seglake.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Time = datetime | str | int
 
@@ -33,8 +39,8 @@ def to_epoch_ms(value: Time) -> int:
     """
     if isinstance(value, datetime):
         return _from_datetime(value, str(value))
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _from_integer(value)
+    if isinstance(value, Integral) and not isinstance(value, bool):  # NumPy's integers too
+        return _from_integer(int(value))
     if not isinstance(value, str):
         raise UsageError(f"{value!r} is no time; give a datetime, ISO 8601 text or milliseconds")
     text = value.strip()
@@ -46,6 +52,29 @@ def to_epoch_ms(value: Time) -> int:
         raise UsageError(
             f"{text!r} is no time; write it as in 2026-01-31T12:00:00Z, or as epoch milliseconds"
         ) from None
+
+
+def to_epoch_ms_array(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Milliseconds since the epoch of many times, which are given as integers.
+
+    Raises:
+        UsageError: not one array of integers of 64 bits, or one of them looks like seconds.
+    """
+    import numpy as np  # noqa: PLC0415  # the command line shows times without it
+
+    times = np.asarray(values)
+    whole = times.dtype.kind in "iu" and np.can_cast(times.dtype, np.int64)
+    if times.ndim != 1 or (len(times) and not whole):
+        raise UsageError(
+            f"times are one array of integers, milliseconds since the epoch, not of {times.dtype} "
+            f"in {times.ndim} dimensions"
+        )
+    in_ms = times.astype(np.int64)
+    sizes = np.abs(in_ms)
+    doubtful = (sizes >= _LOOKS_LIKE_SECONDS.start) & (sizes < _LOOKS_LIKE_SECONDS.stop)
+    for at in np.flatnonzero(doubtful)[:1]:
+        _from_integer(int(in_ms[at]))
+    return in_ms
 
 
 def _to_microseconds(text: str) -> str:

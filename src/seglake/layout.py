@@ -4,6 +4,7 @@
     catalog/quarantine/                                           Delta: rejected input rows
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   immutable, one attempt's own
     attempts/<attempt>/manifest.json | success                    what an attempt wrote
+    attempts/<attempt>/blobs/<name>                               between its stages; then deleted
     attempts/<digest of the run's key>/inputs.json                what a run reads
 
 A key is relative to the root, its parts are separated by "/", and no part of it is data: topics are
@@ -31,7 +32,9 @@ SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TOPIC = "[a-zA-Z0-9._-]{1,249}"  # Kafka's Topic.validate, which also bars . and ..
 _NUMBER = "0|[1-9][0-9]{0,9}"
-_ATTEMPT_KEY = re.compile(rf"{ATTEMPTS}/({_UUID})/(manifest\.json|success|inputs\.json)")
+_ATTEMPT_KEY = re.compile(
+    rf"{ATTEMPTS}/({_UUID})/(manifest\.json|success|inputs\.json|blobs/{_UUID})"
+)
 _SEGMENT_KEY = re.compile(
     rf"{TOPICS}/(?!\.{{1,2}}-[0-9]+/)({_TOPIC})-({_NUMBER})/"
     rf"({_UUID})/([0-9]{{20}})\.({'|'.join(SUFFIXES)})"
@@ -105,6 +108,16 @@ def manifest_key(attempt_id: str) -> str:
 def success_key(attempt_id: str) -> str:
     """The mark that an attempt wrote all it had to."""
     return f"{ATTEMPTS}/{check_attempt(attempt_id)}/success"
+
+
+def blobs_folder(attempt_id: str) -> str:
+    """Where the tasks of an attempt leave what other tasks of it shall read."""
+    return f"{ATTEMPTS}/{check_attempt(attempt_id)}/blobs"
+
+
+def new_blobs_key(attempt_id: str) -> str:
+    """A fresh key there: two tries of one task may write at once."""
+    return f"{blobs_folder(attempt_id)}/{uuid.uuid4()}"
 
 
 def inputs_key(topic: str, pipeline: str, run_id: str) -> str:

@@ -1,237 +1,200 @@
 """Kill ingests anywhere, run them again, and compare: python -m tests.chaos.kill --kills 1000
 
-A round takes a lake, kills one to three attempts at the same run in it, and then lets the run end.
-Half of the kills come at a step chosen by name, so that each is tried as often as the rare ones;
-the others come at any moment. After each kill readers must see the old or the new version, and
-after the last one everything must be as if nothing had happened. Exits 1 at the first difference,
-with the seed that makes it happen again (moments apart: those are the machine's).
+A round tells one story (`scenarios`) in a lake of its own. Each of its two runs is attempted up to
+three times and killed, then run to its end, then once more, which must do nothing. Half of the
+kills come at a step chosen by its name, so that every step has its turn; the others come at any
+moment. After each kill readers must see exactly what an undisturbed lake shows that has the same
+runs: the old version or the new one, and `verify` finds no damage. So it is after the last one.
+
+Exits 1 if there was a difference. `--seed S --round N` tells that story again: the same files and
+steps in the same order, though a kill at any moment comes when the machine lets it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
 import os
 import random
-import signal
-import subprocess
+import shutil
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
 
-from tests.chaos.scenarios import SHAPES, Scenario
-from tests.chaos.victim import Job
+from seglake.errors import SeglakeError
+from tests.chaos.account import LOCAL, S3, SPARK, Account, Difference, Kill
+from tests.chaos.attempts import Attack, Forked, Steps, kill_forked
+from tests.chaos.clustered import SETTINGS, OnSpark
+from tests.chaos.observed import remove_lake
+from tests.chaos.scenarios import NEXT, OTHER, RUN, SHAPES, Scenario
+from tests.cluster import standalone_cluster
+from tests.s3.server import BUCKET, environment, s3_server
 
-PROJECT = Path(__file__).parents[2]
-PATIENCE_S = 180
-ANY_MOMENT = "at any moment"
-
-
-class Victim(Protocol):
-    """A running attempt."""
-
-    def kill(self, chance: random.Random) -> None:
-        """SIGKILL for one of its processes."""
-
-    def ended(self, patience_s: float) -> int | None:
-        """Its exit code, or None if it is still running after that time."""
-
-
-class Forked:
-    """An attempt in a fork of a process that has imported everything: it starts at once."""
-
-    def __init__(self, job: Job, trace: Path, die_at: int | None) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.chaos.warmed"])
-        self._process = context.Process(target=job.run, args=(str(trace), die_at))
-        self._process.start()
-
-    def kill(self, chance: random.Random) -> None:
-        """SIGKILL."""
-        del chance
-        self._process.kill()
-
-    def ended(self, patience_s: float) -> int | None:
-        """The exit code."""
-        self._process.join(patience_s)
-        return self._process.exitcode
-
-
-class Submitted:
-    """An attempt on Spark: a driver, a JVM and Python workers, in a process group of their own."""
-
-    def __init__(self, job: Job, trace: Path, die_at: int | None) -> None:
-        arguments = json.dumps([job, str(trace), die_at])
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.victim", arguments],
-            cwd=PROJECT, env=os.environ | {"PYTHONPATH": f"{PROJECT}/src"},
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-
-    def kill(self, chance: random.Random) -> None:
-        """SIGKILL for the driver, the JVM or a Python worker."""
-        members = _members_of(self._process.pid)
-        if members:
-            os.kill(chance.choice(members), signal.SIGKILL)
-
-    def ended(self, patience_s: float) -> int | None:
-        """The exit code of the driver; whatever it left behind is ended too."""
-        try:
-            code = self._process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            return None
-        for member in _members_of(self._process.pid):
-            os.kill(member, signal.SIGKILL)
-        return code
-
-
-def _members_of(group: int) -> list[int]:
-    """The living processes of a process group that this program has made."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if int(its_group) == group and state != "Z":
-            found.append(int(path.parent.name))
-    return found
-
-
-class Kill(NamedTuple):
-    """A kill that hit."""
-
-    shape: str
-    where: str
-    seen: str  # by readers afterwards: old or new
+ATTEMPTS = 3  # at most, of a run in a round
 
 
 class Campaign:
-    """Rounds over scenarios of every shape, drawn from a seed."""
+    """Rounds over all shapes, drawn from a seed; lakes below the URI `place`."""
 
     def __init__(
-        self, folder: Path, seed: int, start: Callable[[Job, Path, int | None], Victim],
-        *, spark: bool = False,
-    ) -> None:  # fmt: skip
-        self._folder, self._start, self._spark = folder, start, spark
-        self._chance = random.Random(seed)
-        self.kills: list[Kill] = []
-        self._rounds = 0
+        self, account: Account, where: str, folder: Path, place: str, attack: Attack
+    ) -> None:
+        self._account, self._where, self._attack = account, where, attack
+        self._folder, self._place = folder, place
         self._scenarios: dict[int, Scenario] = {}
-        self._steps: dict[str, list[str]] = {}  # of each shape
-        self._seconds: dict[str, float] = {}
+        self.steps: dict[tuple[str, str], Steps] = {}  # of a shape and a run
+        self._last: Kill | None = None
 
     def run(self, kills: int, told: Callable[[int], None] = lambda _kills: None) -> None:
         """Rounds until so many kills hit."""
-        while len(self.kills) < kills:
-            self._round(
-                self._scenario(self._rounds % len(SHAPES)),
-                min(self._chance.randint(1, 3), kills - len(self.kills)),
-            )
-            self._rounds += 1
-            told(len(self.kills))
+        number, wanted = 0, len(self._account.kills) + kills
+        while len(self._account.kills) < wanted:
+            self.round(number)
+            number += 1
+            told(len(self._account.kills))
+
+    def round(self, number: int) -> None:
+        """One round; a difference is written down, and its lake stays."""
+        chance = random.Random(f"{self._account.seed} {number}")
+        turn, shape = divmod(number, len(SHAPES))
+        slot = ATTEMPTS * turn + 5 * shape  # which steps have their turn
+        self._last, lake = None, f"{self._place}/{shape}/round-{number}"
+        try:
+            scenario = self._scenario(shape)
+            scenario.begin(lake)
+            for run in (RUN, NEXT):
+                self._kill(scenario, run, lake, slot, chance)
+                self._end(scenario, run, lake)
+        except (AssertionError, SeglakeError) as problem:
+            line = traceback.extract_tb(problem.__traceback__)[-1]
+            told = f"round {number}, {SHAPES[shape].name}: {problem or line.line} ({lake})"
+            print(f"\n{told}", file=sys.stderr, flush=True)
+            self._account.differences.append(Difference(self._where, number, told, self._last))
+        else:
+            remove_lake(lake)
 
     def _scenario(self, number: int) -> Scenario:
         """The scenario of one shape, made and watched when it is wanted first."""
         if number not in self._scenarios:
-            made = Scenario(SHAPES[number], self._folder / str(number), self._chance)
-            self._watch(made)
+            chance = random.Random(f"{self._account.seed} {SHAPES[number].name}")
+            folder, place = self._folder / str(number), f"{self._place}/{number}"
+            made = Scenario(SHAPES[number], folder, place, chance)
+            self._watch(made, f"{place}/watched")
             self._scenarios[number] = made
         return self._scenarios[number]
 
-    def _watch(self, scenario: Scenario) -> None:
-        """Learn which steps an undisturbed run takes, and how long they take."""
-        trace, seconds = self._folder / "trace", []
-        for _ in range(1 if self._spark else 2):  # the first one starts the process to fork from
-            trace.unlink(missing_ok=True)
-            lake, begun = scenario.lake("watched"), time.monotonic()
-            code = self._start(scenario.job(lake, spark=self._spark), trace, None).ended(PATIENCE_S)
-            assert code == 0, f"an attempt that nobody killed ended with {code}"
-            seconds.append(time.monotonic() - begun)
-            scenario.assert_undisturbed(lake)
-        self._seconds[scenario.shape.name] = min(seconds)
-        self._steps[scenario.shape.name] = trace.read_text().splitlines()
+    @property
+    def _trace(self) -> Path:
+        return self._folder / "trace"
 
-    def _round(self, scenario: Scenario, kills: int) -> None:
-        lake = scenario.lake("lake")
-        for _ in range(kills):
-            self._attempt(scenario, lake)
+    def _watch(self, scenario: Scenario, lake: str) -> None:
+        """Learn which steps undisturbed runs take, and how long they take."""
+        for _ in range(2):  # the first process of all starts the one to fork from
+            remove_lake(lake)
+            scenario.begin(lake)
+            for run in (RUN, NEXT):
+                scenario.arrange(lake, run)
+                begun = time.monotonic()
+                code = Forked(scenario.job(lake, run), self._trace).ended()
+                assert code == 0
+                steps = Steps(self._trace, time.monotonic() - begun)
+                self.steps[scenario.shape.name, run] = steps
+        seen = {RUN, NEXT} | ({OTHER} if scenario.shape.other == "overtakes" else set())
+        assert scenario.seen(lake) == seen
+
+    def _kill(
+        self, scenario: Scenario, run: str, lake: str, slot: int, chance: random.Random
+    ) -> None:
+        """Up to three attempts at a run, each of them killed."""
+        for attempt in range(chance.randint(1 if run == RUN else 0, ATTEMPTS)):
+            scenario.arrange(lake, run)
+            with self._beside(scenario, lake, racing=run == RUN and not attempt):
+                job, steps = scenario.job(lake, run), self.steps[scenario.shape.name, run]
+                hit = self._attack(job, self._trace, steps, slot + attempt, chance)
+                committed = run in scenario.seen(lake)
+            if hit:
+                seen = "new" if committed else "old"
+                self._last = Kill(self._where, scenario.shape.name, hit, seen)
+                self._account.kills.append(self._last)
+            if not hit or not hit.code:
+                assert committed, "a run ended well, and readers do not see it"
+                return
+
+    @contextmanager
+    def _beside(self, scenario: Scenario, lake: str, *, racing: bool) -> Iterator[None]:
+        """With the other run going on meanwhile, if the story has one; it must end well."""
+        if not (racing and scenario.shape.other.startswith("races")):
+            yield
+            return
+        other = Forked(scenario.job(lake, OTHER), self._folder / "other-trace")
+        try:
+            yield
+        finally:
+            code = other.ended()
+        assert code == 0
+        assert OTHER in scenario.seen(lake)
+
+    def _end(self, scenario: Scenario, run: str, lake: str) -> None:
+        """The same run id once more, nobody disturbs it; and again, when there is nothing to do."""
+        scenario.arrange(lake, run)
         # the engine has no part in what comes out, so the quick one ends every run
-        end = Forked(scenario.job(lake), self._folder / "trace", None)
-        assert end.ended(PATIENCE_S) == 0, "the run did not end after it was killed"
-        scenario.assert_undisturbed(lake)
-        scenario.next_run(lake)
-        scenario.assert_last(lake)
-
-    def _attempt(self, scenario: Scenario, lake: Path) -> None:
-        """One attempt that is killed, or was too quick for that."""
-        name, job = scenario.shape.name, scenario.job(lake, spark=self._spark)
-        steps, trace = self._steps[name], self._folder / "trace"
-        trace.unlink(missing_ok=True)
-        by_name = self._chance.random() < 0.5
-        die_at = self._chance.choice(_places(self._chance, steps)) if by_name else None
-        victim = self._start(job, trace, die_at)
-        if not by_name:
-            time.sleep(self._chance.random() * self._seconds[name])
-            victim.kill(self._chance)
-        code = victim.ended(PATIENCE_S)
-        assert code is not None, "the attempt hangs"
-        seen = scenario.assert_old_or_new(lake)
-        if code:
-            where = trace.read_text().splitlines()[-1] if by_name else ANY_MOMENT
-            self.kills.append(Kill(name, where, seen))
-        else:
-            assert seen == "new"
-
-
-def _places(chance: random.Random, steps: list[str]) -> list[int]:
-    """Where a step of one name, drawn among the names, comes in a run."""
-    places = defaultdict(list)
-    for number, step in enumerate(steps):
-        places[step].append(number)
-    return places[chance.choice(sorted(places))]
-
-
-def table(kills: list[Kill]) -> str:
-    """The kills as a table in Markdown."""
-    lines = ["| killed | kills | readers saw the old version | the new one |", "|---|--:|--:|--:|"]
-    seen: dict[str, Counter[str]] = defaultdict(Counter)
-    for kill in kills:
-        seen[kill.where][kill.seen] += 1
-    for where in sorted(seen, key=lambda where: (where == ANY_MOMENT, where)):
-        old, new = seen[where]["old"], seen[where]["new"]
-        lines.append(f"| {where} | {old + new} | {old} | {new} |")
-    shapes = Counter(kill.shape for kill in kills)
-    total = ", ".join(f"{count} {shape}" for shape, count in shapes.items())
-    return "\n".join([*lines, "", f"{len(kills)} kills of runs: {total}."])
+        assert Forked(scenario.job(lake, run), self._trace).ended() == 0
+        done = {RUN, run} | scenario.others
+        assert scenario.seen(lake) == done, "the run did not end after it was killed"
+        scenario.assert_marked(lake)
+        scenario.assert_same_again(lake, run)
 
 
 def main(arguments: list[str]) -> int:
-    """Run a campaign; prints the seed first and the table last."""
+    """Run a campaign; prints the seed first and the tables last."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.kill", description=__doc__)
-    parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--spark-kills", type=int, default=0, help="of runs on Spark, as well")
+    parser.add_argument("--kills", type=int, default=30, help="of runs on a local disk")
+    parser.add_argument("--s3", type=int, default=0, help="kills of runs on an S3 server")
+    parser.add_argument("--spark", type=int, default=0, help="kills of runs on a Spark cluster")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--round", type=int, help="this round alone")
+    parser.add_argument("--document", type=Path, help="where to write the tables")
     given = parser.parse_args(arguments)
     print(f"seed {given.seed}", flush=True)
-    kills: list[Kill] = []
-    for start, count in ((Forked, given.kills), (Submitted, given.spark_kills)):
-        if count:
-            with tempfile.TemporaryDirectory(prefix="seglake-chaos-") as folder:
-                campaign = Campaign(Path(folder), given.seed, start, spark=start is Submitted)
-                campaign.run(count, _tell if sys.stderr.isatty() else lambda _kills: None)
-                kills += campaign.kills
-    print(table(kills))
-    return 0
+    account = Account(given.seed, " ".join(["python -m tests.chaos.kill", *arguments]), [], [])
+    for where, kills in ((LOCAL, given.kills), (S3, given.s3), (SPARK, given.spark)):
+        if kills:
+            with _campaign(account, where) as campaign:
+                if given.round is None:
+                    campaign.run(kills, _tell)
+                else:
+                    campaign.round(given.round)
+    print(account.tables())
+    if given.document:
+        account.document(given.document)
+    return bool(account.differences)
 
 
-def _tell(kills: int) -> Any:
-    print(f"\r{kills} kills", end="", file=sys.stderr, flush=True)
+@contextmanager
+def _campaign(account: Account, where: str) -> Iterator[Campaign]:
+    """A campaign with what it needs running; its folder stays if it finds a difference."""
+    folder = Path(tempfile.mkdtemp(prefix="seglake-chaos-"))
+    with ExitStack() as stack:
+        place, attack = str(folder / "lakes"), kill_forked
+        if where == S3:
+            os.environ |= environment(stack.enter_context(s3_server(folder)))
+            place = f"s3://{BUCKET}"
+        if where == SPARK:
+            (folder / "cluster").mkdir()
+            master = stack.enter_context(standalone_cluster(folder / "cluster"))
+            attack = OnSpark({**SETTINGS, "spark.master": master}, folder / "notes")
+            stack.callback(attack.end)
+        yield Campaign(account, where, folder, place, attack)
+    if not any(found.where == where for found in account.differences):
+        shutil.rmtree(folder)
+
+
+def _tell(kills: int) -> None:
+    end = "\r" if sys.stderr.isatty() else "\n"
+    print(f"{kills} kills", end=end, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

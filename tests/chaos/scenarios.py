@@ -1,159 +1,224 @@
-"""What is ingested while processes die, and what the lake may hold then."""
+"""What is ingested while processes die, and what a lake may hold then.
+
+A story is the same in every shape: a lake with two topics (or none yet); a run over files, of which
+one was ingested before; perhaps another run at the same time; a file that comes too late for the
+run; the next run over the same folder. What a lake must hold is a function of the runs that are
+committed, in their order: it is made without a disturbance, and everything must be equal to it.
+"""
 
 from __future__ import annotations
 
+import os
 import random
-import shutil
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from seglake.catalog.table import CatalogTable
-from seglake.errors import UnknownTopic, UsageError
-from seglake.layout import success_key
+from seglake.layout import inputs_key, success_key
+from seglake.maintain.verify import verify
 from seglake.store import open_store
+from tests.chaos.observed import NOTHING, Observed, copy_lake, observe
 from tests.chaos.victim import Job
 from tests.raw_events import (
     TINY,
     Line,
     T,
+    assert_holds,
     ingest,
     pipeline_of,
-    quarantined,
     read_lake,
-    read_raw,
-    segments_of,
     write_file,
 )
 
-RUN, NEXT = "the run", "the next run"
-State = dict[int, list[tuple[Any, ...]]]  # of each partition, what is the same in every attempt
+RUN, NEXT, OTHER, BEFORE, ASIDE = "run", "next", "other", "before", "aside"
+MODIFIED_S = T // 1000  # of all files, that every campaign lists the same
 
 
 class Shape(NamedTuple):
-    """A kind of run; `first` is whether the lake is empty before it."""
+    """A kind of story. `other` is what the other run does: to the same topic, unless `aside`."""
 
     name: str
-    order: str
-    clock: str
-    first: bool
-    overtaken: bool
+    order: Literal["time", "arrival"] = "time"
+    clock: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
+    empty: bool = False  # before the story begins
+    grown: bool = False
+    other: Literal["", "overtakes", "races", "races aside"] = ""
 
 
 SHAPES = [
-    Shape("into an empty lake", "time", "CreateTime", first=True, overtaken=False),
-    Shape("in arrival order", "arrival", "CreateTime", first=False, overtaken=False),
-    Shape("overtaken", "time", "CreateTime", first=False, overtaken=True),
-    Shape("overtaken, append time", "arrival", "LogAppendTime", first=False, overtaken=True),
+    Shape("into an empty lake", empty=True),
+    Shape("in arrival order", "arrival"),
+    Shape("overtaken", other="overtakes"),
+    Shape("append time, overtaken", "arrival", "LogAppendTime", other="overtakes"),
+    Shape("a file has grown", grown=True),
+    Shape("beside a second writer", other="races"),
+    Shape("append time, beside a second writer", "time", "LogAppendTime", other="races"),
+    Shape("beside a writer of another topic", "arrival", empty=True, other="races aside"),
 ]
 
 
 class Scenario:
-    """Input files of one shape below `folder`, and what an undisturbed lake comes to hold."""
+    """The story of one shape: its files below `folder`, its lakes below the URI `place`."""
 
-    def __init__(self, shape: Shape, folder: Path, chance: random.Random) -> None:
-        self.shape, self._folder = shape, folder
-        for name, files in {"before": 1, "run": 3, "overtaking": 1, "next": 1}.items():
-            for number in range(files):
-                _write_some(folder / name / f"{number}.jsonl", chance)
-        lake = folder / "undisturbed"
-        self.before = self._prepare(lake)
-        self.overtaken = self.before
-        if shape.overtaken:
-            ingest(pipeline_of(**self._settings(lake, "overtaking")), "overtaking")
-            self.overtaken = state_of(lake)
-        ingest(pipeline_of(**self._settings(lake, "run")), RUN)
-        self.after, self.segments = state_of(lake), boundaries_of(lake)
-        self.rejects = quarantined(lake)
-        ingest(pipeline_of(**self._settings(lake, "next")), NEXT)
-        self.last = state_of(lake)
+    def __init__(self, shape: Shape, folder: Path, place: str, chance: random.Random) -> None:
+        self.shape, self._folder, self._place = shape, folder, place
+        self._content = {
+            name: [_some_lines(chance) for _ in range(count)]
+            for name, count in {BEFORE: 1, RUN: 2, NEXT: 1, OTHER: 1, ASIDE: 1}.items()
+        }
+        self._growth = _some_lines(chance)
+        self._lakes: dict[tuple[str, ...], str] = {}
+        self._expected: dict[tuple[str, ...], Observed] = {}
+        self._grown = False
+        for name in (BEFORE, RUN, OTHER, ASIDE):
+            self._write(name)
+        self._begun = self._begin()
+        self._start = () if shape.empty else observe(self._begun).runs
+        self._assert_model_agrees()
 
-    def lake(self, name: str) -> Path:
-        """A lake as it stands before the run, made anew."""
-        path = self._folder / name
-        shutil.rmtree(path, ignore_errors=True)
-        self._prepare(path)
-        return path
+    # ------------------------------------------------------------------ what runs
 
-    def job(self, lake: Path, *, spark: bool = False) -> Job:
-        """The run."""
-        other = self._tables(lake, "overtaking") if self.shape.overtaken else None
-        return Job(self._tables(lake, "run"), RUN, other, spark)
+    @property
+    def others(self) -> set[str]:
+        """The run beside the run, if there is one."""
+        return {OTHER} if self.shape.other else set()
 
-    def next_run(self, lake: Path) -> None:
-        """A run after it, over its files too."""
-        paths = [self._folder / "run", self._folder / "next"]
-        report = ingest(pipeline_of(**self._settings(lake, "next") | {"paths": paths}), NEXT)
-        assert report.input_files == 1
-        assert len(report.skipped_files) == 3
+    def begin(self, lake: str) -> None:
+        """Let a new lake be as it stands before the run."""
+        if self._start:
+            copy_lake(self._begun, lake)
 
-    def assert_old_or_new(self, lake: Path) -> str:
-        """What readers see after a kill; "old" or "new"."""
-        found = state_of(lake)
-        if found == self.after:
-            return "new"
-        assert found in (self.before, self.overtaken), "readers see something between"
-        return "old"
+    def job(self, lake: str, name: str) -> Job:
+        """One of the runs into a lake."""
+        overtaken = self.shape.other == "overtakes" and name == RUN
+        other = (_tables(self._settings(lake, OTHER)), OTHER) if overtaken else None
+        return Job(_tables(self._settings(lake, name)), name, other)
 
-    def assert_undisturbed(self, lake: Path) -> None:
-        """After the rerun: records, boundaries, rejects, and marks of success."""
-        assert state_of(lake) == self.after
-        assert {p: log for p, log in read_lake(lake).items() if log} == read_raw(lake)
-        assert boundaries_of(lake) == self.segments
-        assert quarantined(lake) == self.rejects
-        store, catalog = open_store(str(lake)), CatalogTable.open(str(lake))
-        runs = catalog.runs(catalog.snapshot(), "events")
-        assert len({run.run_id for run in runs}) == len(runs)
-        for run in runs:
-            assert store.size(success_key(run.attempt_id)) == 0
+    def arrange(self, lake: str, name: str) -> None:
+        """Let the folder hold what it does during a run: the late file comes once it is frozen."""
+        key = inputs_key("events", "web", RUN)
+        frozen = any(found.key == key for found in open_store(lake).list("attempts"))
+        self._fill(name, late=name == NEXT or frozen)
 
-    def assert_last(self, lake: Path) -> None:
-        """After the run that follows it."""
-        assert state_of(lake) == self.last
+    def assert_same_again(self, lake: str, name: str) -> None:
+        """A run that is committed does nothing when it is started again, and says so."""
+        before = CatalogTable.open(lake).snapshot().version
+        report = ingest(self._settings(lake, name), name)
+        assert (report.status, report.exit_code) == ("already done", 0)
+        assert CatalogTable.open(lake).snapshot().version == before
 
-    def _prepare(self, lake: Path) -> State:
-        if not self.shape.first:
-            ingest(pipeline_of(**self._settings(lake, "before")), "before")
-        return state_of(lake)
+    # ------------------------------------------------------------------ what readers see
 
-    def _settings(self, lake: Path, name: str) -> dict[str, Any]:
-        topic = {
-            "message.timestamp.type": self.shape.clock, "batch.size": 300, "segment.bytes": 1500,
-        }  # fmt: skip
-        return {
-            "root": lake, "paths": self._folder / name, "name": name, "order": self.shape.order,
-            "topic": topic, "task": TINY,
-        }  # fmt: skip
+    def seen(self, lake: str) -> set[str]:
+        """Which runs readers see; they must see nothing but these, and find no damage."""
+        found = observe(lake)
+        if found == NOTHING and not self._start:
+            return set()
+        runs = tuple(run for run in found.runs if run not in self._start)
+        assert len(set(found.runs)) == len(found.runs), f"a run is committed twice: {found.runs}"
+        assert len(runs) + len(self._start) == len(found.runs), "a run was lost"
+        expected = self.expected(runs)
+        for what, mine, theirs in zip(Observed._fields, found, expected, strict=True):
+            assert mine == theirs, f"{what} are not those of an undisturbed lake after {runs}"
+        findings = verify(lake, deep=True).findings
+        assert not findings, f"verify finds {findings[:3]}"
+        return set(runs)
 
-    def _tables(self, lake: Path, name: str) -> dict[str, Any]:
-        settings = pipeline_of(**self._settings(lake, name))
-        return settings.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    def assert_marked(self, lake: str) -> None:
+        """Every committed run has its mark of success."""
+        store, table = open_store(lake), CatalogTable.open(lake)
+        snapshot = table.snapshot()
+        for topic in snapshot.topics():
+            for run in table.runs(snapshot, topic.topic):
+                assert store.size(success_key(run.attempt_id)) == 0
+
+    def expected(self, runs: tuple[str, ...]) -> Observed:
+        """What a lake shows in which these runs were committed in this order, and nothing died."""
+        if runs not in self._expected:
+            self._expected[runs] = observe(self._undisturbed(runs))
+        return self._expected[runs]
+
+    def _undisturbed(self, runs: tuple[str, ...]) -> str:
+        if not runs:
+            return self._begun
+        if runs not in self._lakes:
+            lake = f"{self._place}/after-{'-'.join(runs)}"
+            if len(runs) > 1 or self._start:
+                copy_lake(self._undisturbed(runs[:-1]), lake)
+            self._fill(runs[-1], late=runs[-1] == NEXT)
+            ingest(self._settings(lake, runs[-1]), runs[-1])
+            self._lakes[runs] = lake
+        return self._lakes[runs]
+
+    def _assert_model_agrees(self) -> None:
+        """The undisturbed lake itself, against the files read with `json` and `sorted`."""
+        runs = (OTHER, RUN, NEXT) if self.shape.other in ("overtakes", "races") else (RUN, NEXT)
+        lake = self._undisturbed(runs)
+        if self.shape.grown:
+            return  # lines that are there twice cannot be told apart
+        paths = {name: sorted(self._paths(name)) for name in (BEFORE, RUN, NEXT, OTHER)}
+        if self.shape.empty:
+            paths[RUN] += paths[BEFORE]
+        told = [paths[name] for name in ((BEFORE,) if self._start else ()) + runs]
+        assert_holds(read_lake(lake), self._settings(lake, RUN), told)
+
+    # ------------------------------------------------------------------ files and settings
+
+    def _begin(self) -> str:
+        """The lake before the story begins."""
+        lake = f"{self._place}/begun"
+        for name in () if self.shape.empty else (ASIDE, BEFORE):
+            ingest(self._settings(lake, name), name)
+        return lake
+
+    def _paths(self, name: str) -> list[Path]:
+        folder = "in" if name in (BEFORE, RUN, NEXT) else name
+        return [
+            self._folder / folder / f"{name}-{number}.jsonl{'.gz' * (name == NEXT)}"
+            for number in range(len(self._content[name]))
+        ]
+
+    def _write(self, name: str) -> None:
+        for path, lines in zip(self._paths(name), self._content[name], strict=True):
+            write_file(path, [*lines, *(self._growth if name == BEFORE and self._grown else [])])
+            os.utime(path, (MODIFIED_S, MODIFIED_S))
+
+    def _fill(self, name: str, *, late: bool) -> None:
+        """Let the files of the folder be what they are at the time of a run."""
+        if name == RUN and self.shape.grown and not self._grown:
+            self._grown = True
+            self._write(BEFORE)
+        for path in self._paths(NEXT):
+            if late and not path.exists():
+                self._write(NEXT)
+            if not late:
+                path.unlink(missing_ok=True)
+
+    def _settings(self, lake: str, name: str) -> Any:
+        aside = name == ASIDE or (name == OTHER and self.shape.other == "races aside")
+        clock = "CreateTime" if aside else self.shape.clock
+        paths = {BEFORE: self._paths(BEFORE), RUN: self._folder / "in", NEXT: self._folder / "in"}
+        of_topic = {"message.timestamp.type": clock, "batch.size": 300, "segment.bytes": 1500}
+        return pipeline_of(
+            lake,
+            paths.get(name, self._folder / name),
+            name={OTHER: "beside", ASIDE: "aside"}.get(name, "web"),
+            order=self.shape.order,
+            topic={**of_topic, "name": "aside" if aside else "events"},
+            on_changed_source="ingest-as-new" if self.shape.grown else "fail",
+            task=TINY,
+        )
 
 
-def _write_some(path: Path, chance: random.Random) -> None:
-    """A file of a few dozen lines, broken ones among them."""
-    content = [
-        Line(T + chance.randrange(200), chance.choice(["a", "b", "c", None]),
-             broken="{" if chance.random() < 0.1 else None)
-        for _ in range(30)
-    ]  # fmt: skip
-    write_file(path.with_name(f"{path.parent.name}-{path.name}"), content)
+def _tables(settings: Any) -> dict[str, Any]:
+    tables: dict[str, Any] = settings.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return tables
 
 
-def state_of(lake: Path) -> State:
-    """The log, without the times of a LogAppendTime topic."""
-    try:
-        found = read_lake(lake)
-    except (UnknownTopic, UsageError):
-        return {}
-    return {
-        partition: [(r.offset, r.timestamp_type or r.timestamp, r.key, r.value) for r in log]
-        for partition, log in found.items()
-    }
-
-
-def boundaries_of(lake: Path) -> list[tuple[int, ...]]:
-    """Where the segments begin and end, and how large their files are."""
-    return [
-        (row.partition, row.base_offset, row.end_offset, row.log_bytes, row.index_bytes)
-        for row in segments_of(lake)
-    ]
+def _some_lines(chance: random.Random) -> list[Line]:
+    """A few dozen lines, broken ones among them."""
+    line = partial(Line, broken=None)
+    keys = ["a", "b", "c", None]
+    good = [line(T + chance.randrange(200), chance.choice(keys)) for _ in range(30)]
+    return [each if chance.random() < 0.9 else Line(T, broken="{") for each in good]

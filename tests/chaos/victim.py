@@ -1,7 +1,9 @@
-"""An ingest that kills its own process at a chosen step.
+"""An ingest that ends its own process at a chosen step.
 
-A step is the moment before or after a call that changes storage: `before put log`, `after commit`.
-Nothing in the package knows of this: the calls are wrapped here, in the process that is to die.
+A step is a moment before, during or after something that changes storage: `before commit`, `during
+segment's log`. Nothing in the package knows of this: the calls are wrapped here, in the process
+that is to die. During a call it is the kernel's alarm clock that ends the process: at any
+instruction, and without a word to Python.
 """
 
 from __future__ import annotations
@@ -10,122 +12,226 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seglake.catalog import delta
+from deltalake import DeltaTable
+
+from seglake.catalog import compaction, delta
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.ingest.engine import Engine, LocalEngine, SparkEngine
 from seglake.ingest.pipeline import RunKey, ingest_files
+from seglake.ingest.rebase import Move
+from seglake.layout import QUARANTINE_TABLE
 from seglake.store import open_store
+from tests.chaos.unruly import make_unruly
+
+OF_TASKS = {
+    "blobs/": "blobs",
+    "quarantine/topic=": "quarantined rows",
+    **{f".{suffix}": f"segment's {suffix}" for suffix in ("log", "index", "timeindex", "zonemap")},
+}
+OF_DRIVER = {
+    "/inputs.json": "frozen input list",
+    "catalog/log/kind=": "catalog rows",
+    "/manifest.json": "manifest",
+    "catalog/log/_delta_log/": "commit of the catalog",
+    "catalog/quarantine/_delta_log/": "commit of the quarantine",
+    "/success": "mark of success",
+}
+
+
+class Step(NamedTuple):
+    """A line of a trace. `moment` is before, during or after; or `in`, of a step of the report."""
+
+    at_s: float  # by the monotonic clock
+    moment: str
+    what: str
+
+
+class Death(NamedTuple):
+    """At a step, after `count` others of the same name; if it is `during` it, so much later."""
+
+    moment: str
+    what: str
+    count: int
+    delay_s: float
 
 
 class Job(NamedTuple):
-    """A run, and another one that overtakes it just before its first commit."""
+    """A run; another one (its tables and id) that overtakes it just before its first commit.
+
+    `spark` are the settings of the session; without any, there is no Spark. With `unruly`, a seed
+    and a folder for notes, the first attempts of its tasks fail or dawdle.
+    """
 
     pipeline: dict[str, Any]
     run_id: str
-    overtaken_by: dict[str, Any] | None = None
-    spark: bool = False
+    overtaken_by: tuple[dict[str, Any], str] | None = None
+    spark: dict[str, str] | None = None
+    unruly: tuple[int, str] | None = None
 
-    def run(self, trace: str, die_at: int | None = None) -> None:
-        """Ingest; writes each step's name to the file `trace`, and dies at the step `die_at`."""
-        with Path(trace).open("a", buffering=1) as told:
-            hook = _Steps(told.write, die_at)
-            hook.wrap()
+    def run(self, trace: Path, death: Death | None = None) -> None:
+        """Ingest; tells its steps to the file `trace`."""
+        with trace.open("a", buffering=1) as told:
+            _tidy_often()
+            steps = _Steps(told.write, death)
+            steps.wrap()
             if self.overtaken_by is not None:
-                _overtake(self.overtaken_by)
-            _ingest(_engine() if self.spark else LocalEngine(), self.pipeline, self.run_id)
+                _overtake(*self.overtaken_by)
+            _ingest(self._engine(), self.pipeline, self.run_id, steps.tell_progress)
+
+    def _engine(self) -> Engine:
+        if self.spark is None:
+            return LocalEngine()
+        from seglake.session import spark_session  # noqa: PLC0415  # most victims need no Spark
+
+        if self.unruly is not None:
+            seed, notes = self.unruly
+            make_unruly(seed, Path(notes))
+        return SparkEngine(spark_session("chaos", conf=self.spark, delta=False))
 
 
-def main(arguments: list[str]) -> None:
-    """Run a job that is given as JSON, with the arguments of `Job.run`."""
-    job, trace, die_at = json.loads(arguments[0])
-    Job(*job).run(trace, die_at)
+def steps_told(trace: Path) -> list[Step]:
+    """The lines of a trace; the last one may be half written."""
+    lines = (line.split("\t") for line in trace.read_text().split("\n")[:-1])
+    return [Step(float(at_s), moment, what) for at_s, moment, what in lines]
 
 
-def _engine() -> Engine:
-    from seglake.session import spark_session  # noqa: PLC0415  # most victims need no Spark
-
-    conf = {"spark.ui.enabled": "false"}
-    return SparkEngine(spark_session("chaos", master="local[2,3]", conf=conf, delta=False))
-
-
-def _ingest(engine: Engine, tables: dict[str, Any], run_id: str) -> None:
-    pipeline = Pipeline.model_validate(tables)
-    ingest_files(engine, pipeline, RunKey(run_id), lambda _step: None)
+def _ingest(
+    engine: Engine, tables: dict[str, Any], run_id: str, progress: Callable[[str], None]
+) -> None:
+    ingest_files(engine, Pipeline.model_validate(tables), RunKey(run_id), progress)
 
 
-def _overtake(tables: dict[str, Any]) -> None:
+def _overtake(tables: dict[str, Any], run_id: str) -> None:
     real, began = CatalogTable.commit, []
 
     def commit(table: CatalogTable, *given: Any, **named: Any) -> int:
         if not began:
             began.append(True)
-            _ingest(LocalEngine(), tables, "overtaking")
+            _ingest(LocalEngine(), tables, run_id, lambda _step: None)
         return real(table, *given, **named)
 
     CatalogTable.commit = commit
 
 
 class _Steps:
-    """Counts and tells steps, and ends the process at one of them."""
+    """Tells steps, and ends the process at one of them."""
 
-    def __init__(self, tell: Callable[[str], Any], die_at: int | None) -> None:
-        self._tell, self._die_at, self._count = tell, die_at, 0
+    def __init__(self, tell: Callable[[str], Any], death: Death | None) -> None:
+        self._tell, self._death, self._count = tell, death, 0
+        self._dying = False
+        self._name = ""  # before those of all steps
+
+    def tell_progress(self, step: str) -> None:
+        """A step of the report begins."""
+        self._write("in", step)
 
     def wrap(self) -> None:
         """Wrap every call that changes storage."""
-        store = type(open_store("/nowhere"))
-        for name in ("put", "put_if_absent"):
-            setattr(store, name, self._around("put", getattr(store, name)))
-        store.writer = self._around_writer(store.writer)
-        delta.commit = self._around("delta commit", delta.commit)
-        delta.open_or_create = self._around("create table", delta.open_or_create)
-        CatalogTable.commit = self._around("commit", CatalogTable.commit)
+        for uri, calls in (("/", ["put_if_absent"]), ("s3://any", ["put", "put_if_absent"])):
+            store = type(open_store(uri))  # a put of the local one is a writer
+            for call in calls:
+                setattr(store, call, self._around(_what_is_put, getattr(store, call)))
+            store.writer = self._around_writer(store.writer)
+            store.delete = self._around(lambda *_: "removal of blobs", store.delete)
+        delta.open_or_create = self._around(_what_is_created, delta.open_or_create)
+        checkpoint = self._around(lambda *_: "checkpoint", DeltaTable.create_checkpoint)
+        DeltaTable.create_checkpoint = checkpoint
+        Move.run = self._named("moved", Move.run)  # what is copied after a lost race
+        CatalogTable._merge = self._named("merged", CatalogTable._merge)
 
-    def _step(self, name: str) -> None:
-        self._tell(f"{name}\n")
-        if self._count == self._die_at:
+    def _write(self, moment: str, what: str) -> None:
+        self._tell(f"{time.monotonic():.6f}\t{moment}\t{what}\n")
+
+    def _step(self, moment: str, what: str) -> None:
+        self._write(moment, what)
+        if self._dying:  # the alarm was set too late
             os.kill(os.getpid(), signal.SIGKILL)
+        if self._death is None or (moment, what) != self._death[:2]:
+            return
         self._count += 1
+        if self._count > self._death.count:
+            self._die(self._death.delay_s if moment == "during" else 0)
 
-    def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _die(self, delay_s: float) -> None:
+        self._dying = True
+        if not delay_s:
+            os.kill(os.getpid(), signal.SIGKILL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, delay_s)
+
+    def _around(
+        self, what_is: Callable[..., str], function: Callable[..., Any]
+    ) -> Callable[..., Any]:
         def wrapped(*given: Any, **named: Any) -> Any:
-            told = f"{name} {_kind(given[1])}" if name == "put" else name
-            self._step(f"before {told}")
+            what = self._name + what_is(*given)
+            self._step("before", what)
+            self._step("during", what)
             result = function(*given, **named)
-            self._step(f"after {told}")
+            self._step("after", what)
             return result
 
         return wrapped
 
     def _around_writer(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @contextmanager
-        def wrapped(store: Any, key: str) -> Any:
-            with function(store, key) as stream:
-                write, stream.write = stream.write, partial(self._write, stream.write, key)
-                yield stream
-                stream.write = write
-                self._step(f"before publishing {_kind(key)}")
+        def wrapped(store: Any, key: str, **named: Any) -> Iterator[Any]:
+            what = self._name + _what_is_put(store, key)
+            self._step("before", what)
+            with function(store, key, **named) as stream:
+                yield _Told(stream, lambda: self._step("during", what))
+                self._step("during", what)  # it is published now
+            self._step("after", what)
 
         return wrapped
 
-    def _write(self, write: Callable[[Any], None], key: str, data: Any) -> None:
-        write(data)
-        self._step(f"in the middle of {_kind(key)}")
+    def _named(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*given: Any) -> Any:
+            self._name = f"{name} "
+            try:
+                return function(*given)
+            finally:
+                self._name = ""
+
+        return wrapped
 
 
-def _kind(key: str) -> str:
-    """What an object is, by its key."""
-    name = key.rpartition("/")[2]
-    if key.startswith("catalog/"):
-        return " ".join(key.split("/")[1:2]) + " rows"
-    return name if key.startswith("attempts/") else name.rpartition(".")[2]
+class _Told(NamedTuple):
+    """A stream that calls `tell` after each write."""
+
+    stream: Any
+    tell: Callable[[], None]
+
+    def write(self, data: Any) -> None:
+        self.stream.write(data)
+        self.tell()
+
+
+def _what_is_put(_store: Any, key: str, *_: Any) -> str:
+    return next(what for part, what in (OF_TASKS | OF_DRIVER).items() if part in key)
+
+
+def _what_is_created(uri: str, *_: Any) -> str:
+    quarantine = uri.rstrip("/").endswith(QUARANTINE_TABLE)
+    return f"creation of the {'quarantine' if quarantine else 'catalog'}"
+
+
+def _tidy_often() -> None:
+    """Let each second commit merge the catalog's files and write a checkpoint."""
+    delta.CHECKPOINT_INTERVAL = 2
+    compaction.due.__defaults__ = (2,)
+
+
+def main(arguments: list[str]) -> None:
+    """Run a job that is given as JSON, with the arguments of `Job.run`."""
+    job, trace, death = json.loads(arguments[0])
+    Job(*job).run(Path(trace), death and Death(*death))
 
 
 if __name__ == "__main__":

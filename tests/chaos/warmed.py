@@ -1,48 +1,62 @@
 """Imported by the process that victims are forked from, so that each finds its kernels compiled.
 
-Everything but the catalog runs once: a fork must not inherit the threads of a Delta library.
+Whole runs are made here, all but the catalog: a fork must not inherit the threads of a Delta
+library.
 """
 
 import tempfile
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
-import pyarrow as pa
-
-from seglake.ingest import plan
+from seglake.catalog.rows import FILE_SCHEMAS, SegmentRow
+from seglake.catalog.snapshot import EMPTY
+from seglake.catalog.table import CatalogTable
 from seglake.ingest.engine import LocalEngine
-from seglake.ingest.listing import list_inputs, plan_splits
 from seglake.ingest.rebase import Move
-from seglake.ingest.stages import WRITE_SCHEMA, Read, Write
-from seglake.ingest.units import dump_unit, group_splits
-from seglake.ingest.write import Piece
 from seglake.layout import new_attempt
+from seglake.store import open_store
 from tests.chaos import victim
-from tests.raw_events import Line, T, pipeline_of, write_file
+from tests.raw_events import TINY, Line, T, ingest, pipeline_of, write_file
 
 __all__ = ["victim"]
 
 
+class _NoCatalog:
+    """Of a lake without topics; a commit gives the rows back."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+
+    def snapshot(self) -> Any:
+        return EMPTY
+
+    def run(self, *_: Any) -> None:
+        return None
+
+    def sources(self, *_: Any) -> Any:
+        return FILE_SCHEMAS["source"].empty_table()
+
+    def commit(self, rows: list[Any], **_: Any) -> int:
+        self.rows = rows
+        return 1
+
+
 def _warm(folder: Path, order: str, clock: str) -> None:
-    write_file(folder / "in.jsonl", [Line(T, key) for key in ("a", "b", None)])
-    topic = {"message.timestamp.type": clock}
-    settings = pipeline_of(folder / order, folder / "in.jsonl", order=order, topic=topic)
-    units = group_splits(plan_splits(list_inputs(settings), settings), 2**20)
-    table = pa.table({"unit": [dump_unit(unit) for unit in units]})
-    with LocalEngine().map(Read(settings, T), table) as blobs:
-        meta = blobs.meta()
-        known = plan.Blobs.of(meta.filter(pa.compute.greater(meta["size_bytes"], 0)))
-        cuts = plan.cut_partitions(known, 2**20)
-        route = plan.route(known, plan.assign(known, cuts), len(cuts), 1)
-        attempt = new_attempt()
-        pieces = {
-            number: (cut, Piece("events", cut.partition, attempt, 0, T))
-            for number, cut in enumerate(cuts)
-        }
-        task = Write(settings, pieces, T, None)
-        rows = task.rows(blobs.run_routed(task, WRITE_SCHEMA, route))
-    Move(settings.root, {}, {0: 5}, new_attempt(), T + 1).run(LocalEngine(), rows)
+    content = [Line(T + at % 7, key) for at in range(30) for key in ("a", "b", None)]
+    paths = [write_file(folder / f"in.jsonl{packing}", content) for packing in ("", ".gz")]
+    settings = pipeline_of(
+        folder / order, paths, order=order, task=TINY,
+        topic={"message.timestamp.type": clock, "batch.size": 300, "segment.bytes": 1500},
+    )  # fmt: skip
+    catalog = _NoCatalog()
+    with patch.object(CatalogTable, "create", lambda *_: catalog):
+        ingest(settings)
+    segments = [row for row in catalog.rows if isinstance(row, SegmentRow)]
+    Move(settings.root, {}, {0: 5}, new_attempt(), T + 1).run(LocalEngine(), segments)
 
 
+open_store("s3://any")  # imports what it needs, and contacts nothing
 with tempfile.TemporaryDirectory() as _folder:
     for _settings in (("time", "CreateTime"), ("arrival", "LogAppendTime")):
         _warm(Path(_folder), *_settings)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from chispa import assert_df_equality
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -28,6 +28,7 @@ from tests.kafka.broker import Broker
 from tests.kafka.judge import Kafka
 from tests.kafka.spark_kafka import spark_kafka_jars
 from tests.lakes import Event, LakeMaker, Shape
+from tests.strategies import examples
 
 PROJECT = Path(__file__).parents[2]
 T = 1_700_000_000_000
@@ -250,7 +251,7 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces, min_size=1, max_size=7).map("".join))
-@settings(max_examples=400)
+@examples(400)
 def test_patterns_find_what_javas_find(kafka: Kafka, pattern: str) -> None:
     java = kafka._gateway.jvm.java.util.regex.Pattern
     try:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from seglake.format.batch import Decoded, Table, codec_name, decode_batches, scan_batches
+from seglake.format.batch import CODEC_MASK, Decoded, Table, decode_batches, scan_batches
 from seglake.format.compression import NAMES
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import describe, rebuild
@@ -104,7 +104,7 @@ def assert_headers_are_read(table: Table, batches: list[StoredBatch]) -> None:
         for name in ("position", "size", "base_offset", "last_offset", "count", "max_timestamp"):
             assert row[name] == getattr(batch, name)
         bits = int(row["attributes"])
-        assert codec_name(bits) == batch.codec
+        assert NAMES[bits & CODEC_MASK] == batch.codec
         assert bool(bits & 0x08) == (batch.timestamp_type == "LogAppendTime")
         assert bool(bits & 0x10) == batch.transactional
         assert bool(bits & 0x20) == batch.control

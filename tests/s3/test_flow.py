@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import seglake
-from seglake.config import Pipeline
 from seglake.errors import UsageError
-from seglake.ingest.engine import LocalEngine
-from seglake.ingest.pipeline import RunKey, ingest_files
-from seglake.ingest.report import Report
 from seglake.maintain.verify import verify
 from seglake.read.lake import Lake
 from seglake.store import CountingStore, open_store
@@ -38,7 +32,6 @@ from tests.s3.proxy import Proxy
 from tests.s3.server import Server, main
 
 PROJECT = Path(__file__).parents[2]
-PATIENCE_S = 120
 KEYS = ["a", "b", "c", None]
 
 
@@ -130,42 +123,6 @@ def test_input_and_lake_stand_where_the_options_say(
 
 
 # ------------------------------------------------------------------ races
-
-_barrier: Any = None  # of a writer's process
-
-
-def _begin(barrier: Any) -> None:
-    global _barrier  # noqa: PLW0603  # a process takes a barrier only when it starts
-    _barrier = barrier
-
-
-def _write(tables: dict[str, Any]) -> Report:
-    """One run, which waits for all others before its first commit."""
-    met = []
-
-    def progress(step: str) -> None:
-        if step == "commit" and not met:
-            met.append(_barrier.wait(PATIENCE_S))
-
-    settings = Pipeline.model_validate(tables)
-    return ingest_files(LocalEngine(), settings, RunKey("1"), progress)
-
-
-def test_four_writers_at_once_all_succeed(place: str, tmp_path: Path) -> None:
-    paths = [a_file(tmp_path / f"{number}.jsonl", 40, T + number) for number in range(4)]
-    settings = [
-        pipeline_of(f"{place}/lake", upload(path, f"{place}/in"), name=path.stem) for path in paths
-    ]
-    context = multiprocessing.get_context("spawn")  # the environment as it is now
-    with ProcessPoolExecutor(4, context, _begin, (context.Barrier(4),)) as pool:
-        tables = [each.model_dump(by_alias=True, exclude_unset=True) for each in settings]
-        reports = sorted(pool.map(_write, tables), key=lambda report: report.version)
-    assert len({report.version for report in reports}) == 4
-    assert reports[0].rebased == 0
-    assert all(report.rebased > 0 for report in reports[1:])
-    runs = [[tmp_path / f"{report.pipeline}.jsonl"] for report in reports]
-    assert_holds(read_lake(f"{place}/lake"), settings[0], runs)
-    assert verify(f"{place}/lake", deep=True).findings == []
 
 
 def test_put_if_absent_has_one_winner(place: str) -> None:

@@ -8,8 +8,7 @@ import logging
 import pickle
 import secrets
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from seglake.catalog.quarantine_table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.config import load
 from seglake.errors import ConfigError, SeglakeError, StoreError
-from seglake.ingest.engine import KeptBlobs, LocalBlobs, LocalEngine, Task
+from seglake.ingest.engine import Item, LocalEngine, Result, Task
 from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.store import CountingStore, open_store
 from tests.raw_events import TINY, Line, T, pipeline_of, read_lake, write_file
@@ -52,29 +51,10 @@ class PicklingEngine(LocalEngine):
     def __init__(self) -> None:
         self.sent: dict[str, bytes] = {}
 
-    def copy(self, task: Task) -> Task:
-        sent = self.sent[type(task).__name__] = cloudpickle.dumps(task)
-        arrived: Task = pickle.loads(sent)
-        return arrived
-
-    @contextmanager
-    def map(self, task: Task, rows: pa.Table) -> Iterator[KeptBlobs]:
-        with super().map(self.copy(task), rows) as blobs:
-            yield _PicklingBlobs(blobs, self)
-
-    def run(self, task: Task, schema: pa.Schema, rows: pa.Table) -> pa.Table:
-        return super().run(self.copy(task), schema, rows)
-
-
-class _PicklingBlobs:
-    def __init__(self, blobs: LocalBlobs, engine: PicklingEngine) -> None:
-        self._blobs, self._engine, self.meta = blobs, engine, blobs.meta
-
-    def run(self, task: Task, schema: pa.Schema, where: Any) -> pa.Table:
-        return self._blobs.run(self._engine.copy(task), schema, where)
-
-    def run_routed(self, task: Task, schema: pa.Schema, route: pa.Table) -> pa.Table:
-        return self._blobs.run_routed(self._engine.copy(task), schema, route)
+    def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
+        sent = self.sent[type(task).__name__] = cloudpickle.dumps((task, items))
+        arrived_task, arrived = pickle.loads(sent)
+        return super().map(arrived_task, arrived)
 
 
 def texts(folder: Path) -> Iterator[tuple[str, bytes]]:

@@ -1,11 +1,13 @@
 """The Python of docs/spark.md is run, from top to bottom, on a lake with events of its times."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+import seglake
 from tests.lakes import Event, LakeMaker
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
@@ -29,3 +31,7 @@ def test_the_examples_run(
     assert all(f"[{48 + key:x}]|" in shown.replace(" ", "") for key in range(3))
     assert "|1|100|" in shown.replace(" ", "")  # of a minute; partition 1 ends before it
     assert spark.read.parquet(str(tmp_path / "events")).count() == 310
+    readings = seglake.open(str(maker.root)).topic("readings")
+    assert sum(readings.end_offsets().values()) == 1000
+    few = readings.read_range(START, START + 10).read_all()
+    assert {json.loads(value)["id"] for value in few["value"].to_pylist()} == set(range(10))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from seglake.config import Pipeline
 from seglake.errors import InputError, QuarantineLimit
 from seglake.ingest.api import run_pipeline
-from seglake.ingest.engine import SparkBlobs, SparkEngine
+from seglake.ingest.engine import Item, Result, SparkEngine, Task
 from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.ingest.report import Report
 from seglake.layout import SUFFIXES
@@ -38,8 +38,6 @@ from tests.raw_events import (
 
 TOPIC = {"batch.size": 700, "segment.bytes": 6000}
 TASK = {name: 10 * size for name, size in TINY.items()}  # fewer blobs: each costs Spark something
-
-Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def bytes_of(lake: str) -> dict[tuple[int, int, str], bytes]:
@@ -115,45 +113,42 @@ def test_every_input_format(spark: SparkSession, tmp_path: Path) -> None:
         assert sorted(found) == sorted((ts, key.encode()) for ts, key in rows)
 
 
-def failing_at_first(task: Task, folder: Path) -> Task:
-    """The task, whose first attempt dies after its first result, and leaves a note in `folder`."""
+def failing_at_first(task: Task[Any, Any], folder: Path) -> Task[Any, Any]:
+    """The task, whose first attempt dies when its work is done, and leaves a note in `folder`."""
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(item: Any) -> Any:
         from pyspark import TaskContext  # noqa: PLC0415  # on the executor
 
+        result = task(item)
         context = TaskContext.get()
-        for result in task(batches):
-            yield result
-            if context is not None and context.attemptNumber() == 0:
-                (folder / f"{context.stageId()}-{context.partitionId()}").touch()
-                raise OSError("the disk is full, just now")
+        if context is not None and context.attemptNumber() == 0:
+            (folder / f"{context.stageId()}-{context.partitionId()}").touch()
+            raise OSError("the disk is full, just now")
+        return result
 
     return run
 
 
+class FailingEngine(SparkEngine):
+    """Every task fails once."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        super().__init__(spark)
+        self.folder = folder
+
+    def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
+        return super().map(failing_at_first(task, self.folder), items)
+
+
 @pytest.mark.parametrize("order", ["time", "arrival"])
 def test_tasks_that_fail_at_first_change_nothing(
-    spark: SparkSession, tmp_path: Path, inbox: Path, order: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, inbox: Path, order: str
 ) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
-    map_frame, run_routed, run = SparkEngine.map_frame, SparkBlobs.run_routed, SparkBlobs.run
-    monkeypatch.setattr(
-        SparkEngine,
-        "map_frame",
-        lambda self, task, *rest: map_frame(self, failing_at_first(task, notes), *rest),
-    )
-    for name, method in (("run_routed", run_routed), ("run", run)):
-        monkeypatch.setattr(
-            SparkBlobs,
-            name,
-            lambda self, task, *rest, method=method: method(
-                self, failing_at_first(task, notes), *rest
-            ),
-        )
     some = sorted(inbox.iterdir())[:2]  # each failure costs the start of a Python worker
     settings = pipeline_of(tmp_path / "lake", some, order=order, topic=TOPIC, task=TASK)
-    ingest_files(SparkEngine(spark), settings, RunKey("1"), lambda _step: None)
+    ingest_files(FailingEngine(spark, notes), settings, RunKey("1"), lambda _step: None)
     assert len({note.name.split("-")[0] for note in notes.iterdir()}) >= 3  # stages that failed
     again = elsewhere(settings)
     ingest(again)

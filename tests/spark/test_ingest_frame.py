@@ -37,7 +37,7 @@ def settings_of(root: Path, order: str = "time", **changes: Any) -> Pipeline:
     return Pipeline.model_validate(
         {
             "name": "frame", "root": str(root), "order": order, "task": TASK,
-            "input": {"format": "dataframe"},
+            "input": {"format": "dataframe", "order_column": "id"},
             "timestamp": {"field": "ts", "format": "epoch_ms"},
             "key": {"fields": ["k"]},
             "value": {"from": "field", "field": "text"},
@@ -65,7 +65,7 @@ def test_the_log_is_a_function_of_the_rows(frame: DataFrame, tmp_path: Path, ord
         (frame.coalesce(1), frame.repartition(5, "text"), frame.orderBy(F.rand(3)))
     ):
         settings = settings_of(tmp_path / str(number), order)
-        report = seglake.ingest(shaped, settings, order_column="id", run_id="1")
+        report = seglake.ingest(shaped, settings, run_id="1")
         assert (report.records, report.quarantined) == (588, 12)
         made.append(bytes_of(settings.root))
         found = read_lake(settings.root)
@@ -75,7 +75,7 @@ def test_the_log_is_a_function_of_the_rows(frame: DataFrame, tmp_path: Path, ord
         assert found == read_raw(settings.root)
         rejected = [(each.path, each.number) for each in quarantined(settings.root)]
         assert rejected == [("DataFrame", at) for at in range(7, ROWS, 50)]
-        again = seglake.ingest(shaped, settings, order_column="id", run_id="1")
+        again = seglake.ingest(shaped, settings, run_id="1")
         assert again.status == "already done"
     assert made[0] == made[1] == made[2]
 
@@ -84,20 +84,31 @@ def test_the_log_is_a_function_of_the_rows(frame: DataFrame, tmp_path: Path, ord
 def test_an_order_column_that_is_not_unique(frame: DataFrame, tmp_path: Path, order: str) -> None:
     twice = frame.union(frame.where("id = 9")).repartition(3)
     with pytest.raises(InputError, match="'id' holds 9 twice"):
-        seglake.ingest(twice, settings_of(tmp_path, order), order_column="id")
+        seglake.ingest(twice, settings_of(tmp_path, order))
     assert not seglake.open(str(tmp_path)).topics()
 
 
 def test_an_order_column_that_is_none(frame: DataFrame, tmp_path: Path) -> None:
-    settings = settings_of(tmp_path)
+    def ingest(column: str) -> None:
+        given = {"format": "dataframe", "order_column": column}
+        seglake.ingest(frame.coalesce(1), settings_of(tmp_path, input=given))
+
     with pytest.raises(ConfigError, match="'nothing' is none of id, ts, k, text"):
-        seglake.ingest(frame, settings, order_column="nothing")
+        ingest("nothing")
     with pytest.raises(InputError, match="'text' has type string"):
-        seglake.ingest(frame, settings, order_column="text")
+        ingest("text")
     with pytest.raises(InputError, match=r"'ts' has type int64 and .* nulls"):
-        seglake.ingest(frame.coalesce(1), settings, order_column="ts")
-    files = settings.model_copy(
-        update={"input": settings.input.model_copy(update={"format": "jsonl"})}
-    )
+        ingest("ts")
+    files = settings_of(tmp_path, input={"format": "jsonl", "paths": ["x"]})
     with pytest.raises(ConfigError, match="dataframe"):
-        seglake.ingest(frame, files, order_column="id")
+        seglake.ingest(frame, files)
+
+
+def test_the_order_column_belongs_to_the_settings_of_a_run(
+    frame: DataFrame, tmp_path: Path
+) -> None:
+    few = frame.where("id < 5").withColumn("number", -F.col("id"))
+    seglake.ingest(few, settings_of(tmp_path), run_id="1")
+    other = settings_of(tmp_path, input={"format": "dataframe", "order_column": "number"})
+    with pytest.raises(ConfigError, match="committed with other settings"):
+        seglake.ingest(few, other, run_id="1")

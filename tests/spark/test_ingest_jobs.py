@@ -24,6 +24,7 @@ from tests.raw_events import (
     read_lake,
     write_files,
 )
+from tests.spark.jobs import run_job
 
 PROJECT = Path(__file__).parents[2]
 JOB = PROJECT / "jobs" / "ingest.py"
@@ -128,6 +129,22 @@ def test_too_many_rejected_rows_have_an_exit_code_of_their_own(
     output, log = capsys.readouterr()
     assert output == ""
     assert "5 of 5 rows were rejected" in log
+
+
+@pytest.mark.parametrize(
+    ("interval", "problem"),
+    [
+        (["--interval-start", "2026-01-01", "--interval-end", "2026-01-02T00:00Z"], "no time zone"),
+        (["--interval-end", "2026-01-02T00:00Z"], "one end only"),
+    ],
+)
+def test_a_bad_interval_is_one_sentence(
+    folder: Path, interval: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_job("ingest", "--conf-file", str(folder / "web.toml"), *interval) == 2
+    output, log = capsys.readouterr()
+    assert (output, len(log.splitlines())) == ("", 1)
+    assert problem in log
 
 
 def test_a_bad_setting_is_told_before_anything_starts(folder: Path) -> None:

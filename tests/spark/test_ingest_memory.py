@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from seglake.ingest.engine import SparkBlobs, SparkEngine
+from seglake.ingest.engine import Item, Result, SparkEngine, Task
 from seglake.ingest.pipeline import RunKey, ingest_files
 from tests.raw_events import T, pipeline_of, segments_of
 
@@ -34,50 +33,41 @@ def write_lines(path: Path, size: int) -> int:
     return count
 
 
-def telling(task: Any, folder: Path) -> Any:
+def telling(task: Task[Any, Any], folder: Path) -> Task[Any, Any]:
     """The task, which writes down the most memory that its process has while it runs."""
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(item: Any) -> Any:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-        yield from task(batches)
+        result = task(item)
         peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
         assert peak is not None
         (folder / str(uuid.uuid4())).write_text(peak[1])
+        return result
 
     return run
 
 
+class Watched(SparkEngine):
+    """The tasks of both sides tell their peaks to a folder."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        super().__init__(spark)
+        self.folder = folder
+
+    def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
+        return super().map(telling(task, self.folder), items)
+
+
 @pytest.mark.parametrize("order", ["time", "arrival"])
-def test_memory_is_bounded_by_the_settings(
-    spark: SparkSession, tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(MIB))
+def test_memory_is_bounded_by_the_settings(spark: SparkSession, tmp_path: Path, order: str) -> None:
     most = []
-    try:
-        for name, size in (("small", TASK_BYTES), ("large", 20 * TASK_BYTES)):
-            with monkeypatch.context() as patched:
-                told = watched(patched, tmp_path / f"{name}-peaks")
-                count = write_lines(tmp_path / f"{name}.jsonl", size)
-                settings = pipeline_of(
-                    tmp_path / name, tmp_path / f"{name}.jsonl", order=order, task=TASK
-                )
-                report = ingest_files(SparkEngine(spark), settings, RunKey("1"), lambda _: None)
-            written = sum(row.record_count for row in segments_of(settings.root))
-            assert (report.records, written) == (count, count)
-            most.append(max(int(path.read_text()) for path in told.iterdir()) * 1024)
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxBytesPerBatch")
+    for name, size in (("small", TASK_BYTES), ("large", 20 * TASK_BYTES)):
+        peaks = tmp_path / f"{name}-peaks"
+        peaks.mkdir()
+        count = write_lines(tmp_path / f"{name}.jsonl", size)
+        settings = pipeline_of(tmp_path / name, tmp_path / f"{name}.jsonl", order=order, task=TASK)
+        report = ingest_files(Watched(spark, peaks), settings, RunKey("1"), lambda _: None)
+        written = sum(row.record_count for row in segments_of(settings.root))
+        assert (report.records, written) == (count, count)
+        most.append(max(int(path.read_text()) for path in peaks.iterdir()) * 1024)
     assert most[1] - most[0] < 4 * TASK_BYTES
-
-
-def watched(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
-    """The folder to which the tasks of both sides tell their peaks from now on."""
-    folder.mkdir()
-    for owner, name in ((SparkEngine, "map_frame"), (SparkBlobs, "run_routed")):
-        real = getattr(owner, name)
-        monkeypatch.setattr(
-            owner,
-            name,
-            lambda self, task, *rest, real=real: real(self, telling(task, folder), *rest),
-        )
-    return folder

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.ingest.engine import LocalEngine
-from tests.bench import density, growth, report
+from tests.bench import density, growth, measure, report
 from tests.bench.events import Events, generate, numbers_in
 from tests.bench.measure import Chart, Contender, Goal, Samples, Section, Table, Timed, race
 from tests.bench.workbench import Sizes, Workbench
@@ -46,6 +46,13 @@ def test_a_window_of_the_model(events: Events, data: st.DataObject) -> None:
     assert events.between(start, end).tolist() == wanted
 
 
+@pytest.fixture
+def _no_time_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole collection takes longer the more tests ran before."""
+    monkeypatch.setattr(measure.gc, "collect", int)
+
+
+@pytest.mark.usefixtures("_no_time_for_garbage")
 def test_contenders_take_turns_after_a_warm_up() -> None:
     calls: list[str] = []
     sides = [
@@ -58,6 +65,7 @@ def test_contenders_take_turns_after_a_warm_up() -> None:
     assert second.seconds == [5.0, 5.0]
 
 
+@pytest.mark.usefixtures("_no_time_for_garbage")
 def test_a_wrong_result_stops_the_race() -> None:
     def check(found: int) -> None:
         assert found == 3
@@ -90,6 +98,7 @@ def test_the_document_holds_every_figure() -> None:
     assert json.loads(json.dumps(report.as_json({}, [section])))["sections"][0]["goals"][0]
 
 
+@pytest.mark.slow
 def test_parts_without_a_jvm(tmp_path: Path) -> None:
     sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=3)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:

@@ -4,14 +4,16 @@ import copy
 import json
 import random
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from seglake.config import Pipeline, load, reference
+from seglake.config import Pipeline, from_tables, load, reference
 from seglake.config.loading import TABLES
 from seglake.errors import ConfigError
 
@@ -80,7 +82,7 @@ def test_index_intervals(tmp_path: Path) -> None:
 
 
 def test_overrides_replace_single_settings(tmp_path: Path) -> None:
-    given = {"pipeline.root": "/other", "topic.segment.bytes": "65536", "input.paths": "a.jsonl"}
+    given = {"pipeline.root": "/other", "topic.segment.bytes": 65536, "input.paths": "a.jsonl"}
     made = load(write(tmp_path, GOOD), {**given, "headers.source": True})
     assert (made.root, made.topic.segment_bytes, made.input.paths) == (
         "/other",
@@ -102,7 +104,11 @@ MISTAKES = [
     ({"topics.name": "x"}, "topics: unknown table; did you mean topic?"),
     ({"pipeline.order": "random"}, "pipeline.order: 'random' should be 'time' or 'arrival'"),
     ({"topic.partitions": 0}, "topic.partitions: 0 should be greater than or equal to 1"),
-    ({"topic.partitions": "many"}, "topic.partitions: 'many' should be a valid integer"),
+    ({"topic.partitions": "3"}, "topic.partitions: '3' should be a valid integer"),
+    ({"topic.partitions": True}, "topic.partitions: True should be a valid integer"),
+    ({"headers.source": 1}, "headers.source: 1 should be a valid boolean"),
+    ({"key.fields": [1]}, "key.fields.0: 1 should be a valid string"),
+    ({"key.fields": 1}, "key.fields: 1 should be a valid list"),
     ({"topic.segment.bytes": 2**31}, "topic.segment.bytes: 2147483648 should be less than"),
     ({"pipeline.max_quarantine_ratio": 5}, "pipeline.max_quarantine_ratio: 5 should be less than"),
     ({"topic.name": "a b"}, "topic.name: a topic name has 1 to 249 of"),
@@ -131,7 +137,8 @@ MISTAKES = [
     ({"input.format": "text"}, "field 'ts' is no named group of input.pattern; add (?P<ts>...)"),
     ({"input.format": "parquet", "input.compression": "gzip"}, "input.compression contradicts"),
     ({"input.format": "parquet", "value.from": "line"}, "value.from = 'line' contradicts input"),
-    ({"input.paths": []}, "input.paths: "),
+    ({"input.order_column": "id"}, "input.order_column contradicts input.format = 'jsonl'"),
+    ({"input.paths": []}, "input.paths: [] should have at least 1 item"),
     ({"input.paths": ["s3://key:secret@bucket/x"]}, "input.paths.0: credentials do not belong in"),
     (
         {"pipeline.root": "s3://key:secret@bucket"},
@@ -168,6 +175,18 @@ MISTAKES = [
 @pytest.mark.parametrize(("overrides", "text"), MISTAKES, ids=lambda m: str(m)[:60])
 def test_mistakes(tmp_path: Path, overrides: dict[str, Any], text: str) -> None:
     assert problem(tmp_path, **overrides).startswith(f"/web.toml: {text}")
+
+
+def test_tables_are_checked_as_a_file_is() -> None:
+    tables = tomllib.loads(GOOD)
+    tables["topic"]["segment"] = {"bytes": 1000}
+    with pytest.raises(ConfigError, match=r"^settings: pipeline\.name: is missing"):
+        from_tables(tables)
+    tables["pipeline"]["name"] = "web"
+    assert from_tables(tables).topic.segment_bytes == 1000
+    tables["inputs"] = {}
+    with pytest.raises(ConfigError, match=r"^settings: inputs: unknown table; did you mean input"):
+        from_tables(tables)
 
 
 def test_a_long_name_needs_room_for_the_partition(tmp_path: Path) -> None:
@@ -232,6 +251,16 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
+def test_a_dataframe_needs_an_order_column() -> None:
+    document = {"name": "a", "root": "b", "topic": {"name": "c"}, "timestamp": {"field": "t"}}
+    given = {"format": "dataframe", "order_column": "id"}
+    made = Pipeline.model_validate({**document, "input": given})
+    with pytest.raises(ValidationError, match=r"input\.order_column is missing; name a column"):
+        Pipeline.model_validate({**document, "input": {"format": "dataframe"}})
+    other = Pipeline.model_validate({**document, "input": {**given, "order_column": "number"}})
+    assert made.fingerprint() != other.fingerprint()
+
+
 def fingerprint(document: dict[str, Any]) -> str:
     return Pipeline.model_validate(document).fingerprint()
 
@@ -258,6 +287,7 @@ def test_the_fingerprint_does_not_depend_on_order(rng: random.Random) -> None:
         (("storage",), {"region": "x"}, True),
         (("input", "on_empty"), "ok", True),
         (("topic", "partitioner"), "murmur2", True),
+        (("order",), "time", True),
         (("order",), "arrival", False),
         (("input", "delimiter"), ",", False),
         (("timestamp", "zone"), "UTC", False),

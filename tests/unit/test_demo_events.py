@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from seglake.demo_events import START_MS, Generated, generate
+from tests.strategies import examples
 
 FIELDS = {"ts": int, "user": str, "path": str, "status": int, "ms": int, "ip": str, "agent": str}
 
@@ -35,7 +35,7 @@ def times_of(generated: Generated) -> list[list[int]]:
     return [[int(str(found["ts"])) for found in file if found] for file in files]
 
 
-@examples(max_examples=15)
+@examples(15)
 @given(events=st.integers(1, 9_000), files=st.integers(1, 9), seed=st.integers(0, 2**32))
 def test_counts_are_exact(
     tmp_path_factory: pytest.TempPathFactory, events: int, files: int, seed: int
@@ -52,7 +52,7 @@ def test_counts_are_exact(
 
 
 def test_good_lines_have_all_fields_and_broken_ones_break_in_each_way(tmp_path: Path) -> None:
-    generated = generate(tmp_path, events=80_000, files=1)
+    generated = generate(tmp_path, events=20_000, files=1)
     lines = lines_of(generated.files[0])
     good = [found for line in lines if (found := event(line))]
     assert all({key: type(value) for key, value in found.items()} == FIELDS for found in good)

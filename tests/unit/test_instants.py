@@ -3,12 +3,13 @@
 from datetime import UTC, datetime, timedelta, timezone
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglake.errors import UsageError
-from seglake.instants import format_ms, to_epoch_ms
+from seglake.instants import format_ms, to_epoch_ms, to_epoch_ms_array
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 zones = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -52,6 +53,34 @@ def test_integers_are_milliseconds_unless_they_look_like_seconds(value: int) -> 
                 to_epoch_ms(given)
     else:
         assert to_epoch_ms(value) == to_epoch_ms(str(value)) == value
+
+
+@given(st.lists(st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-(10**12), 10**12)))
+@example([])
+@example([0, 10**8])
+@example([10**11 - 1, 10**11])
+def test_an_array_is_read_as_each_of_its_items(values: list[int]) -> None:
+    try:
+        wanted = [to_epoch_ms(value) for value in values]
+    except UsageError as refused:
+        with pytest.raises(UsageError, match=str(refused)):
+            to_epoch_ms_array(values)
+    else:
+        assert to_epoch_ms_array(values).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    "values", [5, [[5]], [1.5], [True], ["5"], [2**63], np.array(["2026-01-31"], "M8[ms]")]
+)
+def test_what_is_no_array_of_times(values: object) -> None:
+    with pytest.raises(UsageError, match="one array of integers"):
+        to_epoch_ms_array(values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint16])
+def test_integers_of_numpy(kind: type[np.integer]) -> None:
+    assert to_epoch_ms(kind(5)) == 5
+    assert to_epoch_ms_array(np.array([5], kind)).tolist() == [5]
 
 
 @pytest.mark.parametrize("value", ["2026-01-31T12:00:00", "2026-01-31", datetime(2026, 1, 31)])

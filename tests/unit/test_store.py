@@ -3,17 +3,19 @@
 import contextlib
 import os
 import pickle
+import posix
 import stat
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import ConfigError, MissingObject, StoreError
 from seglake.store import CountingStore, Store, open_store
+from tests.strategies import examples
 
 KEYS = st.sampled_from(["a", "b/c", "b/d", "b/d.x", "bb/c", "e/f/g/h"])
 DATA = st.binary(max_size=50)
@@ -80,7 +82,7 @@ def _apply(store: Store, step: tuple[str, str, bytes], model: dict[str, bytes]) 
 
 @pytest.mark.parametrize("kind", ["local", "memory"])
 @given(steps=STEPS)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_store__is_a_mapping_of_keys(
     kind: str, steps: list[tuple[str, str, bytes]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -98,7 +100,6 @@ def test_store__is_a_mapping_of_keys(
 
 
 @given(data=DATA, start=st.integers(-3, 55), end=st.integers(-3, 55))
-@settings(deadline=None)
 def test_read__gives_the_range_or_an_error(data: bytes, start: int, end: int) -> None:
     local = open_store(_ROOT)
     memory = open_store("memory:///")
@@ -229,6 +230,32 @@ def test_local__truncated_file_is_an_error_not_a_crash(tmp_path: Path) -> None:
     os.truncate(tmp_path / "k", 5)
     with pytest.raises(StoreError, match=r"short read of \[0, 10\): 5 bytes"):
         store.read("k", 0, 10)
+
+
+@pytest.mark.parametrize("name", ["put", "put_if_absent"])
+def test_local__what_is_seen_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    synced: list[tuple[bool, int, bool]] = []
+
+    def fsync(fd: int) -> None:
+        posix.fsync(fd)  # os.fsync does nothing in tests
+        found = os.fstat(fd)
+        is_folder = found.st_ino == (tmp_path / "t").stat().st_ino
+        synced.append((is_folder, 0 if is_folder else found.st_size, (tmp_path / "t/k").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    getattr(open_store(str(tmp_path)), name)("t/k", b"abc")
+    assert synced == [(False, 3, False), (True, 0, True)]  # all bytes, then the name
+
+
+def test_local__what_need_not_last_does_not_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "fsync")
+    with open_store(str(tmp_path)).writer("k", durable=False) as stream:
+        stream.write(b"abc")
+    assert (tmp_path / "k").read_bytes() == b"abc"
 
 
 def test_local__files_get_the_rights_of_the_umask(tmp_path: Path) -> None:

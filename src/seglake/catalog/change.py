@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,8 @@ import pyarrow as pa
 from seglake import layout
 from seglake.catalog.files import segments_by_partition
 from seglake.catalog.rows import AnyRow, Kind, PartitionRow, Row, SegmentRow, TopicRow, file_table
-from seglake.catalog.snapshot import Int64s, Snapshot
+from seglake.catalog.segments import Int64s
+from seglake.catalog.snapshot import Snapshot
 from seglake.errors import UnknownTopic, UsageError
 
 
@@ -31,6 +33,25 @@ class Change(NamedTuple):
         for partition, offsets in self.gone.items():
             keep &= (partitions != partition) | ~np.isin(base_offsets, offsets)
         return segments.filter(pa.array(keep))
+
+
+def with_append_times(rows: Iterable[Row], base: Snapshot) -> list[Row]:
+    """The rows to commit on top of `base`; what removes records says the last append time itself.
+
+    Under LogAppendTime that time must not be forgotten with the segments that had it.
+    """
+    return [_with_append_time(row, base) if isinstance(row, PartitionRow) else row for row in rows]
+
+
+def _with_append_time(row: PartitionRow, base: Snapshot) -> PartitionRow:
+    try:
+        stamped = base.topic(row.topic).timestamp_type == "LogAppendTime"
+        view = base.partition(row.topic, row.partition)
+    except UnknownTopic:
+        return row
+    if not stamped or row.last_append_time_ms is not None:
+        return row
+    return replace(row, last_append_time_ms=view.largest_timestamp)
 
 
 def checked_change(
@@ -54,13 +75,15 @@ def checked_change(
     for bounds in partitions:
         _check_partition(bounds, base)
     gone = _gone(replaced, topic, base)
-    added = segments_by_partition([file_table(segments)]) if segments else {}
-    base.with_rows(
+    found = segments_by_partition([file_table(segments)]) if segments else {}
+    added = {(topic, partition): columns for partition, columns in found.items()}
+    known = base if gone or partitions else base.ends(added)
+    known.with_rows(
         base.version + 1,
         base.files,
         topics=topics,
         partitions=partitions,
-        added={(topic, partition): columns for partition, columns in added.items()},
+        added=added,
         removed={(topic, partition): offsets for partition, offsets in gone.items()},
     )
     return Change(topic, _tables(rows), gone)

@@ -1,27 +1,32 @@
-"""The little of Delta that our tables need: created at protocol (1, 2), committed by delta-rs."""
+"""The little of Delta that our tables need: created, opened and checkpointed by delta-rs.
+
+Commits are appended by `seglake.catalog.deltalog`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
 
-from seglake.errors import CommitConflict, MissingObject, StoreError, UsageError
+from seglake.catalog.deltalog import CHECKPOINT_INTERVAL, DeltaLog
+from seglake.errors import MissingObject, SeglakeError, StoreError, UsageError
 from seglake.store.interface import reason
 
 FORMAT = "1"
 _PROPERTIES = {
     "seglake.format": FORMAT,
-    "delta.checkpointInterval": "25",
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     "delta.checkpointPolicy": "classic",
     "delta.logRetentionDuration": "interval 30 days",
     "delta.deletedFileRetentionDuration": "interval 30 days",
 }
+
+_log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -71,41 +76,16 @@ def open_table(uri: str, options: dict[str, str]) -> DeltaTable:
     return table
 
 
-def add(
-    path: str, size: int, partition: Mapping[str, str | None], stats: str, *, changes: bool = True
-) -> AddAction:
-    """The action that makes a file part of the table; without `changes` it moves rows only."""
-    return AddAction(path, size, partition, _now_ms(), changes, stats)
+def checkpoint_if_due(log: DeltaLog, options: dict[str, str], made: Iterable[int]) -> None:
+    """Write a checkpoint if one of the versions `made` asks for it, and drop expired commits.
 
-
-def remove(
-    path: str, size: int, partition: dict[str, str | None], *, changes: bool
-) -> RemoveAction:
-    """The action that takes a file out of the table."""
-    return RemoveAction(path, changes, _now_ms(), size=size, partition_values=partition)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def commit(
-    handle: DeltaTable,
-    actions: Sequence[AddAction | RemoveAction],
-    schema: pa.Schema,
-    partition_by: list[str],
-    properties: CommitProperties,
-) -> None:
-    """One commit on top of the handle's version, which stays what it was.
-
-    Raises CommitConflict if another commit was in the way, and StoreError if storage failed; after
-    either the commit may be in, and its files must stay.
+    A failure is logged only: the table needs no checkpoint, and a later commit writes the next.
     """
-    with naming(handle.table_uri, "the commit may have failed"):
-        try:
-            handle.create_write_transaction(
-                list(actions), "append", schema, partition_by, commit_properties=properties
-            )
-        except CommitFailedError:
-            version = handle.version()
-            raise CommitConflict(f"{handle.table_uri} changed after version {version}") from None
+    try:
+        if any(map(log.asks_for_checkpoint, made)):
+            with naming(log.table_uri, "a checkpoint cannot be written"):
+                table = DeltaTable(log.table_uri, storage_options=options)
+                table.create_checkpoint()
+                table.cleanup_metadata()
+    except SeglakeError as error:
+        _log.warning("%s", error)

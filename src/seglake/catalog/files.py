@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from seglake.catalog.rows import FILE_SCHEMAS, DataFile, Kind
-from seglake.catalog.snapshot import ATTEMPT, DETAILS, TIMESTAMP_TYPES, Segments
+from seglake.catalog.segments import ATTEMPT, DETAILS, Attempts, Segments
+from seglake.catalog.snapshot import TIMESTAMP_TYPES
 from seglake.errors import CorruptData
 from seglake.format import compression
 from seglake.layout import SUFFIXES
 from seglake.store import Store
 
 _READERS = 16  # requests at once: a catalog that waits for compaction has many small files
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class Written(NamedTuple):
@@ -39,7 +43,7 @@ def write_file(store: Store, folder: str, kind: Kind, topic: str, table: pa.Tabl
     """Write a data file below `folder` under a name of its own."""
     path = f"kind={kind}/topic={topic}/{uuid.uuid4()}.parquet"
     size, stats = write_parquet(store, f"{folder}/{path}", table)
-    return Written(DataFile(path, kind, topic, size), stats)
+    return Written(DataFile(path, kind, topic, size, len(table)), stats)
 
 
 def write_parquet(store: Store, key: str, table: pa.Table) -> tuple[int, str]:
@@ -57,10 +61,17 @@ def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.
     def read(file: DataFile) -> pa.Table:
         return read_parquet(store, f"{folder}/{file.path}", FILE_SCHEMAS[file.kind])
 
-    if len(files) < 2 or "://" not in store.uri:  # a local read does not wait
-        return list(map(read, files))
-    with ThreadPoolExecutor(min(_READERS, len(files))) as readers:
-        return list(readers.map(read, files))
+    return read_at_once(store, read, files)
+
+
+def read_at_once(
+    store: Store, read: Callable[[_Item], _Result], items: Sequence[_Item]
+) -> list[_Result]:
+    """What `read` gives for every item, in order; many at once where reading means waiting."""
+    if len(items) < 2 or "://" not in store.uri:  # a local read does not wait
+        return list(map(read, items))
+    with ThreadPoolExecutor(min(_READERS, len(items))) as readers:
+        return list(readers.map(read, items))
 
 
 def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
@@ -69,7 +80,7 @@ def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
         source = pa.BufferReader(pa.py_buffer(store.read_all(key)))
         table = pq.ParquetFile(source).read(use_threads=False)
         return table if table.schema.equals(schema) else _conform(table, schema)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # of Parquet, not of the store
         raise CorruptData(f"this is not the Parquet expected: {error}", file=key) from error
 
 
@@ -107,7 +118,7 @@ def segments_by_partition(tables: Iterable[pa.Table]) -> dict[int, Segments]:
     order = np.lexsort((_numbers(table, "base_offset"), partitions))
     segments = _segments(table).take(order)
     numbers, firsts = np.unique(partitions[order], return_index=True)
-    ends = [*firsts[1:].tolist(), len(order)]
+    ends = [*firsts.tolist(), len(order)][1:]
     return {
         number: segments.take(slice(first, end))
         for number, first, end in zip(numbers.tolist(), firsts.tolist(), ends, strict=True)
@@ -145,7 +156,7 @@ def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]
     return codes.to_numpy()
 
 
-def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.void]]:
+def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], Attempts]:
     """For each segment the attempts of its log and of its index files, and the UUIDs they name."""
     logs = table.column("attempt_id")
     indexes = pc.coalesce(table.column("index_attempt_id"), logs)  # null in older rows
@@ -157,4 +168,4 @@ def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.vo
         raise CorruptData("an attempt id in a segment row is not a UUID") from error
     if both.null_count:
         raise CorruptData("attempt_id is null in a segment row")
-    return coded.indices.to_numpy().reshape(2, -1).T, np.frombuffer(found, ATTEMPT)
+    return coded.indices.to_numpy().reshape(2, -1).T, Attempts(np.frombuffer(found, ATTEMPT).copy())

@@ -67,7 +67,7 @@ def read_manifest(store: Store, attempt_id: str) -> Manifest:
             raise CorruptData(f"a manifest of format {content['format']}, not {FORMAT}", file=key)
         rows = [_row(fields) for fields in content["rows"]]
         replaced = [SegmentId(**fields) for fields in content["replaced"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptData(f"this is not a manifest: {error!r}", file=key) from error
     return Manifest(attempt_id, rows, replaced)
 

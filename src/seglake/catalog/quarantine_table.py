@@ -11,10 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 
 from seglake import layout
-from seglake.catalog import delta
+from seglake.catalog import delta, deltalog
+from seglake.catalog.deltalog import DeltaLog
 from seglake.catalog.files import read_parquet
 from seglake.catalog.quarantine import FILE_SCHEMA, SCHEMA, Part
 from seglake.catalog.snapshot import Snapshot
@@ -23,7 +24,6 @@ from seglake.errors import MissingObject
 from seglake.store import open_store
 
 _PARTITION_BY = ["topic"]
-_RETRIES = 100  # other commits that may come in between; appends never conflict
 
 
 class QuarantineTable:
@@ -37,21 +37,20 @@ class QuarantineTable:
     def add_parts(self, parts: Sequence[Part], attempt_id: str) -> None:
         """Commit the files of one attempt; creates the table if there is none.
 
-        Raises StoreError; calling again is safe, since Delta holds a path once however often it is
-        added.
+        Runs that do so at once all succeed. Raises StoreError; calling again is safe, since Delta
+        holds a path once however often it is added.
         """
         if not parts:
             return
         delta.open_or_create(self._uri, SCHEMA, _PARTITION_BY, self._options)
-        table = delta.open_table(self._uri, self._options)
+        base = delta.open_table(self._uri, self._options).version()
         actions = [
-            delta.add(part.path, part.size_bytes, {"topic": part.topic}, part.stats)
+            deltalog.add(part.path, part.size_bytes, {"topic": part.topic}, part.stats)
             for part in parts
         ]
-        properties = CommitProperties(
-            custom_metadata={"seglake.attempt": attempt_id}, max_commit_retries=_RETRIES
-        )
-        delta.commit(table, actions, SCHEMA, _PARTITION_BY, properties)
+        log = DeltaLog(self._store, layout.QUARANTINE_TABLE)
+        entries = log.commit(base, actions, info={"seglake.attempt": attempt_id})
+        delta.checkpoint_if_due(log, self._options, [entries[-1].version])
 
     def read(self, catalog: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[pa.Table]:
         """The rows of every committed run of a topic, in tables of FILE_SCHEMA, one per file."""

@@ -130,7 +130,8 @@ class PartitionRow:
     """Where a log partition begins, and where it goes on even if no segment is left.
 
     Written by whatever removes records, and by an import of a log that does not begin at 0; of
-    several rows the one with the highest `sequence` holds.
+    several rows the one with the highest `sequence` holds. `last_append_time_ms` is the largest
+    time that a record got under LogAppendTime, of those that are gone too; None for CreateTime.
     """
 
     KIND: ClassVar[Kind] = "partition"
@@ -139,6 +140,7 @@ class PartitionRow:
     sequence: int
     log_start_offset: int
     next_offset: int
+    last_append_time_ms: int | None = None
 
 
 class DataFile(NamedTuple):
@@ -148,6 +150,7 @@ class DataFile(NamedTuple):
     kind: Kind
     topic: str
     size_bytes: int
+    rows: int
 
 
 Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow

@@ -1,85 +1,28 @@
 """One version of the lake in memory: which segments every log partition has, ready for searching.
 
 A snapshot holds NumPy columns and no path: a segment's keys follow from its row (`seglake.layout`).
-That is 74 bytes a segment, and 16 for each attempt that wrote to a log partition. It never changes;
-a newer version shares every log partition that did not.
+That is 82 bytes a segment, and 16 for each attempt. It never changes; a newer version shares every
+log partition that did not, and of one that grew the columns (`seglake.catalog.segments`).
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from seglake import layout
 from seglake.catalog.rows import DataFile, PartitionRow, TopicRow
+from seglake.catalog.segments import Int64s, Segments
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.format import compression
 from seglake.layout import SegmentFile, Suffix
 
-Int64s = npt.NDArray[np.int64]
-
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # at the value of the attribute bit of a batch
-
-# What a reader needs once it has chosen a segment; the order of sizes is SUFFIXES'. Checksums of
-# files stay in the table: what a reader reads has checksums of its own.
-DETAILS = np.dtype(
-    [
-        ("record_count", "i4"),
-        ("relative_offset_of_max", "i4"),  # -1: no record has a timestamp
-        ("sizes", "i4", (4,)),
-        ("attempts", "i4", (2,)),  # of the log and of its index files: rows of Segments.attempts
-        ("codec", "i1"),
-        ("timestamp_type", "i1"),
-    ]
-)
-
-ATTEMPT = np.dtype("V16")
-
-
-class Segments(NamedTuple):
-    """n segments of one log partition as columns, in the order of base offsets."""
-
-    base_offsets: Int64s
-    end_offsets: Int64s
-    min_timestamps: Int64s
-    max_timestamps: Int64s
-    details: npt.NDArray[np.void]  # of dtype DETAILS
-    attempts: npt.NDArray[np.void]  # the UUIDs that details name, each as 16 bytes
-
-    @staticmethod
-    def none() -> Segments:
-        """No segment."""
-        empty = np.empty(0, np.int64)
-        return Segments(empty, empty, empty, empty, np.empty(0, DETAILS), np.empty(0, ATTEMPT))
-
-    def take(self, order: npt.NDArray[np.intp] | slice) -> Segments:
-        """The segments at the positions `order`."""
-        columns: list[Any] = [column[order] for column in self[:-1]]
-        columns.append(self.attempts)
-        return Segments(*columns)
-
-    def without(self, base_offsets: Int64s) -> Segments:
-        """These segments but for those that begin at one of `base_offsets`."""
-        return self.take(np.flatnonzero(~np.isin(self.base_offsets, base_offsets)))
-
-    def followed_by(self, others: Segments) -> Segments:
-        """These segments and `others`, in the order of base offsets."""
-        columns: list[Any] = [np.concatenate(pair) for pair in zip(self, others, strict=True)]
-        codes = columns[-2]["attempts"]
-        codes[len(self.details) :] += len(self.attempts)
-        used, new_codes = np.unique(codes, return_inverse=True)
-        codes[:], columns[-1] = new_codes.reshape(-1, 2), columns[-1][used]
-        both = Segments(*columns)
-        if np.all(both.base_offsets[1:] > both.base_offsets[:-1]):
-            return both
-        return both.take(np.argsort(both.base_offsets, kind="stable"))
 
 
 @dataclass(frozen=True)
@@ -115,7 +58,8 @@ class PartitionView:
     Its length is the number of its segments, which may be 0.
 
     The first segment may begin below the log start offset: the records before it are deleted.
-    `sequence` is that of the partition row which holds, 0 if there is none.
+    `sequence` is that of the partition row which holds, 0 if there is none. `last_append_time_ms`
+    is what that row says of records which are gone.
     """
 
     topic: str
@@ -124,9 +68,10 @@ class PartitionView:
     log_start_offset: int = 0
     next_offset: int = 0
     sequence: int = 0
+    last_append_time_ms: int | None = None
 
     def __len__(self) -> int:
-        return len(self.segments.base_offsets)
+        return self.segments.size
 
     @property
     def end_offset(self) -> int:
@@ -134,10 +79,16 @@ class PartitionView:
         ends = self.segments.end_offsets
         return max(self.next_offset, int(ends[-1]) if len(ends) else 0)
 
+    @property
+    def largest_timestamp(self) -> int:
+        """Of every record, and under LogAppendTime of those that are gone, too; -1 if none has."""
+        here = int(self.segments.max_timestamps.max()) if len(self) else -1
+        return here if self.last_append_time_ms is None else max(here, self.last_append_time_ms)
+
     @cached_property
     def running_max_timestamps(self) -> Int64s:
         """Largest timestamp in each segment and all before it: ascending, so it can be searched."""
-        return np.maximum.accumulate(self.segments.max_timestamps)
+        return self.segments.running_max_timestamps()
 
     def index_of(self, offset: int) -> int:
         """Which segment covers `offset`; it must lie in the log."""
@@ -149,14 +100,14 @@ class PartitionView:
 
     def segment(self, index: int) -> Segment:
         """The segment at a position, counted from 0."""
-        base, end, smallest, largest, details = (column[index] for column in self.segments[:-1])
-        ids = self.segments.attempts[details["attempts"]]
+        base, end, smallest, largest, details = (column[index] for column in self.segments.columns)
+        log, beside = map(self.segments.attempts.name, details["attempts"].tolist())
         relative = int(details["relative_offset_of_max"])
         return Segment(
             topic=self.topic,
             partition=self.partition,
-            attempt_id=str(uuid.UUID(bytes=ids[0].tobytes())),
-            index_attempt_id=str(uuid.UUID(bytes=ids[1].tobytes())),
+            attempt_id=log,
+            index_attempt_id=beside,
             base_offset=int(base),
             end_offset=int(end),
             record_count=int(details["record_count"]),
@@ -169,25 +120,42 @@ class PartitionView:
         )
 
     def changed(
-        self, segments: Segments | None = None, row: PartitionRow | None = None
+        self,
+        row: PartitionRow | None = None,
+        added: Segments | None = None,
+        removed: Int64s | None = None,
     ) -> PartitionView:
-        """This log partition with all its segments exchanged, or with a newer partition row."""
-        kept = self.segments if segments is None else segments
-        if row is None or row.sequence <= self.sequence:
-            row = PartitionRow(
-                topic=self.topic,
-                partition=self.partition,
-                sequence=self.sequence,
-                log_start_offset=self.log_start_offset,
-                next_offset=self.next_offset,
-            )
-        bounds = (row.log_start_offset, row.next_offset, row.sequence)
-        return PartitionView(self.topic, self.partition, kept, *bounds)
+        """This log partition with a newer row, with more segments, without those that begin there.
 
-    def check(self) -> PartitionView:
-        """This view, if its segments cover the log without hole or overlap; else CorruptData."""
-        bases, ends = self.segments.base_offsets, self.segments.end_offsets
-        start, end = self.log_start_offset, self.end_offset
+        Raises CorruptData if its segments then leave a hole or overlap.
+        """
+        segments = self.segments
+        bounds: dict[str, Any] = {}
+        if row is not None and row.sequence > self.sequence:
+            bounds = {name: getattr(row, name) for name in _BOUNDS}
+        if removed is not None:
+            segments = segments.without(removed)
+        if added is not None:
+            segments = segments.followed_by(added)
+        view = replace(self, segments=segments, **bounds)
+        same = removed is None and not bounds and segments.begin_with(self.segments)
+        return view.check(len(self) if same else 0)
+
+    def end(self) -> PartitionView:
+        """The last segment as a log of its own: enough to check what is to follow."""
+        last = self.segments.take(slice(-1, None))
+        start = max(self.log_start_offset, *last.base_offsets.tolist(), 0)
+        return replace(self, segments=last, log_start_offset=start)
+
+    def check(self, known: int = 0) -> PartitionView:
+        """This view, if its segments cover the log without hole or overlap; else CorruptData.
+
+        The first `known` segments were checked before, with the same log start.
+        """
+        first, start, end = max(0, known - 1), self.log_start_offset, self.end_offset
+        bases, ends = self.segments.base_offsets[first:], self.segments.end_offsets[first:]
+        if first:
+            start = int(bases[0])
         if start > end:
             raise self._damage(f"the log would start at {start}, after its end {end}")
         if not len(self) and start == end:
@@ -207,6 +175,7 @@ class PartitionView:
         return CorruptData(f"{self.topic}-{self.partition}: {what}", file=layout.LOG_TABLE)
 
 
+_BOUNDS = ("log_start_offset", "next_offset", "sequence", "last_append_time_ms")
 _NOTHING: Mapping[tuple[str, int], Any] = MappingProxyType({})
 
 
@@ -264,17 +233,20 @@ class Snapshot:
         for topic in sorted(topics, key=lambda row: row.sequence):
             if topic.topic not in newest or newest[topic.topic].sequence < topic.sequence:
                 newest[topic.topic] = topic
+        rows: dict[tuple[str, int], PartitionRow] = {}
+        for row in sorted(partitions, key=lambda row: row.sequence):
+            rows[row.topic, row.partition] = row
         result = Snapshot(version, files, newest, self._partitions)
-        names = {*added, *removed, *((row.topic, row.partition) for row in partitions)}
-        views = {name: result._known(*name) for name in names}
-        for name, base_offsets in removed.items():
-            views[name] = views[name].changed(views[name].segments.without(base_offsets))
-        for name, segments in added.items():
-            views[name] = views[name].changed(views[name].segments.followed_by(segments))
-        for row in partitions:
-            views[row.topic, row.partition] = views[row.topic, row.partition].changed(row=row)
-        result._partitions |= {name: view.check() for name, view in views.items()}
+        for name in {*rows, *added, *removed}:
+            view = result._known(*name)
+            changed = view.changed(rows.get(name), added.get(name), removed.get(name))
+            result._partitions[name] = changed
         return result
+
+    def ends(self, names: Iterable[tuple[str, int]]) -> Snapshot:
+        """The ends of some log partitions: enough to check segments that are to follow them."""
+        views = {name: self._partitions[name].end() for name in names if name in self._partitions}
+        return Snapshot(self.version, self.files, self._topics, views)
 
     def _known(self, topic: str, partition: int) -> PartitionView:
         try:

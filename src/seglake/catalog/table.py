@@ -1,51 +1,56 @@
 """The catalog table: the one place that commits, and the one that decides who won.
 
-Every commit is one delta-rs transaction over files that this package wrote. A commit to a topic
-carries the app transaction `seglake/<topic>`, and is made from the table version whose offsets it
-continues: delta-rs lets it pass any commit in between, unless one of them carries the same app
-transaction. Then it fails, as `CommitConflict`, and the caller reloads. It must look for its own
-attempt before it tries again (`CatalogTable.has_attempt`): a lost reply looks like a lost race.
+Every commit is one commit of Delta over files that this package wrote. A commit to a topic carries
+the app transaction `seglake/<topic>`, and follows the table version whose offsets it continues: it
+passes any commit in between, unless one of them carries the same app transaction, or removed a file
+that it removes too. Then it fails, as `CommitConflict`, and the caller reloads. It must look for
+its own attempt before it tries again: a lost reply looks like a lost race.
 
-delta-rs does not notice that two commits remove the same file. So a commit that removes files is
-made without retries, which compares and sets the version of the whole table.
+Whoever has committed leaves the table tidy: small files are merged (`seglake.catalog.compaction`)
+and checkpoints written. That changes no row, so nobody has to notice.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction, RemoveAction
 
 from seglake import layout
-from seglake.catalog import delta
+from seglake.catalog import compaction, delta, deltalog, loading
 from seglake.catalog import files as data
-from seglake.catalog.change import checked_change
+from seglake.catalog.change import checked_change, with_append_times
+from seglake.catalog.deltalog import Action, DeltaLog
 from seglake.catalog.manifest import Manifest, SegmentId, mark_committed, write_manifest
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
     PARTITION_COLUMNS,
     TABLE_SCHEMA,
-    AnyRow,
     DataFile,
     Kind,
-    PartitionRow,
     Row,
     RunRow,
     SegmentRow,
-    TopicRow,
     rows_of,
 )
-from seglake.catalog.snapshot import EMPTY, Snapshot
-from seglake.errors import MissingObject, UsageError, VersionExpired
+from seglake.catalog.snapshot import Snapshot
+from seglake.errors import (
+    CommitConflict,
+    MissingObject,
+    SeglakeError,
+    UsageError,
+    VersionExpired,
+)
 from seglake.store import Store, open_store
 from seglake.store.interface import reason
 
-_RETRIES = 100  # commits to other topics that may come in between
+_TAIL = 1000  # commits that a refresh reads; for more, all that there is is read sooner
+
+_log = logging.getLogger(__name__)
 
 
 class CatalogTable:
@@ -55,6 +60,7 @@ class CatalogTable:
         self._store = store
         self._uri = f"{store.uri}/{layout.LOG_TABLE}"
         self._options = dict(storage_options or {})
+        self._delta_log = DeltaLog(store, layout.LOG_TABLE)
         self._newest = delta.open_table(self._uri, self._options)
 
     @staticmethod
@@ -105,53 +111,27 @@ class CatalogTable:
         yet, and CorruptData if a log partition has a hole.
         """
         handle = self._refreshed() if version is None else self._at(version)
-        return self._loaded(EMPTY, handle)
-
-    def refresh(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, made from an older snapshot by reading what was added since."""
-        handle = self._refreshed()
-        return snapshot if handle.version() == snapshot.version else self._loaded(snapshot, handle)
-
-    def _loaded(self, known: Snapshot, handle: DeltaTable) -> Snapshot:
-        files = _active(handle)
-        if not known.files <= files:  # rows were replaced: what is known cannot be told apart
-            known = EMPTY
-        new = files - known.files
         try:
-            return known.with_rows(
-                handle.version(),
-                files,
-                topics=self._rows(TopicRow, new),
-                partitions=self._rows(PartitionRow, new),
-                added={
-                    (topic, partition): segments
-                    for topic, tables in self._tables("segment", new).items()
-                    for partition, segments in data.segments_by_partition(tables).items()
-                },
-            )
+            return loading.load(self._store, handle.version(), loading.active_files(handle))
         except MissingObject as error:
             raise VersionExpired(f"version {handle.version()} was vacuumed: {error}") from error
 
-    def _tables(self, kind: Kind, files: Iterable[DataFile]) -> dict[str, list[pa.Table]]:
-        """The data of all files of a kind, by topic."""
-        chosen = sorted(file for file in files if file.kind == kind)
-        tables: dict[str, list[pa.Table]] = defaultdict(list)
-        found = data.read_files(self._store, layout.LOG_TABLE, chosen)
-        for file, table in zip(chosen, found, strict=True):
-            tables[file.topic].append(table)
-        return tables
-
-    def _rows(self, row_type: type[AnyRow], files: Iterable[DataFile]) -> list[AnyRow]:
-        tables = self._tables(row_type.KIND, files)
-        return [
-            row
-            for topic, parts in tables.items()
-            for row in rows_of(row_type, topic, pa.concat_tables(parts))
-        ]
+    def refresh(self, snapshot: Snapshot) -> Snapshot:
+        """The newest version, made from an older snapshot by reading what was added since."""
+        entries = self._delta_log.since(snapshot.version, _TAIL)
+        if not entries and self._delta_log.has(snapshot.version):
+            return snapshot
+        if not 0 < len(entries) < _TAIL or any(entry.redefines for entry in entries):
+            return self.snapshot()
+        try:
+            return loading.advance(self._store, snapshot, entries)
+        except MissingObject:  # merged since, and vacuumed
+            return self.snapshot()
 
     def table(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
         """All rows of one kind and topic in this version, without the columns kind and topic."""
-        found = self._tables(kind, [file for file in snapshot.files if file.topic == topic])
+        mine = [file for file in snapshot.files if file.topic == topic]
+        found = loading.tables(self._store, kind, mine)
         return pa.concat_tables(found[topic]) if found else FILE_SCHEMAS[kind].empty_table()
 
     def segments(self, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
@@ -171,10 +151,6 @@ class CatalogTable:
         found = rows_of(RunRow, topic, runs.filter(pc.and_(same_pipeline, same_run)))
         return found[0] if found else None
 
-    def has_attempt(self, snapshot: Snapshot, topic: str, attempt_id: str) -> bool:
-        """Whether a run row names this attempt: it is in, whatever its committer was told."""
-        return attempt_id in self.table(snapshot, "run", topic)["attempt_id"].to_pylist()
-
     def sources(self, snapshot: Snapshot, topic: str) -> pa.Table:
         """The input files of a topic, with the columns of `SourceRow` but for the topic."""
         return self.table(snapshot, "source", topic)
@@ -192,12 +168,12 @@ class CatalogTable:
 
         `base` is the version whose offsets the rows continue. `replaced` are segments of it, as
         (partition, base offset), that go away in the same commit. Raises CommitConflict if the
-        topic changed since `base` (with `replaced`: if the table did), CorruptData if the log
-        would have a hole or an overlap, UsageError if a row contradicts the topic, and StoreError.
-        The attempt's manifest says what was to be committed, and its mark of success that it was:
-        an attempt commits once.
+        topic changed since `base` (with `replaced`: or its files were merged), CorruptData if the
+        log would have a hole or an overlap, UsageError if a row contradicts the topic, and
+        StoreError. The attempt's manifest says what was to be committed, and its mark of success
+        that it was: an attempt commits once.
         """
-        replaced = list(replaced)
+        rows, replaced = with_append_times(rows, base), list(replaced)
         change = checked_change(rows, replaced, topic, base)
         removed: list[DataFile] = []
         if change.gone:
@@ -212,35 +188,42 @@ class CatalogTable:
         ]
         gone = [_identity(base, topic, *segment) for segment in replaced]
         write_manifest(self._store, Manifest(attempt_id, rows, gone))
-        self._write(base.version, written, removed, topic=topic, attempt_id=attempt_id)
+        actions = [*map(_added, written), *map(_removed, removed)]
+        entries = self._delta_log.commit(
+            base.version,
+            actions,
+            application=f"seglake/{topic}",
+            info={"seglake.attempt": attempt_id},
+        )
         mark_committed(self._store, attempt_id)
-        return self._version_of(attempt_id, base.version)
+        version = entries[-1].version
+        self._tidy(version, loading.files_after(base.files, entries))
+        return version
 
-    def compact(self, min_files: int = 16) -> int:
-        """Rewrite each kind and topic that has so many files as one file; returns how many went.
+    def _tidy(self, version: int, files: frozenset[DataFile]) -> None:
+        """After the commit of a version with these files: merge small ones, and write a checkpoint.
 
-        Changes no row. A running commit passes it, unless it replaces segments. Raises
-        CommitConflict if another commit came in between: try again, or leave it to the next run.
+        Losing a race here, or failing, is no failure of the commit: a later one does it.
         """
-        handle = self._refreshed()
-        groups: dict[tuple[Kind, str], list[DataFile]] = defaultdict(list)
-        for file in sorted(_active(handle)):
-            groups[file.kind, file.topic].append(file)
-        groups = {name: group for name, group in groups.items() if len(group) >= min_files}
-        written = [
-            data.write_file(
-                self._store,
-                layout.LOG_TABLE,
-                kind,
-                topic,
-                pa.concat_tables(data.read_files(self._store, layout.LOG_TABLE, group)),
-            )
-            for (kind, topic), group in groups.items()
-        ]
-        removed = [file for group in groups.values() for file in group]
-        if removed:
-            self._write(handle.version(), written, removed)
-        return len(removed)
+        made = [version]
+        try:
+            made += self._merge(version, compaction.due(files, compaction.FAN_IN))
+        except CommitConflict as error:
+            _log.debug("another commit merges the files of the catalog: %s", error)
+        except SeglakeError as error:
+            _log.warning("a later commit has to merge the files of the catalog: %s", error)
+        delta.checkpoint_if_due(self._delta_log, self._options, made)
+
+    def _merge(self, version: int, groups: Iterable[Sequence[DataFile]]) -> list[int]:
+        """Write each group of files of a version as one; returns the version made, if any was."""
+        actions: list[Action] = []
+        for files in groups:
+            tables = data.read_files(self._store, layout.LOG_TABLE, files)
+            name = (layout.LOG_TABLE, files[0].kind, files[0].topic)
+            merged = data.write_file(self._store, *name, pa.concat_tables(tables))
+            actions += [_added(merged, changes=False)]
+            actions += [_removed(file, changes=False) for file in files]
+        return [self._delta_log.commit(version, actions)[-1].version] if actions else []
 
     def vacuum(self, retention_hours: int | None = None, *, dry_run: bool = False) -> list[str]:
         """Delete data files that no retained version names; returns their paths.
@@ -273,39 +256,6 @@ class CatalogTable:
                 topic = path.split("/")[1].removeprefix("topic=")
                 yield topic, data.read_parquet(self._store, found.key, FILE_SCHEMAS[kind])
 
-    def _write(
-        self,
-        version: int,
-        written: Sequence[data.Written],
-        removed: Sequence[DataFile],
-        *,
-        attempt_id: str | None = None,
-        topic: str | None = None,
-    ) -> None:
-        """One Delta commit on top of `version`."""
-        handle = self._at(version)
-        changes = topic is not None  # else the rows stay what they were
-        application = f"seglake/{topic}"
-        following = Transaction(application, (handle.transaction_version(application) or 0) + 1)
-        properties = CommitProperties(
-            custom_metadata={"seglake.attempt": attempt_id} if attempt_id else None,
-            max_commit_retries=0 if removed else _RETRIES,
-            app_transactions=[following] if changes else None,
-        )
-        actions = [_added(item, changes) for item in written]
-        gone = [_removed(file, changes) for file in removed]
-        delta.commit(handle, [*actions, *gone], TABLE_SCHEMA, PARTITION_COLUMNS, properties)
-
-    def _version_of(self, attempt_id: str, since: int) -> int:
-        """The version that a commit of ours made; commits to other topics may surround it."""
-        newest = self._refreshed().version()
-        if newest == since + 1:
-            return newest
-        with delta.naming(self._uri, "the log of versions cannot be read"):
-            entries = self._newest.history(newest - since)
-        made = [entry for entry in entries if entry.get("seglake.attempt") == attempt_id]
-        return int(made[0]["version"]) if made else newest
-
 
 def _identity(base: Snapshot, topic: str, partition: int, base_offset: int) -> SegmentId:
     view = base.partition(topic, partition)
@@ -313,20 +263,12 @@ def _identity(base: Snapshot, topic: str, partition: int, base_offset: int) -> S
     return SegmentId(topic, partition, base_offset, segment.attempt_id, segment.index_attempt_id)
 
 
-def _active(table: DeltaTable) -> frozenset[DataFile]:
-    """The data files of a version."""
-    found = pa.table(table.get_add_actions(flatten=True))
-    names = ("path", "partition.kind", "partition.topic", "size_bytes")
-    columns = [found.column(name).to_pylist() for name in names]
-    return frozenset(map(DataFile, *columns))
-
-
-def _added(item: data.Written, changes: bool) -> AddAction:
+def _added(item: data.Written, *, changes: bool = True) -> Action:
     file = item.file
     values = {"kind": file.kind, "topic": file.topic}
-    return delta.add(file.path, file.size_bytes, values, item.stats, changes=changes)
+    return deltalog.add(file.path, file.size_bytes, values, item.stats, changes=changes)
 
 
-def _removed(file: DataFile, changes: bool) -> RemoveAction:
-    values: dict[str, str | None] = {"kind": file.kind, "topic": file.topic}
-    return delta.remove(file.path, file.size_bytes, values, changes=changes)
+def _removed(file: DataFile, *, changes: bool = True) -> Action:
+    values = {"kind": file.kind, "topic": file.topic}
+    return deltalog.remove(file.path, file.size_bytes, values, changes=changes)

@@ -3,7 +3,7 @@
 What a command needs is imported when it runs, so `seglake --help` answers at once.
 """
 
-# ruff: noqa: PLC0415, PLR0913, PLR0917  # see above; an option is an argument
+# ruff: noqa: A002, PLC0415, PLR0913, PLR0917  # see above; an option is an argument of its name
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from typing import Annotated
 import typer
 
 from seglake.cli.show import show
-from seglake.errors import UsageError
 
 app = typer.Typer(
-    help="Seekable, Kafka-format event logs on shared storage.",
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -44,6 +43,20 @@ class Order(StrEnum):
 
     OFFSET = "offset"
     TIME = "time"
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version of this program.")
+    ] = False,
+) -> None:
+    """Seekable, Kafka-format event logs on shared storage."""
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"seglake {version_of('seglake')}")
+        raise typer.Exit
 
 
 @app.command()
@@ -126,7 +139,7 @@ def read(
     start: Annotated[str | None, typer.Option(help="From this time on.")] = None,
     end: Annotated[str | None, typer.Option(help="Up to this time, exclusive.")] = None,
     order: Annotated[Order, typer.Option(help="The order of a window.")] = Order.OFFSET,
-    format: Annotated[Format, typer.Option(help="How to write.")] = Format.JSONL,  # noqa: A002
+    format: Annotated[Format, typer.Option(help="How to write.")] = Format.JSONL,
     output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
     version: Version = None,
     explain: Annotated[
@@ -171,7 +184,7 @@ def ingest(
     """Ingest what a pipeline file names, with Spark on this machine."""
     from seglake.cli.ingest import run
 
-    interval = _interval(interval_start, interval_end)
+    interval = (interval_start, interval_end)
     changes = {"pipeline.root": root, "input.paths": source or None}
     given = {name: value for name, value in changes.items() if value is not None}
     raise typer.Exit(run(conf_file, given, run_id, interval, as_json=json))
@@ -234,13 +247,3 @@ def reindex(
 
     policy = None if by is None else IndexPolicy(by, interval)
     raise typer.Exit(maintain.reindex(root, topic, policy, as_json=json))
-
-
-def _interval(start: str | None, end: str | None) -> tuple[int, int] | None:
-    from seglake.instants import to_epoch_ms
-
-    if start is None and end is None:
-        return None
-    if start is None or end is None:
-        raise UsageError("--interval-start and --interval-end go together")
-    return to_epoch_ms(start), to_epoch_ms(end)

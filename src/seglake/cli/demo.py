@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from seglake.cli.ingest import show_report, steps
+from seglake.cli.ingest import ingest_here, show_report
 from seglake.cli.show import show
 from seglake.instants import format_ms
 
@@ -66,17 +66,12 @@ def _events(folder: Path, count: int) -> None:
 
 
 def _ingest(root: Path, events: Path) -> Report:
-    from seglake.config import Pipeline
-    from seglake.ingest.api import run_pipeline
+    from seglake.config import from_tables
 
-    own = {**PIPELINE["pipeline"], "root": str(root)}
-    tables = {name: table for name, table in PIPELINE.items() if name != "pipeline"}
-    tables["input"] = {**tables["input"], "paths": [str(events)]}
+    tables = {name: dict(table) for name, table in PIPELINE.items()}
+    tables["pipeline"]["root"], tables["input"]["paths"] = str(root), [str(events)]
     console.print("Starting Spark on this machine and ingesting …")
-    with steps() as progress:
-        return run_pipeline(
-            Pipeline.model_validate({**own, **tables}), run_id=RUN_ID, progress=progress
-        )
+    return ingest_here(from_tables(tables), RUN_ID)
 
 
 def _questions(root: Path) -> None:

@@ -62,7 +62,7 @@ def _chunks(store: Store, folder: str, name: str, base_offset: int) -> Iterator[
     topic, partition = _topic_partition(folder)
     size = store.size(name)
     segment = LogSegment(topic, partition, name, "", base_offset, 2**63 - 1, size, 0)
-    return read_chunks(store, segment, np.array([0]), np.array([size]))
+    return read_chunks(store, segment, segment.log)
 
 
 def _topic_partition(folder: str) -> tuple[str, int]:

@@ -8,32 +8,51 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seglake.cli.show import Column, Rows, show
 from seglake.instants import format_ms
+
+if TYPE_CHECKING:
+    from seglake.config import Pipeline
+    from seglake.ingest.report import Report
 
 
 def run(
     conf_file: Path,
     changes: Mapping[str, object],
     run_id: str | None,
-    interval: tuple[int, int] | None,
+    interval: tuple[str | None, str | None],
     *,
     as_json: bool,
 ) -> int:
     """Ingest; returns the exit code."""
     from seglake.config import load
-    from seglake.ingest.api import run_pipeline
 
-    pipeline = load(conf_file, changes)
-    with steps() as progress:
-        report = run_pipeline(pipeline, run_id=run_id, interval=interval, progress=progress)
+    report = ingest_here(load(conf_file, changes), run_id, interval)
     if as_json:
         print(report.as_json())
     else:
         show_report(report.as_dict())
     return int(report.exit_code)
+
+
+def ingest_here(
+    pipeline: Pipeline, run_id: str | None, interval: tuple[str | None, str | None] = (None, None)
+) -> Report:
+    """Ingest with Spark on this machine; each step is shown while it lasts."""
+    from pyspark.sql import SparkSession
+
+    from seglake.ingest.api import run_pipeline
+
+    running = SparkSession.getActiveSession()
+    try:
+        with _steps() as progress:
+            return run_pipeline(pipeline, run_id=run_id, interval=interval, progress=progress)
+    finally:
+        started = SparkSession.getActiveSession()
+        if running is None and started is not None:
+            started.stop()  # where the JVM just ends, its Python workers may print tracebacks
 
 
 def show_report(report: Mapping[str, Any]) -> None:
@@ -58,7 +77,7 @@ def _text(name: str, value: Any) -> str:
 
 
 @contextmanager
-def steps() -> Iterator[Callable[[str], None]]:
+def _steps() -> Iterator[Callable[[str], None]]:
     """What tells of each step: a spinner on a terminal, else nothing."""
     if not sys.stderr.isatty():
         yield lambda _step: None

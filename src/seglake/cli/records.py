@@ -68,11 +68,11 @@ def plan_rows(planned: Plan) -> Rows:
     rows = [
         {
             "segment": piece.segment.log_key,
-            "ranges": len(piece.starts),
+            "ranges": len(piece.ranges.starts),
             "bytes": piece.size_bytes,
             "of_bytes": piece.segment.log_bytes,
             "records_at_most": piece.records_at_most,
-            "byte_ranges": list(zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)),
+            "byte_ranges": [*zip(*(each.tolist() for each in piece.ranges[:2]), strict=True)],
         }
         for piece in planned.pieces
     ]

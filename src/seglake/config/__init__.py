@@ -1,8 +1,17 @@
 """The settings of a pipeline: `load` a TOML file, get a checked `Pipeline`."""
 
-from seglake.config.loading import load
+from seglake.config.loading import from_tables, load
 from seglake.config.reference import reference
 from seglake.config.rules import DIRECTIVES, EPOCH_FORMATS
 from seglake.config.settings import Pipeline, Timestamp, Topic
 
-__all__ = ["DIRECTIVES", "EPOCH_FORMATS", "Pipeline", "Timestamp", "Topic", "load", "reference"]
+__all__ = [
+    "DIRECTIVES",
+    "EPOCH_FORMATS",
+    "Pipeline",
+    "Timestamp",
+    "Topic",
+    "from_tables",
+    "load",
+    "reference",
+]

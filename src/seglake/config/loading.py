@@ -1,8 +1,9 @@
-"""From a TOML file to a `Pipeline`, or to an error that says what to change."""
+"""From a TOML file, or its tables, to a `Pipeline`, or to an error that says what to change."""
 
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -54,13 +55,26 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pip
     for name, value in (overrides or {}).items():
         table, _, key = name.partition(".")
         tables.setdefault(table, {})[key] = value
+    return _checked(tables, str(file), {"name": file.stem})
+
+
+def from_tables(tables: Mapping[str, Mapping[str, Any]]) -> Pipeline:
+    """Check settings that are given as the tables of a pipeline file.
+
+    `pipeline.name` must be there, since there is no file that gives it. Raises ConfigError, as
+    `load` does.
+    """
+    return _checked({name: dict(flat(table)) for name, table in tables.items()}, "settings", {})
+
+
+def _checked(tables: dict[str, dict[str, Any]], place: str, defaults: dict[str, Any]) -> Pipeline:
     own = tables.pop("pipeline", {})
-    problems = [f"{file}: {line}" for line in _stray(own, tables)]
+    problems = [f"{place}: {line}" for line in _stray(own, tables)]
     if not problems:
         try:
-            return Pipeline.model_validate({"name": file.stem, **own, **tables})
+            return Pipeline.model_validate({**defaults, **own, **tables})
         except ValidationError as invalid:
-            problems = [f"{file}: {_explain(error)}" for error in invalid.errors()]
+            problems = [f"{place}: {_explain(error)}" for error in invalid.errors()]
     raise ConfigError("\n".join(problems))
 
 
@@ -119,5 +133,5 @@ def _explain(error: Any) -> str:
             return f"{key}: unknown key; {remedy}"
         case "value_error":
             return f"{key}: {str(error['msg']).removeprefix('Value error, ')}"
-    problem = str(error["msg"]).replace("Input should", "should")
+    problem = re.sub("^(Input|Value) ", "", str(error["msg"])).replace(" tuple", " list")
     return f"{key}: {error['input']!r} {problem}; change the value"

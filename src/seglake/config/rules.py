@@ -28,7 +28,9 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 def _names(value: object) -> object:
     """One name stands for a list of one."""
-    return [value] if isinstance(value, str) else value
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _topic_name(name: str) -> str:

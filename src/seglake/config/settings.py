@@ -34,9 +34,12 @@ _YEARS, _MONTHS, _DAYS = "YyDF", "mbBhDFj", "deDFj"
 
 
 class _Table(BaseModel):
-    """A table of the file. Unknown keys are errors; values never change after loading."""
+    """A table of the file. Unknown keys are errors; values never change after loading.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Types are those of TOML: `true` is no number, and "3" is none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     @model_validator(mode="after")
     def _no_contradiction(self) -> Self:
@@ -82,11 +85,20 @@ class Input(_Table):
         default=None,
         description="text: RE2 expression from the start of a line; named groups are fields",
     )
+    order_column: FieldName | None = Field(
+        default=None,
+        description="dataframe: a unique integer in every row, which decides among equal event "
+        "times, or alone; the rows of a DataFrame have no other order",
+    )
 
     def _contradictions(self) -> Iterator[str]:
         for key in ("delimiter", "quote", "multiline"):
             if self._given(key) and self.format != "csv":
                 yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
+        if self.order_column is not None and self.format != "dataframe":
+            yield f"input.order_column contradicts input.format = {self.format!r}; remove one"
+        if self.order_column is None and self.format == "dataframe":
+            yield "input.order_column is missing; name a column with a unique integer in every row"
         if self.format == "dataframe" and self.paths:
             yield "input.paths contradicts input.format = 'dataframe'; remove paths"
         if self.format != "dataframe" and not self.paths:
@@ -124,8 +136,9 @@ class Timestamp(_Table):
     field: FieldName | None = Field(default=None, description="the field that holds it")
     format: TimeFormat | None = Field(
         default=None,
-        description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns`, `iso8601` or a strptime "
-        "pattern; Parquet columns with a time type need none",
+        description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns` (numbers, also in quotes), "
+        "`iso8601` (as `2026-01-31T12:00:00.5+01:00`; fraction, seconds, time and zone may be "
+        "missing) or a strptime pattern; Parquet columns with a time type need none",
     )
     zone: Zone = Field(default="UTC", description="IANA zone of values that name none")
     year: int | None = Field(
@@ -390,6 +403,11 @@ class Pipeline(_Table):
         """`value.from`, or the default of the input's format."""
         return self.value.source or ("columns" if self.input.columnar else "line")
 
+    @property
+    def wants_every_column(self) -> bool:
+        """Whether the value is made of all columns of the input, whichever they are."""
+        return self.value_source == "columns" and not self.value.columns
+
     def fields(self) -> tuple[str, ...]:
         """Every field that is taken from a row, each once, in order of first use."""
         named = (
@@ -406,11 +424,15 @@ class Pipeline(_Table):
         """SHA-256, in hex, of every setting that decides which records and bytes come out.
 
         Two files with the same tables in another order have one fingerprint. Where the lake
-        stands, how storage is reached and when a run gives up are left out.
+        stands, how storage is reached and when a run gives up are left out; so is what stands at
+        its default, since a key that a later version adds must not change what older runs have.
         """
         exclude = {"name": True, "root": True, "storage": True, "max_quarantine_ratio": True}
         dump = self.model_dump(
-            mode="json", by_alias=True, exclude={**exclude, "input": {"on_empty"}}
+            mode="json",
+            by_alias=True,
+            exclude={**exclude, "input": {"on_empty"}},
+            exclude_defaults=True,
         )
         canonical = json.dumps(dump, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
@@ -422,11 +444,7 @@ class Pipeline(_Table):
                 f"value.from = 'line' contradicts input.format = {self.input.format!r}; "
                 "use columns or field"
             )
-        if (
-            self.input.format == "jsonl"
-            and self.value_source == "columns"
-            and (not self.value.columns)
-        ):
+        if self.input.format == "jsonl" and self.wants_every_column:
             yield "value.from = 'columns' needs value.columns with input.format = 'jsonl'; add them"
         if self.input.format == "text":
             groups = self.input.groups()

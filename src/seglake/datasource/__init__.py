@@ -2,9 +2,22 @@
 
 Schema and options are those of Spark's Kafka source, so a job moves over by changing the format's
 name and giving a `path`; docs/spark.md lists them. Where Seglake is installed, Spark finds the
-format by itself; `register(spark)` is for sessions that do not.
+format by itself; `register(spark)` is for sessions that do not. `events_around` joins a DataFrame
+with the events around its rows.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from seglake.datasource.source import SeglakeDataSource, register
 
-__all__ = ["SeglakeDataSource", "register"]
+if TYPE_CHECKING:
+    from seglake.datasource.around import events_around
+
+__all__ = ["SeglakeDataSource", "events_around", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "events_around":  # every session imports this package, and few need what reads
+        return import_module("seglake.datasource.around").events_around
+    raise AttributeError(f"module 'seglake.datasource' has no attribute {name!r}")

@@ -33,12 +33,18 @@ def spark_schema(columns: Sequence[str]) -> pa.Schema:
     )
 
 
-def in_spark(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The records in batches of `spark_schema`: small ones are put together, large ones divided."""
-    schema = spark_schema(columns)
+def in_spark(
+    batches: Iterable[pa.RecordBatch], columns: Sequence[str], kept: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """The records in batches of `spark_schema`: small ones are put together, large ones divided.
+
+    The first `kept` columns of a batch are the caller's own and stay what they are.
+    """
     for batch in _joined(batches):
-        arrays = [_converted(batch.column(i), name) for i, name in enumerate(columns)]
-        whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        own = batch.columns[:kept]
+        arrays = [_converted(batch.column(kept + i), name) for i, name in enumerate(columns)]
+        schema = pa.schema([*list(batch.schema)[:kept], *spark_schema(columns)])
+        whole = pa.RecordBatch.from_arrays([*own, *arrays], schema=schema)
         for start in range(0, len(whole), _MOST_ROWS):
             yield whole.slice(start, _MOST_ROWS)
 

@@ -6,7 +6,7 @@ not use it. So what decodes records is imported by the readers alone.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -60,7 +60,7 @@ class SeglakeDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of Spark's Kafka source, or those of them that `columns` names."""
-        return StructType([StructField(name, _TYPES[name]) for name in self._parsed.columns])
+        return struct_of(self._parsed.columns)
 
     @plain_errors
     def reader(self, schema: StructType) -> BatchReader:
@@ -84,6 +84,11 @@ class SeglakeDataSource(DataSource):
                 "the format seglake has a fixed schema: leave out .schema(…), and use the options"
                 " columns and includeHeaders"
             )
+
+
+def struct_of(columns: Iterable[str]) -> StructType:
+    """The schema of some columns of the format."""
+    return StructType([StructField(name, _TYPES[name]) for name in columns])
 
 
 def register(spark: SparkSession) -> None:

@@ -73,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _to_json(self._initial)
 
     @plain_errors
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802  # Spark's name
         """Where the micro-batch from `start` ends, which is `start` if there is nothing to do."""
         starts, readers = _from_json(start), self._newest()
         self._latest = self._target if self._target is not None else _ends(readers)
@@ -89,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _to_json(prorated(limit.max_rows, known, self._latest))
         return _to_json(self._latest)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """As maxOffsetsPerTrigger and minOffsetsPerTrigger say; a minimum is checked either way."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
@@ -97,12 +97,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
-    def reportLatestOffset(self) -> Json | None:  # noqa: N802
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802  # Spark's name
         """The ends of the logs as last seen, for the query's progress."""
         return _to_json(self._latest) if self._latest else None
 
     @plain_errors
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """What is committed now is all that the query will read."""
         self._target = _ends(self._newest())
 

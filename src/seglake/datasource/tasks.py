@@ -21,6 +21,7 @@ from seglake.errors import MissingObject
 from seglake.format.records import Int64s
 from seglake.read.cache import ByteCache
 from seglake.read.plan import Piece, execute
+from seglake.read.segments import Ranges
 from seglake.read.zonemaps import ZoneMaps
 from seglake.read.zones import Zones
 from seglake.store import Store
@@ -92,11 +93,11 @@ def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[Part]:
 
 def _offsets_near(piece: Piece, count: int) -> Int64s:
     """Offsets that divide the piece into `count` parts, if records have all the same size."""
-    sizes = piece.ends - piece.starts
+    sizes = piece.ranges.ends - piece.ranges.starts
     before = np.cumsum(sizes) - sizes
     wanted = np.arange(1, count) * piece.size_bytes // count
     row = np.searchsorted(before, wanted, "right") - 1
-    positions = piece.starts[row] + wanted - before[row]
+    positions = piece.ranges.starts[row] + wanted - before[row]
     segment = piece.segment
     share = positions / segment.log_bytes
     offsets: Int64s = (share * (segment.end_offset - segment.base_offset)).astype(np.int64)
@@ -129,6 +130,12 @@ def _narrowed(piece: Piece, zone_maps: ZoneMaps) -> Piece:
     last = zone_maps.ask(segment, Zones.block_at, window.end_offset - 1)
     if first is None or last is None:
         return piece
-    starts, ends = np.maximum(piece.starts, first.position), np.minimum(piece.ends, last.end)
-    held = starts < ends
-    return piece._replace(starts=starts[held], ends=ends[held])
+    starts, ends, firsts, stops = piece.ranges
+    narrowed = Ranges(
+        np.maximum(starts, first.position),
+        np.minimum(ends, last.end),
+        np.maximum(firsts, first.first_offset),
+        np.minimum(stops, last.end_offset),
+    )
+    held = narrowed.starts < narrowed.ends
+    return piece._replace(ranges=narrowed.take(held))

@@ -18,7 +18,7 @@
 
 A record is `length varint, attributes i8, timestamp delta varlong, offset delta varint, body`, and
 its body `key, value, headers`, each length-prefixed. Bodies do not depend on the batch, so they are
-encoded once (`encode_bodies`), sorted, shuffled and merged as they are, and only framed here.
+encoded once (`encode_bodies`), sorted and merged as they are, and only framed here.
 
 A batch table describes batches in file order, one row each, without their bytes: it is all that
 indexes, zone maps and rolling need. `min_timestamp`, `offset_of_max` (the first record with the
@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from seglake.errors import ConfigError, CorruptData, InputError
 from seglake.format import decode_kernels, encode_kernels
-from seglake.format.compression import NAMES, Compress, decompress
+from seglake.format.compression import Compress, decompress
 from seglake.format.decode_kernels import RecordColumns
 from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed
 
@@ -442,9 +442,3 @@ def restamp(batches: Batches, append_time_ms: int) -> Batches:
     encode_kernels.put_big_endians(data, _starts(table), 35, stamps, 8)
     _write_crcs(data, table)
     return Batches(data, table)
-
-
-def codec_name(attributes: int) -> str:
-    """The codec's name in a batch's attributes; "unknown" for the unused numbers 5 to 7."""
-    codec = attributes & CODEC_MASK
-    return NAMES[codec] if codec < len(NAMES) else "unknown"

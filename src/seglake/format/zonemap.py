@@ -172,7 +172,18 @@ def decode_fences(data: Any) -> Fences:
         raise CorruptData(f"{count} fences of {span} blocks do not cover {blocks} blocks")
     if log_bytes > INT32_MAX or header["zero"]:
         raise CorruptData(f"a zone map of a segment of {log_bytes} bytes cannot be")
-    return Fences(log_bytes, blocks, span, np.frombuffer(view[HEADER.itemsize : end], FENCE))
+    rows = np.frombuffer(view[HEADER.itemsize : end], FENCE)
+    _require_order(rows, log_bytes, HEADER.itemsize)
+    return Fences(log_bytes, blocks, span, rows)
+
+
+def _require_order(rows: npt.NDArray[np.void], end: int, file_position: int) -> None:
+    """Blocks stand one after another, the last one begins before position `end` of the log."""
+    for name, limit in (("position", end), ("relative_offset", INT32_MAX + 1)):
+        column = rows[name]
+        rising = np.all(column[:-1] < column[1:])
+        if len(column) and not (rising and 0 <= column[0] and column[-1] < limit):
+            raise CorruptData("blocks of the zone map are out of order", position=file_position)
 
 
 def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
@@ -189,8 +200,9 @@ def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
         if crc32c.crc32c(view[at : at + step]) != fences.rows["crc"][fence]:
             raise CorruptData("CRC-32C of zone map entries is wrong", position=start + at)
     entries = np.frombuffer(view, ENTRY)
-    positions = entries["position"].astype(np.int64)
     after = fences.rows["position"][last + 1] if last + 1 < len(fences.rows) else fences.log_bytes
+    _require_order(entries, after, start)
+    positions = entries["position"].astype(np.int64)
     return ZoneMap(
         entries["relative_offset"].astype(np.int64),
         positions,

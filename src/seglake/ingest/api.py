@@ -11,6 +11,7 @@ from seglake.errors import ConfigError, UsageError
 from seglake.ingest.engine import SparkEngine
 from seglake.ingest.pipeline import RunKey, ingest_files, ingest_frame
 from seglake.ingest.report import Progress, Report
+from seglake.instants import Time, to_epoch_ms
 from seglake.session import spark_session
 
 if TYPE_CHECKING:
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Interval = tuple[Time | None, Time | None]
+
 
 def run_pipeline(
     pipeline: Pipeline,
     *,
     run_id: str | None = None,
-    interval: tuple[int, int] | None = None,
+    interval: Interval = (None, None),
     spark: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -31,8 +34,9 @@ def run_pipeline(
 
     `run_id` is any text that makes this run the same run again: an Airflow run id, a data interval;
     without one, every call is a run of its own, named by the clock. `interval` is what the run
-    declares to cover, [start_ms, end_ms). `spark` is used as it is; without it a local session is
-    started. Raises ConfigError, InputError, QuarantineLimit, StoreError or CommitConflict.
+    declares to cover, from a time up to another, exclusive. `spark` is used as it is; without it a
+    local session is started. Raises UsageError for an interval that is none, ConfigError,
+    InputError, QuarantineLimit, StoreError or CommitConflict.
     """
     key = _key(run_id, interval)
     session = spark or spark_session("seglake ingest", delta=False)
@@ -43,31 +47,39 @@ def ingest(
     df: DataFrame,
     settings: Pipeline,
     *,
-    order_column: str,
     run_id: str | None = None,
-    interval: tuple[int, int] | None = None,
+    interval: Interval = (None, None),
     progress: Progress | None = None,
 ) -> Report:
     """Ingest the rows of a DataFrame: the same path, settings and guarantees as for files.
 
-    `settings` is a pipeline with `input.format = "dataframe"`; its fields are columns of `df`,
-    dotted for fields of structs. `order_column` holds a unique integer in every row and decides
-    among equal event times. Rejected rows are quarantined under this number.
+    `settings` is a pipeline with `input.format = "dataframe"` and `input.order_column`; its fields
+    are columns of `df`, dotted for fields of structs. Rejected rows are quarantined under the
+    number in the order column. `run_id` and `interval` are those of `run_pipeline`.
     """
-    if settings.input.format != "dataframe":
+    column = settings.input.order_column
+    if column is None:
         raise ConfigError("seglake.ingest takes a pipeline with input.format = 'dataframe'")
-    if order_column not in df.columns:
-        raise ConfigError(f"order column {order_column!r} is none of {', '.join(df.columns)}")
+    if column not in df.columns:
+        raise ConfigError(f"input.order_column: {column!r} is none of {', '.join(df.columns)}")
     key = _key(run_id, interval)
-    return ingest_frame(df, order_column, settings, key, progress or logger.info)
+    return ingest_frame(df, column, settings, key, progress or logger.info)
 
 
-def _key(run_id: str | None, interval: tuple[int, int] | None) -> RunKey:
-    if interval is not None and interval[0] >= interval[1]:
-        raise UsageError(
-            f"the run's interval ends at {interval[1]}, before it begins: {interval[0]}"
-        )
-    return RunKey(run_id or _clock_id(), interval)
+def _key(run_id: str | None, interval: Interval) -> RunKey:
+    return RunKey(run_id or _clock_id(), _declared(*interval))
+
+
+def _declared(start: Time | None, end: Time | None) -> tuple[int, int] | None:
+    """The interval in ms; UsageError where it is none."""
+    if start is None and end is None:
+        return None
+    if start is None or end is None:
+        raise UsageError("the run's interval has one end only: give its start and its end")
+    start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
+    if start_ms >= end_ms:
+        raise UsageError(f"the run's interval ends at {end}, which is not after its start, {start}")
+    return start_ms, end_ms
 
 
 def _clock_id() -> str:

@@ -17,6 +17,7 @@ from seglake.ingest.report import Progress, Report
 from seglake.ingest.sources import Source
 from seglake.ingest.topics import append_time
 from seglake.layout import new_attempt
+from seglake.store import Store, open_store
 
 
 class RunKey(NamedTuple):
@@ -62,6 +63,11 @@ class Attempt:
     def append_time_ms(self) -> int:
         """The time that records of a LogAppendTime topic get."""
         return append_time(self.base, self.topic, self.started_ms)
+
+    @cached_property
+    def store(self) -> Store:
+        """The lake's storage."""
+        return open_store(self.pipeline.root, self.pipeline.storage)
 
     def step(self, name: str) -> AbstractContextManager[None]:
         """Announce and time a step."""

@@ -1,10 +1,9 @@
-"""Blobs: what crosses Spark. A few large compressed byte strings, never rows of records.
+"""Blobs: what goes from stage to stage. A few large compressed byte strings, never single records.
 
 A map task cuts each chunk of its input into one sorted piece per log partition, and each piece into
 blobs. A blob of records holds timestamps and encoded bodies in the run's order; where the order is
 that of arrival nothing is left to merge, and a blob holds finished record batches instead. Rejected
-rows and line counts travel the same way. `SCHEMA` is the row around a blob: all that the driver
-needs to plan.
+rows and line counts travel the same way.
 
 The place of a record in the run's total order is (key, second, unit, sequence, position in the
 blob). For files, `key` is the event time and `second` 0: equal times stay in order of file and
@@ -15,36 +14,36 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import lz4.block
 import numpy as np
-import pyarrow as pa
-import zstandard
 
+from seglake.errors import CorruptData
 from seglake.format.batch import TABLE, Batches, Bodies
 from seglake.format.records import Int64s
-
-_COLUMNS: dict[str, pa.DataType] = {
-    "kind": pa.int32(),
-    "unit": pa.int64(),  # number of the input unit, in the order of the frozen input list
-    "partition": pa.int32(),
-    "sequence": pa.int32(),  # number of the blob within its unit, from 1
-    "records": pa.int64(),
-    "size_bytes": pa.int64(),  # of the bodies, uncompressed, or of finished batches
-    "key": pa.int64(),  # of the first record
-    "second": pa.int64(),
-    "last_key": pa.int64(),  # of the last record
-    "last_second": pa.int64(),
-    "counts": pa.string(),  # of a unit's summary
-    "data": pa.binary(),
-}
-SCHEMA = pa.schema(_COLUMNS)
-META = [name for name in SCHEMA.names if name != "data"]
 
 RECORDS, BATCHES, REJECTS, SUMMARY = range(4)  # kinds
 
 COLUMN_BYTES = 32  # of one record: key, second or timestamp, start and size of its body
-LEVEL = 1  # zstd: the blob lives for seconds, so speed counts for more than size
+LARGEST_RATIO = 255  # of LZ4, by its format
+
+
+class Blob(NamedTuple):
+    """A blob and what the driver has to know of it."""
+
+    kind: int
+    unit: int  # number of the input unit, in the order of the frozen input list
+    data: bytes = b""
+    partition: int = 0
+    sequence: int = 0  # number of the blob within its unit, from 1
+    records: int = 0
+    size_bytes: int = 0  # of the bodies, uncompressed, or of finished batches
+    key: int = 0  # of the first record
+    second: int = 0
+    last_key: int = 0  # of the last record
+    last_second: int = 0
+    counts: str = ""  # of a unit's summary
 
 
 @dataclass(frozen=True)
@@ -100,19 +99,23 @@ def pack_run(run: Run) -> bytes:
     parts: list[Any] = [_HEAD.pack(n, same, run.seconds is not None)]
     parts += [_pack_integers(np.diff(column, prepend=0)) for column in columns]
     parts += [_pack_integers(run.bodies.sizes), run.bodies.data[first : first + size].data]
-    return zstandard.ZstdCompressor(level=LEVEL).compress(b"".join(parts))
+    return _squeeze(b"".join(parts))
 
 
 def unpack_run(data: Any) -> Run:
-    """The inverse of `pack_run`."""
-    raw = zstandard.ZstdDecompressor().decompress(data)
+    """The inverse of `pack_run`. Raises CorruptData."""
+    raw = _expand(data)
+    _require(len(raw) >= _HEAD.size)
     n, same, has_seconds = _HEAD.unpack_from(raw)
     at = _HEAD.size
+    _require(n >= 0 and at + 8 * n * (2 + (not same) + has_seconds) <= len(raw))
     columns = []
     for _ in range(1 + (not same) + has_seconds):
         columns.append(np.cumsum(_unpack_integers(raw, at, n)))
         at += 8 * n
     sizes = _unpack_integers(raw, at, n)
+    _require(sizes.min(initial=0) >= 0 and sizes.max(initial=0) <= len(raw))  # no sum overflows
+    _require(sizes.sum() == len(raw) - at - 8 * n)
     bodies = Bodies(np.cumsum(sizes) - sizes, sizes, np.frombuffer(raw, np.uint8, -1, at + 8 * n))
     keys = columns[0] if same else columns[1]
     return Run(keys, columns[-1] if has_seconds else None, columns[0], bodies)
@@ -130,27 +133,44 @@ def _unpack_integers(raw: bytes, at: int, n: int) -> Int64s:
 
 def pack_batches(batches: Batches) -> bytes:
     """Finished batches as one string; only uncompressed ones are worth compressing here."""
-    table = zstandard.ZstdCompressor(level=LEVEL).compress(batches.table.tobytes())
+    table = _squeeze(batches.table.tobytes())
     data = batches.data.tobytes()
     plain = not (batches.table["attributes"] & 7).any()
     if plain:
-        data = zstandard.ZstdCompressor(level=LEVEL).compress(data)
+        data = _squeeze(data)
     return struct.pack("<qq", len(table), plain) + table + data
 
 
 def unpack_batches(data: Any) -> Batches:
-    """The inverse of `pack_batches`."""
+    """The inverse of `pack_batches`. Raises CorruptData."""
     view = memoryview(data)
+    _require(len(view) >= 16)
     size, plain = struct.unpack_from("<qq", view)
-    context = zstandard.ZstdDecompressor()
-    table = np.frombuffer(context.decompress(view[16 : 16 + size]), TABLE)
-    raw = view[16 + size :]
-    return Batches(np.frombuffer(context.decompress(raw) if plain else raw, np.uint8), table)
+    _require(0 <= size <= len(view) - 16)
+    rows, rest = _expand(view[16 : 16 + size]), view[16 + size :]
+    _require(len(rows) % TABLE.itemsize == 0)
+    raw = _expand(rest) if plain else rest
+    table = np.frombuffer(rows, TABLE)
+    _require(table["size"].sum(dtype=np.int64) == len(raw))
+    return Batches(np.frombuffer(raw, np.uint8), table)
 
 
-def rows(columns: dict[str, list[Any]]) -> pa.RecordBatch:
-    """A batch of `SCHEMA` from lists; columns that are not given are 0, "" or empty."""
-    n = len(columns["kind"])
-    empty = {pa.string(): "", pa.binary(): b""}
-    full = [pa.array(columns.get(f.name, [empty.get(f.type, 0)] * n), f.type) for f in SCHEMA]
-    return pa.RecordBatch.from_arrays(full, schema=SCHEMA)
+def _squeeze(raw: bytes) -> bytes:
+    # LZ4: a blob lives for seconds, so speed counts for more than size
+    packed: bytes = lz4.block.compress(raw)
+    return packed
+
+
+def _expand(data: Any) -> bytes:
+    size = int.from_bytes(memoryview(data)[:4], "little")
+    _require(size <= LARGEST_RATIO * len(data))
+    try:
+        raw: bytes = lz4.block.decompress(data)
+    except lz4.block.LZ4BlockError:
+        _require(sound=False)
+    return raw
+
+
+def _require(sound: bool | np.bool_) -> None:
+    if not sound:
+        raise CorruptData("a blob between two stages is damaged; run again")

@@ -135,6 +135,38 @@ class RawFile(io.RawIOBase):
         return len(view)
 
 
+class _Bz2Streams(io.RawIOBase):
+    """The streams of a bz2 file, one behind the other.
+
+    BZ2File takes damage at the beginning of a stream for the end of the file.
+    """
+
+    def __init__(self, file: io.BufferedIOBase) -> None:
+        self._file, self._unpacker = file, bz2.BZ2Decompressor()
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, target: Buffer) -> int:
+        """Fill the beginning of `target`; see io."""
+        view, data = memoryview(target).cast("B"), b""
+        while not data:
+            packed = b""
+            if self._unpacker.eof:
+                packed = self._unpacker.unused_data or self._file.read(_READ_BYTES)
+                if not packed:
+                    return 0
+                self._unpacker = bz2.BZ2Decompressor()
+            elif self._unpacker.needs_input:
+                packed = self._file.read(_READ_BYTES)
+                if not packed:
+                    raise EOFError("the file ends within a stream")
+            data = self._unpacker.decompress(packed, len(view))
+        view[: len(data)] = data
+        return len(data)
+
+
 class _Checked:
     """A stream whose errors say which file is damaged.
 
@@ -210,7 +242,7 @@ def _open(file: SourceFile, pipeline: Pipeline, codec: Codec | None) -> RawFile 
         return raw
     buffered = io.BufferedReader(raw, _READ_BYTES)
     if codec == "bz2":  # Arrow's reader fails at an empty stream among several
-        return _Checked(bz2.BZ2File(buffered), file.path, codec, raw)
+        return _Checked(io.BufferedReader(_Bz2Streams(buffered)), file.path, codec, raw)
     unpacked = pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec)
     return _Checked(unpacked, file.path, codec, raw)
 
@@ -223,7 +255,8 @@ def _members(file: SourceFile, stream: Any) -> Iterator[tuple[str, Stream]]:
             for member in archive:
                 content = archive.extractfile(member) if member.isreg() else None
                 if content is not None:
-                    yield f"{file.path}!{member.name}", _Checked(content, file.path, "tar", raw)
+                    name = member.name.encode(errors="surrogateescape").decode(errors="replace")
+                    yield f"{file.path}!{name}", _Checked(content, file.path, "tar", raw)
     except tarfile.TarError as problem:
         raise InputError(
             f"{file.path}: tar data is damaged: {problem}; write it again"

@@ -34,17 +34,22 @@ class Layout:
     """The columns of a CSV file and those that are wanted, numbered as slots.
 
     Raises:
-        InputError: a wanted column is not in the header.
+        InputError: a wanted column is not in the header, or twice.
     """
 
     def __init__(self, path: str, header: Sequence[str], pipeline: Pipeline) -> None:
-        every = pipeline.value_source == "columns" and not pipeline.value.columns
-        names = list(dict.fromkeys([*pipeline.fields(), *(header if every else ())]))
+        every = header if pipeline.wants_every_column else ()
+        names = list(dict.fromkeys([*pipeline.fields(), *every]))
         missing = [name for name in names if name not in header]
         if missing:
             raise InputError(
                 f"{path}: schema changed: no column {', '.join(missing)} in the header "
                 f"({', '.join(header)}); correct the file or the settings"
+            )
+        twice = [name for name in names if list(header).count(name) > 1]
+        if twice:
+            raise InputError(
+                f"{path}: the header has {', '.join(twice)} more than once; rename all but one"
             )
         self.header, self.slots = list(header), {name: k for k, name in enumerate(names)}
         self.by_column = np.array([self.slots.get(name, -1) for name in header], np.int64)
@@ -162,4 +167,7 @@ def _take_header(window: Window, path: str, pipeline: Pipeline) -> Header:
     except UnicodeDecodeError:
         raise InputError(f"{path}: the header is not UTF-8; convert the file") from None
     text = pipeline.input
-    return tuple(next(csv.reader([line], delimiter=text.delimiter, quotechar=text.quote), []))
+    try:
+        return tuple(next(csv.reader([line], delimiter=text.delimiter, quotechar=text.quote), []))
+    except csv.Error as problem:
+        raise InputError(f"{path}: the header cannot be read: {problem}; correct it") from None

@@ -10,17 +10,16 @@ ones.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from seglake.config import Pipeline
 from seglake.format.batch import Encoding, encode_batches, encode_bodies
 from seglake.format.compression import IDS, compressor
 from seglake.format.murmur2 import partition_of
 from seglake.format.records import Int32s, Int64s, Records
-from seglake.ingest.blob import BATCHES, RECORDS, Run, pack_batches, pack_run, rows
+from seglake.ingest.blob import BATCHES, RECORDS, Blob, Run, pack_batches, pack_run
+from seglake.ingest.lateness import Arrivals
 
 
 def encoding_of(pipeline: Pipeline, append_time_ms: int) -> Encoding:
@@ -45,6 +44,7 @@ class Cutter:
         self._unit = unit
         self._sequence = 0
         self._nulls = unit  # units begin their null keys at different partitions
+        self.arrivals = Arrivals(pipeline.topic.partitions)
         self._encoding = None if merged else encoding_of(pipeline, append_time_ms)
 
     def cut(
@@ -53,8 +53,8 @@ class Cutter:
         partitions: Int32s | None,
         keys: Int64s | None = None,
         seconds: Int64s | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """The blobs of the next chunk, as rows of the shuffle.
+    ) -> Iterator[Blob]:
+        """The blobs of the next chunk.
 
         `keys` and `seconds` are the columns that order the run; without them, the timestamps do,
         and then the order in which the records stand.
@@ -62,6 +62,7 @@ class Cutter:
         if partitions is None:
             partitions = partition_of(records.keys, self._partitions, first_null=self._nulls)
             self._nulls += int(np.count_nonzero(records.keys.lengths < 0))
+        self.arrivals.add(records.timestamps, partitions)
         keys = records.timestamps if keys is None else keys
         order, ends = _grouped(partitions, self._partitions)
         if self._encoding is None:
@@ -72,40 +73,33 @@ class Cutter:
         run = Run(ordered, None if seconds is None else seconds[order], timestamps, bodies)
         yield from self._blobs(run, ends)
 
-    def _blobs(self, run: Run, ends: Int64s) -> Iterator[pa.RecordBatch]:
+    def _blobs(self, run: Run, ends: Int64s) -> Iterator[Blob]:
         start = 0
         for partition, end in enumerate(ends.tolist()):
             if start < end:
                 group = run.part(start, end)
                 pieces = [group] if self._encoding else _pieces(group, self._blob_bytes)
-                yield rows(_columns([self._blob(partition, piece) for piece in pieces]))
+                yield from (self._blob(partition, piece) for piece in pieces)
             start = end
 
-    def _blob(self, partition: int, run: Run) -> dict[str, Any]:
+    def _blob(self, partition: int, run: Run) -> Blob:
         self._sequence += 1
-        row = {
-            "unit": self._unit,
-            "partition": partition,
-            "sequence": self._sequence,
-            "records": len(run),
-        }
+        name = Blob(
+            RECORDS, self._unit, partition=partition, sequence=self._sequence, records=len(run)
+        )
         if self._encoding is not None:
             batches = encode_batches(run.timestamps, run.bodies, self._encoding)
-            return row | {
-                "kind": BATCHES,
-                "size_bytes": len(batches.data),
-                "data": pack_batches(batches),
-            }
+            size = len(batches.data)
+            return name._replace(kind=BATCHES, size_bytes=size, data=pack_batches(batches))
         seconds = run.seconds if run.seconds is not None else np.zeros(len(run), np.int64)
-        return row | {
-            "kind": RECORDS,
-            "size_bytes": int(run.bodies.sizes.sum()),
-            "key": int(run.keys[0]),
-            "last_key": int(run.keys[-1]),
-            "second": int(seconds[0]),
-            "last_second": int(seconds[-1]),
-            "data": pack_run(run),
-        }
+        return name._replace(
+            data=pack_run(run),
+            size_bytes=int(run.bodies.sizes.sum()),
+            key=int(run.keys[0]),
+            second=int(seconds[0]),
+            last_key=int(run.keys[-1]),
+            last_second=int(seconds[-1]),
+        )
 
 
 def _grouped(partitions: Int32s, count: int) -> tuple[Int64s, Int64s]:
@@ -134,7 +128,3 @@ def _pieces(run: Run, max_bytes: int) -> Iterator[Run]:
     cuts = np.unique(np.searchsorted(begins, np.arange(count) * max_bytes)).tolist()
     for start, end in zip(cuts, [*cuts[1:], len(run)], strict=True):
         yield run.part(start, end)
-
-
-def _columns(blobs: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [blob[name] for blob in blobs] for name in blobs[0]}

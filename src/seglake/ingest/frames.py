@@ -8,7 +8,7 @@ comes out is then a function of the rows, whatever Spark does with them on the w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,22 +17,45 @@ from seglake.config import Pipeline
 from seglake.errors import InputError
 from seglake.format.murmur2 import partition_of
 from seglake.format.records import Int32s, Int64s
+from seglake.ingest.blob import Blob
 from seglake.ingest.cut import Cutter
+from seglake.ingest.engine import raising_ours
 from seglake.ingest.extract import Extracted, Rejects, extract
 from seglake.ingest.parquet_scan import ParquetRows
-from seglake.ingest.units import Summary, reject_row
+from seglake.ingest.staging import STAGED, Stage
+from seglake.ingest.units import Summary, reject_blob
+from seglake.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 NAME = "DataFrame"  # where rejected rows come from, instead of a file
+_SPARK_TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.string(): "string"}
+_DDL = ", ".join(f"`{field.name}` {_SPARK_TYPES[field.type]}" for field in STAGED)
 
 
 class ReadFrame(NamedTuple):
-    """Rows of a DataFrame → blobs."""
+    """Rows of a DataFrame → rows of STAGED."""
 
     pipeline: Pipeline
     order_column: str
+    attempt_id: str
     append_time_ms: int
 
+    def read(self, frame: DataFrame) -> pa.Table:
+        """Stage the blobs of all partitions; each row is evaluated in one task that counts."""
+        with raising_ours():
+            return frame.mapInArrow(self.__call__, _DDL).toArrow()
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stage the blobs of one partition of the DataFrame."""
+        store = open_store(self.pipeline.root, self.pipeline.storage)
+        with Stage(store, self.attempt_id) as stage:
+            for blob in self.blobs(batches):
+                stage.add(blob)
+        yield from stage.staged().to_batches()
+
+    def blobs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Blob]:
         """The blobs of one partition of the DataFrame."""
         from pyspark import TaskContext  # noqa: PLC0415  # the module is imported without Spark
 
@@ -45,18 +68,16 @@ class ReadFrame(NamedTuple):
             found = extract(ParquetRows(NAME, batch), self.pipeline, NAME, 0)
             summary.add(unit, found)
             yield from self._cut(found, _orders(batch, self.order_column), cutter, unit)
-        yield summary.row(unit)
+        yield summary.blob(unit)
 
-    def _cut(
-        self, found: Extracted, orders: Int64s, cutter: Cutter, unit: int
-    ) -> Iterator[pa.RecordBatch]:
+    def _cut(self, found: Extracted, orders: Int64s, cutter: Cutter, unit: int) -> Iterator[Blob]:
         kept = np.delete(orders, found.rejects.lines)
         if len(kept):
             keys = None if self.pipeline.order == "time" else np.zeros_like(kept)
             yield from cutter.cut(found.records, self._partitions(found, kept), keys, kept)
         if len(found.rejects):
             lines = orders[found.rejects.lines]
-            yield reject_row(unit, 0, Rejects(lines, found.rejects.reasons, found.rejects.raw))
+            yield reject_blob(unit, 0, Rejects(lines, found.rejects.reasons, found.rejects.raw))
 
     def _partitions(self, found: Extracted, orders: Int64s) -> Int32s:
         """The log partition of each record; without a key, the order column decides."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, ValidationError
 
 from seglake.config import Pipeline
-from seglake.errors import ConfigError, InputError, MissingObject, StoreError
+from seglake.errors import ConfigError, CorruptData, InputError, MissingObject, StoreError
 from seglake.ingest.codecs import locate
 from seglake.ingest.listing import SourceFile
 from seglake.layout import inputs_key
@@ -43,7 +44,7 @@ def freeze(
 ) -> list[SourceFile]:
     """The input list of the run key; `listing` makes it if no attempt has frozen one before.
 
-    Raises ConfigError if it was frozen from other `input.paths`.
+    Raises ConfigError if it was frozen from other `input.paths`, CorruptData if it is damaged.
     """
     key = inputs_key(pipeline.topic.name, pipeline.name, run_id)
     try:
@@ -53,13 +54,31 @@ def freeze(
         made = {"format": 1, "run_id": run_id, "paths": pipeline.input.paths, "files": files}
         store.put_if_absent(key, json.dumps(made).encode())
         text = store.read_all(key)  # another attempt may have been first
-    frozen = json.loads(bytes(text))
-    if frozen["paths"] != list(pipeline.input.paths):
+    frozen = _thaw(bytes(text), key)
+    if frozen.paths != list(pipeline.input.paths):
         raise ConfigError(
-            f"run {run_id!r} of pipeline {pipeline.name!r} froze its input from {frozen['paths']}, "
+            f"run {run_id!r} of pipeline {pipeline.name!r} froze its input from {frozen.paths}, "
             f"and input.paths is now {list(pipeline.input.paths)}: give this run another --run-id"
         )
-    return [SourceFile(*fields) for fields in frozen["files"]]
+    return frozen.files
+
+
+class _Frozen(BaseModel):
+    """What stands in the object that `freeze` writes."""
+
+    format: Literal[1]
+    paths: list[str]
+    files: list[SourceFile]
+
+
+def _thaw(text: bytes, key: str) -> _Frozen:
+    try:
+        return _Frozen.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        what = f"this is not the input list of a run: {where}: {first['msg']}"
+        raise CorruptData(f"{what}; give the run another --run-id", file=key) from None
 
 
 def require_unchanged(file: SourceFile, pipeline: Pipeline) -> None:

@@ -8,6 +8,7 @@ What `input.paths` may name, and what comes of it:
   exception for what a wildcard stands for; a folder that matches is not entered;
 - the same file named twice: it is read once;
 - an empty file: it is listed and has no rows;
+- a link to nothing: InputError, as for every file that cannot be read;
 - nothing found: InputError for a plain path that does not exist, `input.on_empty` for a glob or an
   existing folder without files.
 """
@@ -26,6 +27,7 @@ from seglake.config import Pipeline
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.ingest.codecs import SourceFile, find_codec, is_archive, locate
 from seglake.ingest.csv_scan import check_headers
+from seglake.ingest.parquet_scan import check_schemas
 from seglake.store import open_store
 
 __all__ = ["SourceFile", "Split", "list_inputs", "plan_splits"]
@@ -56,9 +58,13 @@ def list_inputs(pipeline: Pipeline) -> list[SourceFile]:
     found: set[str] = set()
     options = pipeline.storage
     for path in pipeline.input.paths:
-        files = set(_glob(path, options) if _WILDCARD.search(path) else _plain(path, options))
+        glob = _WILDCARD.search(path) is not None
+        files = set(_glob(path, options) if glob else _plain(path, options))
         if not files and pipeline.input.on_empty == "error":
-            raise InputError(f"{path}: no file found; correct input.paths or set on_empty = 'ok'")
+            hint = " (a folder that a glob matches is not entered: add /**)" if glob else ""
+            raise InputError(
+                f"{path}: no file found; correct input.paths or set on_empty = 'ok'{hint}"
+            )
         found |= files
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(partial(_stat, options=options), sorted(found)))
@@ -150,10 +156,13 @@ def plan_splits(files: Sequence[SourceFile], pipeline: Pipeline) -> list[Split]:
     whose lines are numbered (`headers.source`) are one split each.
 
     Raises:
-        InputError: a file cannot be read; or the headers of CSV files differ.
+        InputError: a file cannot be read; or headers of CSV files, or columns of Parquet files of
+            which all are wanted, differ.
     """
     if pipeline.input.format == "csv":
         check_headers(files, pipeline)
+    if pipeline.input.format == "parquet" and pipeline.wants_every_column:
+        check_schemas(files, pipeline)
     size = pipeline.task.split_bytes
     splits: list[Split] = []
     for file in files:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +19,7 @@ from seglake.config import Pipeline, Timestamp
 from seglake.errors import InputError
 from seglake.format.records import Bytes, Int32s, Int64s, Spans
 from seglake.ingest.bytescan import PADDING
-from seglake.ingest.codecs import RawFile
+from seglake.ingest.codecs import RawFile, SourceFile
 from seglake.ingest.columns import (
     concatenate,
     constant,
@@ -27,15 +31,18 @@ from seglake.ingest.columns import (
     to_arrow,
     where_null,
 )
-from seglake.ingest.listing import Split
 from seglake.ingest.time_kernels import READ, UNREADABLE
 from seglake.ingest.timestamps import Times, in_range, read_times, to_utc
 
+if TYPE_CHECKING:
+    from seglake.ingest.listing import Split
+
 _MS = pa.timestamp("ms")
+_THREADS = 16  # files whose columns are looked at at once
 
 
 def parquet_rows(split: Split, pipeline: Pipeline) -> Iterator[ParquetRows]:
-    """The rows of the row groups whose first byte lies in the split.
+    """The rows of the row groups that begin in the split.
 
     A batch has as many rows as make about `task.chunk_bytes` on average.
 
@@ -45,29 +52,73 @@ def parquet_rows(split: Split, pipeline: Pipeline) -> Iterator[ParquetRows]:
     path = split.file.path
     if split.file.size == 0:
         return
-    try:
+    with _errors(path):
         file = pq.ParquetFile(pa.PythonFile(RawFile(split.file, pipeline), "r"))
-        for group in range(file.num_row_groups):
+        for group, begin in enumerate(_beginnings(file.metadata, split.file.size)):
             about = file.metadata.row_group(group)
-            if split.start <= _first_byte(about) < split.end and about.num_rows:
+            if split.start <= begin < split.end and about.num_rows:
                 row_bytes = max(about.total_byte_size // about.num_rows, 1)
                 size = max(pipeline.task.chunk_bytes // row_bytes, 1)
                 for batch in file.iter_batches(size, row_groups=[group]):
                     yield ParquetRows(path, batch)
+
+
+def check_schemas(files: Sequence[SourceFile], pipeline: Pipeline) -> None:
+    """InputError unless all files that are not empty have the columns of the first such file.
+
+    Types may differ as far as Arrow can merge them: the number 1 is the same JSON in any width.
+    """
+    full = [file for file in files if file.size]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        schemas = list(pool.map(partial(_read_schema, pipeline=pipeline), full))
+    for file, schema in zip(full[1:], schemas[1:], strict=True):
+        changed = [name for name in {**schemas[0], **schema} if not _same(name, schemas[0], schema)]
+        if changed:
+            raise InputError(
+                f"{file.path}: schema changed: its columns differ from those of {full[0].path} "
+                f"({', '.join(changed)}); set value.columns, or ingest such files by another "
+                "pipeline"
+            )
+
+
+def _read_schema(file: SourceFile, pipeline: Pipeline) -> dict[str, pa.DataType]:
+    with _errors(file.path):
+        schema = pq.read_schema(pa.PythonFile(RawFile(file, pipeline), "r"))
+    dictionary = pa.types.is_dictionary
+    return {f.name: f.type.value_type if dictionary(f.type) else f.type for f in schema}
+
+
+def _same(name: str, *schemas: dict[str, pa.DataType]) -> bool:
+    """Whether all schemas have the column, with types that can be merged."""
+    try:
+        parts = [pa.schema([(name, schema[name])]) for schema in schemas]
+        pa.unify_schemas(parts, promote_options="permissive")
+    except (KeyError, pa.ArrowException):
+        return False
+    return True
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    try:
+        yield
     except InputError:
         raise
-    except (pa.ArrowException, OSError) as problem:
+    except (pa.ArrowException, OSError, ValueError) as problem:
         raise InputError(
             f"{path}: cannot be read as Parquet: {problem}; write it again"
         ) from problem
 
 
-def _first_byte(group: Any) -> int:
-    """Where the first page of a row group stands."""
-    column = group.column(0)
-    if column.dictionary_page_offset:
-        return min(int(column.dictionary_page_offset), int(column.data_page_offset))
-    return int(column.data_page_offset)
+def _beginnings(metadata: Any, size: int) -> list[int]:
+    """About where in the file each row group begins, by how large the groups are.
+
+    The metadata of a column would tell, but pyarrow ends the process where that is damaged.
+    """
+    groups = range(metadata.num_row_groups)
+    sizes = [max(int(metadata.row_group(group).total_byte_size), 1) for group in groups]
+    total = sum(sizes)
+    return [at * size // total for at in itertools.accumulate([0, *sizes])][:-1]
 
 
 class ParquetRows:
@@ -117,6 +168,8 @@ class ParquetRows:
         """A column, or with dots the field of a struct column; a column so named comes first."""
         names = self._batch.schema.names
         first, *rest = [name] if name in names else name.split(".")
+        if names.count(first) > 1:
+            raise InputError(f"{self._path}: there are several columns {first}; rename all but one")
         column: Any = self._batch.column(first) if first in names else None
         for part in rest:
             struct = column is not None and pa.types.is_struct(column.type)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,18 +23,19 @@ from seglake.catalog.quarantine_table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
-from seglake.errors import ConfigError, InputError, QuarantineLimit
+from seglake.errors import ConfigError, QuarantineLimit, StoreError
 from seglake.ingest import plan
 from seglake.ingest.attempt import Attempt, PlanAgain, RunKey, end_offsets
 from seglake.ingest.blob import BATCHES, RECORDS, REJECTS, SUMMARY
 from seglake.ingest.commit import Commit
-from seglake.ingest.engine import Engine, KeptBlobs, SparkEngine
+from seglake.ingest.engine import Engine, SparkEngine
 from seglake.ingest.inputs import freeze
 from seglake.ingest.listing import list_inputs
 from seglake.ingest.quarantine import Quarantine
 from seglake.ingest.report import Progress, Report
 from seglake.ingest.sources import Counts, Files, Frame, Opener
-from seglake.ingest.stages import COUNT_SCHEMA, WRITE_SCHEMA, Count, Write
+from seglake.ingest.stages import Count, Share, Straddling, Write
+from seglake.ingest.staging import clear
 from seglake.ingest.units import summarised
 from seglake.ingest.write import Piece
 from seglake.store import open_store
@@ -73,7 +75,7 @@ def ingest_frame(
 ) -> Report:
     """Ingest the rows of a DataFrame, once; as `ingest_files`, without files to remember."""
     engine = SparkEngine(frame.sparkSession)
-    source = Frame(engine, pipeline, frame, order_column)
+    source = Frame(pipeline, frame, order_column)
     return _ingest(engine, pipeline, key, progress, lambda _: lambda _: source)
 
 
@@ -129,23 +131,33 @@ def _run(attempt: Attempt) -> Report:
     counts: Counts = {}
     segments: list[SegmentRow] = []
     if not source.is_empty():
-        with source.blobs(attempt.append_time_ms) as blobs:
+        try:
             with attempt.step("read and sort"):
-                meta = blobs.meta()
-            counts = _count(attempt, meta)
-            segments = _write_segments(attempt, blobs, meta)
-            _write_quarantine(attempt, blobs, counts)
+                staged = source.stage(attempt.attempt_id, attempt.append_time_ms)
+            counts = _count(attempt, staged)
+            segments = _write_segments(attempt, staged)
+            _write_quarantine(attempt, staged, counts)
+        finally:
+            _clear(attempt)
     commit = Commit(attempt, counts)
     with attempt.step("commit"):
         report.version = commit.run(segments)
     return report
 
 
-def _count(attempt: Attempt, meta: pa.Table) -> Counts:
+def _clear(attempt: Attempt) -> None:
+    try:
+        clear(attempt.store, attempt.attempt_id)
+    except StoreError as error:
+        logger.warning("blobs of this run stay behind until `seglake vacuum`: %s", error)
+
+
+def _count(attempt: Attempt, staged: pa.Table) -> Counts:
     """The counts of every split, once they add up and few enough rows are rejected."""
-    report, kinds, records = attempt.report, meta["kind"].to_numpy(), meta["records"].to_numpy()
-    summaries = meta.filter(pa.array(kinds == SUMMARY))["counts"]
-    counts, report.reasons = summarised(summaries.to_pylist())
+    report = attempt.report
+    kinds, records = staged["kind"].to_numpy(), staged["records"].to_numpy()
+    summaries = staged.filter(pa.array(kinds == SUMMARY))["counts"]
+    counts, report.reasons, report.max_lateness_ms = summarised(summaries.to_pylist())
     report.input_rows = sum(split.rows for split in counts.values())
     report.records = int(records[_with_records(kinds)].sum())
     report.quarantined = int(records[kinds == REJECTS].sum())
@@ -166,54 +178,59 @@ def _with_records(kinds: np.ndarray) -> np.ndarray:
     return chosen
 
 
-def _write_segments(attempt: Attempt, blobs: KeptBlobs, meta: pa.Table) -> list[SegmentRow]:
-    known = plan.Blobs.of(meta.filter(pa.array(_with_records(meta["kind"].to_numpy()))))
-    if not len(known):
+def _write_segments(attempt: Attempt, staged: pa.Table) -> list[SegmentRow]:
+    staged = staged.filter(pa.array(_with_records(staged["kind"].to_numpy())))
+    if not len(staged):
         return []
-    pipeline = attempt.pipeline
     with attempt.step("plan"):
-        cuts = plan.cut_partitions(known, pipeline.task.piece_bytes)
-        routes = plan.assign(known, cuts)
-        counts = plan.count_pieces(known, routes, _straddling(blobs, known, routes, cuts))
-        bases = plan.base_offsets(cuts, counts, end_offsets(attempt.base, attempt.topic))
-        bins = plan.TASKS_PER_CORE * attempt.engine.cores
-        route = plan.route(known, routes, len(cuts), bins)
-    names = (attempt.attempt_id, attempt.started_ms)
-    pieces = {
-        number: (cut, Piece(attempt.topic, cut.partition, names[0], base, names[1]))
-        for number, (cut, base) in enumerate(zip(cuts, bases, strict=True))
-    }
-    task = Write(pipeline, pieces, attempt.append_time_ms, attempt.source.order_column)
+        tasks = _plan(attempt, staged)
+    write = Write(attempt.pipeline, attempt.append_time_ms, attempt.source.order_column)
     with attempt.step("write segments"):
-        segments = task.rows(blobs.run_routed(task, WRITE_SCHEMA, route))
+        segments = list(chain.from_iterable(attempt.engine.map(write, tasks)))
     written = sum(row.record_count for row in segments)
     if written != attempt.report.records:
-        raise InputError(
-            f"{attempt.report.records} records were read, but {written} when they were read again "
-            "to be written: the input is not stable; run again, or store the DataFrame first"
-        )
-    return segments
+        raise AssertionError(f"{attempt.report.records} records were read, and {written} written")
+    return sorted(segments, key=lambda row: (row.partition, row.base_offset))
+
+
+def _plan(attempt: Attempt, staged: pa.Table) -> list[list[Share]]:
+    """What each task of the reduce side writes, and at which offsets."""
+    known = plan.Blobs.of(staged)
+    cuts = plan.cut_partitions(known, attempt.pipeline.task.piece_bytes)
+    routes = plan.assign(known, cuts)
+    counts = plan.count_pieces(known, routes, _straddling(attempt, staged, routes, cuts))
+    bases = plan.base_offsets(cuts, counts, end_offsets(attempt.base, attempt.topic))
+    bins = plan.TASKS_PER_CORE * attempt.engine.cores
+
+    def share(number: int, blobs: list[int]) -> Share:
+        name = (attempt.topic, cuts[number].partition, attempt.attempt_id)
+        piece = Piece(*name, bases[number], attempt.started_ms)
+        return Share(piece, cuts[number], staged.take(pa.array(blobs)))
+
+    tasks = plan.share_out(known, routes, len(cuts), bins)
+    return [[share(number, blobs) for number, blobs in task] for task in tasks]
 
 
 def _straddling(
-    blobs: KeptBlobs, known: plan.Blobs, routes: list[tuple[int, int]], cuts: list[plan.Cut]
+    attempt: Attempt, staged: pa.Table, routes: list[tuple[int, int]], cuts: list[plan.Cut]
 ) -> dict[tuple[int, int], int]:
     """Records of each blob that overlaps a cut in each of its pieces, as {(blob, piece): n}."""
-    numbers = plan.straddlers(routes)
-    if not numbers:
-        return {}
-    units = sorted({known.begin[number].unit for number in numbers})
-    found = blobs.run(Count.of(known, numbers, cuts), COUNT_SCHEMA, ("unit", units)).to_pydict()
-    keys = zip(found["blob"], found["piece"], strict=True)
-    return dict(zip(keys, found["records"], strict=True))
+    found = [
+        Straddling(blob, {piece: cuts[piece] for piece in pieces}, staged.slice(blob, 1))
+        for blob, pieces in plan.straddlers(routes).items()
+    ]
+    tasks = min(len(found), plan.TASKS_PER_CORE * attempt.engine.cores)
+    shares = [found[first::tasks] for first in range(tasks)]
+    counted = attempt.engine.map(Count(attempt.pipeline), shares)
+    return {place: count for counts in counted for place, count in counts.items()}
 
 
-def _write_quarantine(attempt: Attempt, blobs: KeptBlobs, counts: Counts) -> None:
+def _write_quarantine(attempt: Attempt, staged: pa.Table, counts: Counts) -> None:
     if not attempt.report.quarantined:
         return
     root, storage = attempt.pipeline.root, attempt.pipeline.storage
     places = attempt.source.origins(counts)
     names = (attempt.topic, attempt.attempt_id, attempt.started_ms)
     with attempt.step("write quarantine"):
-        parts = Quarantine(root, storage, *names, places).write(blobs)
+        parts = Quarantine(root, storage, *names, places).write(attempt.engine, staged)
         QuarantineTable(root, storage).add_parts(parts, attempt.attempt_id)

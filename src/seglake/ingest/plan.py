@@ -43,9 +43,9 @@ class Blobs:
     size_bytes: np.ndarray
 
     @classmethod
-    def of(cls, meta: pa.Table) -> Blobs:
-        """From the rows of the shuffle, without their data."""
-        column = {name: meta[name].to_numpy() for name in meta.column_names}
+    def of(cls, staged: pa.Table) -> Blobs:
+        """From rows of STAGED; the number of a blob is that of its row."""
+        column = {name: staged[name].to_numpy() for name in staged.column_names}
         tails = [column["unit"].tolist(), column["sequence"].tolist()]
         begin = zip(column["key"].tolist(), column["second"].tolist(), *tails, strict=True)
         last = zip(column["last_key"].tolist(), column["last_second"].tolist(), *tails, strict=True)
@@ -89,11 +89,12 @@ def assign(blobs: Blobs, cuts: list[Cut]) -> list[tuple[int, int]]:
     ]
 
 
-def straddlers(assignments: list[tuple[int, int]]) -> list[int]:
-    """Blobs that have records in more than one piece."""
-    numbers = np.array([blob for blob, _ in assignments], np.int64)
-    found, counts = np.unique(numbers, return_counts=True)
-    return [int(blob) for blob in found[counts > 1]]
+def straddlers(assignments: list[tuple[int, int]]) -> dict[int, list[int]]:
+    """The pieces of every blob that has records in more than one."""
+    pieces: dict[int, list[int]] = {}
+    for blob, piece in assignments:
+        pieces.setdefault(blob, []).append(piece)
+    return {blob: members for blob, members in pieces.items() if len(members) > 1}
 
 
 def count_pieces(
@@ -126,23 +127,15 @@ def pack(sizes: list[int], bins: int) -> list[int]:
     return chosen
 
 
-def route(
+def share_out(
     blobs: Blobs, assignments: list[tuple[int, int]], pieces: int, max_tasks: int
-) -> pa.Table:
-    """Where each blob goes: its name (partition, unit, sequence), piece and task."""
-    sizes = [0] * pieces
+) -> list[list[tuple[int, list[int]]]]:
+    """The (piece, its blobs in order of their places) of each task."""
+    members: list[list[int]] = [[] for _ in range(pieces)]
     for blob, piece in assignments:
-        sizes[piece] += int(blobs.size_bytes[blob])
-    bins = pack(sizes, max_tasks)
-    places = [blobs.begin[blob] for blob, _ in assignments]
-    return pa.table(
-        {
-            "partition": pa.array(
-                [int(blobs.partition[blob]) for blob, _ in assignments], pa.int32()
-            ),
-            "unit": pa.array([place.unit for place in places], pa.int64()),
-            "sequence": pa.array([place.sequence for place in places], pa.int32()),
-            "piece": pa.array([piece for _, piece in assignments], pa.int32()),
-            "task": pa.array([bins[piece] for _, piece in assignments], pa.int32()),
-        }
-    )
+        members[piece].append(blob)
+    bins = pack([int(blobs.size_bytes[blobs_of].sum()) for blobs_of in members], max_tasks)
+    tasks: list[list[tuple[int, list[int]]]] = [[] for _ in range(max(bins, default=-1) + 1)]
+    for piece, blobs_of in enumerate(members):
+        tasks[bins[piece]].append((piece, sorted(blobs_of, key=blobs.begin.__getitem__)))
+    return tasks

@@ -6,8 +6,8 @@ line numbers within a split become line numbers of the file.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 
 from seglake.catalog.quarantine import Part, write_part
 from seglake.ingest.blob import REJECTS
-from seglake.ingest.engine import KeptBlobs
+from seglake.ingest.engine import Engine
 from seglake.ingest.listing import Split
+from seglake.ingest.staging import read_staged
 from seglake.ingest.units import SplitCount
 from seglake.store import open_store
 
-SCHEMA = pa.schema([("part", pa.string())])
+FILE_BYTES = 32 * 2**20  # of compressed blobs in one file of rejected rows
 
 
 class Origin(NamedTuple):
@@ -53,21 +54,22 @@ class Quarantine(NamedTuple):
     now_ms: int
     origins: dict[int, Origin]
 
-    def write(self, blobs: KeptBlobs) -> list[Part]:
+    def write(self, engine: Engine, staged: pa.Table) -> list[Part]:
         """Write every rejected row; returns the files, which nobody sees before `add_parts`."""
-        found = blobs.run(self, SCHEMA, ("kind", [REJECTS]))
-        return [Part(*json.loads(str(text))) for text in found["part"].to_pylist()]
+        rejects = staged.filter(pa.array(staged["kind"].to_numpy() == REJECTS))
+        ends = np.cumsum(rejects["size_bytes"].to_numpy())
+        edges = np.flatnonzero(np.diff(ends // FILE_BYTES, prepend=-1)).tolist()
+        files = [rejects.slice(a, b - a) for a, b in pairwise([*edges, len(rejects)])]
+        return engine.map(self, files)
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Blobs of rejected rows → one written file per batch of blobs."""
+    def __call__(self, staged: pa.Table) -> Part:
+        """Staged blobs of rejected rows → one written file."""
         store = open_store(self.root, self.storage)
-        for batch in batches:
-            blobs = [blob.as_buffer() for blob in batch["data"]]
-            tables = [pa.ipc.open_stream(blob).read_all() for blob in blobs]
-            if tables:
-                rows = self._rows(pa.concat_tables(tables))
-                part = write_part(store, self.topic, self.attempt_id, rows)
-                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(part)])], schema=SCHEMA)
+        tables = [
+            pa.ipc.open_stream(pa.py_buffer(blob.data)).read_all()
+            for blob in read_staged(store, staged)
+        ]
+        return write_part(store, self.topic, self.attempt_id, self._rows(pa.concat_tables(tables)))
 
     def _rows(self, rejects: pa.Table) -> pa.Table:
         splits = rejects["split"].to_numpy()

@@ -8,13 +8,11 @@ new max timestamp and checksum, and the index files are made anew from the batch
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import crc32c
 import numpy as np
-import pyarrow as pa
 
 from seglake.catalog.rows import SegmentRow
 from seglake.format.batch import Batches, Table, rebase, restamp, scan_batches
@@ -25,7 +23,6 @@ from seglake.layout import SUFFIXES, Suffix
 from seglake.store import Store, open_store
 
 READ_BYTES = 16 * 2**20
-SCHEMA = pa.schema([("row", pa.string())])
 
 
 class Move(NamedTuple):
@@ -39,22 +36,12 @@ class Move(NamedTuple):
 
     def run(self, engine: Engine, segments: list[SegmentRow]) -> list[SegmentRow]:
         """Copy every segment to its new offsets; returns their new rows."""
-        rows = pa.table({"row": [json.dumps(dataclasses.asdict(row)) for row in segments]}, SCHEMA)
-        moved = engine.run(self, SCHEMA, rows)["row"].to_pylist()
-        found = [SegmentRow(**json.loads(str(text))) for text in moved]
-        return sorted(found, key=lambda row: (row.partition, row.base_offset))
+        moved = engine.map(self, segments)
+        return sorted(moved, key=lambda row: (row.partition, row.base_offset))
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Segment rows → segment rows."""
-        store = open_store(self.root, self.storage)
-        for batch in batches:
-            for text in batch["row"].to_pylist():
-                moved = self.move(store, SegmentRow(**json.loads(str(text))))
-                data = pa.array([json.dumps(dataclasses.asdict(moved))])
-                yield pa.RecordBatch.from_arrays([data], schema=SCHEMA)
-
-    def move(self, store: Store, row: SegmentRow) -> SegmentRow:
+    def __call__(self, row: SegmentRow) -> SegmentRow:
         """Copy one segment's four files."""
+        store = open_store(self.root, self.storage)
         delta = self.deltas.get(row.partition, 0)
         moved = dataclasses.replace(
             row,

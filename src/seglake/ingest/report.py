@@ -22,8 +22,10 @@ class Report:
 
     input_rows = records + quarantined, always, and `reasons` says how many rows were quarantined
     why. `skipped_files` were ingested into the topic before. `end_offsets` are exclusive, per log
-    partition that grew. `rebased` counts lost races after which the segments were moved. Times in
-    `seconds` are per step, those of attempts that were planned again included.
+    partition that grew. `max_lateness_ms` is that of the events as they arrived (`lateness`); None
+    where there is no order of arrival. `version` is None until the run is committed. `rebased`
+    counts lost races after which the segments were moved. Times in `seconds` are per step, those of
+    attempts that were planned again included.
     """
 
     topic: str
@@ -31,7 +33,7 @@ class Report:
     run_id: str
     attempt_id: str = ""
     status: Status = "committed"
-    version: int = -1
+    version: int | None = None
     input_files: int = 0
     skipped_files: list[str] = field(default_factory=list)
     changed_files: list[str] = field(default_factory=list)
@@ -45,7 +47,7 @@ class Report:
     index_bytes: int = 0
     min_timestamp: int | None = None
     max_timestamp: int | None = None
-    max_lateness_ms: int = 0
+    max_lateness_ms: int | None = None
     end_offsets: dict[int, int] = field(default_factory=dict)
     rebased: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -72,7 +74,6 @@ class Report:
         self.output_bytes = sum(row.log_bytes for row in segments) + self.index_bytes
         self.min_timestamp = min((row.min_timestamp for row in segments), default=None)
         self.max_timestamp = max((row.max_timestamp for row in segments), default=None)
-        self.max_lateness_ms = max((row.max_lateness_ms for row in segments), default=0)
         self.end_offsets = {row.partition: row.end_offset for row in segments}
 
     def as_dict(self) -> dict[str, Any]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from seglake.catalog.rows import SourceRow
 from seglake.config import Pipeline
-from seglake.ingest.engine import Engine, KeptBlobs, SparkEngine
+from seglake.ingest.engine import Engine
 from seglake.ingest.frames import NAME, ReadFrame
 from seglake.ingest.inputs import Inputs, choose, known_sources
 from seglake.ingest.listing import SourceFile, plan_splits
 from seglake.ingest.plan import TASKS_PER_CORE, pack
 from seglake.ingest.quarantine import Origin, origins
 from seglake.ingest.stages import Read
-from seglake.ingest.units import SplitCount, dump_unit, group_splits
+from seglake.ingest.units import SplitCount, Unit, group_splits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,8 +39,8 @@ class Source(Protocol):
     def is_empty(self) -> bool:
         """Whether there is nothing to read."""
 
-    def blobs(self, append_time_ms: int) -> AbstractContextManager[KeptBlobs]:
-        """The map side."""
+    def stage(self, attempt_id: str, append_time_ms: int) -> pa.Table:
+        """The map side: rows of STAGED."""
 
     def origins(self, counts: Counts) -> dict[int, Origin]:
         """Where the lines of each split stand."""
@@ -76,17 +75,15 @@ class Files:
         """Whether no file is left."""
         return not self.inputs.files
 
-    def blobs(self, append_time_ms: int) -> AbstractContextManager[KeptBlobs]:
+    def stage(self, attempt_id: str, append_time_ms: int) -> pa.Table:
         """The blobs of all units, which tasks share out by size."""
         units = group_splits(self._splits, self._pipeline.task.split_bytes)
         bins = pack([unit.size_bytes for unit in units], TASKS_PER_CORE * self._engine.cores)
-        tasks = pa.table(
-            {
-                "task": pa.array(bins, pa.int32()),
-                "unit": pa.array([dump_unit(unit) for unit in units], pa.string()),
-            }
-        )
-        return self._engine.map(Read(self._pipeline, append_time_ms), tasks)
+        tasks: list[list[Unit]] = [[] for _ in range(max(bins) + 1)]
+        for unit, task in zip(units, bins, strict=True):
+            tasks[task].append(unit)
+        read = Read(self._pipeline, attempt_id, append_time_ms)
+        return pa.concat_tables(self._engine.map(read, tasks))
 
     def origins(self, counts: Counts) -> dict[int, Origin]:
         """The file of each split and the lines before it."""
@@ -120,20 +117,18 @@ class Frame:
 
     inputs = Inputs([], [], [])
 
-    def __init__(
-        self, engine: SparkEngine, pipeline: Pipeline, frame: DataFrame, order_column: str
-    ) -> None:
-        self._engine, self._pipeline, self._frame = engine, pipeline, frame
+    def __init__(self, pipeline: Pipeline, frame: DataFrame, order_column: str) -> None:
+        self._pipeline, self._frame = pipeline, frame
         self.order_column = order_column
 
     def is_empty(self) -> bool:
         """Nobody knows before it is read."""
         return False
 
-    def blobs(self, append_time_ms: int) -> AbstractContextManager[KeptBlobs]:
+    def stage(self, attempt_id: str, append_time_ms: int) -> pa.Table:
         """The blobs of each partition of the DataFrame."""
-        task = ReadFrame(self._pipeline, self.order_column, append_time_ms)
-        return self._engine.map_frame(task, self._frame)
+        task = ReadFrame(self._pipeline, self.order_column, attempt_id, append_time_ms)
+        return task.read(self._frame)
 
     def origins(self, counts: Counts) -> dict[int, Origin]:
         """Rejected rows keep the number of the order column."""

@@ -57,5 +57,4 @@ def append_time(snapshot: Snapshot, topic: str, now_ms: int) -> int:
         views = snapshot.partitions(topic)
     except UnknownTopic:
         return now_ms
-    last = [int(view.segments.max_timestamps.max()) for view in views if len(view)]
-    return max([now_ms, *last])
+    return max(now_ms, *(view.largest_timestamp for view in views))

@@ -3,8 +3,8 @@
 A unit is a run of consecutive splits of about `task.split_bytes`; many small files share one. Units
 are a function of the frozen input list and the settings. `blobs_of_unit` is the whole map side of a
 unit: read, extract, cut; and at the end one summary with the line count of each split, so that the
-driver can turn line numbers within a split into line numbers of the file, and with the reasons of
-rejected rows.
+driver can turn line numbers within a split into line numbers of the file, with the reasons of
+rejected rows, and with how late the events came.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from seglake.config import Pipeline
 from seglake.format.records import concatenate
-from seglake.ingest.blob import REJECTS, SUMMARY, rows
+from seglake.ingest.blob import REJECTS, SUMMARY, Blob
 from seglake.ingest.cut import Cutter
 from seglake.ingest.extract import Extracted, Rejects, read_split
 from seglake.ingest.inputs import require_unchanged
-from seglake.ingest.listing import SourceFile, Split
+from seglake.ingest.lateness import Arrivals, latest
+from seglake.ingest.listing import Split
 
 _REJECT_COLUMNS: dict[str, pa.DataType] = {
     "split": pa.int64(),
@@ -64,21 +65,8 @@ def group_splits(splits: list[Split], max_bytes: int) -> list[Unit]:
     return [Unit(number, tuple(members)) for number, members in enumerate(units)]
 
 
-def dump_unit(unit: Unit) -> str:
-    """A unit as JSON, for its way to a task."""
-    return json.dumps(
-        [unit.number, [[s.number, list(s.file), s.start, s.end] for s in unit.splits]]
-    )
-
-
-def load_unit(text: str) -> Unit:
-    """The inverse of `dump_unit`."""
-    number, splits = json.loads(text)
-    return Unit(number, tuple(Split(n, SourceFile(*f), start, end) for n, f, start, end in splits))
-
-
-def blobs_of_unit(unit: Unit, pipeline: Pipeline, append_time_ms: int) -> Iterator[pa.RecordBatch]:
-    """Everything that the unit sends to the next stage, as rows of the shuffle."""
+def blobs_of_unit(unit: Unit, pipeline: Pipeline, append_time_ms: int) -> Iterator[Blob]:
+    """Everything that the unit sends to the next stage."""
     merged = pipeline.order == "time"
     cutter = Cutter(pipeline, unit.number, append_time_ms, merged=merged)
     summary = Summary()
@@ -90,8 +78,8 @@ def blobs_of_unit(unit: Unit, pipeline: Pipeline, append_time_ms: int) -> Iterat
             yield from cutter.cut(records, np.concatenate(given) if given else None)
         for number, chunk in chunks:
             if len(chunk.rejects):
-                yield reject_row(unit.number, number, chunk.rejects)
-    yield summary.row(unit.number)
+                yield reject_blob(unit.number, number, chunk.rejects)
+    yield summary.blob(unit.number, cutter.arrivals)
 
 
 class SplitCount(NamedTuple):
@@ -119,20 +107,36 @@ class Summary:
         reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
         self._reasons.update(dict(zip(reasons.tolist(), counts.tolist(), strict=True)))
 
-    def row(self, unit: int) -> pa.RecordBatch:
-        """The summary as a row of the shuffle."""
-        text = json.dumps({"splits": self._splits, "reasons": self._reasons})
-        return rows({"kind": [SUMMARY], "unit": [unit], "counts": [text]})
+    def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
+        """The summary, on its way to the driver; `arrivals` where there is an order of arrival."""
+        noted = None if arrivals is None else arrivals.noted()
+        counted = {"splits": self._splits, "reasons": self._reasons}
+        return Blob(SUMMARY, unit, counts=json.dumps({**counted, "unit": unit, "arrivals": noted}))
 
 
-def summarised(texts: list[Any]) -> tuple[dict[int, SplitCount], dict[str, int]]:
-    """The counts of every split, and how many rows were rejected for each reason."""
+class Summarised(NamedTuple):
+    """What the summaries of all units say together.
+
+    The counts of every split, how many rows were rejected for each reason, and the lateness of the
+    latest event, which is None where there is no order of arrival.
+    """
+
+    splits: dict[int, SplitCount]
+    reasons: dict[str, int]
+    max_lateness_ms: int | None
+
+
+def summarised(texts: list[Any]) -> Summarised:
+    """The summaries of all units, in any order, together."""
     splits: dict[int, SplitCount] = {}
     reasons: Counter[str] = Counter()
-    for summary in map(json.loads, texts):
+    summaries = sorted(map(json.loads, texts), key=lambda summary: int(summary["unit"]))
+    for summary in summaries:
         splits |= {int(number): SplitCount(*counts) for number, counts in summary["splits"].items()}
         reasons.update(summary["reasons"])
-    return splits, dict(sorted(reasons.items()))
+    arrivals = [summary["arrivals"] for summary in summaries]
+    lateness = None if None in arrivals else latest(arrivals)
+    return Summarised(splits, dict(sorted(reasons.items())), lateness)
 
 
 def _gather(
@@ -155,8 +159,8 @@ def _gather(
         yield gathered
 
 
-def reject_row(unit: int, split: int, rejects: Rejects) -> pa.RecordBatch:
-    """Rejected rows of one split as a row of the shuffle."""
+def reject_blob(unit: int, split: int, rejects: Rejects) -> Blob:
+    """Rejected rows of one split."""
     table = pa.RecordBatch.from_arrays(
         [
             pa.array(np.full(len(rejects), split)),
@@ -171,5 +175,4 @@ def reject_row(unit: int, split: int, rejects: Rejects) -> pa.RecordBatch:
     with pa.ipc.new_stream(sink, REJECT_SCHEMA, options=options) as stream:
         stream.write_batch(table)
     data = sink.getvalue().to_pybytes()
-    columns = {"kind": [REJECTS], "unit": [unit], "records": [len(rejects)]}
-    return rows({**columns, "data": [data]})
+    return Blob(REJECTS, unit, data, records=len(rejects), size_bytes=len(data))

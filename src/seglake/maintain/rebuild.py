@@ -67,7 +67,7 @@ def describe_log(store: Store, row: SegmentRow) -> Table:
         row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,
     )  # fmt: skip
     tables, crc = [np.empty(0, TABLE)], 0
-    for chunk in read_chunks(store, log, np.array([0]), np.array([row.log_bytes])):
+    for chunk in read_chunks(store, log, log.log):
         whole = int(chunk.table["size"].sum(dtype=np.int64))
         crc = crc32c.crc32c(memoryview(chunk.data)[:whole], crc)
         for rows, decoded in chunk.decode_in_parts(chunk.table, DECODE_BYTES, control=True):

@@ -1,21 +1,19 @@
 """One function over many segments: on threads of this machine, or as Spark tasks.
 
-The function takes the store and a segment's row, and returns a value that JSON can hold. Kernels,
-checksums and codecs release Python's lock, so threads use all cores.
+The function takes the store and a segment's row. Kernels, checksums and codecs release Python's
+lock, so threads use all cores.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
 from seglake.catalog.rows import SegmentRow
+from seglake.ingest.engine import SparkEngine
 from seglake.ingest.plan import pack
 from seglake.maintain.reports import Progress
 from seglake.store import Store
@@ -38,8 +36,8 @@ def over_segments(
 ) -> list[Any]:
     """What `work` returns for each of the rows, in their order.
 
-    With Spark, `work` is pickled, and a store travels without its credentials. Progress is told
-    after every segment; with Spark, at the end.
+    With Spark, `work` and its results are pickled, and a store travels without its credentials.
+    Progress is told after every segment; with Spark, at the end.
     """
     total = sum(row.log_bytes for row in rows)
     progress(0, total)
@@ -70,20 +68,14 @@ def _on_threads(
 
 
 def _on_spark(spark: SparkSession, task: _Task, rows: Sequence[SegmentRow]) -> list[Any]:
-    bins = pack(
-        [row.log_bytes for row in rows], _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
-    )
-    table = pa.table(
-        {
-            "task": pa.array(bins, pa.int32()),
-            "number": pa.array(range(len(rows)), pa.int64()),
-            "row": [json.dumps(dataclasses.asdict(row)) for row in rows],
-        }
-    )
-    frame = spark.createDataFrame(table).repartitionById(max(bins) + 1, "task")
-    found = frame.mapInArrow(task.run, "number bigint, result string").toArrow().sort_by("number")
-    results: list[Any] = found["result"].to_pylist()
-    return [json.loads(text) for text in results]
+    engine = SparkEngine(spark)
+    bins = pack([row.log_bytes for row in rows], _TASKS_PER_CORE * engine.cores)
+    shares: list[list[int]] = [[] for _ in range(max(bins) + 1)]
+    for number, share in enumerate(bins):
+        shares[share].append(number)
+    found = engine.map(task, [[rows[number] for number in share] for share in shares])
+    results = dict(zip(chain.from_iterable(shares), chain.from_iterable(found), strict=True))
+    return [results[number] for number in range(len(rows))]
 
 
 class _Task(NamedTuple):
@@ -92,12 +84,6 @@ class _Task(NamedTuple):
     work: Work
     store: Store
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Segments → what the work returned for each, as JSON."""
-        for batch in batches:
-            for item in batch.to_pylist():
-                result = self.work(self.store, SegmentRow(**json.loads(item["row"])))
-                columns: list[Any] = [[item["number"]], [json.dumps(result)]]
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(column) for column in columns], ["number", "result"]
-                )
+    def __call__(self, rows: Sequence[SegmentRow]) -> list[Any]:
+        """What the work returned for each segment."""
+        return [self.work(self.store, row) for row in rows]

@@ -94,7 +94,8 @@ def _place(key: str, named: set[layout.SegmentFile], committed: set[str]) -> tup
         beside = file._replace(suffix="log" if file.suffix == "log" else "index")
         return file.attempt_id, beside in named
     attempt_id, name = layout.parse_attempt_key(key)
-    return attempt_id, name == "inputs.json" or attempt_id in committed
+    kept = name == "inputs.json" or (attempt_id in committed and "/" not in name)
+    return attempt_id, kept  # blobs are needed by no one once the attempt has ended
 
 
 def _named_files(table: CatalogTable, retention_hours: int | None) -> set[layout.SegmentFile]:

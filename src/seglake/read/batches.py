@@ -14,7 +14,7 @@ from seglake.format.batch import Decoded, Table
 from seglake.format.records import Int64s
 from seglake.read.cache import ByteCache
 from seglake.read.fetch import Chunk, read_chunk
-from seglake.read.segments import LogSegment
+from seglake.read.segments import LogSegment, Ranges
 from seglake.read.zones import Block
 from seglake.store import Store
 
@@ -81,7 +81,7 @@ class BatchReader:
         heads: _Heads | None = self._cache.get(key)
         if heads is not None:
             return heads, None
-        chunk = read_chunk(self._store, segment, [block.position], [block.end])
+        chunk = read_chunk(self._store, segment, block.ranges)
         table = chunk.table.copy()
         table["position"] += block.position
         highest = np.maximum.accumulate(table["max_timestamp"])
@@ -101,10 +101,10 @@ class BatchReader:
 
     def _decode(self, segment: LogSegment, heads: _Heads, row: int, chunk: Chunk | None) -> Decoded:
         if chunk is None:
-            start = int(heads.table["position"][row])
-            chunk = read_chunk(
-                self._store, segment, [start], [start + int(heads.table["size"][row])]
-            )
+            known = heads.table[row]
+            start, end = int(known["position"]), int(known["position"] + known["size"])
+            offsets = int(known["base_offset"]), int(known["last_offset"]) + 1
+            chunk = read_chunk(self._store, segment, Ranges.of(start, end, *offsets))
             row = 0
         return chunk.decode(chunk.table[row : row + 1])
 

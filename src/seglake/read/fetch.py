@@ -6,7 +6,7 @@ wanted. Every `CorruptData` names the log and the byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from seglake.format.batch import (
     scan_batches,
 )
 from seglake.format.records import Int64s
-from seglake.read.segments import LogSegment
+from seglake.read.segments import LogSegment, Ranges
 from seglake.store import Store
 
 FETCH_BYTES = 4 * 2**20
@@ -31,15 +31,14 @@ _BATCH_BYTES = 64 * 1024  # of records in a batch, as long as none was seen
 class Chunk(NamedTuple):
     """Whole record batches out of one or several ranges of a log.
 
-    `table` has their positions in `data`. Range i begins there at `starts[i]`, and in the file at
-    `starts[i] + shifts[i]`.
+    `table` has their positions in `data`. Range i begins there at `starts[i]`.
     """
 
     segment: LogSegment
     data: Any
     table: Table
     starts: Int64s
-    shifts: Int64s
+    ranges: Ranges
 
     def decode(self, rows: Table, *, control: bool = False) -> Decoded:
         """The records of some of its batches. Raises CorruptData."""
@@ -64,7 +63,8 @@ class Chunk(NamedTuple):
 
     def file_position(self, position: int) -> int:
         """The byte of the file that stands at `position` of the data."""
-        return position + int(self.shifts[np.searchsorted(self.starts, position, "right") - 1])
+        number = int(np.searchsorted(self.starts, position, "right")) - 1
+        return position + int(self.ranges.starts[number] - self.starts[number])
 
     def _in_file(self, damage: CorruptData) -> CorruptData:
         position = self.file_position(damage.position)
@@ -73,71 +73,59 @@ class Chunk(NamedTuple):
     def checked(self, *, whole: bool) -> Chunk:
         """With its table, after every check; without `whole` the last batch may be cut short."""
         try:
-            table = scan_batches(self.data, partial=not whole)
-            _check_offsets(table, self.segment)
+            table = _scan(self.data, partial=not whole)
             check_crcs(self.data, table)
+            _check_offsets(table, self.starts, self.ranges)
         except CorruptData as damage:
             raise self._in_file(damage) from damage
         return self._replace(table=table)
 
 
-def read_chunk(
-    store: Store,
-    segment: LogSegment,
-    starts: Sequence[int],
-    ends: Sequence[int],
-    *,
-    whole: bool = True,
-) -> Chunk:
-    """The batches in the ascending byte ranges [start, end) of a segment's log.
+def read_chunk(store: Store, segment: LogSegment, ranges: Ranges, *, whole: bool = True) -> Chunk:
+    """The batches in some ranges of a segment's log.
 
-    Ranges must begin at a batch, and end with one unless `whole` is false. Raises CorruptData.
+    Unless `whole`, the last one may be cut short. Raises CorruptData.
     """
+    starts, ends = ranges.starts.tolist(), ranges.ends.tolist()
     if len(starts) == 1:
         data = store.read(segment.log_key, starts[0], ends[0])
     else:
         data = b"".join(store.read_ranges(segment.log_key, starts, ends))
-    sizes = np.subtract(ends, starts, dtype=np.int64)
-    at = np.cumsum(sizes) - sizes
-    return Chunk(segment, data, _NO_TABLE, at, np.asarray(starts, np.int64) - at).checked(
-        whole=whole
-    )
+    sizes = ranges.ends - ranges.starts
+    return Chunk(segment, data, _NO_TABLE, np.cumsum(sizes) - sizes, ranges).checked(whole=whole)
 
 
 def read_chunks(
-    store: Store,
-    segment: LogSegment,
-    starts: Int64s,
-    ends: Int64s,
-    *,
-    fetch_bytes: int = FETCH_BYTES,
+    store: Store, segment: LogSegment, ranges: Ranges, *, fetch_bytes: int = FETCH_BYTES
 ) -> Iterator[Chunk]:
-    """The batches in ascending ranges of whole batches, about `fetch_bytes` at a time.
+    """The batches in some ranges of a segment's log, about `fetch_bytes` at a time.
 
     Small ranges share a chunk; a range larger than `fetch_bytes` is read in several.
     """
     first = 0
-    totals = np.cumsum(ends - starts)
-    while first < len(starts):
+    totals = np.cumsum(ranges.ends - ranges.starts)
+    while first < len(totals):
         before = totals[first - 1] if first else 0
         stop = max(first + 1, int(np.searchsorted(totals, before + fetch_bytes, "right")))
+        some = ranges.take(slice(first, stop))
         if stop == first + 1:
-            yield from _stream(store, segment, int(starts[first]), int(ends[first]), fetch_bytes)
+            yield from _stream(store, segment, some, fetch_bytes)
         else:
-            yield read_chunk(store, segment, starts[first:stop].tolist(), ends[first:stop].tolist())
+            yield read_chunk(store, segment, some)
         first = stop
 
 
-def _stream(
-    store: Store, segment: LogSegment, start: int, end: int, fetch_bytes: int
-) -> Iterator[Chunk]:
+def _stream(store: Store, segment: LogSegment, one: Ranges, fetch_bytes: int) -> Iterator[Chunk]:
+    start, end, first_offset, end_offset = (int(column[0]) for column in one)
     size = fetch_bytes
     while start < end:
         stop = min(start + size, end)
-        chunk = read_chunk(store, segment, [start], [stop], whole=stop == end)
+        part = Ranges.of(start, stop, first_offset, end_offset)
+        chunk = read_chunk(store, segment, part, whole=stop == end)
         if len(chunk.table):
             last = chunk.table[-1]
             start, size = start + int(last["position"] + last["size"]), fetch_bytes
+            first_offset = int(last["last_offset"]) + 1
             yield chunk
         elif size > MAX_BATCH_BYTES:
             raise CorruptData("a record batch has no end", file=segment.log_key, position=start)
@@ -145,17 +133,28 @@ def _stream(
             size *= 4
 
 
-def _check_offsets(table: Table, segment: LogSegment) -> None:
+def _scan(data: Any, *, partial: bool) -> Table:
+    try:
+        return scan_batches(data, partial=partial)
+    except CorruptData as damage:  # a wrong length of the batch before shows here, or in its CRC
+        before = data[: damage.position]
+        check_crcs(before, scan_batches(before))
+        raise
+
+
+def _check_offsets(table: Table, starts: Int64s, ranges: Ranges) -> None:
     # base offsets are outside the CRC
     bases, lasts = table["base_offset"], table["last_offset"]
-    bad = np.flatnonzero((bases < segment.base_offset) | (lasts >= segment.end_offset))
+    which = starts.searchsorted(table["position"], "right") - 1 if len(starts) > 1 else 0
+    lows, highs = ranges.first_offsets[which], ranges.end_offsets[which]
+    bad = np.flatnonzero((bases < lows) | (lasts >= highs))
     if not len(bad):
         bad = np.flatnonzero(bases[1:] <= lasts[:-1]) + 1
     if len(bad):
-        row = table[bad[0]]
+        row, which = table[bad[0]], starts.searchsorted(table["position"][bad[0]], "right") - 1
         raise CorruptData(
-            f"offsets {row['base_offset']} to {row['last_offset']} cannot stand here in a segment "
-            f"of offsets {segment.base_offset} to {segment.end_offset - 1}",
+            f"offsets {row['base_offset']} to {row['last_offset']} cannot stand here, among those "
+            f"from {ranges.first_offsets[which]} to {ranges.end_offsets[which] - 1}",
             position=int(row["position"]),
         )
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from seglake.catalog.rows import RunRow
+import pyarrow as pa
+
+from seglake.catalog.rows import Kind, RunRow, rows_of
 from seglake.catalog.snapshot import Snapshot
 from seglake.catalog.table import CatalogTable
 from seglake.read.log import Log
@@ -57,7 +60,7 @@ class Lake:
     def __reduce__(self) -> tuple[Any, ...]:
         known: Any = self._store.__reduce__()  # what of a store another process may know
         root, *options = known[1]
-        return open, (root, self.version, *options)
+        return partial(open, cache_bytes=self._cache_bytes), (root, self.version, *options)
 
     @property
     def version(self) -> int:
@@ -70,7 +73,8 @@ class Lake:
 
     def topic(self, name: str) -> Log:
         """The log of a topic in this version; UnknownTopic if there is none."""
-        return Log(self, self._snapshot, name, self._reader)
+        snapshot = self._snapshot
+        return Log(snapshot, name, self._reader, partial(self._rows, snapshot, name))
 
     def refresh(self) -> Lake:
         """Move on to the newest version, and return this lake; costs what changed since.
@@ -85,10 +89,10 @@ class Lake:
         """The committed runs of a topic, or of all topics, in the order in which they ended."""
         snapshot = self._snapshot
         names = self.topics() if topic is None else [snapshot.topic(topic).topic]
-        runs = [run for name in names for run in self.runs(snapshot, name)]
+        tables = {name: self._rows(snapshot, name, "run") for name in names}
+        runs = [run for name, table in tables.items() for run in rows_of(RunRow, name, table)]
         return sorted(runs, key=lambda run: (run.finished_at_ms, run.topic, run.run_id))
 
-    def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
-        """The runs that a version has of a topic."""
+    def _rows(self, snapshot: Snapshot, topic: str, kind: Kind) -> pa.Table:
         with self._lock:
-            return self._catalog.runs(snapshot, topic)
+            return self._catalog.table(snapshot, kind, topic)

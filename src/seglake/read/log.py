@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglake.catalog.rows import TopicRow
-from seglake.catalog.snapshot import Snapshot
+from seglake.catalog.rows import Kind, TopicRow
+from seglake.catalog.snapshot import PartitionView, Snapshot
+from seglake.catalog.table import CatalogTable
 from seglake.errors import UsageError
 from seglake.format.records import Headers, Int64s, Spans
-from seglake.instants import Time, to_epoch_ms
+from seglake.instants import Time, to_epoch_ms, to_epoch_ms_array
+from seglake.read.around import Around, with_plain_types
 from seglake.read.arrow import schema_of
 from seglake.read.batches import OffsetAndTimestamp
 from seglake.read.intervals import covers
 from seglake.read.lookup import PartitionReader, Reader
 from seglake.read.merge import merged
 from seglake.read.plan import MEMORY_BYTES, Plan, ReadStats, Window, execute, pieces_in
-from seglake.read.vectors import offsets_for_times
-
-if TYPE_CHECKING:
-    from seglake.read.lake import Lake
+from seglake.read.vectors import offsets_for_times, records_at
+from seglake.store import Store, open_store
 
 MAX_RECORDS = 500  # of one fetch: Kafka's max.poll.records
 
@@ -53,19 +54,26 @@ class Log:
 
     Times are aware datetimes, ISO-8601 strings with a zone, or integer milliseconds since the
     epoch. Partitions that do not exist raise UnknownTopic, damaged files CorruptData with their
-    names. Safe for threads, and can be pickled.
+    names. Safe for threads. A pickled log takes its list of segments with it, some 66 bytes for
+    each, and no credentials; unpickled, it is the same version, and asks the catalog for nothing
+    but what `closed` needs. The logs of a lake that a process unpickles share one cache.
     """
 
-    def __init__(self, lake: Lake, snapshot: Snapshot, topic: str, reader: Reader) -> None:
-        self._lake, self._snapshot, self._reader = lake, snapshot, reader
+    def __init__(
+        self, snapshot: Snapshot, topic: str, reader: Reader, rows: Callable[[Kind], pa.Table]
+    ) -> None:
+        self._snapshot, self._reader, self._rows = snapshot, reader, rows
         self.topic = snapshot.topic(topic).topic
         self._readers: dict[int, PartitionReader] = {}
 
     def __repr__(self) -> str:
-        return f"<{self.topic} in version {self.version} of {self._lake!r}>"
+        return f"<{self.topic} in version {self.version} of {self._reader.store.uri!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _log_of, (self._lake, self.topic)
+        views = [self._snapshot.partition(self.topic, p) for p in self.partitions()]
+        views = [view.changed() for view in views]  # without what can be computed again
+        reader = self._reader
+        return _elsewhere, (reader.store, reader.cache_bytes, self.version, self.settings, views)
 
     @property
     def version(self) -> int:
@@ -105,9 +113,9 @@ class Log:
         self, partition: int, times: npt.ArrayLike
     ) -> tuple[Int64s, Int64s]:
         """Offsets and timestamps for many times (int64 ms) in one partition; -1 where none."""
-        wanted = np.asarray(times, np.int64)
-        if wanted.ndim != 1 or (len(wanted) and int(wanted.min()) < 0):
-            raise UsageError("times must be one array of milliseconds, none of them negative")
+        wanted = to_epoch_ms_array(times)
+        if wanted.min(initial=0) < 0:
+            raise UsageError("a time lies before 1970: a target time cannot be negative")
         return offsets_for_times(self.reader(partition), wanted)
 
     def max_timestamps(
@@ -136,6 +144,18 @@ class Log:
             _item(records.values, row),
             _headers_of(records.headers, row),
         )
+
+    def records_at(
+        self, partition: int, offsets: npt.ArrayLike, *, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The records at exactly these offsets (int64), one row for each of them in their order.
+
+        All of them are held in memory. Errors as of `record_at`.
+        """
+        wanted = np.asarray(offsets)
+        if wanted.ndim != 1 or (len(wanted) and wanted.dtype.kind not in "iu"):
+            raise UsageError("offsets are one array of integers")
+        return records_at(self.reader(partition), wanted.astype(np.int64), schema_of(columns))
 
     def read(
         self,
@@ -206,17 +226,45 @@ class Log:
         batches = merged(readers, _window(start, end), schema, memory_bytes, stats or ReadStats())
         return pa.RecordBatchReader.from_batches(schema, batches)
 
+    def read_around(
+        self,
+        rows: Any,
+        at: str,
+        *,
+        before_ms: int = 0,
+        after_ms: int = 0,
+        key: str | None = None,
+        columns: Sequence[str] | None = None,
+        memory_bytes: int = MEMORY_BYTES,
+        stats: ReadStats | None = None,
+    ) -> pa.RecordBatchReader:
+        """Each row with each record of the time around it: one row for each such pair, in no order.
+
+        `rows` is an Arrow table, or a stream that Arrow can take. Its column `at` (timestamps with
+        a zone, or integer milliseconds) says when: records with at - before_ms <= timestamp < at +
+        after_ms are found. With `key`, a column of `rows`, only those with that key, and only the
+        partitions are read that it can be in. Rows without a time, a key or a record are left out.
+        The columns of `rows` come first, then those chosen of the records; no name may be in both.
+
+        Every batch of rows is answered at once: what windows share is read once. Besides a batch,
+        about `memory_bytes` are in use. Where batches lie far apart in time, less is read: sort a
+        large table first. Errors as of `read_range`.
+        """
+        schema = schema_of(columns)
+        around = Around(self, at, before_ms, after_ms, key, schema)
+        given = with_plain_types(pa.RecordBatchReader.from_stream(rows))
+        around.check(given.schema, schema.names)
+        batches = around(given, memory_bytes, stats)
+        return pa.RecordBatchReader.from_batches(around.schema(given.schema), batches)
+
     def closed(self, start: Time, end: Time, lateness_ms: int = 0) -> bool:
         """Whether nothing can land in [start, end) any more, if no event is later than declared.
 
         True when the intervals that committed runs declared cover [start, end + lateness_ms).
         """
         window = _window(start, end)
-        declared = [
-            (run.interval_start_ms, run.interval_end_ms)
-            for run in self._lake.runs(self._snapshot, self.topic)
-            if run.interval_start_ms is not None and run.interval_end_ms is not None
-        ]
+        intervals = self._rows("run").select(["interval_start_ms", "interval_end_ms"]).drop_null()
+        declared = zip(*(column.to_pylist() for column in intervals.columns), strict=True)
         return covers(declared, window.start_ms, window.end_ms + lateness_ms)
 
     # consumers
@@ -247,6 +295,20 @@ class Log:
         if len(self.partitions()) != len(to.partitions()):
             since = dict.fromkeys(to.partitions(), min(since.values(), default=0))
         return {p: to.reader(p).offset_from(time) for p, time in since.items()}
+
+    def partition_counts(self) -> list[int]:
+        """How many partitions the topic has had, each number once, if keys choose among them.
+
+        A record with a key stands in the partition that Kafka's murmur2 gives for one of these
+        counts. Empty where records were placed in another way.
+        """
+        settings = self.settings
+        if settings.partitioner != "murmur2":
+            return []
+        if settings.sequence == 1:  # the first settings are still the only ones
+            return [settings.partitions]
+        counts: Any = self._rows("topic")["partitions"].unique()
+        return sorted(counts.to_pylist())
 
     def reader(self, partition: int) -> PartitionReader:
         """The lookups of one partition, in plain numbers."""
@@ -294,8 +356,28 @@ def _text(key: bytes | None) -> str:
     return (key or b"").decode(errors="replace")
 
 
-def _log_of(lake: Lake, topic: str) -> Log:
-    return lake.topic(topic)
+def _elsewhere(
+    store: Store, cache_bytes: int, version: int, topic: TopicRow, views: list[PartitionView]
+) -> Log:
+    """A log out of what was pickled of it."""
+    partitions = {(view.topic, view.partition): view for view in views}
+    snapshot = Snapshot(version, frozenset(), {topic.topic: topic}, partitions)
+    place = store.uri, tuple(sorted(store.public_options.items()))
+    rows = partial(_rows_of, *place, version, topic.topic)
+    return Log(snapshot, topic.topic, _reader_at(*place, cache_bytes), rows)
+
+
+_Options = tuple[tuple[str, str], ...]
+
+
+@lru_cache(8)
+def _reader_at(root: str, options: _Options, cache_bytes: int) -> Reader:
+    return Reader(open_store(root, dict(options)), cache_bytes)
+
+
+def _rows_of(root: str, options: _Options, version: int, topic: str, kind: Kind) -> pa.Table:
+    catalog = CatalogTable.open(root, dict(options))
+    return catalog.table(catalog.snapshot(version), kind, topic)
 
 
 def _not_negative(time: Time) -> int:

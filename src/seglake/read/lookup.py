@@ -31,7 +31,7 @@ class Reader:
     """What all reads of a lake share: its store, and a cache of zone maps and decoded batches."""
 
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
-        self.store = store
+        self.store, self.cache_bytes = store, cache_bytes
         cache = ByteCache(cache_bytes)
         self.zone_maps, self.batches = ZoneMaps(store, cache), BatchReader(store, cache)
 
@@ -144,7 +144,7 @@ class PartitionReader:
         block = self.ask(segment, Zones.block_at, offset)
         if block is None:
             return np.empty(0, np.int64)
-        chunk = read_chunk(self.store, segment, [block.position], [block.end])
+        chunk = read_chunk(self.store, segment, block.ranges)
         decoded = chunk.decode(chunk.table)
         return decoded.records.timestamps[decoded.offsets >= offset]
 
@@ -162,10 +162,12 @@ class PartitionReader:
         batch = self._reader.batches.batch_of(segment, block, offset) if block else None
         row = int(batch.offsets.searchsorted(offset)) if batch else 0
         if batch is None or row == len(batch.offsets) or batch.offsets[row] != offset:
-            raise OffsetNotFound(
-                f"{self._name} has no record at offset {offset}, which lies in a gap"
-            )
+            raise self.not_found(offset)
         return batch, row
+
+    def not_found(self, offset: int) -> OffsetNotFound:
+        """The error for an offset in a gap."""
+        return OffsetNotFound(f"{self._name} has no record at offset {offset}, which lies in a gap")
 
     def require(self, offset: int, last: int) -> None:
         """Raise OffsetOutOfRange unless log start <= offset <= last."""

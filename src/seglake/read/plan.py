@@ -16,11 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.format.batch import CONTROL, Decoded, Table
-from seglake.format.records import Int64s
 from seglake.read.arrow import record_batch
 from seglake.read.fetch import Chunk, read_chunks
 from seglake.read.lookup import PartitionReader
-from seglake.read.segments import LogSegment
+from seglake.read.segments import LogSegment, Ranges
 from seglake.read.zones import Blocks, Zones
 from seglake.store import Store
 
@@ -54,18 +53,17 @@ class Window(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The part of a read that one segment answers: byte ranges [starts[i], ends[i]) of its log."""
+    """The part of a read that one segment answers."""
 
     segment: LogSegment
     window: Window
-    starts: Int64s
-    ends: Int64s
+    ranges: Ranges
     records_at_most: int
 
     @property
     def size_bytes(self) -> int:
         """Bytes to fetch."""
-        return int((self.ends - self.starts).sum())
+        return int((self.ranges.ends - self.ranges.starts).sum())
 
 
 @dataclass
@@ -95,21 +93,17 @@ def pieces_in(partition: PartitionReader, window: Window) -> Iterator[Piece]:
     for index in np.flatnonzero(meets).tolist():
         segment = partition.segment(index)
         if inside[index]:
-            log = np.array([0]), np.array([segment.log_bytes])
-            yield Piece(segment, window, *log, int(details["record_count"][index]))
+            yield Piece(segment, window, segment.log, int(details["record_count"][index]))
         else:
             piece = _partial(segment, window, partition.ask(segment, Zones.select, *window))
-            if len(piece.starts):
+            if len(piece.ranges.starts):
                 yield piece
 
 
 def _partial(segment: LogSegment, window: Window, blocks: Blocks) -> Piece:
-    begins = np.append(True, blocks.positions[1:] != blocks.ends[:-1])[: len(blocks)]
-    finishes = np.append(begins[1:], True)[: len(blocks)]
     first = np.maximum(blocks.first_offsets, window.start_offset)
     most = np.minimum(blocks.end_offsets, window.end_offset) - first
-    starts, ends = blocks.positions[begins], blocks.ends[finishes]
-    return Piece(segment, window, starts, ends, int(most.sum()))
+    return Piece(segment, window, blocks.ranges(), int(most.sum()))
 
 
 def execute(
@@ -128,9 +122,7 @@ def execute(
     part_bytes = memory_bytes // 8
     stats = stats or ReadStats()
     for piece in pieces:
-        for chunk in read_chunks(
-            store, piece.segment, piece.starts, piece.ends, fetch_bytes=part_bytes
-        ):
+        for chunk in read_chunks(store, piece.segment, piece.ranges, fetch_bytes=part_bytes):
             stats.bytes_fetched += memoryview(chunk.data).nbytes
             yield from _matching(piece, chunk, schema, part_bytes, stats)
 
@@ -171,7 +163,7 @@ class Plan:
     @property
     def ranges(self) -> int:
         """How many byte ranges will be fetched, where none is larger than a fetch."""
-        return sum(len(piece.starts) for piece in self.pieces)
+        return sum(len(piece.ranges.starts) for piece in self.pieces)
 
     def execute(
         self, *, memory_bytes: int = MEMORY_BYTES, stats: ReadStats | None = None

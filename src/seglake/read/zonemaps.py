@@ -96,8 +96,7 @@ class ZoneMaps:
         """The zone map made from the log; under any index policy the answers are the same."""
         _log.warning("%s is made again from its log, in memory: %s", segment.zonemap_key, damage)
         tables = [np.empty(0, TABLE)]
-        log = np.array([0]), np.array([segment.log_bytes])
-        for chunk in read_chunks(self._store, segment, *log):
+        for chunk in read_chunks(self._store, segment, segment.log):
             decoded = chunk.decode(chunk.table, control=True)
             tables.append(with_extremes(chunk.table, decoded))
         table = np.concatenate(tables)

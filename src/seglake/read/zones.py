@@ -12,18 +12,25 @@ from seglake.errors import CorruptData
 from seglake.format import zonemap
 from seglake.format.records import Int64s
 from seglake.format.zonemap import ZoneMap
-from seglake.read.segments import LogSegment
+from seglake.read.intervals import Windows
+from seglake.read.segments import LogSegment, Ranges
 
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
 
 
 class Block(NamedTuple):
-    """One block of a segment: its number, its bytes [position, end), its first possible offset."""
+    """One block of a segment: its number, its bytes [position, end), its offsets [first, end)."""
 
     number: int
     position: int
     end: int
     first_offset: int
+    end_offset: int
+
+    @property
+    def ranges(self) -> Ranges:
+        """Its bytes and offsets."""
+        return Ranges.of(self.position, self.end, self.first_offset, self.end_offset)
 
 
 class Blocks(NamedTuple):
@@ -42,6 +49,17 @@ class Blocks(NamedTuple):
     def take(self, rows: npt.NDArray[Any]) -> Blocks:
         """The blocks at the positions, or under the mask, `rows`."""
         return Blocks(*(column[rows] for column in self))
+
+    def ranges(self) -> Ranges:
+        """The bytes and offsets of the blocks, neighbours in one."""
+        begins = np.append(True, self.positions[1:] != self.ends[:-1])[: len(self)]
+        finishes = np.append(begins[1:], True)[: len(self)]
+        return Ranges(
+            self.positions[begins],
+            self.ends[finishes],
+            self.first_offsets[begins],
+            self.end_offsets[finishes],
+        )
 
 
 class _Page(NamedTuple):
@@ -102,7 +120,7 @@ class Zones:
 
         That is its position in the returned blocks; their count stands for "none".
         """
-        wanted = np.unique(self._highest.searchsorted(timestamps))
+        wanted = distinct(self._highest.searchsorted(timestamps))
         blocks = self._blocks(wanted[wanted < len(self._pages)])
         return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
 
@@ -111,7 +129,7 @@ class Zones:
 
         That is its position in the returned blocks; -1 stands for "none".
         """
-        wanted = np.unique(self._firsts.searchsorted(offsets - self._base, "right") - 1)
+        wanted = distinct(self._firsts.searchsorted(offsets - self._base, "right") - 1)
         blocks = self._blocks(wanted[wanted >= 0])
         return blocks, blocks.first_offsets.searchsorted(offsets, "right") - 1
 
@@ -123,6 +141,13 @@ class Zones:
         keep = (blocks.max_timestamps >= start_ms) & (blocks.min_timestamps < end_ms)
         keep &= (blocks.end_offsets > start_offset) & (blocks.first_offsets < end_offset)
         return blocks.take(keep)
+
+    def meeting(self, windows: Windows, start_offset: int) -> Blocks:
+        """The blocks that can hold a record at `start_offset` or above in any of the windows."""
+        pages = windows.meet(self._lows, self._highs) & (self._ends + self._base > start_offset)
+        blocks = self._blocks(np.flatnonzero(pages))
+        keep = windows.meet(blocks.min_timestamps, blocks.max_timestamps)
+        return blocks.take(keep & (blocks.end_offsets > start_offset))
 
     def _page(self, number: int) -> _Page:
         return self._pages[number] or self._load(np.array([number]))[0]
@@ -144,12 +169,14 @@ class Zones:
         self.size_bytes += 48 * len(zones)
 
     def _block(self, page: _Page, number: int, row: int) -> Block:
-        zones = page.zones
+        zones, firsts = page.zones, page.zones.relative_offsets
+        after = firsts[row + 1] if row + 1 < len(firsts) else self._ends[number]
         return Block(
             number * self._fences.fence_span + row,
             int(zones.positions[row]),
             int(zones.ends[row]),
-            int(zones.relative_offsets[row]) + self._base,
+            int(firsts[row]) + self._base,
+            int(after) + self._base,
         )
 
     def _blocks(self, numbers: Int64s) -> Blocks:
@@ -165,6 +192,12 @@ class Zones:
             np.concatenate([part.min_timestamps for part in parts]),
             np.concatenate([part.max_timestamps for part in parts]),
         )
+
+
+def distinct(ascending: Int64s) -> Int64s:
+    """Each value once; for values in order far quicker than `np.unique`."""
+    values: Int64s = ascending[np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]]
+    return values
 
 
 _NOTHING = ZoneMap(*(np.empty(0, np.int64) for _ in range(5)))

@@ -82,10 +82,10 @@ class CountingStore:
         return self._store.put_if_absent(key, data)
 
     @contextlib.contextmanager
-    def writer(self, key: str) -> Iterator[Writer]:
+    def writer(self, key: str, *, durable: bool = True) -> Iterator[Writer]:
         """One request, and the bytes that were written to the stream."""
         self._count()
-        with self._store.writer(key) as stream:
+        with self._store.writer(key, durable=durable) as stream:
             yield _CountingWriter(stream, lambda size: self._count(requests=0, written=size))
 
     def list(self, prefix: str = "") -> Iterator[Listed]:

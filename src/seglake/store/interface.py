@@ -77,11 +77,12 @@ class Store(Protocol):
         On an object store it may exist by this very call: a lost reply looks like a lost race.
         """
 
-    def writer(self, key: str) -> AbstractContextManager[Writer]:
+    def writer(self, key: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
         """Stream an object of any size in constant memory.
 
         The object appears when the block ends without an exception and every write succeeded;
-        otherwise nothing appears and what was uploaded is discarded.
+        otherwise nothing appears and what was uploaded is discarded. Unless `durable`, a store may
+        lose it when the power fails.
         """
 
     def list(self, prefix: str = "") -> Iterator[Listed]:

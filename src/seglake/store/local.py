@@ -6,8 +6,8 @@ and would kill the process if a file were truncated under it; a `pread` comes ba
 an error like any other.
 
 A write goes to a temporary file in the same folder (`<key>.<32 hex>.tmp`, left behind only by a
-crash), which is fsynced, then renamed, or linked where nothing may be replaced; then the folder is
-fsynced. So what the catalog names is on the disk.
+crash), which is renamed, or linked where nothing may be replaced. If it is to be durable, the file
+is fsynced before and the folder after. So what the catalog names is on the disk.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class _LocalStore:
             raise
         return True
 
-    def writer(self, key: str) -> AbstractContextManager[Writer]:
-        return _LocalWriter(self, key, os.replace)
+    def writer(self, key: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
+        return _LocalWriter(self, key, os.replace, durable=durable)
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         folder = Path(self.uri, check_key(self.uri, prefix.rstrip("/")) if prefix else "")
@@ -141,21 +141,32 @@ def _open_below(root: str, key: str) -> _OpenFile:
 
 
 def _walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below `folder` in the order of names; what vanishes meanwhile is left out."""
+    """Every file below `folder` in the order of names; what vanishes meanwhile is left out.
+
+    A link to nothing is listed as itself, so that whoever wants to read it gets an error.
+    """
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as found:
         for entry in sorted(found, key=lambda entry: entry.name):
             if entry.is_dir():
                 yield from _walk(entry.path)
                 continue
             with contextlib.suppress(FileNotFoundError):
-                yield entry.path, entry.stat()
+                to_nothing = entry.is_symlink() and not Path(entry.path).exists()
+                yield entry.path, entry.stat(follow_symlinks=not to_nothing)
 
 
 class _LocalWriter:
     """A temporary file beside its target; `publish` (a rename or a link) gives it the name."""
 
-    def __init__(self, store: _LocalStore, key: str, publish: Callable[[Path, Path], None]) -> None:
-        self._store, self._key, self._publish = store, key, publish
+    def __init__(
+        self,
+        store: _LocalStore,
+        key: str,
+        publish: Callable[[Path, Path], None],
+        *,
+        durable: bool = True,
+    ) -> None:
+        self._store, self._key, self._publish, self._durable = store, key, publish, durable
         self._path = Path(store.uri, check_key(store.uri, key))
         self._temporary = self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex}.tmp")
         self._failed = False
@@ -188,9 +199,11 @@ class _LocalWriter:
             if self._failed:
                 raise OSError("not published, since a write to it failed")
             self._file.flush()
-            os.fsync(self._file.fileno())
+            if self._durable:
+                os.fsync(self._file.fileno())
             self._publish(self._temporary, self._path)
-            _sync_folder(self._path.parent)
+            if self._durable:
+                _sync_folder(self._path.parent)
         self._store.forget()
 
 

@@ -145,7 +145,8 @@ class _ObjectStore:
             return True
         return False
 
-    def writer(self, key: str) -> AbstractContextManager[Writer]:
+    def writer(self, key: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
+        del durable  # every object is
         return _ObjectWriter(self, key)
 
     def list(self, prefix: str = "") -> Iterator[Listed]:

@@ -14,6 +14,7 @@ from seglake.catalog.rows import PartitionRow, SegmentRow, file_table, rows_of
 from seglake.catalog.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.layout import SUFFIXES
+from tests.strategies import examples
 from tests.unit.catalog.catalog_rows import ATTEMPT, segment, topic
 
 INT32 = st.integers(0, 2**31 - 1)
@@ -198,22 +199,119 @@ def test_older_snapshot__is_untouched_and_shares_what_did_not_change() -> None:
     assert new.partition("orders", 1) is old.partition("orders", 1)
 
 
-def test_memory__is_at_most_100_bytes_a_segment() -> None:
+def _bytes(view: PartitionView) -> int:
+    """What the columns of a log partition hold, with the room behind them."""
+    held = [*view.segments.columns, view.running_max_timestamps, view.segments.attempts._ids]
+    return sum(column.nbytes if column.base is None else column.base.nbytes for column in held)
+
+
+def _steps(rows: list[SegmentRow], count: int) -> Snapshot:
+    """A snapshot that got its rows a few at a time."""
+    snapshot = EMPTY.with_rows(1, frozenset(), topics=[topic()])
+    for first in range(0, len(rows), count):
+        added = segments_by_partition([file_table(rows[first : first + count])])
+        named = {("orders", number): segments for number, segments in added.items()}
+        snapshot = snapshot.with_rows(2 + first, frozenset(), added=named)
+    return snapshot
+
+
+@pytest.mark.parametrize("count", [1, 7, 500, 1000])
+def test_memory__is_at_most_100_bytes_a_segment(count: int) -> None:
+    """Even if each segment has an attempt of its own."""
     rows = [segment(n, n + 1, attempt_id=str(uuid.UUID(int=n))) for n in range(1000)]
-    half, rest = (segments_by_partition([file_table(some)]) for some in (rows[:500], rows[500:]))
-    steps = EMPTY.with_rows(1, frozenset(), topics=[topic()], added={("orders", 0): half[0]})
-    steps = steps.with_rows(2, frozenset(), added={("orders", 0): rest[0]})
-    for view in (_snapshot(rows).partition("orders", 0), steps.partition("orders", 0)):
-        held = [*view.segments, view.running_max_timestamps]
-        assert all(column.base is None or column.base.nbytes == column.nbytes for column in held)
-        assert sum(column.nbytes for column in held) <= 100 * len(view)
+    view = _steps(rows, count).partition("orders", 0)
+    assert len(view) == 1000
+    assert _bytes(view) <= 100 * len(view)
 
 
-def test_attempts__that_no_segment_names_any_more_are_forgotten() -> None:
-    rows = [segment(n, n + 1, attempt_id=str(uuid.UUID(int=n))) for n in range(10)]
-    first, last = (segments_by_partition([file_table(some)])[0] for some in (rows[:9], rows[9:]))
-    kept = first.without(np.arange(8)).followed_by(last)
-    assert len(kept.attempts) == 2
+def test_attempts__are_held_once_for_all_log_partitions_of_a_commit() -> None:
+    rows = [
+        segment(n, n + 1, partition=p, attempt_id=str(uuid.UUID(int=n)))
+        for n in range(20)
+        for p in range(2)
+    ]
+    views = _steps(rows, 2).partitions("orders")
+    assert views[0].segments.attempts is views[1].segments.attempts
+    assert len(views[0].segments.attempts) == 20
+    for view in views:
+        assert [view.segment(n).attempt_id for n in range(20)] == [
+            str(uuid.UUID(int=n)) for n in range(20)
+        ]
+
+
+def test_growing__copies_nothing_but_what_is_new() -> None:
+    old = _steps([segment(n, n + 1) for n in range(1000)], 1000)
+    grown = [old]
+    for n in range(1000, 1010):
+        added = segments_by_partition([file_table([segment(n, n + 1)])])[0]
+        grown.append(grown[-1].with_rows(n, frozenset(), added={("orders", 0): added}))
+    columns = [snapshot.partition("orders", 0).segments.base_offsets for snapshot in grown]
+    assert {len(column) for column in columns} == set(range(1000, 1011))
+    assert all(np.shares_memory(column, columns[-1]) for column in columns)
+    highest = [snapshot.partition("orders", 0).running_max_timestamps for snapshot in grown]
+    assert all(np.shares_memory(column, highest[-1]) for column in highest)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4), st.booleans()), max_size=25))
+def test_versions__never_change_whatever_is_made_of_them(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    """Each step takes any version so far, and adds segments to it or takes its first one away."""
+    versions: list[tuple[Snapshot, list[int]]] = [(_snapshot([]), [])]
+    for number, (of, count, takes) in enumerate(steps):
+        base, ends = versions[of % len(versions)]
+        end = ends[-1] if ends else base.partition("orders", 0).end_offset
+        if takes and ends:
+            removed = base.partition("orders", 0).segments.base_offsets[:1]
+            row = _bounds(ends[0], end, base.partition("orders", 0).sequence + 1)
+            new = base.with_rows(
+                number, frozenset(), partitions=[row], removed={("orders", 0): removed}
+            )
+            versions.append((new, ends[1:]))
+            continue
+        rows = [
+            segment(n, n + 1, max_timestamp=n * 7 % 5, attempt_id=str(uuid.UUID(int=number)))
+            for n in range(end, end + count)
+        ]
+        added = {("orders", 0): segments_by_partition([file_table(rows)])[0]}
+        new = base.with_rows(number, frozenset(), added=added)
+        versions.append((new, ends + [row.end_offset for row in rows]))
+        if number % 3 == 0:
+            _ = new.partition("orders", 0).running_max_timestamps
+    for snapshot, ends in versions:
+        view = snapshot.partition("orders", 0)
+        assert view.segments.end_offsets.tolist() == ends
+        times = [(end - 1) * 7 % 5 for end in ends]
+        assert (
+            view.running_max_timestamps.tolist()
+            == np.maximum.accumulate(times or [0])[: len(ends)].tolist()
+        )
+
+
+@given(logs(), logs(), st.data())
+@examples(60)
+def test_ends__are_enough_to_check_what_follows(
+    rows: list[SegmentRow], more: list[SegmentRow], data: st.DataObject
+) -> None:
+    base = _snapshot(rows)
+    end = base.partition("orders", 0).end_offset + data.draw(st.sampled_from([0, 0, 0, 1, -1]))
+    moved = [
+        dataclasses.replace(
+            row, base_offset=max(0, row.base_offset + end), end_offset=row.end_offset + end
+        )
+        for row in more
+    ]
+    added = segments_by_partition([file_table(moved)]) if moved else {}
+    named = {("orders", number): segments for number, segments in added.items()}
+
+    def said(snapshot: Snapshot) -> str:
+        try:
+            snapshot.with_rows(2, frozenset(), added=named)
+        except CorruptData as error:
+            return str(error)
+        return "right"
+
+    assert said(base.ends(named)) == said(base)
 
 
 @pytest.mark.parametrize(

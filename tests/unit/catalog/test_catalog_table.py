@@ -10,10 +10,10 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog import delta
+from seglake.catalog import compaction, delta
 from seglake.catalog.manifest import Manifest, SegmentId, read_manifest
 from seglake.catalog.rows import (
     PARTITION_COLUMNS,
@@ -35,6 +35,7 @@ from seglake.errors import (
 )
 from seglake.layout import success_key
 from seglake.store import open_store
+from tests.strategies import examples
 from tests.unit.catalog.catalog_rows import new_attempt, run, segment, topic
 
 
@@ -63,6 +64,14 @@ def _source(name: str, attempt: str) -> SourceRow:
         rows=3,
         attempt_id=attempt,
     )
+
+
+def _merge(catalog: CatalogTable, fan_in: int = 2) -> int:
+    """What commits do by themselves once there are enough files; returns how many went."""
+    snapshot = catalog.snapshot()
+    groups = compaction.due(snapshot.files, fan_in)
+    catalog._merge(snapshot.version, groups)
+    return sum(map(len, groups))
 
 
 def _listed(snapshot: Snapshot) -> list[object]:
@@ -114,9 +123,7 @@ def test_commit__makes_all_rows_visible_at_one_version(catalog: CatalogTable) ->
     snapshot = catalog.snapshot()
     assert snapshot.version == version == empty.version + 1
     assert snapshot.partition("orders", 0).segment(0).attempt_id == attempt
-    assert catalog.has_attempt(snapshot, "orders", attempt)
-    assert not catalog.has_attempt(snapshot, "orders", new_attempt())
-    assert not catalog.has_attempt(empty, "orders", attempt)
+    assert catalog.runs(empty, "orders") == []
     assert catalog.run(snapshot, "orders", "daily", f"run {attempt}") == run(
         f"run {attempt}", attempt
     )
@@ -151,20 +158,20 @@ def test_commit__after_a_lost_reply_is_found(
 ) -> None:
     _append(catalog, catalog.snapshot(), 5)
     base = catalog.snapshot()
-    real = DeltaTable.create_write_transaction
+    real = catalog._store.put_if_absent
 
-    def lose_the_reply(self: DeltaTable, *args: Any, **options: Any) -> None:
-        real(self, *args, **options)
-        raise OSError("connection reset")
+    def lose_the_reply(key: str, data: Any) -> bool:
+        real(key, data)
+        raise StoreError("connection reset")
 
     attempt = new_attempt()
     rows = [segment(5, 9, attempt_id=attempt), run("r", attempt)]
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaTable, "create_write_transaction", lose_the_reply)
-        with pytest.raises(StoreError, match="may have failed"):
+        patch.setattr(catalog._store, "put_if_absent", lose_the_reply)
+        with pytest.raises(StoreError, match="reset"):
             catalog.commit(rows, topic="orders", base=base, attempt_id=attempt)
     after = catalog.refresh(base)
-    assert catalog.has_attempt(after, "orders", attempt)
+    assert attempt in [row.attempt_id for row in catalog.runs(after, "orders")]
     with pytest.raises(CommitConflict):  # trying again without looking is caught as well
         catalog.commit(rows, topic="orders", base=base, attempt_id=attempt)
     assert after.partition("orders", 0).end_offset == 9
@@ -243,39 +250,78 @@ def test_retention__of_every_segment_keeps_the_next_offset(catalog: CatalogTable
     assert (view.segment(0).base_offset, view.end_offset) == (10, 15)
 
 
-def test_replacing_commits__exclude_each_other_and_every_other_commit(
+def test_replacing_commits__pass_other_topics_and_no_merge_of_their_own(
     catalog: CatalogTable,
 ) -> None:
     for _ in range(2):
         _append(catalog, catalog.snapshot(), 5)
     base = catalog.snapshot()
-    catalog.compact(min_files=2)
     attempt = new_attempt()
+    merged = [segment(0, 10, attempt_id=attempt)]
+    change: Any = {"topic": "orders", "attempt_id": attempt, "replaced": [(0, 0), (0, 5)]}
+    _append(catalog, base, 5, "another")
+    _merge(catalog)
     with pytest.raises(CommitConflict):
-        catalog.commit(
-            [segment(0, 10, attempt_id=attempt)],
-            topic="orders",
-            base=base,
-            attempt_id=attempt,
-            replaced=[(0, 0), (0, 5)],
-        )
-    assert catalog.snapshot().partition("orders", 0).segments.base_offsets.tolist() == [0, 5]
+        catalog.commit(merged, base=base, **change)
+    base = catalog.snapshot()
+    assert base.partition("orders", 0).segments.base_offsets.tolist() == [0, 5]
+    _append(catalog, base, 5, "another")
+    assert catalog.commit(merged, base=base, **change) == base.version + 2
+    assert catalog.snapshot().partition("orders", 0).segments.base_offsets.tolist() == [0]
 
 
-def test_compact__changes_no_row_and_fails_no_running_ingest(catalog: CatalogTable) -> None:
+def test_merge__fails_once_a_commit_replaced_what_it_read(catalog: CatalogTable) -> None:
+    for _ in range(2):
+        _append(catalog, catalog.snapshot(), 5)
+    base, attempt = catalog.snapshot(), new_attempt()
+    merged = [segment(0, 10, attempt_id=attempt)]
+    catalog.commit(merged, topic="orders", base=base, attempt_id=attempt, replaced=[(0, 0), (0, 5)])
+    with pytest.raises(CommitConflict):
+        catalog._merge(base.version, compaction.due(base.files, 2))
+    assert catalog.snapshot().partition("orders", 0).segments.base_offsets.tolist() == [0]
+
+
+def test_merge__changes_no_row_and_fails_no_running_ingest(catalog: CatalogTable) -> None:
     for number in range(6):
         _append(catalog, catalog.snapshot(), 5, f"topic-{number % 2}")
     base = catalog.snapshot()
     before = _listed(base)
-    assert catalog.compact(min_files=4) == 0
-    assert catalog.compact(min_files=3) == 18
-    assert catalog.compact(min_files=2) == 0
-    compacted = catalog.refresh(base)
-    assert len(compacted.files) == 8
-    assert _listed(compacted) == before
-    assert len(catalog.runs(compacted, "topic-1")) == 3
+    assert _merge(catalog, 4) == 0
+    assert _merge(catalog, 3) == 18
+    assert _merge(catalog, 2) == 0
+    merged = catalog.refresh(base)
+    assert len(merged.files) == 8
+    assert _listed(merged) == before
+    assert len(catalog.runs(merged, "topic-1")) == 3
     _append(catalog, base, 5, "topic-0")
     assert catalog.snapshot().partition("topic-0", 0).end_offset == 20
+
+
+def test_commits__merge_what_they_leave(
+    catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "FAN_IN", 3)
+    for number in range(10):
+        base = catalog.snapshot()
+        version, _ = _append(catalog, base, 5)
+        assert catalog.snapshot(version).partition("orders", 0).end_offset == 5 * (number + 1)
+    files = catalog.snapshot().files
+    assert sorted(file.rows for file in files) == [1, 10, 10, 10]
+    assert len(catalog.runs(catalog.snapshot(), "orders")) == 10
+
+
+def test_commit__is_made_though_its_files_cannot_be_merged(
+    catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(compaction, "FAN_IN", 2)
+    base = catalog.snapshot()
+    _append(catalog, base, 5)
+    (path,) = (file.path for file in catalog.snapshot().files if file.kind == "source")
+    (Path(catalog._store.uri) / "catalog/log" / path).write_bytes(b"damaged")
+    _append(catalog, catalog.snapshot(), 5)
+    assert path in caplog.text
+    assert catalog.snapshot().partition("orders", 0).end_offset == 10
+    assert catalog.snapshot().version == base.version + 2
 
 
 def test_snapshot__of_a_version_stays_the_same(catalog: CatalogTable) -> None:
@@ -283,7 +329,7 @@ def test_snapshot__of_a_version_stays_the_same(catalog: CatalogTable) -> None:
     for _ in range(4):
         _append(catalog, catalog.snapshot(), 5)
         seen.append(catalog.snapshot())
-    catalog.compact(min_files=2)
+    _merge(catalog)
     for snapshot in seen:
         again = catalog.snapshot(snapshot.version)
         assert (again.version, again.files) == (snapshot.version, snapshot.files)
@@ -296,7 +342,7 @@ def test_vacuumed_version__has_expired(catalog: CatalogTable) -> None:
     for _ in range(3):
         _append(catalog, catalog.snapshot(), 5)
     old = catalog.snapshot()
-    catalog.compact(min_files=2)
+    _merge(catalog)
     assert len(catalog.vacuum(retention_hours=0)) >= 9
     with pytest.raises(VersionExpired, match="version 3"):
         catalog.snapshot(old.version)
@@ -319,7 +365,7 @@ def test_commit__is_written_down_before_and_marked_after(
         raise StoreError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaTable, "create_write_transaction", fail)
+        patch.setattr(catalog._store, "put_if_absent", fail)
         with pytest.raises(StoreError):
             catalog.commit(rows, base=base, **change)
     assert not list(store.list(f"attempts/{attempt}/success"))
@@ -339,7 +385,7 @@ def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: Catal
 
     for _ in range(3):
         _append(catalog, catalog.snapshot(), 5)
-    catalog.compact(min_files=2)
+    _merge(catalog)
     end = PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=5, next_offset=15)
     catalog.commit(
         [end],
@@ -392,12 +438,12 @@ def test_version_whose_log_is_gone__has_expired(catalog: CatalogTable, tmp_path:
 
 
 ACTIONS = st.lists(
-    st.sampled_from(["a", "b", "compact", "retain", "refresh", "checkpoint"]), max_size=10
+    st.sampled_from(["a", "b", "merge", "retain", "refresh", "checkpoint"]), max_size=10
 )
 
 
 @given(ACTIONS)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_refresh__equals_a_fresh_load(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str]
 ) -> None:
@@ -409,8 +455,8 @@ def test_refresh__equals_a_fresh_load(
         if action in lengths:
             _append(catalog, base, 3, action)
             lengths[action] += 3
-        elif action == "compact":
-            catalog.compact(min_files=2)
+        elif action == "merge":
+            _merge(catalog)
         elif action == "checkpoint":
             DeltaTable(f"{root}/catalog/log").create_checkpoint()
         elif action == "refresh":
@@ -486,6 +532,7 @@ def _race(root: str, name: str, commits: int, start: Any) -> None:
         snapshot = catalog.refresh(snapshot)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [["t", "t", "t", "t"], ["a", "b", "t", "t"]])
 def test_racing_processes__lose_nothing_and_leave_no_hole(tmp_path: Path, names: list[str]) -> None:
     processes = multiprocessing.get_context("spawn")

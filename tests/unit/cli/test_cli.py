@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from seglake.cli import main
 from seglake.cli.app import app
 from seglake.errors import UsageError
 from tests.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
-MAIN = [sys.executable, "-c", "from seglake.cli import main; main()"]
 
 
 @pytest.fixture(scope="module")
@@ -179,28 +179,30 @@ def test_dump_shows_any_file(maker) -> None:
         seglake("dump", file.parent)
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [*MAIN, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def test_an_error_is_one_line_and_an_exit_code(maker, tmp_path, capsys, monkeypatch) -> None:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["seglake", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, *capsys.readouterr()
 
-
-def test_an_error_is_one_line_and_an_exit_code(maker, tmp_path) -> None:
-    done = run("read", maker.root, "nothing")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "seglake: topic 'nothing' is not in version 1 of the lake\n"
+    problem = "seglake: topic 'nothing' is not in version 1 of the lake\n"
+    assert run("read", maker.root, "nothing") == (2, "", problem)
     broken = tmp_path / "events-0" / f"{0:020}.log"
     broken.parent.mkdir()
     content = bytearray(maker.files("log")[0].read_bytes())
     content[70] ^= 1
     broken.write_bytes(content)
-    done = run("dump", broken)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"seglake: {broken.name} at byte 0: CRC")
-    assert run("read").returncode == 2
+    code, _, problem = run("dump", broken)
+    assert code == 1
+    assert problem.startswith(f"seglake: {broken.name} at byte 0: CRC")
+    assert run("read")[0] == 2
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(maker) -> None:
-    command = [*MAIN, "read", str(maker.root), "events"]
+    program = "from seglake.cli import main; main()"
+    command = [sys.executable, "-c", program, "read", str(maker.root), "events"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -227,6 +229,13 @@ def test_reading_needs_no_spark(maker) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_version_of_the_program(monkeypatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", {"seglake": "1.2.3"}.__getitem__)
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, "seglake 1.2.3\n")
+    assert "read" in CliRunner().invoke(app, []).output
 
 
 def test_the_docs_of_every_command_are_there() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -23,6 +23,7 @@ from seglake.format.index import IndexPolicy
 from seglake.read.lake import Lake
 from seglake.store import CountingStore, open_store
 from tests.lakes import Event, LakeMaker, Shape, Written
+from tests.strategies import examples
 from tests.unit.datasource.spark_rows import as_written, tables
 from tests.unit.read.test_oracle import FAR, cuts, lake_of, runs, times
 
@@ -53,7 +54,7 @@ sizes = st.fixed_dictionaries(
 
 
 @given(runs, cuts, sizes)
-@settings(max_examples=40)
+@examples(40)
 def test_everything(generated, cut, limits) -> None:
     with lake_of(generated, cut) as (_, maker):
         reader = reader_of(maker.root, **limits)
@@ -64,7 +65,7 @@ def test_everything(generated, cut, limits) -> None:
 
 
 @given(runs, cuts, sizes, st.tuples(times, times), st.tuples(times, times))
-@settings(max_examples=40)
+@examples(40)
 def test_windows_and_bounds_by_time(generated, cut, limits, exact, kafkas) -> None:
     (start, end), (low, high) = sorted(exact), sorted(kafkas)
     with lake_of(generated, cut) as (_, maker):
@@ -86,7 +87,7 @@ def first_reaching(records: list[Written], time: int) -> int:
 
 
 @given(runs, cuts, sizes, st.lists(st.integers(-2, 300), min_size=4, max_size=4))
-@settings(max_examples=40)
+@examples(40)
 def test_offsets(generated, cut, limits, numbers) -> None:
     with lake_of(generated, cut) as (log, maker):
         bounds, expected = {}, []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
@@ -18,6 +18,7 @@ from seglake.datasource.options import TopicPartition, parse
 from seglake.datasource.stream import StreamReader, prorated
 from seglake.errors import OffsetOutOfRange, UsageError
 from tests.lakes import Event, LakeMaker, Shape, Written
+from tests.strategies import examples
 from tests.unit.datasource.spark_rows import as_written, tables
 
 T = 1_700_000_000_000
@@ -112,7 +113,7 @@ limits = st.sampled_from([{}, {"maxOffsetsPerTrigger": "3"}, {"maxOffsetsPerTrig
 @example({}, {}, [("trigger", 2, 0), ("commit", 3, 3)])
 @example({"startingOffsets": '{"events":{"0":-1,"1":2}}'}, {}, [("trigger", 2, 0)])
 @given(starts, limits, st.lists(steps, max_size=12))
-@settings(max_examples=60)
+@examples(60)
 def test_kills_and_restarts_lose_and_repeat_nothing(start, limit, history) -> None:
     with tempfile.TemporaryDirectory() as folder:
         maker = LakeMaker(Path(folder), partitions=2)

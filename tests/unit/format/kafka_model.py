@@ -31,12 +31,19 @@ class Found(NamedTuple):
     record: Record
 
 
+def crc_of_byte(crc: int) -> int:
+    for _ in range(8):
+        crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc
+
+
+CRC_OF_BYTES = [crc_of_byte(byte) for byte in range(256)]
+
+
 def crc32c(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        crc = (crc >> 8) ^ CRC_OF_BYTES[(crc ^ byte) & 255]
     return crc ^ 0xFFFFFFFF
 
 

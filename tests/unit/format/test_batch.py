@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglake.errors import ConfigError, CorruptData, InputError
@@ -26,6 +26,7 @@ from seglake.format.batch import (
 )
 from seglake.format.compression import IDS, compressor, decompress
 from seglake.format.records import Headers, Records, Spans
+from tests.strategies import examples
 from tests.unit.format import kafka_model as model
 from tests.unit.format.kafka_model import CODECS, Found, Record
 
@@ -297,7 +298,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("codec", CODECS)
     @given(st.data())
-    @settings(max_examples=200)
+    @examples(200)
     def test_damage_that_the_crc_does_not_see(self, codec, data):
         # flip bytes and correct the CRC: what is left to find it are the lengths
         log = encode([Record(9, b"key", b"v" * 9, ((b"h", b"x"),))] * 3, codec).data.tobytes()

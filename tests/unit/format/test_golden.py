@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from seglake.errors import CorruptData
-from seglake.format.batch import codec_name, decode_batches, scan_batches
+from seglake.format.batch import CODEC_MASK, decode_batches, scan_batches
+from seglake.format.compression import NAMES
 from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.segment import describe, rebuild
 from tests.unit.format import kafka_model as model
@@ -54,7 +55,7 @@ class TestReadable:
             ):  # fmt: skip
                 assert row[field] == batch[field]
             bits = int(row["attributes"])
-            assert codec_name(bits) == batch["codec"]
+            assert NAMES[bits & CODEC_MASK] == batch["codec"]
             assert bool(bits & 0x10) == batch["transactional"]
             assert bool(bits & 0x20) == batch["control"]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import ConfigError, CorruptData
@@ -24,6 +24,7 @@ from seglake.format.segment import (
     rebuild,
     seal,
 )
+from tests.strategies import examples
 from tests.unit.format import kafka_model as model
 from tests.unit.format.kafka_model import Record, Row
 from tests.unit.format.test_batch import encode
@@ -91,7 +92,7 @@ class TestRoller:
         batch_rows, st.integers(0, 300), st.integers(400, 3000), st.integers(0, 60),
         st.integers(8, 100),
     )  # fmt: skip
-    @settings(max_examples=300)
+    @examples(300)
     def test_rolls_where_kafka_rolls(self, parts, interval, bytes_, ms, index_bytes):
         rows = consecutive(parts, 5)
         limits = SegmentLimits(bytes_, ms, index_bytes)

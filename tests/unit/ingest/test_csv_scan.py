@@ -111,6 +111,14 @@ def test_a_wanted_column_must_be_there() -> None:
         read_bytes(b"x,y\n1,2", "csv", key={"fields": ["nope"]})
 
 
+def test_a_wanted_column_must_be_there_once() -> None:
+    data = b"x,y,x\n1,2,3"
+    assert [row.key for row in read_bytes(data, "csv", key={"fields": ["y"]}).rows] == [b"2"]
+    for tables in ({"key": {"fields": ["x"]}}, {"value": {"from": "columns"}}):
+        with pytest.raises(InputError, match="file: the header has x more than once"):
+            read_bytes(data, "csv", **tables)
+
+
 def test_files_must_have_the_same_header(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_bytes(b"x,y\n1,2\n")
     (tmp_path / "2.csv").write_bytes(b"")

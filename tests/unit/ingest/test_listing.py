@@ -114,6 +114,19 @@ def test_an_unreadable_file_is_named(folder: Path) -> None:
         read_listed(settings, found)
 
 
+@pytest.mark.parametrize("path", [".", "*", "gone"])
+def test_a_link_to_nothing_is_named(folder: Path, path: str) -> None:
+    (folder / "gone").symlink_to(folder / "nowhere")
+    with pytest.raises(InputError, match="gone: "):
+        names(folder, path)
+
+
+def test_a_glob_does_not_enter_folders(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"su\*: no file found; .* not entered: add /\*\*\)"):
+        names(folder, "su*")
+    assert names(folder, "su*/**") == ["sub/c.jsonl", "sub/deep/d.txt"]
+
+
 def read_listed(settings: Pipeline, files: list[object]) -> object:
     splits = plan_splits(files, settings)  # type: ignore[arg-type]
     return [list(read_split(split, settings)) for split in splits]

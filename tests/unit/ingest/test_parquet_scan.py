@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import InputError
+from seglake.ingest.parquet_scan import ParquetRows
 from tests.unit.ingest.readers import Result, pipeline, read, read_bytes
 
 texts = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -203,3 +204,39 @@ def test_what_is_no_parquet_is_named() -> None:
     with pytest.raises(InputError, match="file: cannot be read as Parquet"):
         read_bytes(b"PAR1 but not more", "parquet")
     assert read_bytes(b"", "parquet").rows == []
+
+
+def test_a_wanted_column_must_be_there_once() -> None:
+    batch = pa.record_batch([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "b", "a"])
+    rows = ParquetRows("file", batch)
+    assert rows.field("b").tolist() == [b"2"]
+    with pytest.raises(InputError, match="file: there are several columns a"):
+        rows.field("a")
+
+
+@pytest.mark.parametrize(
+    ("second", "changed"),
+    [
+        ({"n": pa.array([2], pa.int16()), "s": pa.array(["y"]).dictionary_encode()}, None),
+        ({"s": pa.array(["y"]), "n": pa.array([2])}, None),
+        ({"n": pa.array([2])}, "s"),
+        ({"n": pa.array([2]), "t": pa.array(["y"])}, "s, t"),
+        ({"n": pa.array(["2"]), "s": pa.array(["y"])}, "n"),
+    ],
+)
+def test_files_must_have_the_same_columns_if_all_are_wanted(
+    tmp_path: Path, second: dict[str, Any], changed: str | None
+) -> None:
+    pq.write_table(pa.table({"n": pa.array([1]), "s": pa.array(["x"])}), tmp_path / "1.parquet")
+    (tmp_path / "2.parquet").write_bytes(b"")
+    pq.write_table(pa.table(second), tmp_path / "3.parquet")
+    named = pipeline(tmp_path, "parquet", value={"from": "columns", "columns": ["n"]})
+    assert len(read(named).rows) == 2
+    every = pipeline(tmp_path, "parquet")
+    if changed is None:
+        assert len(read(every).rows) == 2
+        return
+    with pytest.raises(
+        InputError, match=rf"3\.parquet: schema changed: .*1\.parquet \({changed}\)"
+    ):
+        read(every)

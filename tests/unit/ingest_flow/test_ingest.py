@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,10 @@ from seglake.ingest.engine import Engine, LocalEngine
 from seglake.ingest.listing import list_inputs, plan_splits
 from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.ingest.stages import Read
-from seglake.ingest.units import dump_unit, group_splits
-from seglake.layout import SUFFIXES
+from seglake.ingest.staging import read_staged
+from seglake.ingest.units import Unit, group_splits
+from seglake.layout import SUFFIXES, new_attempt
+from seglake.store import open_store
 from tests.engines import ScatteredEngine
 from tests.raw_events import (
     TINY,
@@ -117,23 +118,27 @@ def test_blobs_do_not_depend_on_how_units_meet_in_tasks(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder) / "in", files)
-        settings = pipeline_of("lake", [Path(folder) / "in"], order=order, task=TINY)
+        lake = Path(folder) / "lake"
+        settings = pipeline_of(lake, [Path(folder) / "in"], order=order, task=TINY)
         splits = plan_splits(list_inputs(settings), settings)
         units = group_splits(splits, settings.task.split_bytes)
         assert [split for unit in units for split in unit.splits] == splits
-        task = Read(settings, T)
-        texts = [dump_unit(unit) for unit in units]
-        alone = [row for text in texts for row in rows_of(task, [text])]
+        task = Read(settings, new_attempt(), T)
+        alone = [blob for unit in units for blob in blobs_of(task, [unit])]
         together, at = [], 0
-        for size in [*sizes, len(texts)]:
-            together += rows_of(task, texts[at : at + size])
+        for size in [*sizes, len(units)]:
+            together += blobs_of(task, units[at : at + size])
             at += size
         assert together == alone
 
 
-def rows_of(task: Read, texts: list[str]) -> list[dict[str, Any]]:
-    batch = pa.RecordBatch.from_pydict({"unit": pa.array(texts, pa.string())})
-    return [row for found in task(iter([batch])) for row in found.to_pylist()]
+def blobs_of(task: Read, units: list[Unit]) -> list[tuple[dict[str, Any], bytes]]:
+    """What is said of each staged blob but for its place, and its bytes."""
+    found = []
+    for row, data in read_staged(open_store(task.pipeline.root), task(units)):
+        said = {name: row[name] for name in row if name not in {"object", "start", "end"}}
+        found.append((said, bytes(data)))
+    return found
 
 
 # ------------------------------------------------------------------ what is written down
@@ -155,6 +160,23 @@ def test_the_report_and_the_run_row_say_the_same(tmp_path: Path) -> None:
     (source,) = catalog.sources(catalog.snapshot(), "events").to_pylist()
     assert (source["path"], source["rows"]) == (str(tmp_path / "in" / "000.jsonl"), 4)
     assert read_lake(tmp_path / "lake")
+
+
+@examples(12)
+@given(file_lists(4), orders, st.sampled_from([TINY, {}]))
+def test_the_report_tells_how_late_events_arrived(
+    files: Files, order: str, task: dict[str, int]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        paths, root = write_files(Path(folder) / "in", files), Path(folder) / "lake"
+        report = ingest(pipeline_of(root, [Path(folder) / "in"], order=order, task=task))
+        partitions = {each.value: p for p, log in read_lake(root).items() for each in log}
+        worst, largest = 0, dict.fromkeys(partitions.values(), 0)
+        for told in read_back(paths)[0]:
+            partition = partitions[told.value]
+            worst = max(worst, largest[partition] - told.timestamp)
+            largest[partition] = max(largest[partition], told.timestamp)
+        assert report.max_lateness_ms == worst
 
 
 def test_a_run_without_records_is_recorded(tmp_path: Path) -> None:
@@ -216,25 +238,6 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match=path.name):
         ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"))
-
-
-class Unstable(LocalEngine):
-    """Loses blobs between two readings, as a DataFrame without a fixed order may."""
-
-    @contextmanager
-    def map(self, task: Any, rows: pa.Table) -> Iterator[Any]:
-        with super().map(task, rows) as blobs:
-            run_routed = blobs.run_routed
-            blobs.run_routed = lambda *given: run_routed(*given[:2], given[2].slice(0, 1))
-            yield blobs
-
-
-def test_an_input_that_changes_while_it_is_read_is_noticed(tmp_path: Path) -> None:
-    write_files(tmp_path / "in", [([Line(T, key) for key in "abcdefgh"], "")])
-    settings = pipeline_of(tmp_path / "lake", tmp_path / "in")
-    with pytest.raises(InputError, match="not stable"):
-        ingest_files(Unstable(), settings, RunKey("1"), lambda _step: None)
-    assert not CatalogTable.open(str(tmp_path / "lake")).snapshot().files
 
 
 def test_a_pipeline_of_every_input_format_is_the_same_story(tmp_path: Path) -> None:

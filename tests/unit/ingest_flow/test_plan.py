@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.ingest import plan
-from seglake.ingest.blob import RECORDS, rows
+from seglake.ingest.blob import RECORDS, Blob
 from seglake.ingest.merge import SortedBlob, count_before, merge
+from seglake.ingest.staging import STAGED
 from tests.unit.ingest_flow.runs import Item, blob_lists, items_of
 
 
@@ -31,18 +32,17 @@ def topics(draw: st.DrawFn) -> Topic:
 
 
 def meta_of(blobs: list[tuple[int, SortedBlob]]) -> pa.Table:
-    """The rows of the shuffle, as the map side would have described the blobs."""
-    tables = []
+    """Rows of STAGED, as the map side would have described the blobs."""
+    rows = []
     for partition, (place, run) in blobs:
         last = items_of(run)[-1]
-        row = {
-            "kind": RECORDS, "unit": place.unit, "partition": partition,
-            "sequence": place.sequence, "records": len(run),
-            "size_bytes": int(run.bodies.sizes.sum()), "key": place.key, "second": place.second,
-            "last_key": last.key, "last_second": last.second,
-        }  # fmt: skip
-        tables.append(rows({name: [value] for name, value in row.items()}))
-    return pa.Table.from_batches(tables)
+        row = Blob(
+            RECORDS, place.unit, partition=partition, sequence=place.sequence, records=len(run),
+            size_bytes=int(run.bodies.sizes.sum()), key=place.key, second=place.second,
+            last_key=last.key, last_second=last.second,
+        )  # fmt: skip
+        rows.append(row._asdict())
+    return pa.Table.from_pylist(rows, STAGED)
 
 
 def place_of(blob: SortedBlob, item: Item) -> plan.Place:
@@ -125,18 +125,16 @@ def test_there_are_no_more_pieces_than_the_size_asks_for(topic: Topic) -> None:
 
 
 @given(topics(), st.integers(1, 5))
-def test_a_route_names_every_blob_of_every_piece(topic: Topic, tasks: int) -> None:
+def test_every_piece_is_one_tasks_with_its_blobs_in_order(topic: Topic, tasks: int) -> None:
     cuts = plan.cut_partitions(topic.known, 30)
     routes = plan.assign(topic.known, cuts)
-    found = plan.route(topic.known, routes, len(cuts), tasks).to_pylist()
-    wanted = [
-        (topic.blobs[blob][0], *topic.blobs[blob][1].place[2:], piece) for blob, piece in routes
-    ]
-    names = ("partition", "unit", "sequence", "piece")
-    assert [tuple(row[name] for name in names) for row in found] == wanted
-    of_piece = {(row["piece"], row["task"]) for row in found}
-    assert len(of_piece) == len(cuts)  # a piece is written by one task
-    assert {task for _, task in of_piece} == set(range(min(tasks, len(cuts))))
+    shares = plan.share_out(topic.known, routes, len(cuts), tasks)
+    assert len(shares) == min(tasks, len(cuts))
+    assert sorted(piece for share in shares for piece, _ in share) == list(range(len(cuts)))
+    for piece, blobs in (each for share in shares for each in share):
+        assert sorted(blobs) == [blob for blob, other in routes if other == piece]
+        places = [topic.blobs[blob][1].place for blob in blobs]
+        assert places == sorted(places)
 
 
 @given(st.lists(st.integers(0, 1000), max_size=60), st.integers(1, 12))

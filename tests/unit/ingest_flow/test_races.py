@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seglake.catalog.table import CatalogTable
-from seglake.errors import UnknownTopic, UsageError
+from tests.onlooker import Onlooker
 from tests.raw_events import (
     Line,
     T,
@@ -23,6 +22,7 @@ from tests.raw_events import (
 )
 from tests.unit.ingest_flow.writers import Done, writers
 
+pytestmark = pytest.mark.slow
 WRITERS, LINES = 8, 60
 
 
@@ -36,37 +36,28 @@ def results(futures: list[Future[Done]]) -> list[Done]:
     return sorted((future.result(120) for future in futures), key=lambda done: done.report.version)
 
 
-def assert_no_run_is_seen_in_part(lake: Path) -> int:
-    """What a reader sees now: dense offsets, and all of a file or nothing; returns how many."""
-    try:
-        found = read_lake(lake)
-    except (UnknownTopic, UsageError):  # nobody has committed yet
-        return 0
-    names: Counter[bytes] = Counter()
-    for log in found.values():
-        assert [record.offset for record in log] == list(range(len(log)))
-        names.update((r.value or b"").split(b'"n": "')[1].split(b":")[0] for r in log)
-    assert set(names.values()) <= {LINES}
-    return len(names)
-
-
 @pytest.mark.parametrize("clock", ["CreateTime", "LogAppendTime"])
 def test_eight_writers_at_once_all_succeed(tmp_path: Path, clock: str) -> None:
-    lake, seen, futures = tmp_path / "lake", [], []
+    lake, futures = tmp_path / "lake", []
+    onlooker = Onlooker(str(lake), LINES)
     topic = {"message.timestamp.type": clock, "batch.size": 200, "segment.bytes": 2000}
     # of a topic that exists, and of one that all want to make
     made_before = clock == "CreateTime"
     if made_before:
         ingest(pipeline_of(lake, a_file(tmp_path / "first.jsonl", 0), topic=topic), "first")
+        onlooker.look()
     with writers(WRITERS) as start:
         for number in range(WRITERS):
             path = a_file(tmp_path / str(number) / f"{number}.jsonl", number)
             settings = pipeline_of(lake, path, topic=topic, name=f"writer {number}")
             futures.append(start(settings, "1", clock_ms=1000 * (number % 3)))
         while wait_for(futures, timeout=0.05).not_done:
-            seen.append(assert_no_run_is_seen_in_part(lake))
+            onlooker.look()
         done = results(futures)
-    assert seen == sorted(seen)
+    onlooker.look()
+    if made_before:
+        onlooker.assert_moved_on()
+    assert onlooker.files[-1] == WRITERS + made_before
     names = [int(each.report.pipeline.split()[1]) for each in done]
     runs = [[tmp_path / str(number) / f"{number}.jsonl"] for number in names]
     if made_before:

@@ -86,9 +86,16 @@ def test_the_same_run_with_other_settings_or_interval_is_an_error(inbox: Path, l
     assert ingest(other_name, "r").status == "committed"  # a run of another pipeline
 
 
-def test_an_interval_must_not_be_empty(inbox: Path, lake: Path) -> None:
-    with pytest.raises(UsageError, match="before it begins"):
-        run_pipeline(pipeline_of(lake, inbox), interval=(T, T))
+def test_an_interval_has_two_ends_in_order(inbox: Path, lake: Path) -> None:
+    for interval, problem in (
+        ((T, T), "not after its start"),
+        (("2026-01-02T00:00Z", "2026-01-01T00:00Z"), "not after its start"),
+        ((T, None), "one end only"),
+        ((None, T), "one end only"),
+        ((T, "2026-01-01"), "no time zone"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            run_pipeline(pipeline_of(lake, inbox), interval=interval)
 
 
 def test_the_input_of_a_run_is_frozen_by_its_first_attempt(inbox: Path, lake: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple
 
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
-from seglake.ingest import stages
 from seglake.ingest.engine import LocalEngine
 from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.ingest.report import Report
@@ -24,7 +24,7 @@ _barrier: Barrier | None = None  # of this process
 
 
 class Done(NamedTuple):
-    """What a writer did: its report, how often it read, wrote and committed, by stage."""
+    """What a writer did: its report, how often it read, wrote and committed."""
 
     report: Report
     read: int
@@ -32,35 +32,33 @@ class Done(NamedTuple):
     commits: int
 
 
-def _begin(barrier: Any) -> None:
+def _begin(barrier: Any, environment: dict[str, str]) -> None:
     global _barrier  # noqa: PLW0603  # a process takes a barrier only when it starts
     _barrier = barrier
+    os.environ.update(environment)  # the process that was forked began with an older one
 
 
 def _write(tables: dict[str, Any], run_id: str, clock_ms: int) -> Done:
     """One run whose clock is wrong by `clock_ms`."""
-    counts = dict.fromkeys(("read", "written", "commits"), 0)
-    real = CatalogTable.commit, stages.Read.__call__, stages.Write.__call__, time.time_ns
+    steps: list[str] = []
+    commits = 0
+    commit, clock = CatalogTable.commit, time.time_ns
 
-    def counted(name: str, function: Any, *given: Any, **named: Any) -> Any:
-        counts[name] += 1
-        if name == "commits" and counts[name] == 1 and _barrier is not None:
+    def counted(*given: Any, **named: Any) -> int:
+        nonlocal commits
+        commits += 1
+        if commits == 1 and _barrier is not None:
             _barrier.wait(PATIENCE_S)
-        return function(*given, **named)
+        return commit(*given, **named)
 
-    def method(name: str, function: Any) -> Any:
-        return lambda *given, **named: counted(name, function, *given, **named)
-
-    CatalogTable.commit = method("commits", real[0])
-    stages.Read.__call__ = method("read", real[1])
-    stages.Write.__call__ = method("written", real[2])
-    time.time_ns = lambda: real[3]() + clock_ms * 1_000_000
+    CatalogTable.commit = counted
+    time.time_ns = lambda: clock() + clock_ms * 1_000_000
     try:
         pipeline = Pipeline.model_validate(tables)
-        report = ingest_files(LocalEngine(), pipeline, RunKey(run_id), lambda _step: None)
+        report = ingest_files(LocalEngine(), pipeline, RunKey(run_id), steps.append)
     finally:
-        CatalogTable.commit, stages.Read.__call__, stages.Write.__call__, time.time_ns = real
-    return Done(report, **counts)
+        CatalogTable.commit, time.time_ns = commit, clock
+    return Done(report, steps.count("read and sort"), steps.count("write segments"), commits)
 
 
 @contextmanager
@@ -69,7 +67,7 @@ def writers(count: int) -> Iterator[Any]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.unit.ingest_flow.writers"])
     barrier = context.Barrier(count)
-    with ProcessPoolExecutor(count, context, _begin, (barrier,)) as pool:
+    with ProcessPoolExecutor(count, context, _begin, (barrier, dict(os.environ))) as pool:
 
         def start(pipeline: Pipeline, run_id: str, clock_ms: int = 0) -> Future[Done]:
             tables = pipeline.model_dump(by_alias=True, exclude_unset=True)

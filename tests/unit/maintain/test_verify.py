@@ -1,7 +1,6 @@
 """What is sound is found sound, and whatever byte is wrong is found and named."""
 
 import dataclasses
-import random
 from pathlib import Path
 
 import pytest
@@ -48,44 +47,48 @@ def test_sound_lakes__have_no_finding(
 
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_flipped_bit__is_found_wherever_it_is(lake: LakeMaker, suffix: str, deep: bool) -> None:
-    chance = random.Random(f"{suffix} {deep}")
+@given(data=st.data())
+@examples(40)
+def test_a_flipped_bit__is_found_wherever_it_is(
+    lake: LakeMaker, suffix: str, deep: bool, data: st.DataObject
+) -> None:
     paths = [path for path in lake.files(suffix) if path.stat().st_size]
     paths.sort(key=lambda path: (path.parts[-3], path.name))  # not by the attempts' random names
-    for _ in range(40):
-        path = chance.choice(paths)
-        good = path.read_bytes()
-        position = chance.randrange(len(good))
-        bad = bytearray(good)
-        bad[position] ^= 1 << chance.randrange(8)
-        path.write_bytes(bad)
-        try:
-            (finding,) = verify(str(lake.root), deep=deep).findings
-        finally:
-            path.write_bytes(good)
-        assert lake.root / finding.file == path
-        assert finding.base_offset == int(path.stem)
-        assert finding.kind == "damaged"
-        if suffix == "log":
-            _check_log_position(good, position, finding.position)
-        else:
-            assert finding.position == position
+    path = data.draw(st.sampled_from(paths))
+    good = path.read_bytes()
+    position = data.draw(st.integers(0, len(good) - 1))
+    bad = bytearray(good)
+    bad[position] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(bad)
+    try:
+        (finding,) = verify(str(lake.root), deep=deep).findings
+    finally:
+        path.write_bytes(good)
+    assert lake.root / finding.file == path
+    assert finding.base_offset == int(path.stem)
+    assert finding.kind == "damaged"
+    if suffix == "log":
+        _check_log_position(good, position, finding.position)
+    else:
+        assert finding.position == position
 
 
-@pytest.mark.parametrize("deep", [False, True])
-def test_a_header_byte_outside_the_batch_checksum__is_found(lake: LakeMaker, deep: bool) -> None:
+@given(st.booleans(), st.integers(0, 20))
+@examples(42)
+def test_a_header_byte_outside_the_batch_checksum__is_found(
+    lake: LakeMaker, deep: bool, byte: int
+) -> None:
     path = max(lake.files("log"), key=lambda each: each.stat().st_size)
     good = path.read_bytes()
-    last = int(scan_batches(good)["position"][-1])
-    for position in range(last, last + 21):
-        path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
-        try:
-            (finding,) = verify(str(lake.root), deep=deep).findings
-        finally:
-            path.write_bytes(good)
-        assert lake.root / finding.file == path
-        if position in range(last + 12, last + 16):  # the leader epoch, which nothing else tells
-            assert "of the file" in finding.problem
+    position = int(scan_batches(good)["position"][-1]) + byte
+    path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+    try:
+        (finding,) = verify(str(lake.root), deep=deep).findings
+    finally:
+        path.write_bytes(good)
+    assert lake.root / finding.file == path
+    if 12 <= byte < 16:  # the leader epoch, which nothing else tells
+        assert "of the file" in finding.problem
 
 
 def _check_log_position(good: bytes, flipped: int, named: int) -> None:
@@ -114,12 +117,16 @@ def test_a_file_cut_short_or_too_long__is_found(lake: LakeMaker, suffix: str, de
 
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_missing_file__is_reported_as_missing(tmp_path: Path, suffix: str, deep: bool) -> None:
-    maker = make(tmp_path)
-    path = maker.files(suffix)[0]
-    path.unlink()
-    report = verify(str(tmp_path), deep=deep)
-    assert [maker.root / finding.file for finding in report.missing] == [path]
+def test_a_missing_file__is_reported_as_missing(
+    lake: LakeMaker, tmp_path: Path, suffix: str, deep: bool
+) -> None:
+    path = lake.files(suffix)[0]
+    path.rename(tmp_path / "kept")
+    try:
+        report = verify(str(lake.root), deep=deep)
+    finally:
+        (tmp_path / "kept").rename(path)
+    assert [lake.root / finding.file for finding in report.missing] == [path]
     assert report.findings == report.missing
     assert report.exit_code == 1
 

@@ -7,13 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
 from seglake.errors import CorruptData, SeglakeError, StoreError
 from seglake.format.index import IndexPolicy
 from tests.lakes import Event, LakeMaker, Shape
+from tests.strategies import examples
 from tests.unit.read.oracle import as_written
 
 T = 1_700_000_000_000
@@ -78,7 +79,7 @@ def test_the_zone_map_of_another_log_is_made_again(maker, lake, tmp_path) -> Non
 
 
 @given(data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_any_flipped_bit_of_a_zone_map_is_survived(maker, tmp_path_factory, data) -> None:
     lake = shutil.copytree(maker.root, tmp_path_factory.mktemp("copy") / "lake")
     flip(only(lake, "zonemap"), data)
@@ -86,7 +87,7 @@ def test_any_flipped_bit_of_a_zone_map_is_survived(maker, tmp_path_factory, data
 
 
 @given(data=st.data())
-@settings(max_examples=80)
+@examples(80)
 def test_any_flipped_bit_of_a_log_is_found_or_harmless(maker, tmp_path_factory, data) -> None:
     lake = shutil.copytree(maker.root, tmp_path_factory.mktemp("copy") / "lake")
     file = only(lake, "log")

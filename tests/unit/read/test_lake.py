@@ -146,6 +146,7 @@ def look(log) -> tuple[object, ...]:
     return log.version, log.offsets_for_times({0: T + 50}), as_written(log.read(1, 0))
 
 
+@pytest.mark.slow
 def test_a_pickled_log_is_the_same_version_elsewhere(maker) -> None:
     lake = seglake.open(str(maker.root))
     log = lake.topic("events")

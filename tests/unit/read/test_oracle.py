@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
@@ -17,6 +17,7 @@ from seglake.errors import OffsetNotFound, OffsetOutOfRange
 from seglake.format.index import IndexPolicy
 from seglake.read.log import Log
 from tests.lakes import Event, LakeMaker, Shape, Written
+from tests.strategies import examples
 from tests.unit.read.oracle import as_written
 
 T = 1_700_000_000_000
@@ -108,7 +109,7 @@ cuts = st.sampled_from([0, 0, 0.2, 0.5, 1])
 
 
 @given(runs, cuts, st.booleans(), st.lists(times, min_size=1, max_size=60))
-@settings(max_examples=60)
+@examples(60)
 def test_times(generated, cut, log_append, wanted) -> None:
     with lake_of(generated, cut, log_append) as (log, maker):
         for partition in log.partitions():
@@ -116,7 +117,7 @@ def test_times(generated, cut, log_append, wanted) -> None:
 
 
 @given(st.integers(0, 999), st.sampled_from([0, 3, 40]), shapes, st.floats(0.05, 0.95))
-@settings(max_examples=25)
+@examples(25)
 def test_deleted_records_do_not_vouch(seed, spread, shape, cut) -> None:
     """Times fall, so what was deleted is newer than what is left, in segments and in blocks."""
     events = [*many(seed, 100, -1, spread), Event(FAR)]
@@ -137,7 +138,7 @@ def check_times(log: Log, partition: int, records: list[Written], wanted: list[i
 
 
 @given(runs, cuts, st.booleans())
-@settings(max_examples=40)
+@examples(40)
 def test_offsets(generated, cut, log_append) -> None:
     with lake_of(generated, cut, log_append) as (log, maker):
         for partition in log.partitions():
@@ -175,7 +176,7 @@ def check_offset(log, partition, offset, records, start, end) -> None:
 
 
 @given(runs, cuts, st.booleans(), times, times, st.sampled_from([2**20, 4096]))
-@settings(max_examples=50)
+@examples(50)
 def test_windows(generated, cut, log_append, one, other, memory_bytes) -> None:
     start, end = sorted((one, other))
     with lake_of(generated, cut, log_append) as (log, maker):
@@ -192,7 +193,7 @@ def test_windows(generated, cut, log_append, one, other, memory_bytes) -> None:
 
 
 @given(runs, cuts, st.integers(0, 500), st.integers(0, 500))
-@settings(max_examples=30)
+@examples(30)
 def test_offset_ranges(generated, cut, one, other) -> None:
     start, end = sorted((one, other))
     with lake_of(generated, cut) as (log, maker):
@@ -202,7 +203,7 @@ def test_offset_ranges(generated, cut, one, other) -> None:
 
 
 @given(runs, cuts, st.booleans(), st.integers(0, 40), st.integers(0, 40), st.integers(0, 5))
-@settings(max_examples=40)
+@examples(40)
 def test_nothing_is_lost_in_translation(generated, cut, log_append, one, other, skew_ms) -> None:
     """The other log holds the same records in another order, its clock off by at most the skew."""
     with lake_of(generated, cut, log_append) as (log, maker):

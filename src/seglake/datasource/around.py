@@ -1,0 +1,76 @@
+"""A DataFrame joined with the events around its rows, by tasks that read the lake themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from seglake.datasource.options import COLUMNS
+from seglake.datasource.plain import plain
+from seglake.datasource.rows import in_spark, read_schema
+from seglake.datasource.source import struct_of
+from seglake.errors import SeglakeError, UsageError
+from seglake.read.around import Around
+from seglake.read.plan import MEMORY_BYTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from seglake.read.log import Log
+
+
+def events_around(
+    rows: DataFrame,
+    log: Log,
+    at: str,
+    *,
+    before_ms: int = 0,
+    after_ms: int = 0,
+    key: str | None = None,
+    columns: Sequence[str] | None = None,
+    memory_bytes: int = MEMORY_BYTES,
+) -> DataFrame:
+    """Each row with each event of the time around it: one row for each such pair.
+
+    As `Log.read_around`, with the columns of `spark.read.format("seglake")`, all but headers unless
+    `columns` names them: events with at - before_ms <= timestamp < at + after_ms, with `key` only
+    those with the key in that column. What is read is the version that `log` was opened at. Its
+    list of segments is sent along, so tasks ask no catalog, list nothing and need no JVM; each
+    holds a batch of rows (spark.sql.execution.arrow.maxRecordsPerBatch) and about `memory_bytes`
+    of events.
+
+    Rows of a task that lie near each other share what they read: sort a large table by time first,
+    with `rows.repartitionByRange(n, at).sortWithinPartitions(at)`. Raises UsageError at once where
+    columns do not fit.
+    """
+    columns = COLUMNS[:-1] if columns is None else tuple(columns)
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise UsageError(f"unknown column {unknown[0]!r}; columns are {', '.join(COLUMNS)}")
+    around = Around(log, at, before_ms, after_ms, key, read_schema(columns))
+    around.check(to_arrow_schema(rows.schema, timezone="UTC"), columns)
+    task = _Task(around, len(rows.columns), columns, memory_bytes)
+    return rows.mapInArrow(task, StructType([*rows.schema.fields, *struct_of(columns).fields]))
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Batches of rows → batches of rows with events, as Spark wants them."""
+
+    around: Around
+    own_columns: int
+    columns: tuple[str, ...]
+    memory_bytes: int
+
+    def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of one task with their events."""
+        try:
+            batches = self.around(rows, self.memory_bytes)
+            yield from in_spark(batches, self.columns, self.own_columns)
+        except SeglakeError as error:
+            raise plain(error) from None

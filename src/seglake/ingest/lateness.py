@@ -1,0 +1,58 @@
+"""How late events arrive: how far the time of one lies below the largest time before it.
+
+What counts is the order of arrival, by source file and position, within each log partition. Units
+are read side by side, so each notes a few numbers for every partition, and the driver joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numba import njit
+
+from seglake.format.records import Int32s, Int64s
+
+Noted = tuple[int, int, int, int]  # partition, smallest time, largest time, lateness within, in ms
+
+_NEVER = 2**63 - 1
+
+
+class Arrivals:
+    """The times of consecutive records, each of one of `partitions` log partitions."""
+
+    def __init__(self, partitions: int) -> None:
+        self._low = np.full(partitions, _NEVER)
+        self._high = np.full(partitions, -1)
+        self._late = np.zeros(partitions, np.int64)
+
+    def add(self, timestamps: Int64s, partitions: Int32s) -> None:
+        """Add the records that come next."""
+        _add(timestamps, partitions, self._low, self._high, self._late)
+
+    def noted(self) -> list[Noted]:
+        """What `latest` has to know, for each partition that has records."""
+        seen = np.flatnonzero(self._low < _NEVER)
+        columns = [seen, self._low[seen], self._high[seen], self._late[seen]]
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def latest(units: Iterable[Iterable[Noted]]) -> int:
+    """The lateness in ms of the latest event of all, given the units in order of arrival."""
+    highs: dict[int, int] = {}
+    worst = 0
+    for unit in units:
+        for partition, low, high, late in unit:
+            before = highs.get(partition, -1)
+            worst = max(worst, late, before - low)
+            highs[partition] = max(before, high)
+    return worst
+
+
+@njit(cache=True, nogil=True)
+def _add(timestamps: Int64s, partitions: Int32s, low: Int64s, high: Int64s, late: Int64s) -> None:
+    for row in range(len(timestamps)):
+        partition, time = partitions[row], timestamps[row]
+        late[partition] = max(late[partition], high[partition] - time)
+        high[partition] = max(high[partition], time)
+        low[partition] = min(low[partition], time)

@@ -1,0 +1,56 @@
+"""Tasks of Spark whose first attempts fail, or dawdle until second ones overtake them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from seglake.ingest.engine import SparkEngine
+
+DAWDLE_S = 3.0
+FAULTS = ("fails before", "fails after", "dawdles before", "dawdles after", "", "")
+
+
+def make_unruly(seed: int, notes: Path) -> None:
+    """From now on, four in six tasks of an engine get a fault, before or after their work.
+
+    A note in the folder says which attempt at which task began, and which fault it had.
+    """
+    run = SparkEngine.map
+
+    def map_unruly(engine: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        return run(engine, _unruly(task, seed, str(notes)), items)
+
+    SparkEngine.map = map_unruly  # type: ignore[method-assign]
+
+
+def _unruly(task: Callable[[Any], Any], seed: int, notes: str) -> Callable[[Any], Any]:
+    """The task; a nested function travels whole, so executors need none of this package."""
+    faults, dawdle_s = FAULTS, DAWDLE_S
+
+    def fail(fault: str) -> None:
+        if fault.startswith("dawdles"):
+            time.sleep(dawdle_s)
+        if fault.startswith("fails"):
+            raise OSError("thrown on purpose")
+
+    def run(item: Any) -> Any:
+        from pyspark import TaskContext  # noqa: PLC0415  # on the executor
+
+        context = TaskContext.get()
+        assert context is not None
+        task_id = f"{context.stageId()}-{context.partitionId()}"
+        fault = random.Random(f"{seed} {task_id}").choice(faults)
+        fault = "" if context.attemptNumber() else fault
+        Path(notes, f"{task_id}-{context.attemptNumber()} {fault}").touch()
+        if fault.endswith("before"):
+            fail(fault)
+        result = task(item)
+        if fault.endswith("after"):
+            fail(fault)
+        return result
+
+    return run

@@ -1,0 +1,275 @@
+"""Commits by number: who may follow whom, and what a reader finds."""
+
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.catalog import delta
+from seglake.catalog.deltalog import CHECKPOINT_INTERVAL, DeltaLog, add, remove
+from seglake.errors import CommitConflict, CorruptData
+from seglake.store import Store, open_store
+from seglake.store.interface import Listed
+from tests.strategies import examples
+
+STATS = '{"numRecords": 1}'
+
+
+def _log(folder: Path) -> DeltaLog:
+    schema = pa.schema({"x": pa.int64(), "kind": pa.string()})
+    delta.open_or_create(f"{folder}/table", schema, ["kind"], {})
+    return DeltaLog(open_store(str(folder)), "table")
+
+
+def _add(name: str) -> dict[str, Any]:
+    return add(name, 1, {"kind": "a"}, STATS)
+
+
+def _remove(name: str) -> dict[str, Any]:
+    return remove(name, 1, {"kind": "a"}, changes=True)
+
+
+def _entry_path(folder: Path, version: int) -> Path:
+    return folder / f"table/_delta_log/{version:020}.json"
+
+
+class Try(NamedTuple):
+    """A commit that somebody tries, so many versions after the one that he has seen."""
+
+    behind: int
+    application: str | None
+    removes: list[int]  # of the files that there are in the version that he has seen
+
+
+TRIES = st.lists(
+    st.builds(
+        Try,
+        st.integers(0, 4),
+        st.sampled_from([None, None, "a", "b"]),
+        st.lists(st.integers(0, 5), max_size=2),
+    ),
+    max_size=12,
+)
+
+
+@given(TRIES)
+@examples(40)
+def test_commits__pass_exactly_those_that_are_not_in_their_way(
+    tmp_path_factory: pytest.TempPathFactory, tries: list[Try]
+) -> None:
+    folder = tmp_path_factory.mktemp("lake")
+    log = _log(folder)
+    files: list[set[str]] = [set()]  # of each version
+    made: list[tuple[str | None, set[str]]] = [(None, set())]
+    for number, tried in enumerate(tries):
+        base = max(0, len(files) - 1 - tried.behind)
+        seen = sorted(files[base])
+        gone = {seen[place] for place in tried.removes if place < len(seen)}
+        later = made[base + 1 :]
+        free = not any((tried.application and a == tried.application) or g & gone for a, g in later)
+        actions = [_add(f"f{number:02}"), *map(_remove, sorted(gone))]
+        try:
+            entries = log.commit(base, actions, application=tried.application)
+        except CommitConflict:
+            assert not free
+            continue
+        assert free
+        made.append((tried.application, gone))
+        files.append((files[-1] - gone) | {f"f{number:02}"})
+        assert [entry.version for entry in entries] == list(range(base + 1, len(files)))
+        assert [set(entry.removed) for entry in entries] == [gone for _, gone in made[base + 1 :]]
+    _assert_reads(folder, log, files)
+
+
+def _assert_reads(folder: Path, log: DeltaLog, files: list[set[str]]) -> None:
+    for version, expected in enumerate(files):
+        found = DeltaTable(f"{folder}/table", version=version).get_add_actions()
+        assert set(found["path"].to_pylist()) == expected
+        state = set(expected)
+        for entry in log.since(version):
+            state -= entry.removed.keys()
+            state |= {new.path for new in entry.added}
+        assert state == files[-1]
+
+
+@given(st.integers(0, 40), st.integers(0, 45), st.integers(1, 50))
+@examples(20)
+def test_since__gives_what_follows(many: DeltaLog, base: int, extra: int, most: int) -> None:
+    assert [entry.version for entry in many.since(base)] == list(range(base + 1, 41))
+    some = many.since(base, most)
+    assert some == many.since(base)[: len(some)]
+    assert len(some) >= min(most, 40 - base)
+    assert many.has(base + extra) == (base + extra <= 40)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> DeltaLog:
+    log = _log(tmp_path_factory.mktemp("many"))
+    for number in range(40):
+        log.commit(number, [_add(f"f{number}")])
+    return log
+
+
+def test_a_reply_that_says_it_exists__may_mean_our_own(tmp_path: Path) -> None:
+    """As an object store does whose first answer was lost on the way."""
+    log = _log(tmp_path)
+    log.commit(0, [_add("other")])
+    real = log._store.put_if_absent
+
+    def twice(key: str, data: Any) -> bool:
+        real(key, data)
+        return False
+
+    log._store.put_if_absent = twice  # type: ignore[method-assign]
+    entries = log.commit(0, [_add("mine")], application="a")
+    assert [entry.version for entry in entries] == [1, 2]
+    assert entries[-1].added[0].path == "mine"
+    assert len(log.since(0)) == 2
+
+
+def test_a_store_that_says_it_exists_when_it_does_not__is_a_conflict(tmp_path: Path) -> None:
+    log = _log(tmp_path)
+    log._store.put_if_absent = lambda _key, _data: False  # type: ignore[method-assign]
+    with pytest.raises(CommitConflict):
+        log.commit(0, [_add("mine")])
+
+
+def test_a_change_of_the_table__is_in_everybodys_way(tmp_path: Path) -> None:
+    log = _log(tmp_path)
+    table = DeltaTable(f"{tmp_path}/table")
+    table.alter.set_table_properties({"seglake.format": "2"}, raise_if_not_exists=False)
+    assert log.since(0)[0].redefines
+    with pytest.raises(CommitConflict):
+        log.commit(0, [_add("mine")])
+
+
+def _age(folder: Path, version: int) -> None:
+    long_ago = time.time() - 40 * 86_400
+    os.utime(_entry_path(folder, version), (long_ago, long_ago))
+
+
+def test_a_number_is_never_given_again__after_a_clean_up(tmp_path: Path) -> None:
+    log = _log(tmp_path)
+    for number in range(CHECKPOINT_INTERVAL + 3):
+        log.commit(number, [_add(f"f{number}")])
+        _age(tmp_path, number)
+    delta.checkpoint_if_due(log, {}, [CHECKPOINT_INTERVAL])
+    newest = CHECKPOINT_INTERVAL + 3
+    assert not log.has(3)
+    assert log.has(newest)
+    for gone in (0, 3):
+        assert log.since(gone) == []
+        with pytest.raises(CommitConflict, match="too old"):
+            log.commit(gone, [_add("mine")])
+    _age(tmp_path, newest)
+    assert log.commit(newest, [_add("mine")])[-1].version == newest + 1  # as old, but the newest
+
+
+class _NoListing:
+    """A store that counts its requests, and lists nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.uri, self.requests = store, store.uri, 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.requests += 1
+        return getattr(self._store, name)
+
+    def list(self, prefix: str = "") -> Iterator[Listed]:
+        raise AssertionError(f"{prefix} is listed")
+
+
+def test_a_commit_and_a_look__cost_two_requests_however_long_the_log_is(tmp_path: Path) -> None:
+    log = _log(tmp_path)
+    store = _NoListing(open_store(str(tmp_path)))
+    counted = DeltaLog(store, "table")  # type: ignore[arg-type]
+    for number in range(60):
+        store.requests = 0
+        counted.commit(number, [_add(f"f{number}")])
+        assert store.requests == 2
+        store.requests = 0
+        assert counted.since(number + 1) == []
+        assert counted.has(number + 1)
+        assert store.requests == 2
+    assert len(log.since(0)) == 60
+
+
+@pytest.mark.parametrize("damage", [b"{", b"[1]", b'{"add": 3}', b'{"add": {}}\n{"txn": {}}'])
+def test_what_is_no_commit__is_named(tmp_path: Path, damage: bytes) -> None:
+    log = _log(tmp_path)
+    log.commit(0, [_add("f")])
+    _entry_path(tmp_path, 1).write_bytes(damage)
+    with pytest.raises(CorruptData) as raised:
+        DeltaLog(open_store(str(tmp_path)), "table").since(0)
+    assert raised.value.file.endswith("00000000000000000001.json")
+
+
+@pytest.mark.parametrize(
+    ("last", "version", "asked"),
+    [
+        (None, 25, True),
+        (None, 26, False),
+        ((25, 100), 50, True),
+        ((25, 6_250), 50, True),
+        ((25, 6_251), 50, False),
+        ((25, 12_500), 75, True),
+    ],
+)
+def test_checkpoints__get_rarer_as_they_grow(
+    tmp_path: Path, last: tuple[int, int] | None, version: int, asked: bool
+) -> None:
+    log = _log(tmp_path)
+    if last is not None:
+        hint = json.dumps({"version": last[0], "size": last[1]})
+        (tmp_path / "table/_delta_log/_last_checkpoint").write_text(hint)
+    assert log.asks_for_checkpoint(version) == asked
+
+
+def test_a_checkpoint_that_fails__is_only_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = _log(tmp_path)
+
+    def fail(_: DeltaTable) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", fail)
+    delta.checkpoint_if_due(log, {}, [24])
+    assert not caplog.messages
+    delta.checkpoint_if_due(log, {}, [25])
+    assert "no space left" in caplog.text
+
+
+def _append(folder: str, name: str, commits: int, start: Any) -> None:
+    log = DeltaLog(open_store(folder), "table")
+    start.wait()
+    for number in range(commits):
+        log.commit(0, [_add(f"{name}{number}")], application=f"{name}{number}")
+
+
+@pytest.mark.slow
+def test_racing_processes__lose_no_commit(tmp_path: Path) -> None:
+    log = _log(tmp_path)
+    processes = multiprocessing.get_context("spawn")
+    start = processes.Event()
+    racers = [
+        processes.Process(target=_append, args=(str(tmp_path), name, 10, start)) for name in "abc"
+    ]
+    for racer in racers:
+        racer.start()
+    start.set()
+    for racer in racers:
+        racer.join(120)
+    assert [racer.exitcode for racer in racers] == [0, 0, 0]
+    added = [entry.added[0].path for entry in log.since(0)]
+    assert sorted(added) == sorted(f"{name}{number}" for name in "abc" for number in range(10))
+    assert set(DeltaTable(f"{tmp_path}/table").get_add_actions()["path"].to_pylist()) == set(added)

@@ -1,0 +1,225 @@
+"""Bad disks: a call of the system fails, now and then or for good; nothing else may be.
+
+Whatever befalls an ingest, it ends well or with one of our errors that names a file; readers see
+all of it or nothing; and the same run again gives what an undisturbed one would have given.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglake.config import Pipeline
+from seglake.errors import CorruptData, InputError, StoreError, UsageError
+from seglake.ingest import commit
+from seglake.maintain.verify import verify
+from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
+
+PROJECT = Path(__file__).parents[3]
+LINES = 40
+CALLS = ("open", "pread", "preadv", "link", "replace", "scandir", "unlink")  # those of the system
+PLACES = 6  # in an ingest at which each fault is tried
+
+Fault = Callable[..., Any]
+
+
+def refused(code: int) -> Fault:
+    def fault(_real: Any, *given: Any, **_named: Any) -> Any:
+        raise OSError(code, os.strerror(code), *(each for each in given[:1] if str(each)[:1] == "/"))
+
+    return fault
+
+
+def lost(real: Any, *given: Any, **named: Any) -> Any:
+    """It was done, but says that it was not."""
+    done = real(*given, **named)
+    if isinstance(done, int) and real.__name__ == "open":
+        os.close(done)
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def short(real: Any, *given: Any, **named: Any) -> Any:
+    """A read gives some of the bytes, as it may."""
+    if real.__name__ == "pread":
+        fd, size, position = given
+        return real(fd, max(1, size // 2), position)
+    if real.__name__ == "preadv":
+        fd, (buffer,), position = given
+        return real(fd, [memoryview(buffer)[: max(1, len(buffer) // 2)]], position)
+    return real(*given, **named)
+
+
+FAULTS = {
+    "EIO": refused(errno.EIO),
+    "ENOSPC": refused(errno.ENOSPC),
+    "EACCES": refused(errno.EACCES),
+    "ETIMEDOUT": refused(errno.ETIMEDOUT),
+    "lost": lost,
+    "short": short,
+}
+
+
+@contextmanager
+def disk(fault: Fault, first: int, last: int | None = None) -> Iterator[list[str]]:
+    """From its `first` call to its `last`, counted from 0, the system does what `fault` does."""
+    calls: list[str] = []
+
+    def instead(real: Any, *given: Any, **named: Any) -> Any:
+        calls.append(real.__name__)
+        struck = first < len(calls) and (last is None or len(calls) <= last)
+        return fault(real, *given, **named) if struck else real(*given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit, "PAUSE_S", 0.0)
+        for name in CALLS:
+            real = getattr(os, name)
+            patch.setattr(os, name, lambda *a, real=real, **n: instead(real, *a, **n))
+        yield calls
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    made = [Line(T + 1000 * n, "abc"[n % 3], broken=None if n % 9 else "{") for n in range(LINES)]
+    return [write_file(tmp_path / "in" / name, made) for name in ("a.jsonl", "b.jsonl.gz")]
+
+
+def visible(root: str) -> int:
+    try:
+        return sum(map(len, read_lake(root).values()))
+    except UsageError:
+        return 0
+
+
+def assert_survives(tmp_path: Path, settings: Pipeline, paths: list[Path], fault: Any) -> str:
+    """Ingests under a fault, and again without; returns how the first try ended."""
+    try:
+        with fault:
+            outcome: str = ingest(settings).status
+    except (StoreError, InputError, CorruptData) as error:
+        outcome = str(error)
+        assert str(tmp_path) in outcome or "topics/" in outcome, outcome
+        assert "\n" not in outcome
+    assert visible(settings.root) in ({0, 70} if outcome != "committed" else {70})
+    ingest(settings)
+    assert_holds(read_lake(settings.root), settings, [paths])
+    assert verify(settings.root, deep=True).findings == []
+    return outcome
+
+
+@pytest.fixture
+def count(tmp_path: Path, paths: list[Path]) -> int:
+    """How many calls an ingest makes."""
+    with disk(short, 10**9) as calls:
+        ingest(pipeline_of(tmp_path / "first", paths))
+    assert set(calls) >= {"open", "pread", "preadv", "link", "replace"}
+    return len(calls)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_one_fault_anywhere(tmp_path: Path, paths: list[Path], count: int, name: str) -> None:
+    start = 1 + list(FAULTS).index(name)
+    ended = [
+        assert_survives(
+            tmp_path, pipeline_of(tmp_path / str(at), paths), paths, disk(FAULTS[name], at, at + 1)
+        )
+        for at in range(start, count, count // PLACES)
+    ]
+    assert name != "short" or set(ended) == {"committed"}
+
+
+@pytest.mark.parametrize("name", ["EIO", "ENOSPC", "EACCES"])
+def test_a_disk_that_fails_from_some_moment_on(
+    tmp_path: Path, paths: list[Path], count: int, name: str
+) -> None:
+    for at in range(0, count, count // PLACES):
+        settings = pipeline_of(tmp_path / str(at), paths)
+        ended = assert_survives(tmp_path, settings, paths, disk(FAULTS[name], at))
+        assert os.strerror(getattr(errno, name)) in ended
+
+
+def test_short_reads_all_the_time(tmp_path: Path, paths: list[Path]) -> None:
+    settings = pipeline_of(tmp_path / "lake", paths)
+    assert assert_survives(tmp_path, settings, paths, disk(short, 0)) == "committed"
+
+
+# ------------------------------------------------------------------ real disks
+
+PROGRAM = """
+import os, resource, sys
+from pathlib import Path
+from seglake.errors import SeglakeError
+from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
+from tests.unit.ingest_flow.test_bad_storage import visible
+
+def limit_size(size):
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
+
+def limit_space(size):
+    ballast.unlink(missing_ok=True)
+    if size is not None:
+        free = os.statvfs(folder)
+        ballast.write_bytes(bytes(max(free.f_bavail * free.f_frsize - size, 0)))
+
+folder, inputs, limit = Path(sys.argv[1]), Path(sys.argv[2]), globals()[sys.argv[3]]
+ballast = folder / "ballast"
+path = write_file(inputs / "a.jsonl", [Line(T + n, "abc"[n % 3]) for n in range(300)])
+ended = []
+for size in map(int, sys.argv[4:]):
+    settings = pipeline_of(folder / str(size), path)
+    limit(size)
+    try:
+        ended.append(ingest(settings).status)
+    except SeglakeError as error:
+        ended.append(f"{type(error).__name__}: {error}")
+        assert str(folder) in ended[-1] and "\\n" not in ended[-1], ended
+    limit(None)
+    assert visible(settings.root) in ([300] if ended[-1] == "committed" else [0, 300])
+    ingest(settings)
+    assert_holds(read_lake(settings.root), settings, [[path]])
+print(*ended, sep="\\n")
+"""
+
+
+def run(*command: str, program: str = PROGRAM) -> list[str]:
+    """What a program prints that runs in a process of its own."""
+    at = command.index("-c")
+    whole = [*command[:at], sys.executable, "-c", program, *command[at + 1 :]]
+    done = subprocess.run(whole, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_files_that_may_not_grow(tmp_path: Path) -> None:
+    sizes = ["0", "100", "1000", "3000", "7000", "20000", "10000000"]
+    ended = run("-c", str(tmp_path / "lakes"), str(tmp_path / "in"), "limit_size", *sizes)
+    assert [each for each in ended if "committed" not in each]
+    assert all("File too large" in each for each in ended if "committed" not in each)
+    assert ended[-1] == "committed"
+
+
+@pytest.mark.slow
+def test_a_full_disk(tmp_path: Path) -> None:
+    """A small file system of its own, in a mount namespace that ends with the process."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = f'mount -t tmpfs -o size=4m none {small} && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no rights to mount")
+    sizes = ["0", "4096", "16384", "30000", "50000", "70000", "100000", "2000000"]
+    program = [*command, "-c", str(small), str(tmp_path / "in"), "limit_space", *sizes]
+    at = program.index("sh", 5)
+    ended = run_in(program[: at + 1], program[at + 2 :])
+    assert [each for each in ended if "committed" not in each]
+    assert all("No space left" in each for each in ended if "committed" not in each)
+    assert ended[-1] == "committed"

@@ -1,0 +1,52 @@
+"""`seglake verify` finds every damaged byte and every missing end, in each of a segment's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglake.catalog.rows import SegmentRow
+from seglake.layout import SUFFIXES
+from seglake.maintain.verify import check_segment
+from tests.damaged import DamagedStore, flipped
+from tests.lakes import Event, LakeMaker, Shape
+
+Lake = tuple[DamagedStore, SegmentRow]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    maker = LakeMaker(tmp_path_factory.mktemp("lake"))
+    events = [Event(1000 + i * 7 % 20, b"k", b"v" * (i % 9), (("h", b"x"),)) for i in range(20)]
+    maker.run({0: events}, Shape("zstd", batch_bytes=150))
+    (row,) = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    return DamagedStore(maker.store), row
+
+
+def assert_found(lake: Lake, suffix: str, changed: bytes, at: int, *, deep: bool) -> None:
+    store, row = lake
+    key = row.key(suffix)  # type: ignore[arg-type]
+    store.replaced = {key: changed}
+    (found,) = check_segment(store, row, deep=deep)  # type: ignore[arg-type]
+    assert found["file"] == key
+    assert 0 <= found["position"] <= len(store.sound[key])
+    if suffix != "log":
+        assert found["position"] == at
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_byte_and_length(lake: Lake, suffix: str, deep: bool) -> None:
+    store, row = lake
+    sound = store.sound[row.key(suffix)]  # type: ignore[arg-type]
+    for at in range(len(sound)):
+        for changed in flipped(sound, [at], [at % 8]):
+            assert_found(lake, suffix, changed, at, deep=deep)
+        assert_found(lake, suffix, sound[:at], at, deep=deep)
+    store.replaced = {}
+    assert check_segment(store, row, deep=deep) == []  # type: ignore[arg-type]
+
+
+def test_the_lake_is_one_of_files(lake: Lake) -> None:
+    assert {Path(key).suffix for key in lake[0].sound} == {f".{suffix}" for suffix in SUFFIXES}

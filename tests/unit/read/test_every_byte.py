@@ -1,0 +1,155 @@
+"""Every byte of a small lake is damaged in turn, and every file cut at every length.
+
+Whatever is asked then is answered as if nothing had happened, or with an error that names the file
+and the damaged batch. Two batches whose offsets overlap do not tell which is wrong, since base
+offsets are outside the checksum: then it may be the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from seglake.errors import CorruptData, StoreError
+from seglake.format.batch import scan_batches
+from seglake.format.index import IndexPolicy
+from seglake.read.lake import Lake
+from tests.damaged import DamagedStore, flipped
+from tests.lakes import Event, LakeMaker, Shape
+from tests.unit.read.oracle import as_written
+
+T = 1_700_000_000_000
+COUNT = 24
+EVENTS = [
+    Event(T + (i * 37) % 23, b"k", b"v%d" % i, (("h", b"x"),) if i % 5 == 0 else ())
+    for i in range(COUNT)
+]
+SHAPES = {
+    "none": Shape("none", batch_bytes=140, policy=IndexPolicy("bytes", 200), segment_bytes=600),
+    "dense": Shape("none", batch_bytes=140, policy=IndexPolicy("bytes", 0), segment_bytes=600),
+    "zstd": Shape("zstd", batch_bytes=200, policy=IndexPolicy("records", 6)),
+}
+SMALL = 11  # in the short form, one byte in so many
+
+
+class Damaged:
+    """The lake, and what it answers when it is sound."""
+
+    def __init__(self, maker: LakeMaker) -> None:
+        self.store = DamagedStore(maker.store)
+        self.lake: Any = Lake(self.store, cache_bytes=0)  # so that every question reads anew
+        self.truth = [ask(self.lake.topic("events")) for ask in QUESTIONS]
+
+    def check(self, key: str, changed: bytes | None, at: int) -> int:
+        """Ask everything; how many questions were answered."""
+        self.store.replaced = {key: changed}
+        answered = 0
+        log = self.lake.topic("events")
+        for ask, truth in zip(QUESTIONS, self.truth, strict=True):
+            try:
+                assert ask(log) == truth, (key, at)
+                answered += 1
+            except CorruptData as damage:
+                assert damage.file == key
+                assert damage.position in self._batches_at(key, at), at
+            except StoreError as error:
+                assert key in str(error)
+        self.store.replaced = {}
+        return answered
+
+
+    def _batches_at(self, key: str, at: int) -> list[int]:
+        """Where the batch begins that has this byte, and also the next if it is a base offset's."""
+        starts = scan_batches(self.store.sound[key])["position"].tolist()
+        number = bisect_right(starts, at) - 1
+        return starts[number : number + 1 + (at < starts[number] + 8)]
+
+
+def _times(*times: int) -> Callable[[Any], Any]:
+    return lambda log: [log.offsets_for_times({0: T + time}) for time in times]
+
+
+QUESTIONS: list[Callable[[Any], Any]] = [
+    _times(0, 11),
+    _times(22, 23),
+    *(lambda log, at=at: log.record_at(0, at) for at in (0, 5, 12, COUNT - 1)),
+    lambda log: as_written(log.read(0, 9, max_records=4)),
+    lambda log: as_written(log.read_range(T + 5, T + 8).read_all()),
+    lambda log: as_written(log.read_range(0, T + 100, order="time").read_all()),
+    lambda log: log.max_timestamps(),
+]
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def damaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Damaged:
+    maker = LakeMaker(tmp_path_factory.mktemp("lake"))
+    maker.run({0: EVENTS}, SHAPES[request.param])
+    return Damaged(maker)
+
+
+def flip(damaged: Damaged, suffix: str, step: int, bits: Iterable[int]) -> list[int]:
+    """How many questions were answered at each byte of the files."""
+    answered = []
+    for key in damaged.store.keys(suffix):
+        data = damaged.store.sound[key]
+        for at in range(0, len(data), step):
+            for changed in flipped(data, [at], bits):
+                answered.append(damaged.check(key, changed, at))
+    return answered
+
+
+def cut(damaged: Damaged, suffix: str, step: int) -> list[int]:
+    """How many questions were answered at each length that a file may be cut to."""
+    return [
+        damaged.check(key, damaged.store.sound[key][:length], length)
+        for key in damaged.store.keys(suffix)
+        for length in range(0, len(damaged.store.sound[key]), step)
+    ]
+
+
+@pytest.mark.slow
+def test_every_bit_of_a_log(damaged: Damaged) -> None:
+    answered = flip(damaged, "log", 1, range(8))
+    assert min(answered) < len(QUESTIONS)
+
+
+def test_some_bits_of_a_log(damaged: Damaged) -> None:
+    flip(damaged, "log", SMALL, [0])
+
+
+@pytest.mark.slow
+def test_every_length_of_a_log(damaged: Damaged) -> None:
+    assert max(cut(damaged, "log", 1)) < len(QUESTIONS)
+
+
+def test_some_lengths_of_a_log(damaged: Damaged) -> None:
+    assert max(cut(damaged, "log", SMALL)) < len(QUESTIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["zonemap", "index", "timeindex"])
+def test_every_byte_and_length_of_an_index(damaged: Damaged, suffix: str) -> None:
+    """An index never changes an answer."""
+    assert set(flip(damaged, suffix, 1, [0, 5]) + cut(damaged, suffix, 1)) == {len(QUESTIONS)}
+
+
+def test_some_bits_and_lengths_of_a_zone_map(
+    damaged: Damaged, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = flip(damaged, "zonemap", SMALL, [0]) + cut(damaged, "zonemap", SMALL)
+    assert set(found) == {len(QUESTIONS)}
+    assert "made again from its log" in caplog.text
+
+
+def test_lost_indexes_change_no_answer(damaged: Damaged, caplog: pytest.LogCaptureFixture) -> None:
+    for suffix in ("zonemap", "index", "timeindex"):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            for key in damaged.store.keys(suffix):
+                assert damaged.check(key, None, 0) == len(QUESTIONS)
+        assert (key in caplog.text) == (suffix == "zonemap"), "readers need no other index"

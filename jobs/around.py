@@ -3,8 +3,7 @@
     spark-submit jobs/around.py --root lake --topic events --rows alerts --at raised \
         --before-ms 60000 --key user --columns offset,timestamp,value --output minute_before
 
-Prints what was read and how many pairs of a row and an event there are as one JSON object, on a
-line of its own; log lines and errors go to standard error, which spark-submit joins to it.
+Prints the number of pairs as one JSON object, on a line of its own; the rest is on standard error.
 
 Exit codes: 0 done; 2 bad arguments, or no such lake, topic, table or column; 1 anything else.
 """
@@ -35,22 +34,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rows", required=True, help="the Delta table that is read")
     parser.add_argument("--at", required=True, help="its column with the time")
     parser.add_argument("--key", help="its column with the key; default events of any key")
-    parser.add_argument("--before-ms", type=int, default=0)
-    parser.add_argument("--after-ms", type=int, default=0, help="exclusive")
+    for side in ("before", "after"):
+        parser.add_argument(f"--{side}-ms", type=int, default=0, help=f"how long {side}")
     parser.add_argument("--columns", type=lambda text: text.split(","), help="of the events")
     parser.add_argument("--output", required=True, help="the Delta table that is made")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    around = {"before_ms": given.before_ms, "after_ms": given.after_ms, "key": given.key}
+    around = {name: getattr(given, name) for name in ("before_ms", "after_ms", "key", "columns")}
     counted = Observation()
     try:
         log = seglake.open(given.root, given.version).topic(given.topic)
         rows = spark_session("seglake around").read.format("delta").load(given.rows)
-        rows = rows.repartitionByRange(given.at).sortWithinPartitions(given.at)
-        found = events_around(rows, log, given.at, columns=given.columns, **around)
-        found.observe(counted, count(lit(1)).alias("pairs")).write.format("delta").save(
-            given.output
-        )
+        rows = rows.repartitionByRange(given.at)  # what lies near in time shares what it reads
+        found = events_around(rows, log, given.at, **around)
+        found = found.observe(counted, count(lit(1)).alias("pairs"))
+        found.write.format("delta").save(given.output)
     except (AnalysisException, SeglakeError) as error:
         print(f"around: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 2)

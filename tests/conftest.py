@@ -1,5 +1,6 @@
 """What all tests share: markers by folder, Hypothesis profiles, the folder of real logs."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in MARKED_FOLDERS:
             item.add_marker(MARKED_FOLDERS[folder])
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, so garbage collections need not look through it again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,10 +1,12 @@
 """What the linters do not measure: sizes, names, and calls that the project does without."""
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -28,17 +30,34 @@ UNFINISHED = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+class Source(NamedTuple):
+    """What is asked of a file, so that it is parsed once and its tree is let go."""
+
+    lines: list[str]
+    documented: bool
+    too_long: dict[str, int]  # functions
+    names: set[str]
+
+
+@functools.cache
+def source(path: Path) -> Source:
+    text = path.read_text()
+    tree = ast.parse(text)
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    return Source(
+        text.splitlines(),
+        not text or ast.get_docstring(tree) is not None,
+        {f.name: size for f in functions if (size := body_lines(f)) > limit(f)},
+        set(names_used(tree)),
+    )
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(PROJECT))
 
 
 def each(paths: list[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("path", paths, ids=name)
-
-
-def functions(path: Path) -> Iterator[Function]:
-    tree = ast.parse(path.read_text())
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
 
 
 def body_lines(function: Function) -> int:
@@ -68,44 +87,43 @@ def names_used(tree: ast.AST) -> Iterator[str]:
 
 @each(SOURCES + JOBS + TESTS)
 def test_lines_are_short_and_finished(path: Path) -> None:
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(source(path).lines, 1):
         assert len(line) <= LINE, f"{name(path)}:{number} has {len(line)} characters"
         assert not any(word in line for word in UNFINISHED), f"{name(path)}:{number} is unfinished"
 
 
 @each(SOURCES + JOBS)
 def test_functions_are_short(path: Path) -> None:
-    sizes = {f.name: body_lines(f) for f in functions(path) if body_lines(f) > limit(f)}
-    assert not sizes, f"{name(path)}: more than {FUNCTION} lines, or {KERNEL} in a kernel"
+    found = source(path).too_long
+    assert not found, f"{name(path)}: more than {FUNCTION} lines, or {KERNEL} in a kernel"
 
 
 @each(SOURCES)
 def test_modules_are_one_thing(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MODULE
+    assert len(source(path).lines) <= MODULE
     assert VAGUE_NAMES.isdisjoint(path.relative_to(PROJECT).with_suffix("").parts)
 
 
 @each(JOBS)
 def test_jobs_are_thin(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= JOB
+    assert len(source(path).lines) <= JOB
 
 
 @each(SOURCES + JOBS + TESTS)
 def test_modules_say_what_they_are_for(path: Path) -> None:
-    text = path.read_text()
-    assert not text or ast.get_docstring(ast.parse(text))
+    assert source(path).documented
 
 
 @each(SOURCES + JOBS)
 def test_no_banned_calls(path: Path) -> None:
-    for used in BANNED.keys() & set(names_used(ast.parse(path.read_text()))):
+    for used in BANNED.keys() & source(path).names:
         assert (name(path), used) in ALLOWED, f"{name(path)} uses {used}: {BANNED[used]}"
 
 
 def test_allowances_are_used() -> None:
     for (file, used), reason in ALLOWED.items():
         assert reason
-        assert used in set(names_used(ast.parse((PROJECT / file).read_text())))
+        assert used in source(PROJECT / file).names
 
 
 @pytest.mark.parametrize("module", ["seglake", "seglake.cli", "seglake.read", "seglake.catalog"])

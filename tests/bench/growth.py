@@ -15,8 +15,9 @@ from seglake.catalog.rows import SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.format.batch import HEADER, OVERHEAD, Batches, Table, rebase
 from seglake.format.segment import describe, rebuild
+from seglake.ingest.index_files import put_indexes
 from seglake.layout import new_attempt
-from seglake.maintain.rebuild import index_columns, index_files, policy_of
+from seglake.maintain.rebuild import policy_of
 from seglake.read.log import Log
 from seglake.store import open_store
 from tests.bench import measure
@@ -129,13 +130,10 @@ def _copied(segment: _Segment, model: _Model, number: int, root: str, attempt: s
         min_timestamp=sealed.min_timestamp, max_timestamp=sealed.max_timestamp,
         offset_of_max_timestamp=sealed.offset_of_max_timestamp, attempt_id=attempt,
         index_attempt_id=attempt, log_crc32c=crc32c.crc32c(moved.data.data),
-        **index_columns(sealed),
     )  # fmt: skip
     store = open_store(root)
     store.put(copied.key("log"), moved.data)
-    for suffix, data in index_files(sealed).items():
-        store.put(copied.key(suffix), data)
-    return copied
+    return replace(copied, **put_indexes(store, copied.key, sealed))
 
 
 def _later(batches: Batches, delta_ms: int) -> Batches:

@@ -62,15 +62,15 @@ class Campaign:
         turn, shape = divmod(number, len(SHAPES))
         slot = ATTEMPTS * turn + 5 * shape  # which steps have their turn
         self._last, lake = None, f"{self._place}/{shape}/round-{number}"
+        scenario = self._scenario(shape)
         try:
-            scenario = self._scenario(shape)
             scenario.begin(lake)
             for run in (RUN, NEXT):
                 self._kill(scenario, run, lake, slot, chance)
                 self._end(scenario, run, lake)
         except (AssertionError, SeglakeError) as problem:
             line = traceback.extract_tb(problem.__traceback__)[-1]
-            told = f"round {number}, {SHAPES[shape].name}: {problem or line.line} ({lake})"
+            told = f"round {number}, {SHAPES[shape].name}: {str(problem) or line.line} ({lake})"
             print(f"\n{told}", file=sys.stderr, flush=True)
             self._account.differences.append(Difference(self._where, number, told, self._last))
         else:

@@ -13,16 +13,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from seglake.config.rules import flat
-from seglake.config.settings import (
-    HeaderFields,
-    Input,
-    Key,
-    Pipeline,
-    Task,
-    Timestamp,
-    Topic,
-    Value,
-)
+from seglake.config.settings import Pipeline
+from seglake.config.tables import HeaderFields, Input, Key, Task, Timestamp, Topic, Value
 from seglake.errors import ConfigError
 
 TABLES: dict[str, type[BaseModel]] = {

@@ -182,7 +182,7 @@ def _require_order(rows: npt.NDArray[np.void], end: int, file_position: int) -> 
     for name, limit in (("position", end), ("relative_offset", INT32_MAX + 1)):
         column = rows[name]
         rising = np.all(column[:-1] < column[1:])
-        if len(column) and not (rising and 0 <= column[0] and column[-1] < limit):
+        if len(column) and not (rising and column[0] >= 0 and column[-1] < limit):
             raise CorruptData("blocks of the zone map are out of order", position=file_position)
 
 

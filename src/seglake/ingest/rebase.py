@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import crc32c
 import numpy as np
@@ -19,7 +19,8 @@ from seglake.format.batch import Batches, Table, rebase, restamp, scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.ingest.engine import Engine
-from seglake.layout import SUFFIXES, Suffix
+from seglake.ingest.index_files import put_indexes
+from seglake.layout import SUFFIXES
 from seglake.store import Store, open_store
 
 READ_BYTES = 16 * 2**20
@@ -94,14 +95,10 @@ def _stamp_indexes(store: Store, row: SegmentRow, table: Table, stamp: int) -> S
     sealed = rebuild(
         row.base_offset, table, IndexPolicy(row.index_interval_kind, row.index_interval)
     )
-    files: dict[Suffix, bytes] = {
-        "index": sealed.offset_index,
-        "timeindex": sealed.time_index,
-        "zonemap": sealed.zone_map,
-    }
-    changes: dict[str, Any] = {"min_timestamp": stamp, "max_timestamp": stamp}
-    changes["offset_of_max_timestamp"] = row.base_offset
-    for suffix, data in files.items():
-        store.put(row.key(suffix), data)
-        changes[f"{suffix}_bytes"], changes[f"{suffix}_crc32c"] = len(data), crc32c.crc32c(data)
-    return dataclasses.replace(row, **changes)
+    return dataclasses.replace(
+        row,
+        min_timestamp=stamp,
+        max_timestamp=stamp,
+        offset_of_max_timestamp=row.base_offset,
+        **put_indexes(store, row.key, sealed),
+    )

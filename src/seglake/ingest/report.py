@@ -23,7 +23,7 @@ class Report:
     input_rows = records + quarantined, always, and `reasons` says how many rows were quarantined
     why. `skipped_files` were ingested into the topic before. `end_offsets` are exclusive, per log
     partition that grew. `max_lateness_ms` is that of the events as they arrived (`lateness`); None
-    where there is no order of arrival. `version` is None until the run is committed. `rebased`
+    where there is no order of arrival. `version` is -1 until this call commits the run. `rebased`
     counts lost races after which the segments were moved. Times in `seconds` are per step, those of
     attempts that were planned again included.
     """
@@ -33,7 +33,7 @@ class Report:
     run_id: str
     attempt_id: str = ""
     status: Status = "committed"
-    version: int | None = None
+    version: int = -1
     input_files: int = 0
     skipped_files: list[str] = field(default_factory=list)
     changed_files: list[str] = field(default_factory=list)

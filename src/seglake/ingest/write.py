@@ -21,6 +21,7 @@ from seglake.format.batch import Batches, Encoding, encode_batches, rebase
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import Roller, SegmentLimits
 from seglake.ingest.blob import Run
+from seglake.ingest.index_files import put_indexes
 from seglake.ingest.merge import join_bodies
 from seglake.layout import SegmentFile, Suffix, segment_key
 from seglake.store import Store
@@ -104,16 +105,7 @@ class SegmentWriter:
         self._open.close()
         self._open = None
         sealed = self._roller.seal()
-        files: dict[Suffix, bytes] = {
-            "index": sealed.offset_index,
-            "timeindex": sealed.time_index,
-            "zonemap": sealed.zone_map,
-        }
-        described: dict[str, Any] = {}
-        for suffix, data in files.items():
-            self._store.put(self._key(suffix), data)
-            described[f"{suffix}_bytes"] = len(data)
-            described[f"{suffix}_crc32c"] = crc32c.crc32c(data)
+        described = put_indexes(self._store, self._key, sealed)
         piece, topic = self._piece, self._topic
         by, interval = topic.index_interval
         self.rows.append(

@@ -5,8 +5,6 @@ The log is read once, a few MiB at a time; of each batch only its row in the tab
 
 from __future__ import annotations
 
-from typing import Any
-
 import crc32c
 import numpy as np
 
@@ -33,15 +31,6 @@ _FACTS = (
 def policy_of(row: SegmentRow) -> IndexPolicy:
     """The policy by which the segment is indexed."""
     return IndexPolicy(row.index_interval_kind, row.index_interval)
-
-
-def index_files(sealed: Sealed) -> dict[Suffix, bytes]:
-    """The three files beside the log."""
-    return {
-        "index": sealed.offset_index,
-        "timeindex": sealed.time_index,
-        "zonemap": sealed.zone_map,
-    }
 
 
 def rebuild_segment(store: Store, row: SegmentRow, policy: IndexPolicy) -> Sealed:
@@ -92,10 +81,3 @@ def check_crc(row: SegmentRow, suffix: Suffix, found: int) -> None:
     if found != told:
         what = f"CRC-32C of the file is {found:08x}, the catalog says {told:08x}"
         raise CorruptData(what, file=row.key(suffix))
-
-
-def index_columns(sealed: Sealed) -> dict[str, Any]:
-    """The columns of a row that say what the files beside the log are."""
-    files = index_files(sealed)
-    sizes = {f"{suffix}_bytes": len(data) for suffix, data in files.items()}
-    return sizes | {f"{suffix}_crc32c": crc32c.crc32c(data) for suffix, data in files.items()}

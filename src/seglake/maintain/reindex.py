@@ -19,7 +19,8 @@ from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, MissingObject, StoreError
 from seglake.format.index import IndexPolicy
-from seglake.maintain.rebuild import index_columns, index_files, policy_of, rebuild_segment
+from seglake.ingest.index_files import put_indexes
+from seglake.maintain.rebuild import policy_of, rebuild_segment
 from seglake.maintain.reports import Finding, Progress, Reindexed, finding_of, silent
 from seglake.maintain.segmentwise import over_segments
 from seglake.store import Store, open_store
@@ -109,10 +110,8 @@ def write_indexes(
         index_attempt_id=attempt_id,
         index_interval_kind=policy.by,
         index_interval=policy.interval,
-        **index_columns(sealed),
     )
-    for suffix, data in index_files(sealed).items():
-        store.put(renewed.key(suffix), data)
+    renewed = replace(renewed, **put_indexes(store, renewed.key, sealed))
     return {"row": asdict(renewed)}
 
 

@@ -22,11 +22,11 @@ from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.snapshot import Snapshot
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, StoreError, VersionExpired
+from seglake.ingest.index_files import index_files
 from seglake.layout import SUFFIXES, Suffix
 from seglake.maintain.rebuild import (
     check_crc,
     check_size,
-    index_files,
     policy_of,
     rebuild_segment,
 )

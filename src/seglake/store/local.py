@@ -192,7 +192,8 @@ class _LocalWriter:
         finally:
             with contextlib.suppress(OSError):
                 self._file.close()
-            self._temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what is left behind, vacuum removes
+                self._temporary.unlink(missing_ok=True)
 
     def _finish(self) -> None:
         with naming(self._store.uri, self._key):

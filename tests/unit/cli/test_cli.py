@@ -221,6 +221,7 @@ def test_help_loads_no_heavy_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_reading_needs_no_spark(maker) -> None:
     code = (
         "import sys, seglake\n"

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
+from seglake.catalog.deltalog import DeltaLog
 from seglake.catalog.manifest import SegmentId, read_manifest
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, StoreError, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import describe, rebuild
+from seglake.ingest.index_files import index_files
 from seglake.layout import SUFFIXES, success_key
-from seglake.maintain.rebuild import index_files
 from seglake.maintain.reindex import reindex
 from tests.lakes import Event, LakeMaker, Shape
 from tests.strategies import event_lists, examples
@@ -182,14 +183,14 @@ def test_segments_indexed_meanwhile__are_left_to_the_winner(
 def test_a_lost_reply__is_a_success(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, lost: Exception
 ) -> None:
-    real = CatalogTable._write
+    real = DeltaLog.commit
 
-    def write(self: CatalogTable, *args: Any, **options: Any) -> None:
+    def commit(self: DeltaLog, *args: Any, **options: Any) -> None:
         real(self, *args, **options)
         raise lost
 
     with monkeypatch.context() as patch:
-        patch.setattr(CatalogTable, "_write", write)
+        patch.setattr(DeltaLog, "commit", commit)
         report = reindex(str(maker.root), "events")
     assert report.segments == len(_rows(maker))
     assert report.version == maker.versions[-1] + 1

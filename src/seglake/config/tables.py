@@ -1,0 +1,362 @@
+"""The tables of a pipeline file, each a frozen model, every key of it a field.
+
+Keys that Kafka has carry Kafka's dotted names (`segment.bytes`); in Python they are
+`segment_bytes`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Literal, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from seglake.config.rules import (
+    FieldName,
+    FieldNames,
+    Locations,
+    OneByte,
+    TimeFormat,
+    TopicName,
+    Zone,
+    flat,
+)
+
+_YEARS, _MONTHS, _DAYS = "YyDF", "mbBhDFj", "deDFj"
+
+
+class Table(BaseModel):
+    """A table of the file. Unknown keys are errors; values never change after loading.
+
+    Types are those of TOML: `true` is no number, and "3" is none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @model_validator(mode="after")
+    def _no_contradiction(self) -> Self:
+        problem = next(self._contradictions(), None)
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        yield from ()
+
+    def _given(self, key: str) -> bool:
+        return key in self.model_fields_set
+
+
+class Input(Table):
+    """What is read."""
+
+    paths: Locations = Field(
+        default=(),
+        description="files, folders and globs (`**` too); local, relative to the current "
+        "directory, or URIs (`s3://…`); needed unless the format is `dataframe`",
+    )
+    format: Literal["jsonl", "csv", "parquet", "text", "dataframe"] = Field(
+        description="how a file is read; `dataframe`: the rows of one given to `seglake.ingest`"
+    )
+    compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(
+        default="auto",
+        description="`auto`: by the first bytes of a file; tar archives are unpacked unless `none`",
+    )
+    on_empty: Literal["ok", "error"] = Field(
+        default="error", description="what to do when a path or glob matches no file"
+    )
+    delimiter: OneByte = Field(
+        default=",", description="csv: between two fields, one ASCII character"
+    )
+    quote: OneByte = Field(default='"', description="csv: around a field; doubled inside one")
+    multiline: bool = Field(
+        default=True,
+        description="csv: quoted fields may hold line breaks; `false` lets large files be split",
+    )
+    pattern: str | None = Field(
+        default=None,
+        description="text: RE2 expression from the start of a line; named groups are fields",
+    )
+    order_column: FieldName | None = Field(
+        default=None,
+        description="dataframe: a unique integer in every row, which decides among equal event "
+        "times, or alone; the rows of a DataFrame have no other order",
+    )
+
+    def _contradictions(self) -> Iterator[str]:
+        for key in ("delimiter", "quote", "multiline"):
+            if self._given(key) and self.format != "csv":
+                yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
+        if self.order_column is not None and self.format != "dataframe":
+            yield f"input.order_column contradicts input.format = {self.format!r}; remove one"
+        if self.order_column is None and self.format == "dataframe":
+            yield "input.order_column is missing; name a column with a unique integer in every row"
+        if self.format == "dataframe" and self.paths:
+            yield "input.paths contradicts input.format = 'dataframe'; remove paths"
+        if self.format != "dataframe" and not self.paths:
+            yield "input.paths is missing; name the files to read"
+        if self.pattern is not None and self.format != "text":
+            yield f"input.pattern contradicts input.format = {self.format!r}; remove one"
+        if self.columnar and self.compression not in {"auto", "none"}:
+            yield f"input.compression contradicts input.format = {self.format!r}; remove it"
+        if self.delimiter == self.quote:
+            yield "input.delimiter and input.quote are the same character; change one"
+        yield from self._pattern_problems()
+
+    @property
+    def columnar(self) -> bool:
+        """Whether rows come as typed columns instead of as lines."""
+        return self.format in {"parquet", "dataframe"}
+
+    def _pattern_problems(self) -> Iterator[str]:
+        try:
+            self.groups()
+        except pa.ArrowInvalid as problem:
+            yield f"input.pattern: {problem}; use RE2 syntax and (?P<name>...) groups"
+
+    def groups(self) -> tuple[str, ...]:
+        """The named groups of `pattern`; () without one."""
+        if self.pattern is None:
+            return ()
+        found = pc.extract_regex(pa.array([], pa.string()), self.pattern)
+        return tuple(field.name for field in found.type)
+
+
+class Timestamp(Table):
+    """Where the time of an event stands."""
+
+    field: FieldName | None = Field(default=None, description="the field that holds it")
+    format: TimeFormat | None = Field(
+        default=None,
+        description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns` (numbers, also in quotes), "
+        "`iso8601` (as `2026-01-31T12:00:00.5+01:00`; fraction, seconds, time and zone may be "
+        "missing) or a strptime pattern; Parquet columns with a time type need none",
+    )
+    zone: Zone = Field(default="UTC", description="IANA zone of values that name none")
+    year: int | None = Field(
+        default=None, ge=1970, le=9999, description="for patterns without a year"
+    )
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.field is None and (self.format or self.year):
+            yield "timestamp.field is missing; name the field that holds the time"
+        pattern = self.format if self.format and "%" in self.format else None
+        if self.year is not None and pattern is None:
+            yield "timestamp.year needs a strptime pattern in timestamp.format; remove year"
+        if pattern is None:
+            return
+        used = set(re.findall(r"%(.)", pattern))
+        if self.year is not None and used & set(_YEARS):
+            yield "timestamp.year contradicts the year in timestamp.format; remove one"
+        if self.year is None and not used & set(_YEARS):
+            yield "timestamp.format has no year; add timestamp.year"
+        if not used & set(_DAYS):
+            yield "timestamp.format has no day; add %d or %j"
+        if not used & set(_MONTHS):
+            yield "timestamp.format has no month; add %m or %b"
+        if "I" in used and "p" not in used:
+            yield "timestamp.format has %I without %p; add %p or use %H"
+
+
+class Key(Table):
+    """The record key."""
+
+    fields: FieldNames = Field(
+        default=(),
+        description="one field: its bytes; several: joined by `separator`; none: a null key",
+    )
+    separator: str = Field(default="\0", description="between the fields of a key")
+    required: bool = Field(
+        default=False, description="quarantine rows that lack a key field (else the key is null)"
+    )
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.required and not self.fields:
+            yield "key.required needs key.fields; add the fields or remove required"
+        if self._given("separator") and len(self.fields) < 2:
+            yield "key.separator needs two or more key.fields; remove one"
+
+
+class Value(Table):
+    """The record value."""
+
+    source: Literal["line", "field", "columns"] | None = Field(
+        default=None,
+        alias="from",
+        description="the raw line, the bytes of one field, or a JSON object of fields; default "
+        "`line`, for Parquet `columns`",
+    )
+    field: FieldName | None = Field(default=None, description='with `from = "field"`')
+    columns: FieldNames = Field(
+        default=(), description='with `from = "columns"`; none: every column (csv, text, parquet)'
+    )
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.field is not None and self.source != "field":
+            yield f"value.field contradicts value.from = {self.source or 'line'!r}; remove one"
+        if self.columns and self.source in {"line", "field"}:
+            yield f"value.columns contradicts value.from = {self.source!r}; remove one"
+        if self.source == "field" and self.field is None:
+            yield "value.from = 'field' needs value.field; add it"
+
+
+class HeaderFields(Table):
+    """The record headers."""
+
+    fields: FieldNames = Field(
+        default=(), description="each becomes a header; a missing one is null"
+    )
+    source: bool = Field(
+        default=False,
+        description="add headers `seglake.source.file` and `seglake.source.line` (1-based)",
+    )
+
+
+class Topic(Table):
+    """The topic; the keys of Kafka mean what they mean there."""
+
+    name: TopicName = Field(description="as Kafka allows")
+    partitions: int = Field(
+        default=1, ge=1, le=100_000, description="number of partitions; may only grow"
+    )
+    partitioner: Literal["murmur2"] = Field(
+        default="murmur2", description="Kafka's: a hash of the key"
+    )
+    partition_field: FieldName | None = Field(
+        default=None,
+        description="the field that holds the partition number, instead of a partitioner",
+    )
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
+        default="CreateTime",
+        alias="message.timestamp.type",
+        description="event time, or the time of the run",
+    )
+    segment_bytes: int = Field(
+        default=2**30,
+        alias="segment.bytes",
+        ge=14,
+        le=2**31 - 1,
+        description="largest segment file",
+    )
+    segment_ms: int = Field(
+        default=604_800_000, alias="segment.ms", ge=1, description="time that one segment may span"
+    )
+    index_interval_bytes: int = Field(
+        default=4096,
+        alias="index.interval.bytes",
+        ge=0,
+        le=2**31 - 1,
+        description="an index entry at least every so many bytes; 0: for every batch",
+    )
+    index_interval_records: int | None = Field(
+        default=None,
+        alias="index.interval.records",
+        ge=1,
+        description="instead: every so many records",
+    )
+    index_interval_ms: int | None = Field(
+        default=None,
+        alias="index.interval.ms",
+        ge=1,
+        description="instead: every so much event time",
+    )
+    segment_index_bytes: int = Field(
+        default=10_485_760,
+        alias="segment.index.bytes",
+        ge=24,
+        le=2**31 - 1,
+        description="largest index",
+    )
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
+        default="zstd", alias="compression.type", description="codec of record batches"
+    )
+    compression_zstd_level: int = Field(
+        default=3, alias="compression.zstd.level", ge=-131072, le=22, description="for zstd"
+    )
+    compression_gzip_level: int = Field(
+        default=-1,
+        alias="compression.gzip.level",
+        ge=-1,
+        le=9,
+        description="for gzip; -1: zlib's default",
+    )
+    max_message_bytes: int = Field(
+        default=1_048_588,
+        alias="max.message.bytes",
+        ge=100,
+        le=2**31 - 1,
+        description="largest record; larger ones are quarantined. Counted are 82 bytes of batch "
+        "and record, the key, the value, and each header, with 5 bytes for each length",
+    )
+    batch_size: int = Field(
+        default=16_384,
+        alias="batch.size",
+        ge=1,
+        le=2**31 - 1,
+        description="bytes of a batch, uncompressed",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dotted(cls, table: object) -> object:
+        """TOML reads an unquoted `segment.bytes` as a table in a table; both spellings mean one."""
+        return dict(flat(table)) if isinstance(table, Mapping) else table
+
+    @property
+    def index_interval(self) -> tuple[Literal["bytes", "records", "ms"], int]:
+        """The one interval of index entries that holds: its unit and its length."""
+        if self.index_interval_records is not None:
+            return "records", self.index_interval_records
+        if self.index_interval_ms is not None:
+            return "ms", self.index_interval_ms
+        return "bytes", self.index_interval_bytes
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.partition_field is not None and self._given("partitioner"):
+            yield "topic.partitioner contradicts topic.partition_field; remove one"
+        intervals = [u for u in ("bytes", "records", "ms") if self._given(f"index_interval_{u}")]
+        if len(intervals) > 1:
+            names = " and ".join(f"topic.index.interval.{unit}" for unit in intervals)
+            yield f"{names} contradict each other; keep one"
+        for codec in ("zstd", "gzip"):
+            if self._given(f"compression_{codec}_level") and self.compression_type != codec:
+                yield (
+                    f"topic.compression.{codec}.level contradicts topic.compression.type = "
+                    f"{self.compression_type!r}; remove one"
+                )
+        if self.batch_size > self.max_message_bytes:
+            yield "topic.batch.size is above topic.max.message.bytes; lower batch.size"
+        if len(f"{self.name}-{self.partitions - 1}") > 255:
+            yield "topic.name leaves no room for '-<partition>' in a file name; shorten it"
+
+
+class Task(Table):
+    """Bounds of one task."""
+
+    split_bytes: int = Field(
+        default=16 * 2**20, ge=1, le=2**40, description="input that one split covers"
+    )
+    chunk_bytes: int = Field(
+        default=32 * 2**20,
+        ge=64,
+        le=2**30,
+        description="input that a task holds at once, uncompressed",
+    )
+    blob_bytes: int = Field(
+        default=256 * 2**10,
+        ge=1,
+        le=2**30,
+        description="records in a blob that one stage hands to the next",
+    )
+    merge_bytes: int = Field(
+        default=16 * 2**20,
+        ge=1,
+        le=2**40,
+        description="records that a task holds while it merges blobs",
+    )
+    piece_bytes: int = Field(
+        default=2**28, ge=1, le=2**62, description="records of a log partition that one task writes"
+    )

@@ -10,8 +10,9 @@ import platform
 import subprocess
 from typing import Any
 
+from seglake.session import check_java
 from tests.bench.measure import Cell, Chart, Goal, Section, Table
-from tests.kafka.jars import KAFKA_VERSION, java
+from tests.kafka.jars import KAFKA_VERSION
 
 PACKAGES = (
     "seglake", "pyspark", "delta-spark", "deltalake", "pyarrow", "duckdb", "polars", "numpy",
@@ -127,5 +128,5 @@ def _version(package: str) -> str:
 
 
 def _java() -> str:
-    printed = subprocess.run([java(), "-version"], capture_output=True, text=True, check=True)
+    printed = subprocess.run([check_java(), "-version"], capture_output=True, text=True, check=True)
     return printed.stderr.split('"')[1]

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.jars import NoJarsError, kafka_jars
+from seglake.errors import SeglakeError
+from tests.kafka.jars import kafka_jars
 
 PROJECT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -24,7 +25,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a small run found; it checks every answer itself and fails at a wrong one."""
     try:
         kafka_jars()
-    except NoJarsError as reason:
+    except SeglakeError as reason:
         pytest.skip(f"nothing to compare with: {reason}")
     folder = tmp_path_factory.mktemp("bench")
     command = [sys.executable, "-m", "tests.bench", "--folder", str(folder)]

@@ -14,12 +14,12 @@ from seglake.config import Pipeline
 from seglake.errors import SeglakeError
 from seglake.ingest.engine import Engine, SparkEngine
 from seglake.ingest.pipeline import RunKey, ingest_files
-from seglake.session import delta_jars, fetch_jars, spark_session
+from seglake.session import delta_jars, spark_session
 from tests.bench import writers
 from tests.bench.events import Events, generate
 from tests.bench.measure import say
 from tests.kafka.broker import Broker
-from tests.kafka.jars import CACHE
+from tests.kafka.jars import spark_kafka_jars
 from tests.kafka.judge import Kafka
 
 if TYPE_CHECKING:
@@ -29,22 +29,6 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 TOPIC = "events"
-SPARK_KAFKA = CACHE.parent / "spark-kafka-4.2.0"
-
-# The token provider has no release 4.2.0 on Maven Central, and the source works with this one; what
-# else the source depends on is in pyspark already.
-_SPARK_KAFKA_MODULE = """<ivy-module version="2.0">
-  <info organisation="seglake.tests" module="spark-kafka"/>
-  <dependencies defaultconf="default->default">
-    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0"
-                transitive="false"/>
-    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"
-                transitive="false"/>
-    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.1" transitive="false"/>
-    <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.0" transitive="false"/>
-  </dependencies>
-</ivy-module>
-"""
 
 
 @dataclass(frozen=True)
@@ -155,11 +139,10 @@ class Workbench:
 
     def _spark_kafka_jars(self) -> list[Path]:
         try:
-            if not SPARK_KAFKA.is_dir():
-                fetch_jars(_SPARK_KAFKA_MODULE, SPARK_KAFKA)
+            return spark_kafka_jars()
         except SeglakeError:
             self.skipped.append("Spark's Kafka source: its jars could not be fetched.")
-        return sorted(SPARK_KAFKA.glob("*.jar"))
+            return []
 
     @cached_property
     def has_spark_kafka(self) -> bool:

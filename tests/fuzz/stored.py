@@ -21,20 +21,9 @@ from seglake.catalog.manifest import read_manifest
 from seglake.catalog.rows import FILE_SCHEMAS, SourceRow
 from seglake.errors import ConfigError, CorruptData
 from seglake.format import zonemap
-from seglake.format.batch import (
-    HEADER,
-    OVERHEAD,
-    Decoded,
-    Encoding,
-    Table,
-    check_crcs,
-    decode_batches,
-    encode_batches,
-    encode_bodies,
-    scan_batches,
-    with_extremes,
-)
+from seglake.format.batch import HEADER, OVERHEAD, Encoding, Table, encode_batches, encode_bodies
 from seglake.format.compression import NAMES, compressor, decompress
+from seglake.format.decode import Decoded, check_crcs, decode_batches, scan_batches, with_extremes
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.format.records import Spans
 from seglake.format.segment import choose_indexed, seal

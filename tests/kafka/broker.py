@@ -21,7 +21,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.kafka.jars import class_path, java
+from seglake.session import check_java
+from tests.kafka.jars import class_path
 from tests.kafka.judge import Kafka, Record, record_from_json
 
 START_SECONDS = 60
@@ -111,7 +112,7 @@ class Broker:
 
     def start(self) -> None:
         """Starts the broker and connects the clients once its port answers."""
-        command = [java(), *self.java_options, "-cp", class_path(), "kafka.Kafka"]
+        command = [str(check_java()), *self.java_options, "-cp", class_path(), "kafka.Kafka"]
         command.append(str(self._properties))
         with self._printed.open("ab") as printed:
             self._process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)

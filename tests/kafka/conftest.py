@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.jars import NoJarsError
+from seglake.errors import SeglakeError
 from tests.kafka.judge import Kafka
 
 HERE = Path(__file__).parent
@@ -25,7 +25,7 @@ def kafka() -> Iterator[Kafka]:
     """Kafka's classes. Skips only where the jars are not cached and cannot be fetched."""
     try:
         judge = Kafka()
-    except NoJarsError as reason:
+    except SeglakeError as reason:
         pytest.skip(f"Kafka cannot judge: {reason}")
     with judge:
         yield judge

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from tests.kafka.jars import class_path, java, pyspark_jar
+from seglake.session import check_java
+from tests.kafka.jars import class_path, pyspark_jar
 
 HERE = Path(__file__).parent
 SEGMENT_INDEX_BYTES = 10 * 1024 * 1024  # the default of segment.index.bytes
@@ -120,7 +121,7 @@ class Kafka:
             jarpath=str(pyspark_jar("py4j")),
             classpath=class_path(*compiler),
             javaopts=["-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"],
-            java_path=java(),
+            java_path=str(check_java()),
             die_on_exit=True,
             daemonize_redirect=True,
             enable_auth=True,

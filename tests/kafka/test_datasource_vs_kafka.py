@@ -25,8 +25,8 @@ from seglake.datasource.java_regex import translate
 from seglake.errors import SeglakeError, UsageError
 from seglake.session import spark_session
 from tests.kafka.broker import Broker
+from tests.kafka.jars import spark_kafka_jars
 from tests.kafka.judge import Kafka
-from tests.kafka.spark_kafka import spark_kafka_jars
 from tests.lakes import Event, LakeMaker, Shape
 from tests.strategies import examples
 

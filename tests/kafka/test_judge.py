@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.kafka import jars
 from tests.kafka.judge import Batch, Kafka, KafkaError, Record, record_from_json
 from tests.kafka.make_golden import GOLDEN, checksum, describe, segments, vector_batches, vectors
 
@@ -224,12 +223,3 @@ def test_kafka_refuses_to_write_what_is_not_in_order(kafka: Kafka, tmp_path: Pat
     backwards = Batch((Record(5, 0, None, None), Record(4, 0, None, None)), base_offset=0)
     with pytest.raises(KafkaError, match="IllegalArgumentException"):
         kafka.write_segment(tmp_path, 0, [backwards])
-
-
-# -------------------------------------------------------------------- the jars
-
-
-def test_java_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(jars.NoJavaError, match="install a Java runtime"):
-        jars.java()

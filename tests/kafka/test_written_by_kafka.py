@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from seglake.format.batch import CODEC_MASK, Decoded, Table, decode_batches, scan_batches
+from seglake.format.batch import CODEC_MASK, Table
 from seglake.format.compression import NAMES
+from seglake.format.decode import Decoded, decode_batches, scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import describe, rebuild
 from tests.kafka.judge import Batch, Header, Kafka, Record, StoredBatch

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import seglake
 from seglake.catalog.rows import PartitionRow, RunRow, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
-from seglake.format.batch import scan_batches
+from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.segment import describe, rebuild
 from seglake.layout import new_attempt

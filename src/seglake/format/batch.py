@@ -36,11 +36,10 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from seglake.errors import ConfigError, CorruptData, InputError
-from seglake.format import decode_kernels, encode_kernels
-from seglake.format.compression import Compress, decompress
-from seglake.format.decode_kernels import RecordColumns
-from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed
+from seglake.errors import ConfigError, InputError
+from seglake.format import encode_kernels
+from seglake.format.compression import Compress
+from seglake.format.records import Bytes, Int64s, Records, fixed
 
 OVERHEAD = 61
 LOG_OVERHEAD = 12
@@ -62,6 +61,7 @@ TABLE = np.dtype(
         ("attributes", np.int16),
         ("base_offset", np.int64),
         ("last_offset", np.int64),
+        ("base_timestamp", np.int64),
         ("count", np.int32),
         ("min_timestamp", np.int64),
         ("max_timestamp", np.int64),
@@ -199,7 +199,7 @@ def encode_batches(
         data, sizes = _compress(data, starts, encoding.compress)
     table = _describe(timestamps, firsts, encoding, base_offset)
     table["size"], table["position"] = sizes, np.cumsum(sizes) - sizes
-    _write_headers(data, table, timestamps[firsts[:-1]])
+    _write_headers(data, table)
     return Batches(data, table)
 
 
@@ -210,6 +210,7 @@ def _describe(timestamps: Int64s, firsts: Int64s, encoding: Encoding, base_offse
     table["base_offset"] = base_offset + firsts[:-1]
     table["last_offset"] = base_offset + firsts[1:] - 1
     table["count"] = np.diff(firsts)
+    table["base_timestamp"] = timestamps[firsts[:-1]]
     if encoding.append_time_ms is None:
         lows, highs, at, late = np.empty((4, n), np.int64)
         encode_kernels.extremes(timestamps, firsts, lows, highs, at, late)
@@ -230,14 +231,14 @@ def _compress(data: Bytes, starts: Int64s, compress: Compress) -> tuple[Bytes, I
     return np.frombuffer(bytearray().join(parts), np.uint8), sizes
 
 
-def _write_headers(data: Bytes, table: Table, base_timestamps: Int64s) -> None:
+def _write_headers(data: Bytes, table: Table) -> None:
     headers = np.zeros(len(table), HEADER)
     headers["base_offset"] = table["base_offset"]
     headers["length"] = table["size"] - LOG_OVERHEAD
     headers["magic"] = 2
     headers["attributes"] = table["attributes"]
     headers["last_offset_delta"] = table["last_offset"] - table["base_offset"]
-    headers["base_timestamp"] = base_timestamps
+    headers["base_timestamp"] = table["base_timestamp"]
     headers["max_timestamp"] = table["max_timestamp"]
     headers["producer_id"] = headers["producer_epoch"] = headers["base_sequence"] = -1
     headers["count"] = table["count"]
@@ -257,169 +258,6 @@ def _starts(table: Table) -> Int64s:
     # of the batches in a buffer that begins with the first one
     starts: Int64s = table["position"] - table["position"][:1]
     return starts
-
-
-def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) -> Table:
-    """The table of the batches in `data`, from their headers alone.
-
-    `data` begins with a batch; positions in the table count from `base_position`. With `partial`,
-    a last batch that is cut short is left out, as Kafka's readers do; otherwise it is damage.
-    `min_timestamp`, `offset_of_max` and `lateness` are `UNKNOWN`. Raises CorruptData at the first
-    header that cannot be right, and for magic 0 and 1, which Kafka itself no longer writes.
-    """
-    buffer = _read_only(data)
-    n, end, problem = decode_kernels.find_batches(buffer)
-    if problem and not (partial and problem == decode_kernels.CUT_SHORT):
-        told = {"left": len(buffer) - end, "magic": buffer[end : end + 17][-1]}
-        what = decode_kernels.HEADER_PROBLEMS[problem].format(**told)
-        raise CorruptData(what, position=base_position + end)
-    table = np.empty(n, TABLE)
-    decode_kernels.read_headers(buffer, base_position, UNKNOWN, table)
-    return table
-
-
-def _read_only(data: Any) -> Bytes:
-    # so that kernels see one type, whatever the bytes stand in
-    return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
-
-
-class Decoded(NamedTuple):
-    """n records read from batches, and where each stood."""
-
-    records: Records
-    offsets: Int64s
-    timestamp_types: npt.NDArray[np.int8]  # 0 CreateTime, 1 LogAppendTime
-    batch: Int32s  # row of each record's batch in the table
-
-
-def check_crcs(data: Any, table: Table, *, base_position: int = 0) -> None:
-    """Raise CorruptData for the first batch whose CRC-32C is wrong."""
-    view = memoryview(data)
-    for position, size in zip(table["position"].tolist(), table["size"].tolist(), strict=True):
-        at = position - base_position
-        stored = int.from_bytes(view[at + CRC_AT : at + CRC_START], "big")
-        found = crc32c.crc32c(view[at + CRC_START : at + size])
-        if stored != found:
-            raise CorruptData(
-                f"CRC-32C of the record batch is {found:08x}, its header says {stored:08x}",
-                position=position,
-            )
-
-
-def decode_batches(
-    data: Any,
-    table: Table,
-    *,
-    base_position: int = 0,
-    check_crc: bool = True,
-    control: bool = False,
-    max_batch_bytes: int = MAX_BATCH_BYTES,
-) -> Decoded:
-    """The records of the batches in `table`; `data` begins at file position `base_position`.
-
-    Control batches (transaction markers) are left out unless `control`. Keys, values and headers
-    are spans into one buffer of decompressed records (into `data` itself where nothing is
-    compressed). Raises CorruptData, with the position of the batch, for a batch outside `data`, a
-    wrong CRC, a payload that cannot be decompressed or exceeds `max_batch_bytes`, and records that
-    do not fill their batch exactly.
-    """
-    log = _read_only(data)
-    table = fixed(table)
-    outside, bits = decode_kernels.survey(table, base_position, len(log))
-    if outside >= 0:
-        position = int(table["position"][outside])
-        raise CorruptData(f"the batch is not within the {len(log)} bytes read", position=position)
-    if check_crc:
-        check_crcs(data, table, base_position=base_position)
-    if not bits & CONTROL or control:
-        return _decode(log, table, base_position, bits & CODEC_MASK, max_batch_bytes)
-    rows = np.flatnonzero((table["attributes"] & CONTROL) == 0).astype(np.int32)
-    decoded = _decode(log, fixed(table[rows]), base_position, bits & CODEC_MASK, max_batch_bytes)
-    return decoded._replace(batch=rows[decoded.batch])
-
-
-def _decode(
-    log: Bytes, table: Table, base_position: int, codecs: int, max_batch_bytes: int
-) -> Decoded:
-    data, starts = log, table["position"] + (OVERHEAD - base_position)
-    ends = starts + (table["size"] - OVERHEAD)
-    if codecs:
-        data, starts, ends = _decompress(log.data, table, starts, max_batch_bytes)
-    n, liar = decode_kernels.count_records(table, starts, ends)
-    if liar >= 0:
-        raise CorruptData(
-            f"{ends[liar] - starts[liar]} bytes cannot hold {table['count'][liar]} records",
-            position=int(table["position"][liar]),
-        )
-    columns = decode_kernels.record_columns(n)
-    row, problem = decode_kernels.parse_records(
-        log, base_position, table, data, starts, ends, *columns
-    )
-    if problem:
-        raise CorruptData(decode_kernels.PROBLEMS[problem], position=int(table["position"][row]))
-    records = Records(
-        columns.timestamps,
-        Spans(data, columns.key_starts, columns.key_lengths),
-        Spans(data, columns.value_starts, columns.value_lengths),
-        _parse_headers(data, columns, table),
-    )
-    return Decoded(records, columns.offsets, columns.timestamp_types, columns.batch)
-
-
-def _decompress(
-    log: memoryview, table: Table, starts: Int64s, max_batch_bytes: int
-) -> tuple[Bytes, Int64s, Int64s]:
-    """A buffer of decompressed records, and where each batch's records begin and end in it."""
-    parts = []
-    extents = zip(
-        starts.tolist(), table["size"].tolist(), table["attributes"].tolist(), strict=True
-    )
-    for row, (start, size, attributes) in enumerate(extents):
-        payload, codec = log[start : start + size - OVERHEAD], attributes & CODEC_MASK
-        try:
-            parts.append(decompress(codec, payload, max_batch_bytes) if codec else payload)
-        except CorruptData as err:
-            raise err.within("", int(table["position"][row])) from err
-    sizes = np.fromiter(map(len, parts), np.int64, len(parts))
-    ends = np.cumsum(sizes)
-    joined = parts[0] if len(parts) == 1 else b"".join(parts)
-    return _read_only(joined), ends - sizes, ends
-
-
-def _parse_headers(data: Bytes, columns: RecordColumns, table: Table) -> Headers | None:
-    if not columns.header_counts.any():
-        return None
-    firsts = np.zeros(len(columns.offsets) + 1, np.int64)
-    np.cumsum(columns.header_counts, out=firsts[1:])
-    total = int(firsts[-1])
-    key_starts, value_starts = np.empty((2, total), np.int64)
-    key_lengths, value_lengths = np.empty((2, total), np.int32)
-    bad = decode_kernels.parse_headers(
-        data, columns.header_starts, columns.record_ends, firsts,
-        key_starts, key_lengths, value_starts, value_lengths,
-    )  # fmt: skip
-    if bad >= 0:
-        position = int(table["position"][columns.batch[bad]])
-        raise CorruptData(decode_kernels.PROBLEMS[decode_kernels.BAD_HEADER], position=position)
-    keys = Spans(data, key_starts, key_lengths)
-    return Headers(firsts, keys, Spans(data, value_starts, value_lengths))
-
-
-def with_extremes(table: Table, decoded: Decoded) -> Table:
-    """The table of headers completed with what only the records tell.
-
-    `decoded` holds every record of the table's batches, control records included. Batches without
-    records (left by compaction) get -1 and their base offset.
-    """
-    complete = table.copy()
-    firsts = np.searchsorted(decoded.batch, np.arange(len(table) + 1)).astype(np.int64)
-    lows, highs, at, late = np.empty((4, len(table)), np.int64)
-    encode_kernels.extremes(fixed(decoded.records.timestamps), firsts, lows, highs, at, late)
-    complete["min_timestamp"], complete["lateness"] = lows, late
-    filled = firsts[:-1] < firsts[1:]
-    complete["offset_of_max"] = table["base_offset"]
-    complete["offset_of_max"][filled] = decoded.offsets[at[filled]]
-    return complete
 
 
 def rebase(data: Any, table: Table, delta: int) -> Batches:

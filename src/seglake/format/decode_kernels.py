@@ -43,11 +43,8 @@ PROBLEMS = {
 
 
 @njit(cache=True, nogil=True)
-def get_varint(data, at, end, max_bytes):
-    """(value, position after it) of the varint at `at`; position `BAD` if it is malformed.
-
-    `max_bytes` is 5 for a 32-bit and 10 for a 64-bit value. The value is reduced to its width.
-    """
+def get_long_varint(data, at, end, max_bytes):
+    """What `get_varint` does, for any value."""
     zigzag = np.uint64(0)
     shift = np.uint64(0)
     for _ in range(max_bytes):
@@ -62,6 +59,27 @@ def get_varint(data, at, end, max_bytes):
             return np.int64(zigzag >> np.uint64(1)) ^ -np.int64(zigzag & np.uint64(1)), np.int64(at)
         shift += np.uint64(7)
     return np.int64(0), np.int64(BAD)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def get_varint(data, at, end, max_bytes):
+    """(value, position after it) of the varint at `at`; position `BAD` if it is malformed.
+
+    `max_bytes` is 5 for a 32-bit and 10 for a 64-bit value. The value is reduced to its width.
+    """
+    if end - at < 3:
+        return get_long_varint(data, at, end, max_bytes)
+    zigzag = np.int64(data[at])
+    size = 1
+    if zigzag >= 128:
+        zigzag += (np.int64(data[at + 1]) - 1) << 7
+        size = 2
+        if zigzag >= 16384:
+            zigzag += (np.int64(data[at + 2]) - 1) << 14
+            size = 3
+            if zigzag >= 2097152:
+                return get_long_varint(data, at, end, max_bytes)
+    return (zigzag >> 1) ^ -(zigzag & 1), at + size
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -115,10 +133,18 @@ def read_headers(data, base_position, unknown, table):
         row.attributes = get_big_endian(data, at + 21, 2)
         row.base_offset = get_big_endian(data, at, 8)
         row.last_offset = row.base_offset + get_big_endian(data, at + 23, 4)
+        row.base_timestamp = get_big_endian(data, at + 27, 8)
         row.count = get_big_endian(data, at + 57, 4)
         row.max_timestamp = get_big_endian(data, at + 35, 8)
         row.min_timestamp = row.offset_of_max = row.lateness = unknown
         at += size
+
+
+@njit(cache=True, nogil=True)
+def read_crcs(data, starts, crcs):
+    """The checksum in the header of each batch."""
+    for i in range(len(starts)):
+        crcs[i] = get_big_endian(data, starts[i] + 17, 4)
 
 
 @njit(cache=True, nogil=True)
@@ -183,59 +209,65 @@ def _parse_field(data, at, end):
 
 @njit(cache=True, nogil=True)
 def parse_records(
-    log, base_position, table, data, starts, ends,
+    table, data, starts, ends, windows, window_of,
     offsets, timestamps, timestamp_types, key_starts, key_lengths, value_starts, value_lengths,
     header_starts, header_counts, record_ends, batches,
 ):  # fmt: skip
-    """Parse every record of every batch; returns (0, 0) or (batch, problem).
+    """Parse the records of every batch that lie in its window.
 
-    `log` holds the batch headers, `data` the decompressed records of batch b from starts[b] to
-    ends[b]. The other arrays have one item per record.
+    `data` holds the decompressed records of batch b from starts[b] to ends[b]; its window is row
+    window_of[b] of `windows`: smallest and largest timestamp, smallest and largest offset. The
+    other arrays have room for every record. Returns (records in the windows, 0, 0), or a batch and
+    its problem. Of records outside nothing behind the offset is looked at.
     """
     n = 0
     for batch in range(len(table)):
-        row = table[batch]
+        row, window = table[batch], windows[window_of[batch]]
+        low_time, high_time, low_offset, high_offset = window[0], window[1], window[2], window[3]
         base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset
-        base_timestamp = get_big_endian(log, row.position - base_position + 27, 8)
         append_time = (row.attributes & 8) != 0
         at, batch_end = starts[batch], ends[batch]
         previous = np.int64(-1)
         for _ in range(row.count):
             length, at = get_varint(data, at, batch_end, 5)
             if at == BAD or length < 6 or length > batch_end - at:
-                return batch, BAD_RECORD
+                return n, batch, BAD_RECORD
             end = at + length
             timestamp_delta, at = get_varint(data, at + 1, end, 10)
             if at == BAD:
-                return batch, BAD_RECORD
+                return n, batch, BAD_RECORD
             offset_delta, at = get_varint(data, at, end, 5)
             if at == BAD:
-                return batch, BAD_RECORD
+                return n, batch, BAD_RECORD
             if offset_delta <= previous or offset_delta > last_delta:
-                return batch, BAD_OFFSET
+                return n, batch, BAD_OFFSET
             previous = offset_delta
+            offset = base_offset + offset_delta
+            timestamp = row.max_timestamp if append_time else row.base_timestamp + timestamp_delta
+            if (timestamp < low_time or timestamp > high_time
+                    or offset < low_offset or offset > high_offset):  # fmt: skip
+                at = end
+                continue
             key_starts[n], key_length, at = _parse_field(data, at, end)
             if at == BAD:
-                return batch, BAD_KEY
+                return n, batch, BAD_KEY
             value_starts[n], value_length, at = _parse_field(data, at, end)
             if at == BAD:
-                return batch, BAD_VALUE
+                return n, batch, BAD_VALUE
             headers, at = get_varint(data, at, end, 5)
             if at == BAD or headers < 0 or headers * 2 > end - at:
-                return batch, BAD_HEADER
+                return n, batch, BAD_HEADER
             if headers == 0 and at != end:
-                return batch, LEFT_OVER
+                return n, batch, LEFT_OVER
             key_lengths[n], value_lengths[n] = key_length, value_length
             header_starts[n], header_counts[n], record_ends[n] = at, headers, end
-            offsets[n] = base_offset + offset_delta
-            timestamps[n] = row.max_timestamp if append_time else base_timestamp + timestamp_delta
-            timestamp_types[n] = append_time
+            offsets[n], timestamps[n], timestamp_types[n] = offset, timestamp, append_time
             batches[n] = batch
             n += 1
             at = end
         if at != batch_end:
-            return batch, LEFT_OVER
-    return 0, 0
+            return n, batch, LEFT_OVER
+    return n, 0, 0
 
 
 @njit(cache=True, nogil=True)

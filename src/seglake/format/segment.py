@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from seglake.errors import ConfigError
 from seglake.format import encode_kernels, zonemap
-from seglake.format.batch import Table, decode_batches, scan_batches, with_extremes
+from seglake.format.batch import Table
+from seglake.format.decode import decode_batches, scan_batches, with_extremes
 from seglake.format.index import (
     OFFSET_ENTRY,
     POLICIES,

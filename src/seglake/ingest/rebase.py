@@ -15,7 +15,8 @@ import crc32c
 import numpy as np
 
 from seglake.catalog.rows import SegmentRow
-from seglake.format.batch import Batches, Table, rebase, restamp, scan_batches
+from seglake.format.batch import Batches, Table, rebase, restamp
+from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.ingest.engine import Engine

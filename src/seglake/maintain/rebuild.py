@@ -10,7 +10,8 @@ import numpy as np
 
 from seglake.catalog.rows import SegmentRow
 from seglake.errors import CorruptData
-from seglake.format.batch import TABLE, Table, with_extremes
+from seglake.format.batch import TABLE, Table
+from seglake.format.decode import with_extremes
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import Sealed, rebuild
 from seglake.layout import Suffix
@@ -59,7 +60,7 @@ def describe_log(store: Store, row: SegmentRow) -> Table:
     for chunk in read_chunks(store, log, log.log):
         whole = int(chunk.table["size"].sum(dtype=np.int64))
         crc = crc32c.crc32c(memoryview(chunk.data)[:whole], crc)
-        for rows, decoded in chunk.decode_in_parts(chunk.table, DECODE_BYTES, control=True):
+        for rows, decoded in chunk.decode_in_parts(chunk.table, DECODE_BYTES):
             tables.append(with_extremes(rows, decoded))
     check_crc(row, "log", crc)
     table = np.concatenate(tables)

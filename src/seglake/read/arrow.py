@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
 from seglake.errors import CorruptData, UsageError
-from seglake.format.batch import Decoded
-from seglake.format.encode_kernels import put_bytes
-from seglake.format.records import Bytes, Headers, Int32s, Int64s, Spans
+from seglake.format.decode import Decoded
+from seglake.format.records import Headers, Int32s, Int64s, Records, Spans
+from seglake.read.read_kernels import append_items
 from seglake.read.segments import LogSegment
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -29,13 +31,18 @@ _FIELDS: dict[str, Any] = {
 SCHEMA = pa.schema(_FIELDS)
 
 Array = Any  # a pa.Array: pyarrow's stubs ask for the type of its items
+ValuesOf = Callable[[Decoded, Sequence[LogSegment], Int32s], npt.ArrayLike]
 
 _MAX_BYTES = 2**31 - 1  # of one column in an Arrow array with 32-bit offsets
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
     """The schema of the columns asked for, in the order asked; None means all of them."""
-    names = SCHEMA.names if columns is None else list(columns)
+    return SCHEMA if columns is None else _schema_of(tuple(columns))
+
+
+@lru_cache(64)
+def _schema_of(names: tuple[str, ...]) -> pa.Schema:
     unknown = [name for name in names if name not in SCHEMA.names]
     if unknown:
         raise UsageError(f"unknown column {unknown[0]!r}; columns are {', '.join(SCHEMA.names)}")
@@ -48,95 +55,214 @@ def record_batch(
     segment: LogSegment, decoded: Decoded, rows: Int64s | None, schema: pa.Schema
 ) -> pa.RecordBatch:
     """The records at the positions `rows` (None: all) with the columns of `schema`."""
-    chosen = np.arange(len(decoded.offsets)) if rows is None else rows
-    arrays = [_BUILD[name](segment, decoded, chosen) for name in schema.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    chosen = decoded if rows is None else decoded.take(rows)
+    filling = Columns(schema, len(chosen.offsets), _bytes_in(chosen, segment))
+    filling.append(chosen, [segment], np.zeros(len(chosen.offsets), np.int32))
+    return filling.take()
 
 
-def _topic(segment: LogSegment, _decoded: Decoded, rows: Int64s) -> Array:
-    return pa.repeat(pa.scalar(segment.topic, pa.string()), len(rows))
+def _bytes_in(decoded: Decoded, segment: LogSegment) -> int:
+    spans = decoded.records.keys, decoded.records.values
+    size = max(int(np.maximum(each.lengths, 0).sum(dtype=np.int64)) for each in spans)
+    if size > _MAX_BYTES:
+        what = f"{size} bytes in a column of one record batch"
+        raise CorruptData(what, file=segment.log_key)
+    return size
 
 
-def _partition(segment: LogSegment, _decoded: Decoded, rows: Int64s) -> Array:
-    return pa.array(np.full(len(rows), segment.partition, np.int32))
+class Columns:
+    """Room for the columns of a record batch, to be filled again and again.
+
+    It holds `records` records, with `size_bytes` bytes in each of key and value. Memory that was
+    never used before costs more than copying out of memory that was, so what is filled is copied.
+    """
+
+    def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
+        self.schema, self.size_bytes, self._records = schema, size_bytes, records
+        self._columns = [_COLUMNS[name](records, size_bytes) for name in schema.names]
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def have_room_for(self, decoded: Decoded, limit_bytes: int) -> bool:
+        """Whether these records fit in, and leave keys, values and headers within the limit."""
+        used = sum(column.used_bytes for column in self._columns)
+        used += len(decoded.records.values.data)  # more than all that will be copied
+        fits = self._count + len(decoded.offsets) <= self._records
+        return fits and used <= min(limit_bytes, self.size_bytes)
+
+    def append(self, decoded: Decoded, segments: Sequence[LogSegment], owner_of: Int32s) -> None:
+        """Append records; the segment of each batch is at its position in `owner_of`."""
+        for column in self._columns:
+            column.append(self._count, decoded, segments, owner_of)
+        self._count += len(decoded.offsets)
+
+    def take(self) -> pa.RecordBatch:
+        """What was appended; there is room again."""
+        arrays = [column.take(self._count) for column in self._columns]
+        self._count = 0
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _offset(_segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
-    return pa.array(decoded.offsets[rows])
+class _Column(ABC):
+    used_bytes = 0  # of variable length
+
+    @abstractmethod
+    def append(
+        self, at: int, decoded: Decoded, segments: Sequence[LogSegment], owner_of: Int32s
+    ) -> None:
+        """Take the records over, behind the `at` ones that are there."""
+
+    @abstractmethod
+    def take(self, count: int) -> Array:
+        """A copy of the column of `count` records, which begins anew."""
 
 
-def _timestamp(_segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
-    return pa.array(decoded.records.timestamps[rows]).view(SCHEMA.field("timestamp").type)
+class _Numbers(_Column):
+    """One number for each record."""
+
+    def __init__(self, records: int, kind: Any, values_of: ValuesOf) -> None:
+        self._values, self._kind = np.empty(records, _DTYPES[kind.bit_width]), kind
+        self._values_of = values_of
+
+    def append(
+        self, at: int, decoded: Decoded, segments: Sequence[LogSegment], owner_of: Int32s
+    ) -> None:
+        self._values[at : at + len(decoded.offsets)] = self._values_of(decoded, segments, owner_of)
+
+    def take(self, count: int) -> Array:
+        return _array(self._kind, count, [None, self._values[:count].copy()])
 
 
-def _timestamp_type(_segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
-    return pa.array(decoded.timestamp_types[rows].astype(np.int32))
+class _Topics(_Numbers):
+    """The names of the records' topics, nearly always one and the same."""
+
+    def __init__(self, records: int) -> None:
+        super().__init__(records, pa.int32(), self._codes)
+        self._names: dict[str, int] = {}
+
+    def _codes(
+        self, decoded: Decoded, segments: Sequence[LogSegment], owner_of: Int32s
+    ) -> npt.ArrayLike:
+        codes = [self._names.setdefault(each.topic, len(self._names)) for each in segments]
+        return codes[0] if len(self._names) == 1 else np.array(codes)[owner_of[decoded.batch]]
+
+    def take(self, count: int) -> Array:
+        names, self._names = list(self._names), {}
+        if len(names) == 1:
+            return pa.repeat(pa.scalar(names[0], pa.string()), count)
+        return pa.array(names, pa.string()).take(super().take(count))
 
 
-def _key(segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
-    return _binary(segment, decoded.records.keys, rows)
+class _Bytes(_Column):
+    """A byte string for each record, or null."""
+
+    def __init__(self, records: int, size_bytes: int, spans_of: Callable[[Records], Spans]) -> None:
+        self._items, self._spans_of = _Items(records, size_bytes), spans_of
+
+    def append(
+        self, at: int, decoded: Decoded, _segments: Sequence[LogSegment], _owner_of: Int32s
+    ) -> None:
+        self.used_bytes = self._items.append(at, self._spans_of(decoded.records))
+
+    def take(self, count: int) -> Array:
+        self.used_bytes = 0
+        return self._items.take(count)
 
 
-def _value(segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
-    return _binary(segment, decoded.records.values, rows)
+class _Items:
+    """Room for so many byte strings, with so many bytes in all."""
+
+    def __init__(self, count: int, size_bytes: int) -> None:
+        self._offsets, self._data = np.zeros(1 + count, np.int32), np.empty(size_bytes, np.uint8)
+        self._valid, self._nulls = np.empty(count, np.uint8), 0
+
+    def append(self, at: int, spans: Spans) -> int:
+        """Copy items behind the `at` first ones; returns the bytes that all take."""
+        self._nulls += append_items(*spans, at, self._offsets, self._data, self._valid)
+        return int(self._offsets[at + len(spans)])
+
+    def take(self, count: int) -> Array:
+        """A copy of the first items, as an array; there is room for others again."""
+        bits = np.packbits(self._valid[:count], bitorder="little") if self._nulls else None
+        self._nulls = 0
+        data = self._data[: self._offsets[count]].copy()
+        return _array(pa.binary(), count, [bits, self._offsets[: count + 1].copy(), data])
 
 
-def _headers(segment: LogSegment, decoded: Decoded, rows: Int64s) -> Array:
-    headers = decoded.records.headers
-    lists: Any = pa.ListArray
-    if headers is None:
-        return lists.from_arrays(np.zeros(len(rows) + 1, np.int32), pa.array([], HEADER))
-    offsets, items = _items(headers, rows)
-    keys = _strings(_binary(segment, headers.keys, items))
-    values = _binary(segment, headers.values, items)
-    structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADER))
-    return lists.from_arrays(offsets, structs)
+class _Headers(_Column):
+    """The lists of headers; most logs have none."""
+
+    def __init__(self) -> None:
+        self._lists: list[Array] = []
+        self._empty = 0  # records without, since the last list
+
+    def append(
+        self, _at: int, decoded: Decoded, _segments: Sequence[LogSegment], _owner_of: Int32s
+    ) -> None:
+        headers = decoded.records.headers
+        if headers is None:
+            self._empty += len(decoded.offsets)
+        else:
+            self._flush()
+            self._lists.append(_lists_of(headers))
+            self.used_bytes += self._lists[-1].nbytes
+
+    def _flush(self) -> None:
+        if self._empty or not self._lists:
+            nothing: Any = pa.array([], HEADER)
+            lists: Any = pa.ListArray
+            self._lists.append(lists.from_arrays(np.zeros(self._empty + 1, np.int32), nothing))
+            self._empty = 0
+
+    def take(self, _count: int) -> Array:
+        self._flush()
+        lists, self._lists, self.used_bytes = self._lists, [], 0
+        return pa.concat_arrays(lists) if len(lists) > 1 else lists[0]
 
 
-_BUILD = {
-    "topic": _topic,
-    "partition": _partition,
-    "offset": _offset,
-    "timestamp": _timestamp,
-    "timestamp_type": _timestamp_type,
-    "key": _key,
-    "value": _value,
-    "headers": _headers,
+_DTYPES: dict[int, Any] = {32: np.int32, 64: np.int64}
+_COLUMNS: dict[str, Callable[[int, int], _Column]] = {
+    "topic": lambda n, _: _Topics(n),
+    "partition": lambda n, _: _Numbers(n, pa.int32(), _partitions),
+    "offset": lambda n, _: _Numbers(n, pa.int64(), lambda decoded, *_: decoded.offsets),
+    "timestamp": lambda n, _: _Numbers(
+        n, _FIELDS["timestamp"], lambda decoded, *_: decoded.records.timestamps
+    ),
+    "timestamp_type": lambda n, _: _Numbers(
+        n, pa.int32(), lambda decoded, *_: decoded.timestamp_types
+    ),
+    "key": lambda n, size: _Bytes(n, size, lambda records: records.keys),
+    "value": lambda n, size: _Bytes(n, size, lambda records: records.values),
+    "headers": lambda _n, _size: _Headers(),
 }
 
 
-def _items(headers: Headers, rows: Int64s) -> tuple[Any, Int64s]:
-    """Where each record's headers begin in a list of all of them, and which headers these are."""
-    counts = headers.firsts[rows + 1] - headers.firsts[rows]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    shifts = np.repeat(headers.firsts[rows] - offsets[:-1], counts)
-    return offsets.astype(np.int32), np.arange(offsets[-1]) + shifts
+def _partitions(
+    decoded: Decoded, segments: Sequence[LogSegment], owner_of: Int32s
+) -> npt.ArrayLike:
+    partitions = np.array([each.partition for each in segments])
+    return partitions[0] if len(partitions) == 1 else partitions[owner_of[decoded.batch]]
 
 
-def _binary(segment: LogSegment, spans: Spans, rows: Int64s) -> Array:
-    lengths = spans.lengths[rows]
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
-    if offsets[-1] > _MAX_BYTES:
-        what = f"{offsets[-1]} bytes in a column of one record batch"
-        raise CorruptData(what, file=segment.log_key)
-    data = np.empty(offsets[-1], np.uint8)
-    _gather(spans.data, spans.starts, spans.lengths, rows, offsets, data)
-    nulls = lengths < 0
-    bitmap: Any = np.packbits(~nulls, bitorder="little") if nulls.any() else None
-    buffers: list[Any] = [bitmap, offsets.astype(np.int32), data]
-    buffers = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
-    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
+def _array(kind: Any, count: int, parts: Sequence[npt.NDArray[Any] | None]) -> Array:
+    held: list[Any] = list(parts)  # numpy arrays are buffers, but say so from 3.12 on
+    buffers: list[Any] = [None if part is None else pa.py_buffer(part) for part in held]
+    return pa.Array.from_buffers(kind, count, buffers)
 
 
-@njit(cache=True, nogil=True)
-def _gather(
-    data: Bytes, starts: Int64s, lengths: Int32s, rows: Int64s, offsets: Int64s, out: Bytes
-) -> None:
-    """Copy the items at the positions `rows` to `offsets` in `out`."""
-    for i in range(len(rows)):
-        row = rows[i]
-        put_bytes(out, offsets[i], data, starts[row], np.int64(lengths[row]))
+def _lists_of(headers: Headers) -> Array:
+    keys, values = _binary(headers.keys), _binary(headers.values)
+    structs = pa.StructArray.from_arrays([_strings(keys), values], fields=list(HEADER))
+    lists: Any = pa.ListArray
+    return lists.from_arrays(headers.firsts.astype(np.int32), structs)
+
+
+def _binary(spans: Spans) -> Array:
+    items = _Items(len(spans), int(np.maximum(spans.lengths, 0).sum(dtype=np.int64)))
+    items.append(0, spans)
+    return items.take(len(spans))
 
 
 def _strings(keys: Array) -> Array:

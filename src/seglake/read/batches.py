@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seglake.format.batch import Decoded, Table
+from seglake.format.batch import Table
+from seglake.format.decode import Decoded
 from seglake.format.records import Int64s
 from seglake.read.cache import ByteCache
 from seglake.read.fetch import Chunk, read_chunk

@@ -1,4 +1,8 @@
-"""From byte ranges of a log to checked, decoded records, a few MiB at a time.
+"""From byte ranges of logs to checked record batches, a few MiB at a time.
+
+Ranges are cut and joined into requests of about one size. From an object store several requests are
+made ahead, each on a thread of its own, and never more bytes than the reader has memory for; from a
+local disk everything is read when its turn comes. What arrives is handed on in order.
 
 Every batch that is fetched has its CRC checked, also one whose header says that nothing in it is
 wanted. Every `CorruptData` names the log and the byte.
@@ -6,157 +10,300 @@ wanted. Every `CorruptData` names the log and the byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from seglake.errors import CorruptData
-from seglake.format.batch import (
-    MAX_BATCH_BYTES,
+from seglake.format.batch import LOG_OVERHEAD, MAX_BATCH_BYTES, OVERHEAD, Table
+from seglake.format.decode import (
+    Damage,
     Decoded,
-    Table,
+    Within,
     check_crcs,
+    decode,
     decode_batches,
-    scan_batches,
+    decompress,
+    scan,
 )
-from seglake.format.records import Int64s
+from seglake.format.records import Int32s, Int64s
+from seglake.read.read_kernels import BAD_OFFSETS, place_batches
 from seglake.read.segments import LogSegment, Ranges
+from seglake.read.threads import request
 from seglake.store import Store
 
 FETCH_BYTES = 4 * 2**20
-_BATCH_BYTES = 64 * 1024  # of records in a batch, as long as none was seen
+
+
+class Extent(Protocol):
+    """Some ranges of one log."""
+
+    @property
+    def segment(self) -> LogSegment:
+        """The segment whose log it is."""
+
+    @property
+    def ranges(self) -> Ranges:
+        """The ranges."""
 
 
 class Chunk(NamedTuple):
-    """Whole record batches out of one or several ranges of a log.
+    """Whole record batches out of one or several ranges of one or several logs.
 
-    `table` has their positions in `data`. Range i begins there at `starts[i]`.
+    `table` has their positions in `data`, and `owner_of` the extent of each. Stretch i of the data
+    begins at `starts[i]`, and in the log of extent `owners[i]` at `starts[i] + shifts[i]`. The
+    extents are those that `chunks` was given.
     """
 
-    segment: LogSegment
     data: Any
     table: Table
+    owner_of: Int32s
+    extents: Sequence[Any]
+    owners: Int64s
     starts: Int64s
-    ranges: Ranges
+    shifts: Int64s
+
+    @property
+    def segment(self) -> LogSegment:
+        """The segment, where all is of one log."""
+        segment: LogSegment = self.extents[0].segment
+        return segment
 
     def decode(self, rows: Table, *, control: bool = False) -> Decoded:
         """The records of some of its batches. Raises CorruptData."""
         try:
             return decode_batches(self.data, rows, check_crc=False, control=control)
         except CorruptData as damage:
-            raise self._in_file(damage) from damage
+            raise self.in_file(damage) from damage
 
     def decode_in_parts(
-        self, rows: Table, limit_bytes: int, *, control: bool = False
+        self, rows: Table, limit_bytes: int, within: Within | None = None
     ) -> Iterator[tuple[Table, Decoded]]:
-        """The records of `rows`, in parts that take about `limit_bytes` decompressed."""
-        per_batch, first = _BATCH_BYTES, 0  # headers do not tell what a batch decompresses to
-        ends = np.cumsum(rows["size"], dtype=np.int64)
+        """The records of `rows`, control batches too, some `limit_bytes` decompressed at a time.
+
+        A part is larger only if its last batch is what makes it so. Raises CorruptData.
+        """
+        first = 0
         while first < len(rows):
-            fitting = int(np.searchsorted(ends, ends[first] + limit_bytes))
-            stop = max(first + 1, min(fitting, first + limit_bytes // per_batch))
-            decoded = self.decode(rows[first:stop], control=control)
+            try:
+                payload = decompress(self.data, rows[first:], enough_bytes=limit_bytes)
+                stop = first + len(payload.ends)
+                wanted = within and within._replace(window_of=within.window_of[first:stop])
+                decoded = decode(rows[first:stop], payload, wanted)
+            except CorruptData as damage:
+                raise self.in_file(damage) from damage
             yield rows[first:stop], decoded
-            per_batch = max(1, len(decoded.records.values.data) // (stop - first))
             first = stop
 
     def file_position(self, position: int) -> int:
-        """The byte of the file that stands at `position` of the data."""
-        number = int(np.searchsorted(self.starts, position, "right")) - 1
-        return position + int(self.ranges.starts[number] - self.starts[number])
+        """The byte of its file that stands at `position` of the data."""
+        return position + int(self.shifts[self._stretch_at(position)])
 
-    def _in_file(self, damage: CorruptData) -> CorruptData:
+    def in_file(self, damage: CorruptData) -> CorruptData:
+        """The same damage, its position no longer that in the data."""
+        segment = self.extents[self.owners[self._stretch_at(damage.position)]].segment
         position = self.file_position(damage.position)
-        return CorruptData(damage.what, file=self.segment.log_key, position=position)
+        return CorruptData(damage.what, file=segment.log_key, position=position)
 
-    def checked(self, *, whole: bool) -> Chunk:
-        """With its table, after every check; without `whole` the last batch may be cut short."""
-        try:
-            table = _scan(self.data, partial=not whole)
-            check_crcs(self.data, table)
-            _check_offsets(table, self.starts, self.ranges)
-        except CorruptData as damage:
-            raise self._in_file(damage) from damage
-        return self._replace(table=table)
+    def _stretch_at(self, position: int) -> int:
+        return int(np.searchsorted(self.starts, position, "right")) - 1
 
 
-def read_chunk(store: Store, segment: LogSegment, ranges: Ranges, *, whole: bool = True) -> Chunk:
-    """The batches in some ranges of a segment's log.
-
-    Unless `whole`, the last one may be cut short. Raises CorruptData.
-    """
+def read_chunk(store: Store, segment: LogSegment, ranges: Ranges) -> Chunk:
+    """The batches in some ranges of a segment's log, all at once. Raises CorruptData."""
     starts, ends = ranges.starts.tolist(), ranges.ends.tolist()
-    if len(starts) == 1:
-        data = store.read(segment.log_key, starts[0], ends[0])
-    else:
-        data = b"".join(store.read_ranges(segment.log_key, starts, ends))
-    sizes = ranges.ends - ranges.starts
-    return Chunk(segment, data, _NO_TABLE, np.cumsum(sizes) - sizes, ranges).checked(whole=whole)
+    whole = _Request(_Extent(segment, ranges), range(len(starts)), starts, ends, ends[-1])
+    chunk, _rest = _chunk_of([_Fetched(whole, _fetch(store, whole))], -1)
+    return chunk
 
 
 def read_chunks(
     store: Store, segment: LogSegment, ranges: Ranges, *, fetch_bytes: int = FETCH_BYTES
 ) -> Iterator[Chunk]:
-    """The batches in some ranges of a segment's log, about `fetch_bytes` at a time.
+    """`chunks` of one segment's log."""
+    return chunks(store, [_Extent(segment, ranges)], fetch_bytes=fetch_bytes)
 
-    Small ranges share a chunk; a range larger than `fetch_bytes` is read in several.
+
+def chunks(
+    store: Store, extents: Iterable[Extent], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
+) -> Iterator[Chunk]:
+    """The batches of the extents in their order, about `fetch_bytes` at a time.
+
+    Small ranges share a chunk; a range larger than `fetch_bytes` is read in several. At most
+    `ahead_bytes` are asked of an object store before their turn. Raises CorruptData.
     """
-    first = 0
-    totals = np.cumsum(ranges.ends - ranges.starts)
-    while first < len(totals):
-        before = totals[first - 1] if first else 0
-        stop = max(first + 1, int(np.searchsorted(totals, before + fetch_bytes, "right")))
-        some = ranges.take(slice(first, stop))
-        if stop == first + 1:
-            yield from _stream(store, segment, some, fetch_bytes)
-        else:
-            yield read_chunk(store, segment, some)
-        first = stop
+    held, size, least, last = list[_Fetched](), 0, fetch_bytes, -1
+    extent: Extent | None = None
+    for fetched in _in_order(store, _requests(extents, fetch_bytes), ahead_bytes):
+        held.append(fetched)
+        size += fetched.request.size
+        if size >= least:
+            chunk, rest = _chunk_of(held, last if held[0].request.extent is extent else -1)
+            if len(chunk.table):
+                extent, last = fetched.request.extent, int(chunk.table["last_offset"][-1])
+                yield chunk
+            held, size, least = [], 0, fetch_bytes
+            if rest is not None:
+                held, size, least = [rest.begun], rest.begun.request.size, max(least, rest.size)
+    if held:
+        yield _chunk_of(held, last if held[0].request.extent is extent else -1)[0]
 
 
-def _stream(store: Store, segment: LogSegment, one: Ranges, fetch_bytes: int) -> Iterator[Chunk]:
-    start, end, first_offset, end_offset = (int(column[0]) for column in one)
-    size = fetch_bytes
-    while start < end:
-        stop = min(start + size, end)
-        part = Ranges.of(start, stop, first_offset, end_offset)
-        chunk = read_chunk(store, segment, part, whole=stop == end)
-        if len(chunk.table):
-            last = chunk.table[-1]
-            start, size = start + int(last["position"] + last["size"]), fetch_bytes
-            first_offset = int(last["last_offset"]) + 1
-            yield chunk
-        elif size > MAX_BATCH_BYTES:
-            raise CorruptData("a record batch has no end", file=segment.log_key, position=start)
-        else:
-            size *= 4
+class _Extent(NamedTuple):
+    segment: LogSegment
+    ranges: Ranges
 
 
-def _scan(data: Any, *, partial: bool) -> Table:
+class _Request(NamedTuple):
+    """Bytes [starts[i], ends[i]) of the extent's ranges `numbers`, to be fetched together.
+
+    The last of these ranges goes on to `until` in the next request.
+    """
+
+    extent: Extent
+    numbers: Sequence[int]
+    starts: Sequence[int]
+    ends: Sequence[int]
+    until: int
+
+    @property
+    def size(self) -> int:
+        return sum(self.ends) - sum(self.starts)
+
+
+class _Fetched(NamedTuple):
+    request: _Request
+    data: Any
+
+
+class _Rest(NamedTuple):
+    """The beginning of a batch of `size` bytes that goes on in the next request."""
+
+    begun: _Fetched
+    size: int
+
+
+def _requests(extents: Iterable[Extent], limit: int) -> Iterator[_Request]:
+    """The ranges of the extents, cut and joined to requests of at most `limit` bytes."""
+    for extent in extents:
+        numbers, starts, ends, size = list[int](), list[int](), list[int](), 0
+        ranges = zip(extent.ranges.starts.tolist(), extent.ranges.ends.tolist(), strict=True)
+        for number, (start, end) in enumerate(ranges):
+            at = start
+            while at < end:
+                stop = min(end, at + limit - size)
+                numbers.append(number)
+                starts.append(at)
+                ends.append(stop)
+                at, size = stop, size + stop - at
+                if size == limit:
+                    yield _Request(extent, numbers, starts, ends, end)
+                    numbers, starts, ends, size = [], [], [], 0
+        if starts:
+            yield _Request(extent, numbers, starts, ends, ends[-1])
+
+
+def _in_order(store: Store, requests: Iterable[_Request], ahead_bytes: int) -> Iterator[_Fetched]:
+    """What the requests bring; of an object store those are made ahead that `ahead_bytes` hold."""
+    if not store.remote:
+        for each in requests:
+            yield _Fetched(each, _fetch(store, each))
+        return
+    waiting: deque[tuple[_Request, Future[Any]]] = deque()
+    size = 0
     try:
-        return scan_batches(data, partial=partial)
-    except CorruptData as damage:  # a wrong length of the batch before shows here, or in its CRC
-        before = data[: damage.position]
-        check_crcs(before, scan_batches(before))
-        raise
+        for each in requests:
+            while waiting and size + each.size > ahead_bytes:
+                yield _arrived(waiting[0])
+                size -= waiting.popleft()[0].size
+            waiting.append((each, request(_fetch, store, each)))
+            size += each.size
+        while waiting:
+            yield _arrived(waiting.popleft())
+    finally:
+        for _, future in waiting:
+            future.cancel()
 
 
-def _check_offsets(table: Table, starts: Int64s, ranges: Ranges) -> None:
+def _arrived(waiting: tuple[_Request, Future[Any]]) -> _Fetched:
+    return _Fetched(waiting[0], waiting[1].result())
+
+
+def _fetch(store: Store, wanted: _Request) -> Any:
+    key, starts, ends = wanted.extent.segment.log_key, wanted.starts, wanted.ends
+    if len(starts) == 1:
+        return store.read(key, starts[0], ends[0])
+    return b"".join(store.read_ranges(key, starts, ends))
+
+
+def _chunk_of(held: Sequence[_Fetched], last_offset: int) -> tuple[Chunk, _Rest | None]:
+    """All whole batches of what was fetched, checked, and what is left of a batch at its end.
+
+    Before the first one stands a batch with `last_offset`.
+    """
+    data = held[0].data if len(held) == 1 else b"".join([each.data for each in held])
+    table, damage = scan(data)
+    extents, owners, starts, shifts, lows, highs = _stretches(held)
+    chunk = Chunk(data, table, np.empty(len(table), np.int32), extents, owners, starts, shifts)
+    try:
+        check_crcs(data, table)  # first, as a wrong length is noticed only where the batch ends
+        _check_places(chunk, lows, highs, last_offset)
+        return chunk, damage and _rest(chunk, held[-1].request, damage)
+    except CorruptData as found:
+        raise chunk.in_file(found) from found
+
+
+def _stretches(
+    held: Sequence[_Fetched],
+) -> tuple[list[Extent], Int64s, Int64s, Int64s, Int64s, Int64s]:
+    """The extents, and for each stretch of the data: extent, start, shift, range of offsets."""
+    extents, at, last = list[Extent](), 0, -1
+    stretches = list[tuple[int, int, int, int, int]]()
+    for (extent, numbers, starts, ends, _until), _data in held:
+        if not extents or extents[-1] is not extent:
+            extents.append(extent)
+            last = -1
+        ranges, owner = extent.ranges, len(extents) - 1
+        for number, start, end in zip(numbers, starts, ends, strict=True):
+            if start != last:
+                low, high = ranges.first_offsets[number], ranges.end_offsets[number]
+                stretches.append((owner, at, start - at, int(low), int(high)))
+            at, last = at + end - start, end
+    owners, begins, shifts, lows, highs = np.array(stretches, np.int64).T.copy()
+    return extents, owners, begins, shifts, lows, highs
+
+
+def _check_places(chunk: Chunk, lows: Int64s, highs: Int64s, last_offset: int) -> None:
     # base offsets are outside the CRC
-    bases, lasts = table["base_offset"], table["last_offset"]
-    which = starts.searchsorted(table["position"], "right") - 1 if len(starts) > 1 else 0
-    lows, highs = ranges.first_offsets[which], ranges.end_offsets[which]
-    bad = np.flatnonzero((bases < lows) | (lasts >= highs))
-    if not len(bad):
-        bad = np.flatnonzero(bases[1:] <= lasts[:-1]) + 1
-    if len(bad):
-        row, which = table[bad[0]], starts.searchsorted(table["position"][bad[0]], "right") - 1
-        raise CorruptData(
-            f"offsets {row['base_offset']} to {row['last_offset']} cannot stand here, among those "
-            f"from {ranges.first_offsets[which]} to {ranges.end_offsets[which] - 1}",
-            position=int(row["position"]),
+    row, problem = place_batches(
+        chunk.table, chunk.starts, chunk.owners, lows, highs, last_offset, chunk.owner_of
+    )
+    if not problem:
+        return
+    batch = chunk.table[row]
+    what = "a record batch goes on behind the bytes that hold it"
+    if problem == BAD_OFFSETS:
+        which = int(chunk.starts.searchsorted(batch["position"], "right")) - 1
+        what = (
+            f"offsets {batch['base_offset']} to {batch['last_offset']} cannot stand here, among "
+            f"those from {max(lows[which], last_offset + 1)} to {highs[which] - 1}"
         )
+    raise CorruptData(what, position=int(batch["position"]))
 
 
-_NO_TABLE: Table = scan_batches(b"")
+def _rest(chunk: Chunk, last: _Request, damage: Damage) -> _Rest:
+    """What follows the last whole batch, if its range goes on; otherwise it is the damage."""
+    position = damage.error.position
+    start = chunk.file_position(position)
+    tail = memoryview(chunk.data)[position:]
+    size = int.from_bytes(tail[8:12], "big") + LOG_OVERHEAD if len(tail) >= LOG_OVERHEAD else 0
+    goes_on = last.until > last.ends[-1] and position >= chunk.starts[-1]
+    if not damage.cut_short or not goes_on or start + size > last.until:
+        raise damage.error
+    if size > MAX_BATCH_BYTES + OVERHEAD:
+        raise CorruptData(f"a record batch of {size} bytes is not read", position=position)
+    begun = _Request(last.extent, last.numbers[-1:], [start], last.ends[-1:], last.until)
+    return _Rest(_Fetched(begun, tail), size)

@@ -12,7 +12,7 @@ import numpy as np
 
 from seglake.catalog.snapshot import PartitionView
 from seglake.errors import OffsetNotFound, OffsetOutOfRange
-from seglake.format.batch import Decoded
+from seglake.format.decode import Decoded
 from seglake.format.records import Int64s
 from seglake.read.batches import BatchReader, OffsetAndTimestamp
 from seglake.read.cache import ByteCache
@@ -123,14 +123,16 @@ class PartitionReader:
         Negative if a record without a timestamp may be among them.
         """
         offset = max(offset, self.view.log_start_offset)
+        newest = self.max_timestamp()
+        after = newest.timestamp + 1 if newest else 0
         if offset >= self.view.end_offset or not len(self._highs):
-            return int(self._highs.max(initial=-1)) + 1
+            return after
         index = self.view.index_of(offset)
         segment = self.segment(index)
         blocks = self.ask(segment, Zones.select, *EVER, offset, segment.end_offset)
         lows = self.view.segments.min_timestamps[index + 1 :], blocks.min_timestamps[1:]
         unread = np.concatenate([*lows, self._timestamps_since(segment, offset)])
-        return int(unread.min(initial=int(self._highs.max()) + 1))
+        return int(unread.min(initial=after))
 
     def offset_from(self, time: int) -> int:
         """From which offset on all records at `time` or later stand; the end if there is none."""

@@ -12,18 +12,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from seglake.format.batch import CONTROL, Decoded, Table
-from seglake.read.arrow import record_batch
-from seglake.read.fetch import Chunk, read_chunks
+from seglake.read.fetch import Chunk, chunks
 from seglake.read.lookup import PartitionReader
+from seglake.read.scan import Run, runs_of
 from seglake.read.segments import LogSegment, Ranges
+from seglake.read.threads import DECODERS, side_by_side
 from seglake.read.zones import Blocks, Zones
 from seglake.store import Store
-
-Mask = npt.NDArray[np.bool_]
 
 MEMORY_BYTES = 32 * 2**20
 
@@ -36,20 +33,9 @@ class Window(NamedTuple):
     start_offset: int = 0
     end_offset: int = 2**63 - 1
 
-    def batches(self, table: Table) -> Mask:
-        """Which batches may have such a record, as far as their headers tell."""
-        keep: Mask = (table["attributes"] & CONTROL) == 0
-        keep &= table["max_timestamp"] >= self.start_ms
-        keep &= table["last_offset"] >= self.start_offset
-        keep &= table["base_offset"] < self.end_offset
-        return keep
-
-    def records(self, decoded: Decoded) -> Mask:
-        """Which records are such records."""
-        timestamps, offsets = decoded.records.timestamps, decoded.offsets
-        keep = (timestamps >= self.start_ms) & (timestamps < self.end_ms)
-        keep &= (offsets >= self.start_offset) & (offsets < self.end_offset)
-        return keep
+    def bounds(self) -> tuple[int, int, int, int]:
+        """Smallest and largest timestamp, smallest and largest offset of what is wanted."""
+        return self.start_ms, self.end_ms - 1, self.start_offset, self.end_offset - 1
 
 
 class Piece(NamedTuple):
@@ -113,32 +99,32 @@ def execute(
     *,
     memory_bytes: int = MEMORY_BYTES,
     stats: ReadStats | None = None,
+    threads: int = DECODERS,
 ) -> Iterator[pa.RecordBatch]:
     """The records of the pieces as Arrow record batches; empty ones are left out.
 
-    At any time about `memory_bytes` are in use, however much is read: an eighth each for what was
-    fetched and for what was decompressed, and the columns made of it. One batch always fits.
+    At any time about `memory_bytes` are in use, however much is read: a quarter for what is fetched
+    ahead, and an eighth for the columns that each of `threads` threads makes. One batch always
+    fits.
     """
-    part_bytes = memory_bytes // 8
     stats = stats or ReadStats()
-    for piece in pieces:
-        for chunk in read_chunks(store, piece.segment, piece.ranges, fetch_bytes=part_bytes):
-            stats.bytes_fetched += memoryview(chunk.data).nbytes
-            yield from _matching(piece, chunk, schema, part_bytes, stats)
+    found = chunks(
+        store, pieces, fetch_bytes=max(4096, memory_bytes // 16), ahead_bytes=memory_bytes // 4
+    )
+    runs = _runs(found, schema, memory_bytes // 8, threads, stats)
+    for batch, matching in side_by_side(runs, threads):
+        stats.bytes_matching += matching
+        stats.records += len(batch)
+        yield batch
 
 
-def _matching(
-    piece: Piece, chunk: Chunk, schema: pa.Schema, part_bytes: int, stats: ReadStats
-) -> Iterator[pa.RecordBatch]:
-    table = chunk.table[piece.window.batches(chunk.table)]
-    for part, decoded in chunk.decode_in_parts(table, part_bytes):
-        keep = piece.window.records(decoded)
-        if not keep.any():
-            continue
-        rows = np.flatnonzero(keep)
-        stats.records += len(rows)
-        stats.bytes_matching += int(part["size"][np.unique(decoded.batch[rows])].sum())
-        yield record_batch(piece.segment, decoded, rows, schema)
+def _runs(
+    found: Iterable[Chunk], schema: pa.Schema, limit_bytes: int, count: int, stats: ReadStats
+) -> Iterator[Run]:
+    for chunk in found:
+        stats.bytes_fetched += int(chunk.table["size"].sum())
+        windows = np.array([piece.window.bounds() for piece in chunk.extents])
+        yield from runs_of(chunk, windows, schema, limit_bytes, count)
 
 
 @dataclass(frozen=True)

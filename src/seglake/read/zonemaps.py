@@ -15,7 +15,8 @@ import numpy as np
 
 from seglake.errors import CorruptData, MissingObject, StoreError
 from seglake.format import zonemap
-from seglake.format.batch import TABLE, with_extremes
+from seglake.format.batch import TABLE
+from seglake.format.decode import with_extremes
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import choose_indexed
 from seglake.read.cache import ByteCache

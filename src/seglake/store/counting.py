@@ -30,7 +30,7 @@ class CountingStore:
 
     def __init__(self, store: Store) -> None:
         self._store, self.uri = store, store.uri
-        self.public_options = store.public_options
+        self.public_options, self.remote = store.public_options, store.remote
         self.counts = Counts()
         self._lock = threading.Lock()
 

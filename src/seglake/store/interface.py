@@ -48,10 +48,12 @@ class Store(Protocol):
     """Objects below `uri`. Every method raises StoreError, or MissingObject, naming the object.
 
     `public_options` are the storage options that may be told to another process: no credential.
+    `remote` tells that a read waits for a network, so that several at once come sooner.
     """
 
     uri: str
     public_options: dict[str, str]
+    remote: bool
 
     def size(self, key: str) -> int:
         """Length of the object in bytes."""

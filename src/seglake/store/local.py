@@ -55,6 +55,8 @@ class _OpenFile:
 class _LocalStore:
     """Files below a folder. One that another process replaced may be read as it was before."""
 
+    remote = False
+
     def __init__(self, root: str) -> None:
         self.uri, self.public_options = root, dict[str, str]()
         self._open = lru_cache(_OPEN_FILES)(partial(_open_below, self.uri))

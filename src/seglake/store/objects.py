@@ -72,6 +72,8 @@ def object_store(uri: str, storage_options: dict[str, str]) -> Store:
 class _ObjectStore:
     """Objects below a prefix of a bucket, or in memory."""
 
+    remote = True
+
     def __init__(self, uri: str, storage_options: dict[str, str]) -> None:
         self.uri, self._options = uri, storage_options
         self.public_options = {k: v for k, v in storage_options.items() if not _secret(k)}

@@ -16,15 +16,13 @@ from seglake.format.batch import (
     Batches,
     Bodies,
     Encoding,
-    decode_batches,
     encode_batches,
     encode_bodies,
     rebase,
     restamp,
-    scan_batches,
-    with_extremes,
 )
 from seglake.format.compression import IDS, compressor, decompress
+from seglake.format.decode import decode_batches, scan_batches, with_extremes
 from seglake.format.records import Headers, Records, Spans
 from tests.strategies import examples
 from tests.unit.format import kafka_model as model

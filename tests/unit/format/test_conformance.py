@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from seglake.errors import ConfigError, CorruptData
-from seglake.format.batch import decode_batches, rebase, restamp, scan_batches
+from seglake.format.batch import rebase, restamp
 from seglake.format.compression import compressor, decompress
+from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.decode_kernels import BAD, get_varint
 from seglake.format.encode_kernels import put_varint
 from seglake.format.index import IndexPolicy, OffsetEntry, OffsetIndex, TimeIndex

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from seglake.errors import CorruptData
-from seglake.format.batch import CODEC_MASK, decode_batches, scan_batches
+from seglake.format.batch import CODEC_MASK
 from seglake.format.compression import NAMES
+from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.segment import describe, rebuild
 from tests.unit.format import kafka_model as model

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seglake.format import decode_kernels, encode_kernels
-from seglake.format.batch import scan_batches
+from seglake.format.decode import scan_batches
 from seglake.format.segment import IndexPolicy, describe, rebuild
 from tests.unit.format.kafka_model import Record
 from tests.unit.format.test_batch import encode, read

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from seglake.errors import ConfigError, CorruptData
 from seglake.format import zonemap
-from seglake.format.batch import TABLE, UNKNOWN, scan_batches
+from seglake.format.batch import TABLE, UNKNOWN
+from seglake.format.decode import scan_batches
 from seglake.format.index import (
     IndexPolicy,
     OffsetEntry,

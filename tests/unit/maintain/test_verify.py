@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.errors import UnknownTopic, UsageError
-from seglake.format.batch import scan_batches
+from seglake.format.decode import scan_batches
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.maintain.verify import verify
 from tests.lakes import Event, LakeMaker, Shape

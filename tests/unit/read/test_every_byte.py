@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from seglake.errors import CorruptData, StoreError
-from seglake.format.batch import scan_batches
+from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.read.lake import Lake
 from tests.damaged import DamagedStore, flipped

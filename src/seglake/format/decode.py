@@ -1,0 +1,270 @@
+"""Reading record batches: headers to batch tables, batches to records as columns.
+
+`scan_batches` looks at headers only. `decompress` and `decode` turn the batches of a table into
+records, `decode_batches` does both at once. Every length is checked against the space it has, and
+nothing is allocated on the word of a header: whatever the bytes are, the outcome is records or
+CorruptData.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from seglake.errors import CorruptData
+from seglake.format import compression, decode_kernels, encode_kernels
+from seglake.format.batch import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_START,
+    MAX_BATCH_BYTES,
+    OVERHEAD,
+    TABLE,
+    UNKNOWN,
+    Table,
+)
+from seglake.format.decode_kernels import INT64_MAX, RecordColumns
+from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed
+
+_ALWAYS = fixed(np.array([[-INT64_MAX - 1, INT64_MAX, 0, INT64_MAX]], np.int64))
+
+
+class Payload(NamedTuple):
+    """The decompressed records of some batches: those of batch b are data[starts[b] : ends[b]]."""
+
+    data: Bytes
+    starts: Int64s
+    ends: Int64s
+
+
+class Decoded(NamedTuple):
+    """n records read from batches, and where each stood."""
+
+    records: Records
+    offsets: Int64s
+    timestamp_types: npt.NDArray[np.int8]  # 0 CreateTime, 1 LogAppendTime
+    batch: Int32s  # row of each record's batch in the table
+
+    def take(self, rows: Int64s) -> Decoded:
+        """The records at the positions `rows`, over the same buffer."""
+        keys, values = self.records.keys.take(rows), self.records.values.take(rows)
+        headers = self.records.headers
+        some = None if headers is None else _headers_at(headers, rows)
+        records = Records(self.records.timestamps[rows], keys, values, some)
+        return Decoded(records, self.offsets[rows], self.timestamp_types[rows], self.batch[rows])
+
+
+class Within(NamedTuple):
+    """Which records are wanted of each batch: b has the window windows[window_of[b]].
+
+    A window is smallest and largest timestamp, smallest and largest offset, all inclusive.
+    """
+
+    windows: npt.NDArray[np.int64]  # of shape (m, 4)
+    window_of: Int32s
+
+
+def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) -> Table:
+    """The table of the batches in `data`, from their headers alone.
+
+    `data` begins with a batch; positions in the table count from `base_position`. With `partial`,
+    a last batch that is cut short is left out, as Kafka's readers do; otherwise it is damage.
+    `min_timestamp`, `offset_of_max` and `lateness` are `UNKNOWN`. Raises CorruptData at the first
+    header that cannot be right, and for magic 0 and 1, which Kafka itself no longer writes.
+    """
+    table, damage = scan(data, base_position=base_position)
+    if damage is not None and not (partial and damage.cut_short):
+        raise damage.error
+    return table
+
+
+class Damage(NamedTuple):
+    """Why a scan ended before the bytes did; `cut_short` if more bytes may mend it."""
+
+    error: CorruptData
+    cut_short: bool
+
+
+def scan(data: Any, *, base_position: int = 0) -> tuple[Table, Damage | None]:
+    """The table of the batches in `data` up to the first header that cannot be right, and why."""
+    buffer = read_only(data)
+    n, end, problem = decode_kernels.find_batches(buffer)
+    table = np.empty(n, TABLE)
+    decode_kernels.read_headers(buffer, base_position, UNKNOWN, table)
+    if not problem:
+        return table, None
+    told = {"left": len(buffer) - end, "magic": buffer[end : end + 17][-1]}
+    what = decode_kernels.HEADER_PROBLEMS[problem].format(**told)
+    error = CorruptData(what, position=base_position + end)
+    return table, Damage(error, problem == decode_kernels.CUT_SHORT)
+
+
+def read_only(data: Any) -> Bytes:
+    """The bytes as kernels want them, so that they see one type whatever these stand in."""
+    return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
+
+
+def check_crcs(data: Any, table: Table, *, base_position: int = 0) -> None:
+    """Raise CorruptData for the first batch whose CRC-32C is wrong."""
+    view, crc = memoryview(data), crc32c.crc32c
+    starts = table["position"] - base_position
+    stored = np.empty(len(table), np.uint32)
+    decode_kernels.read_crcs(read_only(data), starts, stored)
+    extents = zip((starts + CRC_START).tolist(), (starts + table["size"]).tolist(), strict=True)
+    found = [crc(view[start:end]) for start, end in extents]
+    if found == stored.tolist():
+        return
+    row = int(np.flatnonzero(stored != np.array(found, np.uint32))[0])
+    raise CorruptData(
+        f"CRC-32C of the record batch is {found[row]:08x}, its header says {stored[row]:08x}",
+        position=int(table["position"][row]),
+    )
+
+
+def decode_batches(
+    data: Any,
+    table: Table,
+    *,
+    base_position: int = 0,
+    check_crc: bool = True,
+    control: bool = False,
+    max_batch_bytes: int = MAX_BATCH_BYTES,
+) -> Decoded:
+    """The records of the batches in `table`; `data` begins at file position `base_position`.
+
+    Control batches (transaction markers) are left out unless `control`. Keys, values and headers
+    are spans into one buffer of decompressed records (into `data` itself where nothing is
+    compressed). Raises CorruptData, with the position of the batch, for a batch outside `data`, a
+    wrong CRC, a payload that cannot be decompressed or exceeds `max_batch_bytes`, and records that
+    do not fill their batch exactly.
+    """
+    log, table = read_only(data), fixed(table)
+    outside, bits = decode_kernels.survey(table, base_position, len(log))
+    if outside >= 0:
+        position = int(table["position"][outside])
+        raise CorruptData(f"the batch is not within the {len(log)} bytes read", position=position)
+    if check_crc:
+        check_crcs(data, table, base_position=base_position)
+    rows = None
+    if bits & CONTROL and not control:
+        rows = np.flatnonzero((table["attributes"] & CONTROL) == 0).astype(np.int32)
+        table = fixed(table[rows])
+    if bits & CODEC_MASK:
+        payload = decompress(data, table, base_position=base_position, max_bytes=max_batch_bytes)
+    else:
+        starts = table["position"] + (OVERHEAD - base_position)
+        payload = Payload(log, starts, starts + (table["size"] - OVERHEAD))
+    decoded = decode(table, payload)
+    return decoded if rows is None else decoded._replace(batch=rows[decoded.batch])
+
+
+def decompress(
+    data: Any,
+    table: Table,
+    *,
+    base_position: int = 0,
+    max_bytes: int = MAX_BATCH_BYTES,
+    enough_bytes: int | None = None,
+) -> Payload:
+    """The records of the first batches in `table`, as many as make `enough_bytes`, else of all.
+
+    No batch yields more than `max_bytes`. Raises CorruptData with the position of the batch.
+    """
+    log, parts, total = memoryview(data), list[Any](), 0
+    enough = max_bytes * len(table) if enough_bytes is None else enough_bytes
+    starts = (table["position"] + (OVERHEAD - base_position)).tolist()
+    extents = zip(starts, table["size"].tolist(), table["attributes"].tolist(), strict=True)
+    try:
+        for start, size, attributes in extents:
+            payload, codec = log[start : start + size - OVERHEAD], attributes & CODEC_MASK
+            part = compression.decompress(codec, payload, max_bytes) if codec else payload
+            parts.append(part)
+            total += len(part)
+            if total >= enough:
+                break
+    except CorruptData as err:
+        raise err.within("", int(table["position"][len(parts)])) from err
+    ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
+    begins = np.append(0, ends[:-1])[: len(ends)]
+    return Payload(read_only(parts[0] if len(parts) == 1 else b"".join(parts)), begins, ends)
+
+
+def decode(table: Table, payload: Payload, within: Within | None = None) -> Decoded:
+    """The records of the payload's batches, which are the first of `table`; those `within` only.
+
+    Raises CorruptData with the position of the batch.
+    """
+    data, starts, ends = payload
+    table = fixed(table[: len(ends)])
+    n, liar = decode_kernels.count_records(table, starts, ends)
+    if liar >= 0:
+        raise CorruptData(
+            f"{ends[liar] - starts[liar]} bytes cannot hold {table['count'][liar]} records",
+            position=int(table["position"][liar]),
+        )
+    if within is None:
+        within = Within(_ALWAYS, np.zeros(len(table), np.int32))
+    columns = decode_kernels.record_columns(n)
+    found, row, problem = decode_kernels.parse_records(table, data, starts, ends, *within, *columns)
+    if problem:
+        raise CorruptData(decode_kernels.PROBLEMS[problem], position=int(table["position"][row]))
+    if found < n:
+        found_columns: list[Any] = [column[:found] for column in columns]
+        columns = RecordColumns(*found_columns)
+    return _decoded(table, data, columns)
+
+
+def _decoded(table: Table, data: Bytes, columns: RecordColumns) -> Decoded:
+    records = Records(
+        columns.timestamps,
+        Spans(data, columns.key_starts, columns.key_lengths),
+        Spans(data, columns.value_starts, columns.value_lengths),
+        _parse_headers(data, columns, table),
+    )
+    return Decoded(records, columns.offsets, columns.timestamp_types, columns.batch)
+
+
+def _parse_headers(data: Bytes, columns: RecordColumns, table: Table) -> Headers | None:
+    if not columns.header_counts.any():
+        return None
+    firsts = np.zeros(len(columns.offsets) + 1, np.int64)
+    np.cumsum(columns.header_counts, out=firsts[1:])
+    total = int(firsts[-1])
+    key_starts, value_starts = np.empty((2, total), np.int64)
+    key_lengths, value_lengths = np.empty((2, total), np.int32)
+    bad = decode_kernels.parse_headers(
+        data, columns.header_starts, columns.record_ends, firsts,
+        key_starts, key_lengths, value_starts, value_lengths,
+    )  # fmt: skip
+    if bad >= 0:
+        position = int(table["position"][columns.batch[bad]])
+        raise CorruptData(decode_kernels.PROBLEMS[decode_kernels.BAD_HEADER], position=position)
+    keys = Spans(data, key_starts, key_lengths)
+    return Headers(firsts, keys, Spans(data, value_starts, value_lengths))
+
+
+def _headers_at(headers: Headers, rows: Int64s) -> Headers:
+    counts = headers.firsts[rows + 1] - headers.firsts[rows]
+    firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    items = np.arange(firsts[-1]) + np.repeat(headers.firsts[rows] - firsts[:-1], counts)
+    return Headers(firsts, headers.keys.take(items), headers.values.take(items))
+
+
+def with_extremes(table: Table, decoded: Decoded) -> Table:
+    """The table of headers completed with what only the records tell.
+
+    `decoded` holds every record of the table's batches, control records included. Batches without
+    records (left by compaction) get -1 and their base offset.
+    """
+    complete = table.copy()
+    firsts = np.searchsorted(decoded.batch, np.arange(len(table) + 1)).astype(np.int64)
+    lows, highs, at, late = np.empty((4, len(table)), np.int64)
+    encode_kernels.extremes(fixed(decoded.records.timestamps), firsts, lows, highs, at, late)
+    complete["min_timestamp"], complete["lateness"] = lows, late
+    filled = firsts[:-1] < firsts[1:]
+    complete["offset_of_max"] = table["base_offset"]
+    complete["offset_of_max"][filled] = decoded.offsets[at[filled]]
+    return complete

@@ -1,0 +1,95 @@
+"""Compiled loops of the read side: where fetched batches belong, which are wanted, Arrow columns.
+
+As in `format.encode_kernels`; the one kernel called from another module is `put_bytes`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+from numba import njit
+
+from seglake.format.batch import Table
+from seglake.format.encode_kernels import put_bytes
+from seglake.format.records import Bytes, Int32s, Int64s
+
+BAD_OFFSETS, BAD_BOUNDARY = 1, 2
+
+_CONTROL = 0x20
+
+
+@njit(cache=True, nogil=True)
+def place_batches(
+    table: Table, starts: Int64s, owners: Int64s, lows: Int64s, highs: Int64s,
+    last_offset: int, owner_of: Int32s,
+) -> tuple[int, int]:  # fmt: skip
+    """Find the stretch of the data that each batch is in, and check that it may stand there.
+
+    Stretch s begins at starts[s], belongs to the extent owners[s], and has offsets from lows[s] to
+    highs[s] (exclusive). Fills in each batch's extent; returns (0, 0), or the first batch that
+    cannot be and its problem: offsets that do not ascend from `last_offset` on or leave the range,
+    for they are outside the checksum, or bytes that belong to the next stretch.
+    """
+    current = 0
+    last = last_offset
+    for i in range(len(table)):
+        position, base = table[i].position, table[i].base_offset
+        if current + 1 < len(starts) and position >= starts[current + 1]:
+            current += 1
+            if position != starts[current]:
+                return max(i - 1, 0), BAD_BOUNDARY
+            if owners[current] != owners[current - 1]:
+                last = -1
+        if base <= last or base < lows[current] or table[i].last_offset >= highs[current]:
+            return i, BAD_OFFSETS
+        last = table[i].last_offset
+        owner_of[i] = owners[current]
+    if current + 1 < len(starts) and len(table):
+        return len(table) - 1, BAD_BOUNDARY
+    return 0, 0
+
+
+@njit(cache=True, nogil=True)
+def wanted_batches(table: Table, owner_of: Int32s, windows: npt.NDArray[Any], rows: Int64s) -> int:
+    """Fill `rows` with the batches that may have a record in the window of their extent."""
+    found = 0
+    for i in range(len(table)):
+        row, window = table[i], windows[owner_of[i]]
+        if (
+            row.attributes & _CONTROL == 0
+            and row.max_timestamp >= window[0]
+            and row.last_offset >= window[2]
+            and row.base_offset <= window[3]
+        ):
+            rows[found] = i
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def bytes_of_batches(table: Table, batches: Int32s) -> int:
+    """Bytes of the different batches among the ascending `batches`."""
+    total, last = 0, -1
+    for batch in batches:
+        if batch != last:
+            total += table[batch].size
+            last = batch
+    return total
+
+
+@njit(cache=True, nogil=True)
+def append_items(
+    data: Bytes, starts: Int64s, lengths: Int32s,
+    at: int, offsets: Int32s, out: Bytes, valid: Bytes,
+) -> int:  # fmt: skip
+    """Copy items behind the `at` items of an Arrow column; returns how many of them are null."""
+    nulls = 0
+    used = int(offsets[at])
+    for i in range(len(starts)):
+        length = int(lengths[i])
+        used = put_bytes(out, used, data, starts[i], length)
+        offsets[at + i + 1] = used
+        valid[at + i] = length >= 0
+        nulls += length < 0
+    return nulls

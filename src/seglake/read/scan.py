@@ -1,0 +1,84 @@
+"""From fetched record batches to Arrow record batches, in runs for threads side by side.
+
+A run decompresses a few batches at a time, little enough to stay in the processor's cache, and
+takes of them what is in the window, straight into the columns of the Arrow record batch it fills.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglake.format.batch import Table
+from seglake.format.decode import Within
+from seglake.read.arrow import Columns
+from seglake.read.fetch import Chunk
+from seglake.read.read_kernels import bytes_of_batches, wanted_batches
+
+Run = Iterator[tuple[pa.RecordBatch, int]]
+"""Arrow record batches, and how many bytes those record batches have that they come from."""
+
+_RUN_BYTES = 48 * 1024  # of a log, below which another thread costs more than it gains
+_PART_BYTES = 256 * 1024  # decompressed at a time
+_KEPT_BYTES = 2 * 2**20  # of keys or values in one Arrow record batch, unless a batch has more
+_LEAST_RECORD_BYTES = 7
+
+_THREAD = threading.local()
+
+
+def runs_of(
+    chunk: Chunk, windows: npt.NDArray[np.int64], schema: pa.Schema, limit_bytes: int, count: int
+) -> Iterator[Run]:
+    """At most `count` runs that make the records of a chunk, in order.
+
+    `windows` has a row for each extent: smallest and largest timestamp, smallest and largest
+    offset. Columns take about `limit_bytes`, or what one record batch needs.
+    """
+    rows = np.empty(len(chunk.table), np.int64)
+    rows = rows[: wanted_batches(chunk.table, chunk.owner_of, windows, rows)]
+    ends = np.cumsum(chunk.table["size"][rows], dtype=np.int64)
+    total = int(ends[-1]) if len(rows) else 0
+    runs = max(1, min(count, total // _RUN_BYTES))
+    cuts = ends.searchsorted(np.arange(1, runs) * total // runs).tolist()
+    for first, last in pairwise([0, *cuts, len(rows)]):
+        some = rows[first:last]
+        within = Within(windows, chunk.owner_of[some])
+        yield _run(chunk, chunk.table[some], within, schema, min(limit_bytes, _KEPT_BYTES))
+
+
+def _run(chunk: Chunk, rows: Table, within: Within, schema: pa.Schema, limit_bytes: int) -> Run:
+    """The records of the batches `rows` that are `within`."""
+    segments = [extent.segment for extent in chunk.extents]
+    columns, matching, first = _borrow(schema, limit_bytes), 0, 0
+    for part, decoded in chunk.decode_in_parts(rows, min(_PART_BYTES, limit_bytes), within):
+        if len(decoded.offsets):
+            if not columns.have_room_for(decoded, limit_bytes):
+                if len(columns):
+                    yield _taken(columns), matching
+                matching, size = 0, len(decoded.records.values.data)
+                columns = _borrow(schema, max(limit_bytes, size))
+            columns.append(decoded, segments, within.window_of[first:])
+            matching += bytes_of_batches(part, decoded.batch)
+        first += len(part)
+    if len(columns):
+        yield _taken(columns), matching
+
+
+def _borrow(schema: pa.Schema, size_bytes: int) -> Columns:
+    """This thread's columns, if they are fit for it; until they are given back nobody else's."""
+    columns: Columns | None = _THREAD.__dict__.pop("columns", None)
+    if columns is None or columns.schema is not schema or columns.size_bytes < size_bytes:
+        return Columns(schema, size_bytes // _LEAST_RECORD_BYTES, size_bytes)
+    return columns
+
+
+def _taken(columns: Columns) -> pa.RecordBatch:
+    batch = columns.take()
+    if columns.size_bytes <= _KEPT_BYTES:
+        _THREAD.columns = columns
+    return batch

@@ -1,0 +1,86 @@
+"""The threads that all reads of a process share: some wait for storage, some decode.
+
+Both kinds are started when first needed. A forked process starts its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
+from typing import ParamSpec, TypeVar
+
+from seglake.errors import SeglakeError
+
+REQUESTS = 16  # that wait for storage at the same time
+DECODERS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+
+_pools: dict[str, ThreadPoolExecutor] = {}
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Item = TypeVar("_Item")
+
+
+def request(
+    function: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+) -> Future[_Result]:
+    """Call a function that waits for storage, on a thread for that."""
+    return _pool("seglake-request", REQUESTS).submit(function, *args, **kwargs)
+
+
+def side_by_side(runs: Iterator[Iterator[_Item]], threads: int) -> Iterator[_Item]:
+    """The items of the runs, one run after another.
+
+    While those of one are handed on, the next runs make their first item on other threads, so that
+    `threads` runs are under way. A single run, or one thread, never leaves the caller's thread.
+    What a run raises comes in its place.
+    """
+    waiting: deque[tuple[Iterator[_Item], Future[_Item | None]]] = deque()
+    own = _next(runs)
+    try:
+        while own is not None:
+            _start(runs, threads - 1, waiting)
+            yield from own
+            if waiting:
+                run, future = waiting.popleft()
+                _start(runs, threads - 1, waiting)
+                first = future.result()
+                own = run if first is None else chain([first], run)
+            else:
+                own = _next(runs)
+    finally:
+        for _, future in waiting:
+            future.cancel()
+
+
+def _start(
+    runs: Iterator[Iterator[_Item]],
+    count: int,
+    waiting: deque[tuple[Iterator[_Item], Future[_Item | None]]],
+) -> None:
+    while len(waiting) < count and (run := _next(runs)) is not None:
+        waiting.append((run, _pool("seglake-decode", DECODERS).submit(next, run, None)))
+
+
+def _next(runs: Iterator[Iterator[_Item]]) -> Iterator[_Item] | None:
+    try:
+        return next(runs, None)
+    except SeglakeError as error:
+        return _raising(error)
+
+
+def _raising(error: SeglakeError) -> Iterator[_Item]:
+    raise error
+    yield
+
+
+def _pool(name: str, workers: int) -> ThreadPoolExecutor:
+    pool = _pools.get(name)
+    if pool is None:
+        pool = _pools.setdefault(name, ThreadPoolExecutor(workers, thread_name_prefix=name))
+    return pool
+
+
+os.register_at_fork(after_in_child=_pools.clear)

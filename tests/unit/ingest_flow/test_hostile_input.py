@@ -1,0 +1,268 @@
+"""What data may not do: choose a path, fill the memory, be code."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+import seglake
+from seglake.catalog.rows import SegmentRow
+from seglake.catalog.table import CatalogTable
+from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
+from tests.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
+from tests.strategies import examples
+
+PROJECT = Path(__file__).parents[3]
+UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+PATHS = re.compile(  # of everything that an ingest may write
+    rf"(topics/events-[0-2]/{UUID}/[0-9]{{20}}\.(log|index|timeindex|zonemap)"
+    rf"|attempts/{UUID}/(manifest\.json|success|inputs\.json)"
+    rf"|catalog/(log|quarantine)/(_delta_log/[0-9]{{20}}\.json"
+    rf"|(kind=[a-z]+/)?(topic=events/)?[0-9a-zA-Z._-]+\.parquet))"
+)
+NAMES = [
+    "../../x", "..", "/etc/passwd", "a/b", "manual__2026-11-20T01:00:00+00:00", "a\0b", "~", "%2e%2e",
+    "C:\\x", "a\nb", " ", "é" * 300, "$(id)", "{0}", "'; --", "\u202e", "\ud83d\ude00", "x" * 5000,
+]  # fmt: skip
+
+
+@given(name=st.text(st.characters(codec="utf-8"), min_size=1, max_size=30))
+@example(name="..")
+@examples(10)
+def test_run_ids_and_keys_are_data(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    check_names(tmp_path_factory.mktemp("lake"), name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_would_be_paths(tmp_path: Path, name: str) -> None:
+    check_names(tmp_path, name)
+
+
+def check_names(folder: Path, name: str) -> None:
+    """As run id, pipeline's name and key, all over, it comes back as it was and names no file."""
+    path = write_file(folder / "in/a.jsonl", [Line(T, name), Line(T, broken=name.split("\n")[0])])
+    settings = pipeline_of(folder / "lake", path, name=name)
+    assert ingest(settings, name).status == "committed"
+    assert ingest(settings, name).status == "already done"
+    (run,) = seglake.open(settings.root).history()
+    assert (run.run_id, run.pipeline) == (name, name)
+    assert [r.key for log in read_lake(settings.root).values() for r in log][0] == name.encode()
+    made = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    strange = [p for p in made - {"in/a.jsonl"} if not PATHS.fullmatch(p.removeprefix("lake/"))]
+    assert strange == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", ".", "..", "a/b", "a b", "é", "x" * 250, "", "a\0", "a:b"]
+)
+def test_a_topic_is_named_as_in_kafka(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValidationError, match=r"topic\.name"):
+        pipeline_of(tmp_path, tmp_path, topic={"name": name})
+    with pytest.raises(SeglakeError):
+        seglake.open(write_lake(tmp_path)).topic(name)
+    assert [p.name for p in tmp_path.iterdir()] == ["lake"]
+
+
+def write_lake(folder: Path) -> str:
+    path = write_file(folder / "lake/in/a.jsonl", [Line(T)])
+    ingest(pipeline_of(folder / "lake", path))
+    return str(folder / "lake")
+
+
+def test_a_run_id_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """As a program gets it whose argument is not UTF-8."""
+    path = write_file(tmp_path / "a.jsonl", [Line(T)])
+    with pytest.raises(UsageError, match="run id .* is no text"):
+        ingest(pipeline_of(tmp_path / "lake", path), "a\udcff")
+
+
+def test_a_file_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/in/a\xff.jsonl"))
+    write_file(path, [Line(T)])
+    with pytest.raises(InputError, match=r"a\\udcff\.jsonl.*rename"):
+        ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"))
+
+
+def test_members_of_archives_lead_nowhere(tmp_path: Path) -> None:
+    """Names that climb, links and devices: their bytes are read, nothing is unpacked."""
+    names = [b"../../up", b"/etc/passwd", b"a\xff", "é".encode(), b"x" * 3000]
+    with tarfile.open(tmp_path / "a.tar", "w", encoding="utf-8", format=tarfile.GNU_FORMAT) as tar:
+        for name in names:
+            member = tarfile.TarInfo(os.fsdecode(name))
+            data = b'{"ts":%d}\n' % T
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+            member = tarfile.TarInfo("link")
+            member.type, member.linkname = kind, "/etc/passwd"
+            tar.addfile(member)
+    settings = pipeline_of(tmp_path / "lake", tmp_path / "a.tar", headers={"source": True})
+    assert ingest(settings).records == len(names)
+    headers = seglake.open(settings.root).topic("events").read_range(0, 2 * T).read_all()["headers"]
+    told = {row[0]["value"].decode().partition("!")[2] for row in headers.to_pylist()}
+    assert told == {"../../up", "/etc/passwd", "a\ufffd", "é", "x" * 3000}
+    assert {p.name for p in tmp_path.iterdir()} == {"a.tar", "lake"}
+
+
+class _Trap:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("sprung",)
+
+
+def test_a_pickle_is_only_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever bytes are read from, none are ever unpickled."""
+    monkeypatch.chdir(tmp_path)
+    trap = pickle.dumps(_Trap())
+    path = write_file(tmp_path / "in/a.jsonl", [Line(T, "k")])
+    ingest(pipeline_of(tmp_path / "lake", path))
+    for file in sorted((tmp_path / "lake").rglob("*")):
+        if not file.is_file():
+            continue
+        before = file.read_bytes()
+        file.write_bytes(trap)
+        for ask in (read_lake, lambda root: ingest(pipeline_of(root, path)), catalog):
+            try:
+                ask(tmp_path / "lake")
+            except SeglakeError:
+                continue
+        file.write_bytes(before)
+    (tmp_path / "in/b.jsonl").write_bytes(trap)
+    ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "2")
+    assert not (tmp_path / "sprung").exists()
+
+
+def catalog(root: Path) -> list[SegmentRow]:
+    table = CatalogTable.open(str(root))
+    return table.segments(table.snapshot(), "events")
+
+
+def test_a_frozen_input_list_that_is_damaged_is_named(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "a.jsonl", [Line(T)])
+    settings = pipeline_of(tmp_path / "lake", path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CatalogTable, "commit", _stop)
+        with pytest.raises(InterruptedError):
+            ingest(settings)
+    (frozen,) = (tmp_path / "lake").glob("attempts/*/inputs.json")
+    sound = frozen.read_bytes()
+    for bad in (b"", sound[:-1], b"[]", b"{}", sound.replace(b'"files": [[', b'"files": [[1, ')):
+        frozen.write_bytes(bad)
+        with pytest.raises(CorruptData, match=r"inputs\.json at byte 0: .* another --run-id"):
+            ingest(settings)
+    frozen.write_bytes(sound)
+    assert ingest(settings).status == "committed"
+
+
+def _stop(*_: Any, **_named: Any) -> int:
+    raise InterruptedError
+
+
+# ------------------------------------------------------------------ memory
+
+MIB = 2**20
+TASK = {
+    "split_bytes": 2 * MIB, "chunk_bytes": MIB, "blob_bytes": MIB // 8, "merge_bytes": MIB,
+    "piece_bytes": 2 * MIB,
+}  # fmt: skip
+TASK_BYTES = 6 * MIB  # what these bounds add up to
+MEASURED = """
+import re, sys
+from pathlib import Path
+from tests.fuzz.bounds import limit_memory
+from tests.raw_events import ingest, pipeline_of
+from tests.unit.ingest_flow.test_hostile_input import TASK
+
+status = Path("/proc/self/status")
+peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+) kB", status.read_text())[1]) * 1024
+root, small, large, order = sys.argv[1:]
+settings = {"task": TASK, "order": order, "topic": {"compression.type": "zstd"}}
+ingest(pipeline_of(root, small, **settings), "small")
+limit_memory(2**29)
+before = peak()
+report = ingest(pipeline_of(root, large, **settings), "large")
+print(peak() - before, report.records, report.quarantined)
+"""
+
+
+def measure(folder: Path, small: Path, large: Path, order: str = "time") -> tuple[int, int, int]:
+    """By how much memory grows, records and quarantined rows, of the ingest of a large file."""
+    arguments = [str(folder / "lake"), str(small), str(large), order]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *arguments],
+        cwd=PROJECT,
+        env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    grown, records, rejected = map(int, done.stdout.split())
+    return grown, records, rejected
+
+
+def write_lines(path: Path, size: int) -> int:
+    """A file of about `size` bytes, of late events and one hot key; how many there are."""
+    line = '{"ts":%d,"k":"hot","p":0,"n":"%s"}\n'
+    count = size // len(line % (T, "x" * 400))
+    with path.open("w") as out:
+        for at in range(count):
+            out.write(line % (T + at - 400 * (at % 50 == 0), f"{at:0400}"))
+    return count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["time", "arrival"])
+def test_an_input_larger_than_memory(tmp_path: Path, order: str) -> None:
+    write_lines(tmp_path / "small.jsonl", TASK_BYTES)
+    count = write_lines(tmp_path / "large.jsonl", 20 * TASK_BYTES)
+    found = measure(tmp_path, tmp_path / "small.jsonl", tmp_path / "large.jsonl", order)
+    assert found[1:] == (count, 0)
+    assert found[0] < 4 * TASK_BYTES
+
+
+def tarred(data: bytes) -> bytes:
+    """A tar archive whose member has a name, in its extended header, of `data`."""
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, len(data)
+    return header.tobuf(tarfile.GNU_FORMAT) + data + bytes(2048)
+
+
+BOMBS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "zst": zstandard.compress,
+    "tar.gz": lambda data: gzip.compress(tarred(data)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_decompression_bomb(tmp_path: Path, kind: str) -> None:
+    """512 MiB of one line, or of a member's name, in a small file."""
+    small = write_file(tmp_path / "small.jsonl.gz", [Line(T + n, broken="{") for n in range(100)])
+    bomb = tmp_path / f"bomb.{kind}"
+    bomb.write_bytes(BOMBS[kind](bytes(512 * MIB)))
+    assert bomb.stat().st_size < MIB
+    if kind == "tar.gz":
+        with pytest.raises(InputError, match="tar data is damaged"):
+            ingest(pipeline_of(tmp_path / "lake", bomb))
+        return
+    grown, records, rejected = measure(tmp_path, small, bomb)
+    assert (records, rejected) == (0, 1)
+    assert grown < 8 * TASK_BYTES

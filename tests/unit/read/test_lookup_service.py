@@ -1,0 +1,258 @@
+"""What consumers ask, against the plain list of records: lag, failover, completeness, many at once.
+
+And the same answers from many threads, after a fork, and out of a pickle.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import random
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import seglake
+from seglake.errors import OffsetNotFound, OffsetOutOfRange, UsageError
+from seglake.format.index import IndexPolicy
+from seglake.read.intervals import covers
+from seglake.read.log import Log
+from tests.lakes import Event, LakeMaker, Shape, Written
+from tests.unit.read.oracle import as_written
+from tests.unit.read.test_oracle import (
+    FAR,
+    T,
+    check_offset,
+    check_times,
+    cuts,
+    first_reaching,
+    lake_of,
+    many,
+    runs,
+)
+
+# ------------------------------------------------------------------------------- consumers
+
+
+@given(runs, cuts, st.booleans())
+@settings(max_examples=30)
+def test_lag(generated, cut, log_append) -> None:
+    with lake_of(generated, cut, log_append) as (log, maker):
+        for p, end in log.end_offsets().items():
+            records = maker.records(p)
+            for committed in range(0, end + 1, 1 + end // 25):
+                assert log.lag({p: committed}) == {p: lag_of(records, committed, log, p)}
+            with pytest.raises(OffsetOutOfRange):
+                log.lag({p: end + 1})
+
+
+def lag_of(records: list[Written], committed: int, log: Log, partition: int) -> tuple[int, int]:
+    behind = log.end_offsets()[partition] - max(committed, log.beginning_offsets()[partition])
+    unread = [record.timestamp for record in records if record.offset >= committed]
+    if not unread or unread[0] < 0:
+        return behind, 0
+    return behind, max(record.timestamp for record in records) - unread[0]
+
+
+@contextmanager
+def mirrored(generated, cut: float, partitions: int) -> Iterator[tuple[Log, Log, LakeMaker]]:
+    """A log, and a mirror that has its records in another order and other partitions."""
+    with lake_of(generated, cut) as (_, maker):
+        rows: dict[int, list[Event]] = {p: [] for p in range(partitions)}
+        for record in sorted(maker.records(), key=lambda r: (r.timestamp * 31 + r.offset * 7) % 97):
+            rows[record.partition % partitions].append(Event(record.timestamp))
+        maker.topic, maker.partitions = "mirror", partitions
+        maker.run(rows)
+        lake = seglake.open(str(maker.root))
+        yield lake.topic("events"), lake.topic("mirror"), maker
+
+
+@given(
+    runs, cuts, st.sampled_from([1, 2, 3]), st.integers(0, 80), st.integers(0, 80),
+    st.sampled_from([0, 1, 7, 10**13]),
+)  # fmt: skip
+@settings(max_examples=25)
+def test_failover_starts_at_the_first_record_that_may_be_unread(
+    generated, cut, partitions, one, other, skew_ms
+) -> None:
+    """Neither later, which would lose, nor earlier, which would repeat."""
+    with mirrored(generated, cut, partitions) as (log, mirror, maker):
+        committed = {p: min(log.end_offsets()[p], n) for p, n in ((0, one), (1, other))}
+        since = {p: unread_since(maker.records(p, "events"), n) for p, n in committed.items()}
+        if partitions != 2:
+            since = dict.fromkeys(range(partitions), min(since.values()))
+        expected = {}
+        for p, time in since.items():
+            found = first_reaching(maker.records(p, "mirror"), time - skew_ms)
+            expected[p] = found[0] if found else mirror.end_offsets()[p]
+        assert log.translate(committed, mirror, skew_ms=skew_ms) == expected
+
+
+def unread_since(records: list[Written], committed: int) -> int:
+    unread = [record.timestamp for record in records if record.offset >= committed]
+    return min(unread) if unread else max((r.timestamp for r in records), default=-1) + 1
+
+
+# ---------------------------------------------------------------------------- completeness
+
+moments = st.integers(0, 14)
+intervals = st.lists(st.tuples(moments, moments).map(sorted).map(tuple), max_size=8)
+
+
+def open_times(declared: list[tuple[int, int]], start: int, end: int) -> list[int]:
+    return [t for t in range(start, end) if not any(low <= t < high for low, high in declared)]
+
+
+@given(intervals, moments, moments)
+def test_intervals_cover_every_moment_or_not(declared, one, other) -> None:
+    start, end = sorted((one, other))
+    assert covers(declared, start, end) == (not open_times(declared, start, end))
+
+
+@given(st.lists(st.one_of(st.none(), st.tuples(moments, moments)), max_size=4), moments, moments,
+       st.integers(0, 4))  # fmt: skip
+@settings(max_examples=25)
+def test_closed_windows_are_those_that_runs_declared(declared, one, other, lateness_ms) -> None:
+    start, end = sorted((one, other))
+    given = [each and (T + min(each), T + max(each)) for each in declared]
+    with tempfile.TemporaryDirectory() as folder:
+        maker = LakeMaker(Path(folder))
+        maker.run({0: []})
+        for interval in given:
+            maker.run({0: []}, interval=interval)
+        log = seglake.open(folder).topic("events")
+        left = open_times([each for each in given if each], T + start, T + end + lateness_ms)
+        assert log.closed(T + start, T + end, lateness_ms) == (not left)
+        assert pickle.loads(pickle.dumps(log)).closed(T + start, T + end, lateness_ms) == (not left)
+
+
+# ---------------------------------------------------------------------------- many offsets
+
+
+@given(runs, cuts, st.booleans(), st.randoms(use_true_random=False))
+@settings(max_examples=25)
+def test_many_offsets_at_once(generated, cut, log_append, chance) -> None:
+    with lake_of(generated, cut, log_append) as (log, maker):
+        for partition in log.partitions():
+            records = {record.offset: record for record in maker.records(partition)}
+            wanted = chance.choices(list(records), k=min(60, 2 * len(records))) if records else []
+            found = log.records_at(partition, np.array(wanted, np.int64))
+            assert as_written(found) == [records[offset] for offset in wanted]
+            start, end = log.beginning_offsets()[partition], log.end_offsets()[partition]
+            for outside in (start - 1, end):
+                with pytest.raises(OffsetOutOfRange):
+                    log.records_at(partition, [*wanted, outside])
+            gaps = [offset for offset in range(start, end) if offset not in records]
+            if gaps:
+                gap = chance.choice(gaps)
+                with pytest.raises(OffsetNotFound, match=f"offset {gap},"):
+                    log.records_at(partition, [*wanted, gap])
+
+
+def test_what_is_no_array_of_offsets_is_refused(tmp_path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T), Event(T + 1)]})
+    log = seglake.open(str(tmp_path)).topic("events")
+    for wrong in ([0.5], [[0]], ["0"]):
+        with pytest.raises(UsageError, match="one array of integers"):
+            log.records_at(0, wrong)
+    assert log.records_at(0, [], columns=["value"]).column_names == ["value"]
+    assert log.records_at(0, [1, 0, 1], columns=["offset"])["offset"].to_pylist() == [1, 0, 1]
+
+
+# ------------------------------------------------------------ threads, forks, other processes
+
+
+class Growing:
+    """A lake that grows while others ask it, and what each version must answer."""
+
+    def __init__(self, root: Path) -> None:
+        self.maker = LakeMaker(root, partitions=2)
+        self.grow(0)
+
+    def grow(self, seed: int) -> None:
+        shape = Shape("zstd", 200, 5_000, IndexPolicy("bytes", 400))
+        self.maker.run({p: many(seed + p, 150, 1, 9) for p in (0, 1)}, shape)
+
+    def check(self, log: Log, seed: int) -> None:
+        """A few random questions to a log of any version, which it must answer for that one."""
+        chance = random.Random(seed)
+        partition, ends = chance.choice((0, 1)), log.end_offsets()
+        records = [r for r in self.maker.records() if r.offset < ends[r.partition]]
+        own = [record for record in records if record.partition == partition]
+        check_times(log, partition, own, [chance.randint(T, T + 45), FAR, 0])
+        by_offset = {record.offset: record for record in own}
+        at, end = chance.randint(0, ends[partition] - 1), ends[partition]
+        check_offset(log, partition, at, by_offset, 0, end)
+        start = chance.randint(T, T + 40)
+        window = log.read_range(start, start + 5, memory_bytes=2**16).read_all()
+        assert as_written(window) == [r for r in records if start <= r.timestamp < start + 5]
+
+
+@pytest.fixture
+def growing(tmp_path) -> Growing:
+    return Growing(tmp_path)
+
+
+def test_threads_share_a_lake_that_moves_on(growing) -> None:
+    """The cache is so small that threads take from each other what they are about to use."""
+    lake = seglake.open(str(growing.maker.root), cache_bytes=20_000)
+
+    def ask(seed: int) -> None:
+        growing.check(lake.topic("events") if seed % 3 else lake.refresh().topic("events"), seed)
+
+    with ThreadPoolExecutor(6) as threads:
+        asked = [threads.submit(ask, seed) for seed in range(60)]
+        for seed in range(3):
+            growing.grow(10 * seed)
+            asked += [threads.submit(ask, 100 + 20 * seed + n) for n in range(20)]
+        for each in asked:
+            each.result()
+    assert lake.refresh().version == growing.maker.versions[-1]
+
+
+def test_a_fork_in_the_middle_of_lookups_goes_on(growing) -> None:
+    """Whatever locks other threads hold when the process forks, the child is not held up."""
+    log = seglake.open(str(growing.maker.root), cache_bytes=20_000).topic("events")
+    done = threading.Event()
+
+    def ask(first: int) -> None:
+        for seed in count(first):
+            if done.is_set():
+                return
+            growing.check(log, seed)
+
+    context = multiprocessing.get_context("fork")
+    with ThreadPoolExecutor(3) as threads:
+        asked = [threads.submit(ask, first) for first in (0, 1000, 2000)]
+        for seed in range(6):
+            child = context.Process(target=growing.check, args=(log, seed))
+            child.start()
+            child.join(60)
+            assert child.exitcode == 0
+        done.set()
+        for each in asked:
+            each.result()
+
+
+def test_a_log_out_of_a_pickle_is_the_same_version(growing) -> None:
+    lake = seglake.open(str(growing.maker.root), cache_bytes=20_000)
+    sent = pickle.dumps(lake.topic("events"))
+    growing.grow(7)
+    again = pickle.loads(sent)
+    twice = pickle.loads(pickle.dumps(again))
+    for seed in range(5):
+        growing.check(again, seed)
+        growing.check(twice, seed)
+    assert again.version == twice.version == lake.version < growing.maker.versions[-1]
+    assert again.settings == lake.topic("events").settings
+    assert pickle.loads(pickle.dumps(lake)).version == lake.version

@@ -9,11 +9,12 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 CHAOS := --kills 1000
+FUZZ := --inputs 1000000
 BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 s3-server lint fmt docs golden bench chaos lock check-java
+.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 s3-server lint fmt docs golden bench chaos fuzz lock check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +60,10 @@ golden: setup ## Let Kafka write the golden files of the tests anew
 
 chaos: setup ## Kill ingests at every step, 1000 times; CHAOS="--kills N --seed S" chooses others
 	$(BIN)/python -m tests.chaos.kill $(CHAOS)
+
+fuzz: $(INSTALLED) ## Try a million hostile inputs on every reader; FUZZ="--inputs N --seed S" chooses others
+	$(PIP) --no-build-isolation -e '.[fuzz]'
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
 	$(BIN)/python -m tests.bench $(BENCH)

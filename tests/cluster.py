@@ -13,6 +13,7 @@ import pyspark
 SPARK_HOME = Path(pyspark.__file__).parent
 DEPLOY = "org.apache.spark.deploy"
 PATIENCE_S = 90
+HOSTS = ("127.0.0.1", "localhost")  # one to us; Spark starts no two copies of a task on one host
 
 
 @contextmanager
@@ -26,12 +27,13 @@ def standalone_cluster(
     """
     with ExitStack() as stack:
         log = folder / "master.log"
-        address = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        stack.enter_context(_daemon(log, f"{DEPLOY}.master.Master", *address))
+        ports = ["--port", "0", "--webui-port", "0"]
+        stack.enter_context(_daemon(log, f"{DEPLOY}.master.Master", "--host", HOSTS[0], *ports))
         url = _awaited(log, r"Starting Spark master at (spark://\S+)")[0]
         size = ["-c", str(cores), "-m", memory]
         for number in range(workers):
             place = folder / f"worker-{number}"
+            address = ["--host", HOSTS[number % len(HOSTS)], *ports]
             command = [f"{DEPLOY}.worker.Worker", *address, *size, "-d", str(place), url]
             stack.enter_context(_daemon(folder / f"worker-{number}.log", *command))
         _awaited(log, r"Registering worker (\S+)", times=workers)

@@ -17,6 +17,7 @@ class DamagedStore:
 
     def __init__(self, store: Store, prefix: str = "topics") -> None:
         self.uri, self.public_options = store.uri, store.public_options
+        self.remote = store.remote
         self.sound = {found.key: bytes(store.read_all(found.key)) for found in store.list(prefix)}
         self.replaced: dict[str, bytes | None] = {}
 

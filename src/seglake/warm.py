@@ -2,76 +2,97 @@
 
 Kernels are compiled on first use and kept beside the sources, or in the user's cache where those
 cannot be written. `python -m seglake.warm` takes a few events of each input format through the
-whole path: read, encode with every codec, write, look up, read back. No JVM starts.
+whole path: read, encode, write, look up, read back, print. No JVM starts.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from seglake.cli.jsonlines import json_lines
 from seglake.config import Pipeline
 from seglake.ingest.engine import LocalEngine
 from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.read.lake import open as open_lake
 
+START_MS = 1_700_000_000_000
 EVENTS = 300
-TIMES = ("epoch_ms", "iso8601", "%d/%b/%Y:%H:%M:%S %z")
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+LINES = {
+    "jsonl": '{{"ts":{1},"user":"u\\u00e9{0}","path":"/a b","n":{{"m":[1,2.5e3,null]}}}}\n',
+    "csv": '2026-11-20T01:{2:02}:00Z,"u ""é{0}",{3}\n',
+    "text": "u{0} [20/Nov/2026:01:02:{2:02} +0000] GET\n",
+}
+
+Settings = dict[str, Any]  # tables of a pipeline file
 
 
 def main() -> None:
     """Take a few events of every kind through a lake that is thrown away."""
-    with tempfile.TemporaryDirectory(prefix="seglake-warm-") as folder:
-        for number, (name, settings) in enumerate(_inputs(Path(folder)).items()):
+    with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name:
+        folder = Path(name)
+        for number, settings in enumerate(_pipelines(folder)):
             for order in ("time", "arrival"):
-                _round_trip(Path(folder), f"{name}-{order}", order, number, settings)
+                _round_trip(folder / f"lake-{number}-{order}", {**settings, "order": order})
 
 
-def _inputs(folder: Path) -> dict[str, dict[str, Any]]:
-    """A small file of each format with its settings."""
-    jsonl = '{{"ts":{0},"user":"u\\u00e9{0}","path":"/a b","n":{{"m":[1,2.5e3,null]}}}}\n'
-    contents = {
-        "jsonl": "".join(jsonl.format(1_700_000_000_000 + 7 * i) for i in range(EVENTS)),
-        "csv": "ts,user\n" + "".join(
-            f'2026-11-20T01:{i % 60:02}:00Z,"u ""{i}"""\n' for i in range(EVENTS)
-        ),
-        "text": "".join(
-            f"u{i} [20/Nov/2026:01:02:{i % 60:02} +0000] GET\n" for i in range(EVENTS)
-        ),
-    }  # fmt: skip
-    pattern = r"(?P<user>\S+) \[(?P<ts>[^\]]+)\]"
-    inputs = {}
-    for (name, text), time in zip(contents.items(), TIMES, strict=True):
-        (folder / name).write_text(text + "broken\n")
-        source = {"paths": [str(folder / name)], "format": name}
-        inputs[name] = {
-            "input": {**source, "pattern": pattern} if name == "text" else source,
-            "timestamp": {"field": "ts", "format": time},
-            "key": {"fields": ["user"]},
-            "headers": {"fields": ["user"]},
-        }
-    return inputs
+def _pipelines(folder: Path) -> Iterator[Settings]:
+    """A small file of each format; the settings choose each way to make a record of a row."""
+    user = {"key": {"fields": ["user"]}}
+    headers = {"headers": {"fields": ["user"], "source": True}}
+    columns = {"value": {"from": "columns"}}
+    cut = {"task": {"split_bytes": 6000, "chunk_bytes": 3000}}
+    pattern = {"pattern": r"(?P<user>\S+) \[(?P<ts>[^\]]+)\]"}
+    jsonl = {**_input(folder, "jsonl"), **_time("epoch_ms")}
+    yield {**jsonl, **user, **headers, **cut}
+    csv = {**_input(folder, "csv"), **_time("iso8601"), **columns}
+    yield {**csv, "topic": {"partition_field": "p"}, "key": {"fields": ["user", "p"]}}
+    yield {**_input(folder, "text", pattern), **_time("%d/%b/%Y:%H:%M:%S %z"), **user}
+    parquet = {**_parquet(folder), **_time(None)}
+    yield {**parquet, **columns, **headers}
+    yield {**parquet, "value": {"from": "field", "field": "raw"}}
 
 
-def _round_trip(folder: Path, name: str, order: str, number: int, settings: dict[str, Any]) -> None:
-    topic = {"name": name, "partitions": 2, "batch.size": 2048, "compression.type": CODECS[number]}
-    tables = {
-        **settings,
-        "name": name,
-        "root": str(folder / "lake"),
-        "order": order,
-        "topic": topic,
-    }
+def _input(folder: Path, form: str, settings: Settings | None = None) -> Settings:
+    """A file of lines, the last one broken."""
+    rows = ((i, START_MS + 7 * i, i % 60, i % 2) for i in range(EVENTS))
+    path, heading = folder / form, "ts,user,p\n" if form == "csv" else ""
+    path.write_text(heading + "".join(LINES[form].format(*row) for row in rows) + "broken\n")
+    return {"input": {"paths": [str(path)], "format": form, **(settings or {})}}
+
+
+def _parquet(folder: Path) -> Settings:
+    path, numbers = folder / "parquet", range(EVENTS)
+    times = pa.array([START_MS + 7 * i for i in numbers], pa.timestamp("ms"))
+    user = [f"é{i}" if i % 3 else None for i in numbers]
+    columns: dict[str, Any] = {"ts": times, "user": user}
+    columns |= {"raw": [b"\xff"] * EVENTS, "list": [[1.5, None]] * EVENTS}
+    pq.write_table(pa.table(columns), path)
+    return {"input": {"paths": [str(path)], "format": "parquet"}}
+
+
+def _time(form: str | None) -> Settings:
+    return {"timestamp": {"field": "ts"} if form is None else {"field": "ts", "format": form}}
+
+
+def _round_trip(root: Path, settings: Settings) -> None:
+    topic = {"name": "warm", "partitions": 2, "batch.size": 2048, **settings.get("topic", {})}
+    tables = {**settings, "name": "warm", "root": str(root), "topic": topic}
+    tables["max_quarantine_ratio"] = 0.5
     ingest_files(LocalEngine(), Pipeline.model_validate(tables), RunKey("warm"), lambda _step: None)
-    log = open_lake(str(folder / "lake")).topic(name)
+    log = open_lake(str(root)).topic("warm")
     for partition, end in log.end_offsets().items():
         if end:
             middle = log.record_at(partition, end // 2)
             log.offsets_for_times({partition: middle.timestamp})
             log.read_range(middle.timestamp, middle.timestamp + 1000).read_all()
-            log.read_range(0, 2**60, order="time").read_all()
+    for batch in log.read_range(0, 2**60, order="time"):
+        json_lines(batch)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ PROJECT = Path(__file__).parents[2]
 SOURCES = str(Path(seglake.__file__).parents[1])
 POLL_S = 0.02
 LATEST_S = 1.0  # after a step of the report began
+DAWDLE_S = 3.0
 
 DRIVER, JVM, EXECUTOR, WORKER = "the driver", "the JVM", "an executor's JVM", "a Python worker"
 TARGETS = (DRIVER, WORKER, EXECUTOR, JVM)
@@ -59,16 +60,20 @@ class Submitted:
                 start_new_session=True,
             )  # fmt: skip
 
+    def runs(self) -> bool:
+        """Whether the driver is alive."""
+        return self._process.poll() is None
+
     def awaits(self, step: str) -> None:
         """Wait for a step of the report, or the end."""
-        while self._process.poll() is None:
+        while self.runs():
             if any(told.moment == "in" and told.what == step for told in steps_told(self._trace)):
                 return
             time.sleep(POLL_S)
 
     def kill(self, target: str, chance: random.Random) -> bool:
         """SIGKILL for one of its processes, as soon as there is one; False if it ended before."""
-        while self._process.poll() is None:
+        while self.runs():
             found = self._members(target)
             if found:
                 _kill(chance.choice(found))
@@ -97,7 +102,7 @@ class Submitted:
 
     def _members(self, target: str) -> list[int]:
         if target == DRIVER:
-            return [self._process.pid] * (self._process.poll() is None)
+            return [self._process.pid] * self.runs()
         command = _COMMANDS[target]
         return [each.pid for each in _started(self._process.pid) if command in each.command()]
 
@@ -108,7 +113,7 @@ class OnSpark:
     def __init__(
         self, settings: dict[str, str], notes: Path, targets: tuple[str, ...] = TARGETS
     ) -> None:
-        self._settings, self.notes, self._targets = settings, notes, targets
+        self._settings, self._notes, self._targets = settings, notes, targets
         self._last: Submitted | None = None
 
     def __call__(
@@ -116,9 +121,9 @@ class OnSpark:
     ) -> Hit | None:
         """One attempt; in half of them the tasks are unruly as well."""
         self.end()
-        self.notes.mkdir(exist_ok=True)
-        unruly = (chance.randrange(10**6), str(self.notes)) if chance.random() < 0.5 else None
-        job = job._replace(spark=self._settings, unruly=unruly)
+        self._notes.mkdir(exist_ok=True)
+        unruly = (chance.randrange(10**6), DAWDLE_S, str(self._notes))
+        job = job._replace(spark=self._settings, unruly=unruly if chance.random() < 0.5 else None)
         target = chance.choice((*self._targets, ""))
         if not target:
             return self._at_a_step(job, trace, steps.death(slot, chance, set(OF_TASKS.values())))

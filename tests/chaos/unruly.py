@@ -10,11 +10,10 @@ from typing import Any
 
 from seglake.ingest.engine import SparkEngine
 
-DAWDLE_S = 3.0
 FAULTS = ("fails before", "fails after", "dawdles before", "dawdles after", "", "")
 
 
-def make_unruly(seed: int, notes: Path) -> None:
+def make_unruly(seed: int, dawdle_s: float, notes: Path) -> None:
     """From now on, four in six tasks of an engine get a fault, before or after their work.
 
     A note in the folder says which attempt at which task began, and which fault it had.
@@ -22,14 +21,21 @@ def make_unruly(seed: int, notes: Path) -> None:
     run = SparkEngine.map
 
     def map_unruly(engine: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        return run(engine, _unruly(task, seed, str(notes)), items)
+        return run(engine, _unruly(task, seed, dawdle_s, str(notes)), items)
 
     SparkEngine.map = map_unruly  # type: ignore[method-assign]
 
 
-def _unruly(task: Callable[[Any], Any], seed: int, notes: str) -> Callable[[Any], Any]:
-    """The task; a nested function travels whole, so executors need none of this package."""
-    faults, dawdle_s = FAULTS, DAWDLE_S
+def fault_of(seed: int, task_id: str) -> str:
+    """The fault of a task's first attempt; the id is `<stage>-<number>`."""
+    return random.Random(f"{seed} {task_id}").choice(FAULTS)
+
+
+def _unruly(
+    task: Callable[[Any], Any], seed: int, dawdle_s: float, notes: str
+) -> Callable[[Any], Any]:
+    """The task; nested functions travel whole, so executors need none of this package."""
+    faults = FAULTS
 
     def fail(fault: str) -> None:
         if fault.startswith("dawdles"):

@@ -65,15 +65,15 @@ class Death(NamedTuple):
 class Job(NamedTuple):
     """A run; another one (its tables and id) that overtakes it just before its first commit.
 
-    `spark` are the settings of the session; without any, there is no Spark. With `unruly`, a seed
-    and a folder for notes, the first attempts of its tasks fail or dawdle.
+    `spark` are the settings of the session; without any, there is no Spark. With `unruly`, a seed,
+    seconds and a folder for notes, the first attempts of its tasks fail or dawdle so long.
     """
 
     pipeline: dict[str, Any]
     run_id: str
     overtaken_by: tuple[dict[str, Any], str] | None = None
     spark: dict[str, str] | None = None
-    unruly: tuple[int, str] | None = None
+    unruly: tuple[int, float, str] | None = None
 
     def run(self, trace: Path, death: Death | None = None) -> None:
         """Ingest; tells its steps to the file `trace`."""
@@ -91,8 +91,8 @@ class Job(NamedTuple):
         from seglake.session import spark_session  # noqa: PLC0415  # most victims need no Spark
 
         if self.unruly is not None:
-            seed, notes = self.unruly
-            make_unruly(seed, Path(notes))
+            seed, dawdle_s, notes = self.unruly
+            make_unruly(seed, dawdle_s, Path(notes))
         return SparkEngine(spark_session("chaos", conf=self.spark, delta=False))
 
 

@@ -102,7 +102,9 @@ class _Run:
         self.tried = max((int(a or b) for a, b in done), default=0)
         self.branches = max(map(int, re.findall(r"cov: (\d+)", text)), default=0)
         made = sorted(str(path) for path in set(folder.glob(f"{target.name}-*")) - before)
-        self.failures = [f"{path}, see {log}" for path in made] or ([f"see {log}"] if code else [])
+        self.failures = [f"{path}, see {log}" for path in made] or (
+            [f"exit code {code}, see {log}"] if code else []
+        )
 
 
 def table(tried: list[Tried]) -> str:

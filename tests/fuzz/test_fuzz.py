@@ -32,12 +32,14 @@ def run(tmp_path: Path, *arguments: str) -> None:
     assert done.returncode == 0, f"{done.stderr}\nof the input {last.read_bytes()!r}"
 
 
+@pytest.mark.slow
 def test_stored_bytes(tmp_path: Path) -> None:
-    run(tmp_path, *STORED, "--inputs", "400")
+    run(tmp_path, *STORED, "--inputs", "1000")
 
 
+@pytest.mark.slow
 def test_input_files(tmp_path: Path) -> None:
-    run(tmp_path, *INPUT, "--inputs", "150")
+    run(tmp_path, *INPUT, "--inputs", "300")
 
 
 def test_every_target_is_tried() -> None:

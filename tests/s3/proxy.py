@@ -28,10 +28,13 @@ class Fault(Enum):
     LOST = "done, but the connection ends before the reply"
     SLOW = "the reply comes late"
     CUT = "the reply ends in the middle of its body"
+    DENIED = "403, for want of a right"
+    FULL = "507, for want of space"
     REFUSED = "400, and the answer repeats the request's credentials, as those of AWS do"
 
 
-PASSING = [fault for fault in Fault if fault is not Fault.REFUSED]  # what may be over next time
+LASTING = (Fault.DENIED, Fault.FULL, Fault.REFUSED)
+PASSING = [fault for fault in Fault if fault not in LASTING]  # what may be over next time
 
 
 class Request(NamedTuple):
@@ -128,6 +131,10 @@ class _Handler(BaseHTTPRequestHandler):
         match fault:
             case Fault.BUSY:
                 self._reply(503, [], b"<Error><Code>SlowDown</Code></Error>")
+            case Fault.DENIED:
+                self._reply(403, [], b"<Error><Code>AccessDenied</Code></Error>")
+            case Fault.FULL:
+                self._reply(507, [], b"<Error><Code>InsufficientCapacity</Code></Error>")
             case Fault.REFUSED:
                 self._reply(400, [], self._refusal())
             case Fault.RESET:

@@ -155,6 +155,27 @@ def test_a_log_that_cannot_be_written_stays_invisible(
     assert all(re.match(r"(topics|attempts)/", key) for key in left)
 
 
+@pytest.mark.parametrize("fault", [Fault.DENIED, Fault.FULL])
+@pytest.mark.parametrize(
+    "path", [r"inputs\.json$", r"/blobs/", r"\.log$", r"manifest\.json$", COMMIT]
+)
+def test_a_refusal_that_lasts_is_told_and_leaves_nothing(
+    place: str,
+    proxy: Proxy,
+    paths: list[Path],
+    fault: Fault,
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No right to write, or no space, for one kind of objects."""
+    monkeypatch.setitem(objects._RETRIES, "max_retries", 2)
+    choice = nth(fault, 1, "PUT|POST", path, times=1000)
+    outcome = assert_survives(place, proxy, paths, choice)
+    assert re.search(
+        "AccessDenied|403" if fault is Fault.DENIED else "InsufficientCap|507", outcome
+    )
+
+
 @pytest.mark.parametrize("fault", PASSING)
 def test_reads_answer_or_name_the_object(
     place: str, proxy: Proxy, paths: list[Path], fault: Fault

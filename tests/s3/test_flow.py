@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -211,6 +212,48 @@ def test_spark_ingests_with_the_keys_of_the_environment(
     settings = pipeline_of(f"{place}/lake", f"{place}/in")
     assert_holds(read_lake(f"{place}/lake"), settings, [paths])
     assert server.secret_key not in done.stdout + done.stderr
+
+
+READS = """
+import json, sys
+from seglake.datasource import register
+from seglake.session import spark_session
+
+root, start, end = sys.argv[1], *sys.argv[2:]
+spark = spark_session("seglake on S3", master="local[2]", conf={"spark.ui.enabled": "false"})
+register(spark)
+options = {"subscribe": "events", "startingOffsets": "earliest"}
+every = spark.read.format("seglake").options(**options, minPartitions="5").load(root)
+times = {"subscribe": "events", "startTime": start, "endTime": end}
+some = spark.read.format("seglake").options(**times).load(root)
+stream = spark.readStream.format("seglake").options(**options).load(root)
+query = stream.writeStream.format("memory").queryName("streamed").trigger(availableNow=True)
+query.start().awaitTermination()
+frames = every, some, spark.table("streamed")
+rows = [frame.select("partition", "offset", "value").collect() for frame in frames]
+print(json.dumps([[[row[0], row[1], bytes(row[2]).decode()] for row in each] for each in rows]))
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_spark_reads_the_format_with_the_keys_of_the_environment(
+    place: str, server: Server, tmp_path: Path, scheme: str
+) -> None:
+    ingest(pipeline_of(place, a_file(tmp_path / "a.jsonl", 300), task=TINY))
+    root, start, end = place.replace("s3:", f"{scheme}:"), T + 20_000, T + 90_000
+    command = [sys.executable, "-c", READS, root, str(start), str(end)]
+    run = {"cwd": PROJECT, "env": {**os.environ, "PYTHONPATH": str(PROJECT / "src")}}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **run)
+    assert done.returncode == 0, done.stderr
+    assert server.secret_key not in done.stdout + done.stderr
+    records = [record for log in read_lake(place).values() for record in log]
+    wanted = sorted([r.partition, r.offset, (r.value or b"").decode()] for r in records)
+    inside = [(r.partition, r.offset) for r in records if start <= r.timestamp < end]
+    every, some, streamed = (sorted(rows) for rows in json.loads(done.stdout.splitlines()[-1]))
+    assert every == streamed == wanted
+    assert sorted((row[0], row[1]) for row in some) == sorted(inside)
+    assert 0 < len(some) < len(every)
 
 
 def test_a_command_beside_a_server_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:

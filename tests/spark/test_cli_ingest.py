@@ -1,6 +1,10 @@
 """`seglake demo` and `seglake ingest`, the commands that start Spark."""
 
+import gzip
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ import seglake
 from seglake.cli.app import app
 from seglake.errors import InputError, QuarantineLimit, SeglakeError
 
+PROJECT = Path(__file__).parents[2]
 PIPELINE = """
 [pipeline]
 root = "nowhere"
@@ -67,6 +72,22 @@ def test_ingest_takes_root_and_sources_from_its_options(
     assert error_of(*ingest, "--source", tmp_path / "*.csv") is InputError
     assert error_of(*ingest, "--source", tmp_path / "bad.jsonl") is QuarantineLimit
     assert len(seglake.open(str(root)).history()) == 1
+
+
+def test_a_damaged_file_is_one_sentence_whatever_spark_has_to_say(tmp_path: Path) -> None:
+    conf, damaged = tmp_path / "web.toml", tmp_path / "events.gz"
+    conf.write_text(PIPELINE)
+    damaged.write_bytes(gzip.compress(b'{"ts":1}\n' * 1000)[:-4])
+    done = subprocess.run(
+        [sys.executable, "-c", "from seglake.cli import main; main()", "ingest",
+         "--conf-file", conf, "--root", tmp_path / "lake", "--source", damaged],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(PROJECT / "src")},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    told = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Using")]
+    assert len(told) == 1, done.stderr
+    assert told[0].startswith(f"seglake: {damaged}: gzip data is damaged or cut off")
 
 
 def error_of(*arguments: object) -> type[SeglakeError]:

@@ -1,7 +1,7 @@
 """One version of the lake in memory: which segments every log partition has, ready for searching.
 
 A snapshot holds NumPy columns and no path: a segment's keys follow from its row (`seglake.layout`).
-That is 82 bytes a segment, and 16 for each attempt. It never changes; a newer version shares every
+That is 74 bytes a segment, and 16 for each attempt. It never changes; a newer version shares every
 log partition that did not, and of one that grew the columns (`seglake.catalog.segments`).
 """
 

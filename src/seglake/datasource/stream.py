@@ -1,8 +1,9 @@
 """Streaming queries: every commit of the catalog since the last micro-batch is the next one.
 
-An offset is `{"topic": {"0": 23}}` as in Spark's Kafka source: the next offset to read of each
-partition. Spark writes the end of each micro-batch to the checkpoint before it runs, and asks for
-the same range after a failure.
+An offset is `{"topic": {"0": 23}, "@version": 7}`: as in Spark's Kafka source the next offset to
+read of each partition, and the version of the catalog that the micro-batch up to there is read
+from. Spark writes the end of each micro-batch to the checkpoint before it runs, and asks for the
+same range after a failure: then it is read from that version again, whatever was removed since.
 
 Spark does not write down where the first micro-batch starts: it asks `initialOffset` again. If that
 depends on where the log ended at the time, a query that was killed in its first micro-batch would
@@ -42,11 +43,14 @@ from seglake.datasource.binding import (
 )
 from seglake.datasource.options import LATEST, Options, TopicPartition
 from seglake.datasource.plain import plain_errors
+from seglake.errors import VersionExpired
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
 from seglake.read.plan import Window, pieces_in
 
 Json = dict[str, Any]
+
+VERSION = "@version"  # which no topic can be called
 
 _log = logging.getLogger(__name__)
 
@@ -76,18 +80,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802  # Spark's name
         """Where the micro-batch from `start` ends, which is `start` if there is nothing to do."""
         starts, readers = _from_json(start), self._newest()
-        self._latest = self._target if self._target is not None else _ends(readers)
+        latest = self._latest = self._target if self._target is not None else _ends(readers)
         if self._must_write_down and starts == self._initial:
             self._must_write_down = False
             return start
-        if isinstance(limit, ReadAllAvailable):
-            return _to_json(self._latest)
-        known = {p: starts.get(p, readers[p].view.log_start_offset) for p in self._latest}
-        if self._too_few(sum(self._latest[p] - known[p] for p in known)):
+        known = {p: starts.get(p, readers[p].view.log_start_offset) for p in latest}
+        records = sum(latest[p] - known[p] for p in known)
+        if not isinstance(limit, ReadAllAvailable) and self._too_few(records):
             return start
         if isinstance(limit, ReadMaxRows):
-            return _to_json(prorated(limit.max_rows, known, self._latest))
-        return _to_json(self._latest)
+            latest = prorated(limit.max_rows, known, latest)
+        return start if latest == starts else {**_to_json(latest), VERSION: self._lake.version}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """As maxOffsetsPerTrigger and minOffsetsPerTrigger say; a minimum is checked either way."""
@@ -111,10 +114,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of the micro-batch [start, end)."""
         starts, ends = _from_json(start), _from_json(end)
         self._must_write_down = False  # Spark has done so with `end`
+        there = chosen(self._at(end.get(VERSION)), self._options.topics)
         if starts == self._initial:  # asked again, so it may be later than what is written down
-            starts = {p: min(start, ends[p]) for p, start in starts.items() if p in ends}
-        newest = self._newest()
-        readers = {p: newest[p] for p in ends if p in newest}
+            then = settled(bind(self._starting, there, self._options.no_match), there)
+            both = ends.keys() & then.keys()
+            starts = {p: min(at, then[p], ends[p]) for p, at in starts.items() if p in both}
+        readers = {p: there[p] for p in ends if p in there}
         starts = self._completed(starts, ends, readers)
         ranges = present(starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss)
         pieces = (p for name, (low, high) in ranges.items()
@@ -132,6 +137,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _newest(self) -> Readers:
         return chosen(self._lake.refresh(), self._options.topics)
+
+    def _at(self, version: int | None) -> Lake:
+        """The lake at a version, or at the newest if it is not retained."""
+        if version == self._lake.version:
+            return self._lake
+        if version is not None:
+            try:
+                return open_lake(self._options.root, version, self._options.storage)
+            except VersionExpired as error:
+                _log.warning("%s: this micro-batch is read from the newest version", error)
+        return self._lake.refresh()
 
     def _too_few(self, records: int) -> bool:
         """Whether to wait for more records, but no longer than maxTriggerDelay."""
@@ -196,5 +212,6 @@ def _from_json(offsets: Json) -> Offsets:
     return {
         TopicPartition(topic, int(number)): offset
         for topic, numbers in offsets.items()
+        if topic != VERSION
         for number, offset in numbers.items()
     }

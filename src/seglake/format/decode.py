@@ -208,7 +208,10 @@ def decode(table: Table, payload: Payload, within: Within | None = None) -> Deco
     if within is None:
         within = Within(_ALWAYS, np.zeros(len(table), np.int32))
     columns = decode_kernels.record_columns(n)
-    found, row, problem = decode_kernels.parse_records(table, data, starts, ends, *within, *columns)
+    windows, window_of = fixed(within.windows), fixed(within.window_of)
+    found, row, problem = decode_kernels.parse_records(
+        table, data, starts, ends, windows, window_of, *columns
+    )
     if problem:
         raise CorruptData(decode_kernels.PROBLEMS[problem], position=int(table["position"][row]))
     if found < n:

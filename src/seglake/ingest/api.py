@@ -35,7 +35,7 @@ def run_pipeline(
     `run_id` is any text that makes this run the same run again: an Airflow run id, a data interval;
     without one, every call is a run of its own, named by the clock. `interval` is what the run
     declares to cover, from a time up to another, exclusive. `spark` is used as it is; without it a
-    local session is started. Raises UsageError for an interval that is none, ConfigError,
+    local session is started. Raises UsageError for a run id or interval that is none, ConfigError,
     InputError, QuarantineLimit, StoreError or CommitConflict.
     """
     key = _key(run_id, interval)
@@ -67,7 +67,15 @@ def ingest(
 
 
 def _key(run_id: str | None, interval: Interval) -> RunKey:
-    return RunKey(run_id or _clock_id(), _declared(*interval))
+    return RunKey(_text(run_id or _clock_id()), _declared(*interval))
+
+
+def _text(run_id: str) -> str:
+    try:
+        run_id.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the run id {run_id!r} is no text; give one in UTF-8") from None
+    return run_id
 
 
 def _declared(start: Time | None, end: Time | None) -> tuple[int, int] | None:

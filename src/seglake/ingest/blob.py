@@ -166,7 +166,7 @@ def _expand(data: Any) -> bytes:
     _require(size <= LARGEST_RATIO * len(data))
     try:
         raw: bytes = lz4.block.decompress(data)
-    except lz4.block.LZ4BlockError:
+    except (lz4.block.LZ4BlockError, ValueError):
         _require(sound=False)
     return raw
 

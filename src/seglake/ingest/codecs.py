@@ -6,6 +6,7 @@ import bz2
 import io
 import os
 import re
+import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ _MAGIC: tuple[tuple[re.Pattern[bytes], Codec], ...] = (
 )
 _REFUSED = {b"PK\x03\x04": "a zip archive", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz4"}
 _READ_BYTES = 1 << 20  # how much of a compressed file is asked for at once
+_HEADER_BYTES = 2 << 20  # of a member of an archive, at most
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 
 
@@ -247,17 +249,38 @@ def _open(file: SourceFile, pipeline: Pipeline, codec: Codec | None) -> RawFile 
     return _Checked(unpacked, file.path, codec, raw)
 
 
+class _Bounded:
+    """An archive of which no more is read, to find the next member, than `left` bytes.
+
+    A name or a list of holes may be as long as the header says, and is held in memory.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self.left = stream, _HEADER_BYTES
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        self.left -= len(data)
+        if self.left < 0:
+            raise tarfile.ReadError(f"a member's header has more than {_HEADER_BYTES} bytes")
+        return data
+
+
 def _members(file: SourceFile, stream: Any) -> Iterator[tuple[str, Stream]]:
     """The regular files of a tar archive."""
     raw = stream if isinstance(stream, RawFile) else stream.raw
+    bounded = _Bounded(stream)
     try:
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
-            for member in archive:
+        with tarfile.open(fileobj=bounded, mode="r|") as archive:  # type: ignore[call-overload]
+            while (member := archive.next()) is not None:
+                archive.members.clear()  # else it remembers them all
                 content = archive.extractfile(member) if member.isreg() else None
                 if content is not None:
+                    bounded.left = sys.maxsize
                     name = member.name.encode(errors="surrogateescape").decode(errors="replace")
                     yield f"{file.path}!{name}", _Checked(content, file.path, "tar", raw)
-    except tarfile.TarError as problem:
+                bounded.left = _HEADER_BYTES
+    except (tarfile.TarError, ValueError) as problem:
         raise InputError(
             f"{file.path}: tar data is damaged: {problem}; write it again"
         ) from problem

@@ -45,7 +45,7 @@ class Commit:
             try:
                 return self._commit(segments)
             except (CommitConflict, StoreError) as problem:
-                newest = self._attempt.table.snapshot()
+                newest = self._attempt.table.refresh(self._base)
                 if self._is_in(newest):
                     return self._won(newest)
                 self._bear(problem)

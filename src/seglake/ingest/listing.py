@@ -73,7 +73,10 @@ def list_inputs(pipeline: Pipeline) -> list[SourceFile]:
 def _stat(path: str, options: dict[str, str]) -> SourceFile:
     root, key = locate(path)
     try:
+        path.encode()
         return SourceFile(path, *open_store(root, options).stat(key))
+    except UnicodeEncodeError:
+        raise InputError(f"{path!r}: its name is not UTF-8; rename the file") from None
     except StoreError as problem:
         raise InputError(f"{path}: cannot be read: {problem}; check path and rights") from problem
 

@@ -45,8 +45,11 @@ def place_batches(
             return i, BAD_OFFSETS
         last = table[i].last_offset
         owner_of[i] = owners[current]
-    if current + 1 < len(starts) and len(table):
-        return len(table) - 1, BAD_BOUNDARY
+    unmet = len(starts) - current - 1
+    if unmet and len(table):
+        end = table[-1].position + table[-1].size
+        if unmet > 1 or end != starts[current + 1]:  # else its first batch has only begun
+            return len(table) - 1, BAD_BOUNDARY
     return 0, 0
 
 

@@ -13,10 +13,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from seglake.catalog import compaction
 from seglake.datasource import stream
 from seglake.datasource.options import TopicPartition, parse
 from seglake.datasource.stream import StreamReader, prorated
 from seglake.errors import OffsetOutOfRange, UsageError
+from seglake.maintain.reindex import reindex
+from seglake.maintain.vacuum import vacuum
 from tests.lakes import Event, LakeMaker, Shape, Written
 from tests.strategies import examples
 from tests.unit.datasource.spark_rows import as_written, tables
@@ -173,6 +176,13 @@ def reader_of(maker: LakeMaker, **options: str) -> StreamReader:
     return Query(Checkpoint(), maker.root, **options).reader
 
 
+def latest(reader: StreamReader, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+    """The offsets of `latestOffset`, which also names the version that they are read from."""
+    found = reader.latestOffset(start, limit)
+    assert start == found or found["@version"] == reader._lake.version
+    return {topic: offsets for topic, offsets in found.items() if topic != "@version"}
+
+
 def test_offsets_have_the_form_of_kafkas_source(maker: LakeMaker) -> None:
     maker.topic = "other"
     maker.run({1: rows(2)})
@@ -184,8 +194,8 @@ def test_a_query_from_the_end_first_writes_down_where_it_starts(maker: LakeMaker
     reader = reader_of(maker)
     start = reader.initialOffset()
     maker.run({0: rows(5)})
-    assert reader.latestOffset(start, ReadAllAvailable()) == start == offset(30, 10)
-    assert reader.latestOffset(start, ReadAllAvailable()) == offset(35, 10)
+    assert latest(reader, start, ReadAllAvailable()) == start == offset(30, 10)
+    assert latest(reader, start, ReadAllAvailable()) == offset(35, 10)
 
 
 def test_each_commit_is_seen_by_the_next_micro_batch(maker: LakeMaker) -> None:
@@ -217,9 +227,9 @@ def test_prorated(limit: int, sizes: list[tuple[int, int]]) -> None:
 def test_limits_of_a_trigger(maker: LakeMaker) -> None:
     reader = reader_of(maker, maxOffsetsPerTrigger="8")
     assert reader.getDefaultReadLimit() == ReadMaxRows(8)
-    assert reader.latestOffset(offset(0, 0), ReadMaxRows(8)) == offset(6, 2)
-    assert reader.latestOffset(offset(29, 0), ReadMaxRows(8)) == offset(30, 7)
-    assert reader.latestOffset(offset(0, 0), ReadAllAvailable()) == offset(30, 10)
+    assert latest(reader, offset(0, 0), ReadMaxRows(8)) == offset(6, 2)
+    assert latest(reader, offset(29, 0), ReadMaxRows(8)) == offset(30, 7)
+    assert latest(reader, offset(0, 0), ReadAllAvailable()) == offset(30, 10)
     assert reader.reportLatestOffset() == offset(30, 10)
 
 
@@ -229,24 +239,24 @@ def test_too_few_records_wait(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch)
     reader = reader_of(maker, minOffsetsPerTrigger="20", maxTriggerDelay="10s")
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMinRows(20)
-    assert reader.latestOffset(offset(29, 10), limit) == offset(30, 10)  # as if it had waited long
-    assert reader.latestOffset(offset(25, 10), limit) == offset(25, 10)
-    assert reader.latestOffset(offset(10, 10), limit) == offset(30, 10)
+    assert latest(reader, offset(29, 10), limit) == offset(30, 10)  # as if it had waited long
+    assert latest(reader, offset(25, 10), limit) == offset(25, 10)
+    assert latest(reader, offset(10, 10), limit) == offset(30, 10)
     now[0] += 9.9
-    assert reader.latestOffset(offset(25, 10), limit) == offset(25, 10)
+    assert latest(reader, offset(25, 10), limit) == offset(25, 10)
     now[0] += 0.1
-    assert reader.latestOffset(offset(25, 10), limit) == offset(30, 10)
+    assert latest(reader, offset(25, 10), limit) == offset(30, 10)
     now[0] += 0.1
     reader.prepareForTriggerAvailableNow()
-    assert reader.latestOffset(offset(25, 10), limit) == offset(30, 10)
+    assert latest(reader, offset(25, 10), limit) == offset(30, 10)
 
 
 def test_available_now_ends_at_what_was_there(maker: LakeMaker) -> None:
     reader = reader_of(maker, startingOffsets="earliest")
     reader.prepareForTriggerAvailableNow()
     maker.run({0: rows(5)})
-    assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable()) == offset(30, 10)
-    assert reader.latestOffset(offset(30, 10), ReadAllAvailable()) == offset(30, 10)
+    assert latest(reader, reader.initialOffset(), ReadAllAvailable()) == offset(30, 10)
+    assert latest(reader, offset(30, 10), ReadAllAvailable()) == offset(30, 10)
 
 
 def test_new_topics_of_a_pattern_are_read_from_their_beginning(maker: LakeMaker) -> None:
@@ -279,6 +289,54 @@ def test_losses(maker: LakeMaker, start: Any, end: Any, words: str) -> None:
     found = as_written(tables(lenient, lenient.partitions(start, end)))
     low, high = (side.get("events", {}).get("0", 0) for side in (start, end))
     assert found == [r for r in maker.records(0) if low <= r.offset < high]
+
+
+@pytest.mark.parametrize("moment", [2, 3])
+def test_a_micro_batch_that_is_read_again__is_the_same_whatever_was_removed(
+    maker: LakeMaker, moment: int
+) -> None:
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
+    query = Query(Checkpoint(), maker.root, **options)
+    with pytest.raises(Killed):
+        query.trigger(kill_at=moment)
+    before = maker.records()
+    maker.delete_records(0, 12)
+    again = Query(query.checkpoint, maker.root, **options)
+    assert again.trigger()
+    assert again.checkpoint.sunk[0] == [r for r in before if r.offset < (5 if r.partition else 15)]
+    assert again.trigger()  # and the next one goes on where it ended
+    assert sorted(again.checkpoint.records, key=lambda r: r[:2]) == before
+
+
+def test_a_micro_batch_of_a_version_that_is_gone__is_read_from_the_newest(
+    maker: LakeMaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = reader_of(maker).latestOffset(offset(0, 0), ReadAllAvailable())
+    for _ in range(2):
+        maker.run({0: rows(1)})
+    reindex(str(maker.root), "events")
+    vacuum(str(maker.root), dry_run=False, retention_hours=0)
+    reader = reader_of(maker)
+    found = as_written(tables(reader, reader.partitions(offset(0, 0), end)))
+    assert found == [r for r in maker.records() if r.offset < (10 if r.partition else 30)]
+    assert "this micro-batch is read from the newest version" in caplog.text
+
+
+def test_a_merge_in_the_catalog__is_no_micro_batch(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(Checkpoint(), maker.root, startingOffsets="earliest")
+    maker.run({0: rows(2)})
+    query.drain()
+    version = maker.catalog.snapshot().version
+    monkeypatch.setattr(compaction, "FAN_IN", 2)
+    maker.topic = "another"
+    maker.run({0: rows(1)})
+    assert maker.catalog.snapshot().version == version + 2  # the run, and the merge
+    assert not query.trigger()
+    maker.topic = "events"
+    maker.run({0: rows(2)})
+    assert sorted(query.drain(), key=lambda r: r[:2]) == maker.records()
 
 
 def test_a_reader_can_be_sent_before_and_after_it_planned(maker: LakeMaker) -> None:

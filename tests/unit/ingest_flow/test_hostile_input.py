@@ -25,6 +25,7 @@ import seglake
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
+from seglake.ingest.api import run_pipeline
 from tests.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 from tests.strategies import examples
 
@@ -37,8 +38,9 @@ PATHS = re.compile(  # of everything that an ingest may write
     rf"|(kind=[a-z]+/)?(topic=events/)?[0-9a-zA-Z._-]+\.parquet))"
 )
 NAMES = [
-    "../../x", "..", "/etc/passwd", "a/b", "manual__2026-11-20T01:00:00+00:00", "a\0b", "~", "%2e%2e",
-    "C:\\x", "a\nb", " ", "é" * 300, "$(id)", "{0}", "'; --", "\u202e", "\ud83d\ude00", "x" * 5000,
+    "../../x", "..", "/etc/passwd", "a/b", "manual__2026-11-20T01:00:00+00:00", "a\0b", "~",
+    "%2e%2e", "C:\\x", "a\nb", " ", "é" * 300, "$(id)", "{0}", "'; --", "\u202e",
+    "\U0001f600", "x" * 5000,
 ]  # fmt: skip
 
 
@@ -55,14 +57,14 @@ def test_names_that_would_be_paths(tmp_path: Path, name: str) -> None:
 
 
 def check_names(folder: Path, name: str) -> None:
-    """As run id, pipeline's name and key, all over, it comes back as it was and names no file."""
-    path = write_file(folder / "in/a.jsonl", [Line(T, name), Line(T, broken=name.split("\n")[0])])
+    """As run id, pipeline's name and key, it comes back as it was and names no file."""
+    path = write_file(folder / "in/a.jsonl", [Line(T, name), Line(T, broken=repr(name))])
     settings = pipeline_of(folder / "lake", path, name=name)
     assert ingest(settings, name).status == "committed"
     assert ingest(settings, name).status == "already done"
     (run,) = seglake.open(settings.root).history()
     assert (run.run_id, run.pipeline) == (name, name)
-    assert [r.key for log in read_lake(settings.root).values() for r in log][0] == name.encode()
+    assert [r.key for log in read_lake(settings.root).values() for r in log] == [name.encode()]
     made = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     strange = [p for p in made - {"in/a.jsonl"} if not PATHS.fullmatch(p.removeprefix("lake/"))]
     assert strange == []
@@ -88,13 +90,15 @@ def write_lake(folder: Path) -> str:
 def test_a_run_id_that_is_no_text_is_refused(tmp_path: Path) -> None:
     """As a program gets it whose argument is not UTF-8."""
     path = write_file(tmp_path / "a.jsonl", [Line(T)])
-    with pytest.raises(UsageError, match="run id .* is no text"):
-        ingest(pipeline_of(tmp_path / "lake", path), "a\udcff")
+    with pytest.raises(UsageError, match=r"the run id 'a\\udcff' is no text"):
+        run_pipeline(pipeline_of(tmp_path / "lake", path), run_id="a\udcff")
+    assert not (tmp_path / "lake").exists()
 
 
 def test_a_file_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/in/a\xff.jsonl"))
-    write_file(path, [Line(T)])
+    path.parent.mkdir()
+    path.write_bytes(b'{"ts":1}\n')
     with pytest.raises(InputError, match=r"a\\udcff\.jsonl.*rename"):
         ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"))
 
@@ -184,6 +188,7 @@ TASK_BYTES = 6 * MIB  # what these bounds add up to
 MEASURED = """
 import re, sys
 from pathlib import Path
+from seglake.errors import InputError
 from tests.fuzz.bounds import limit_memory
 from tests.raw_events import ingest, pipeline_of
 from tests.unit.ingest_flow.test_hostile_input import TASK
@@ -195,8 +200,12 @@ settings = {"task": TASK, "order": order, "topic": {"compression.type": "zstd"}}
 ingest(pipeline_of(root, small, **settings), "small")
 limit_memory(2**29)
 before = peak()
-report = ingest(pipeline_of(root, large, **settings), "large")
-print(peak() - before, report.records, report.quarantined)
+try:
+    report = ingest(pipeline_of(root, large, **settings), "large")
+    print(peak() - before, report.records, report.quarantined)
+except InputError as error:
+    assert "tar data is damaged: a member's header has more than" in str(error), error
+    print(peak() - before, -1, -1)
 """
 
 
@@ -259,10 +268,6 @@ def test_a_decompression_bomb(tmp_path: Path, kind: str) -> None:
     bomb = tmp_path / f"bomb.{kind}"
     bomb.write_bytes(BOMBS[kind](bytes(512 * MIB)))
     assert bomb.stat().st_size < MIB
-    if kind == "tar.gz":
-        with pytest.raises(InputError, match="tar data is damaged"):
-            ingest(pipeline_of(tmp_path / "lake", bomb))
-        return
     grown, records, rejected = measure(tmp_path, small, bomb)
-    assert (records, rejected) == (0, 1)
+    assert (records, rejected) == (-1, -1) if kind == "tar.gz" else (0, 1)
     assert grown < 8 * TASK_BYTES

@@ -187,6 +187,17 @@ def test_windows_far_apart_read_little_between_them(maker) -> None:
     assert stats.bytes_fetched < whole / 100
 
 
+def test_many_short_windows_in_little_memory(maker) -> None:
+    """Requests then end anywhere, also in the first batch of a range."""
+    log, _ = counted(maker)
+    at = np.arange(T + 5, T + 10_000, 37)
+    found = log.read_around(
+        pa.table({"at": at}), "at", before_ms=3, columns=["offset"], memory_bytes=70_000
+    ).read_all()
+    expected = np.concatenate([at - T - 3, at - T - 2, at - T - 1])
+    assert sorted(found["offset"].to_pylist()) == sorted(np.tile(expected, 2).tolist())
+
+
 def test_a_key_is_looked_for_in_its_own_partition(tmp_path) -> None:
     maker = LakeMaker(tmp_path, partitions=4)
     rows = [Event(T + i, b"k%d" % (i % 50), bytes(50)) for i in range(4_000)]

@@ -1,0 +1,96 @@
+"""After `python -m seglake.warm` nobody waits for the compiler."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numba.core.dispatcher import Dispatcher
+from typer.testing import CliRunner
+
+from seglake import warm
+from seglake.cli.app import app
+from seglake.maintain.reindex import reindex
+from seglake.maintain.verify import verify
+from tests.lakes import Event, LakeMaker, Shape
+from tests.raw_events import ingest, pipeline_of
+
+T = 1_700_000_000_000
+ROWS = [
+    {"ts": str(T + 5 * i), "a": f'x"é{i}', "b": "y" * (i % 3), "p": str(i % 2)} for i in range(40)
+]
+VALUES: list[Any] = [
+    {},
+    {"from": "field", "field": "a"},
+    {"from": "columns", "columns": ["a", "b"]},
+]
+CODECS = itertools.cycle(["none", "gzip", "snappy", "lz4", "zstd"])
+
+
+def compiled() -> set[tuple[str, str]]:
+    """Each kernel with the types of its arguments for which there is machine code."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("seglake")]
+    kernels = [k for module in modules for k in vars(module).values() if isinstance(k, Dispatcher)]
+    return {(f"{k.__module__}.{k.__name__}", str(types)) for k in kernels for types in k.signatures}
+
+
+def write_inputs(folder: Path) -> dict[str, dict[str, str]]:
+    """A file of each format; for each the table [input]."""
+    texts = {
+        "jsonl": "".join(f"{json.dumps(row)}\n" for row in ROWS),
+        "csv": "ts,a,b,p\n" + "".join(f"{r['ts']},{r['a']},{r['b']},{r['p']}\n" for r in ROWS),
+        "text": "".join("{ts} {a} {b} {p}\n".format(**row) for row in ROWS),
+    }
+    for form, text in texts.items():
+        (folder / form).write_text(text)
+    pq.write_table(pa.Table.from_pylist(ROWS), folder / "parquet")
+    pattern = r"(?P<ts>\S+) (?P<a>\S+) (?P<b>\S*) (?P<p>\S+)"
+    tables = {form: {"format": form} for form in (*texts, "parquet")}
+    tables["text"]["pattern"] = pattern
+    return tables
+
+
+def ingest_everything(folder: Path) -> None:
+    for form, table in write_inputs(folder).items():
+        for number, value in enumerate(VALUES):
+            order, named = ("arrival", []) if number == 1 else ("time", ["a"])
+            root = folder / f"{form}-{number}"
+            pipeline = pipeline_of(
+                root, folder / form, input=table, value=value, order=order,
+                key={"fields": named}, headers={"fields": named},
+                topic={"compression.type": next(CODECS), "batch.size": 500},
+            )  # fmt: skip
+            assert ingest(pipeline).records == len(ROWS)
+            read = CliRunner().invoke(app, ["read", str(root), "events"])
+            assert read.stdout.count("\n") == len(ROWS)
+
+
+def tend_a_lake(root: Path) -> None:
+    maker = LakeMaker(root)
+    for codec in ("none", "zstd"):
+        maker.run({0: [Event(T + i, b"k", b"\xff" * i) for i in range(30)]}, Shape(codec))
+    reindex(str(root), "events")
+    assert verify(str(root), deep=True).findings == []
+
+
+def compiled_later(folder: Path) -> set[tuple[str, str]]:
+    """What work of every kind compiles, or loads, after the warming."""
+    warm.main()
+    before = compiled()
+    assert len({kernel for kernel, _ in before}) > 20
+    ingest_everything(folder)
+    tend_a_lake(folder / "tended")
+    return compiled() - before
+
+
+@pytest.mark.slow
+def test_no_work_compiles_anything_more(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(compiled_later, [tmp_path]) == set()

@@ -10,37 +10,36 @@ from typing import Any
 
 from seglake.ingest.engine import SparkEngine
 
-FAULTS = ("fails before", "fails after", "dawdles before", "dawdles after", "", "")
+Task = Callable[[Any], Any]
 
 
 def make_unruly(seed: int, dawdle_s: float, notes: Path) -> None:
-    """From now on, four in six tasks of an engine get a fault, before or after their work.
+    """From now on, some first attempts at tasks have a fault: before or after their work.
 
-    A note in the folder says which attempt at which task began, and which fault it had.
+    A third of a stage's tasks fail, and one dawdles: a second one would leave Spark no room for the
+    copies that it starts of tasks that are slow. A note in the folder says that an attempt began:
+    `<stage>-<task>-<attempt> <fault>`.
     """
-    run = SparkEngine.map
+    run, chance = SparkEngine.map, random.Random(seed)
 
-    def map_unruly(engine: Any, task: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        return run(engine, _unruly(task, seed, dawdle_s, str(notes)), items)
+    def map_unruly(engine: Any, task: Task, items: Sequence[Any]) -> list[Any]:
+        faults = [chance.choice(["fails", "", ""]) for _ in items]
+        if len(items) > 1:
+            faults[chance.randrange(len(items))] = "dawdles"
+        moments = [chance.choice(["before", "after"]) for _ in items]
+        plan = list(zip(faults, moments, strict=True))
+        return run(engine, _unruly(task, plan, dawdle_s, str(notes)), items)
 
     SparkEngine.map = map_unruly  # type: ignore[method-assign]
 
 
-def fault_of(seed: int, task_id: str) -> str:
-    """The fault of a task's first attempt; the id is `<stage>-<number>`."""
-    return random.Random(f"{seed} {task_id}").choice(FAULTS)
-
-
-def _unruly(
-    task: Callable[[Any], Any], seed: int, dawdle_s: float, notes: str
-) -> Callable[[Any], Any]:
+def _unruly(task: Task, plan: list[tuple[str, str]], dawdle_s: float, notes: str) -> Task:
     """The task; nested functions travel whole, so executors need none of this package."""
-    faults = FAULTS
 
-    def fail(fault: str) -> None:
-        if fault.startswith("dawdles"):
+    def stumble(fault: str) -> None:
+        if fault == "dawdles":
             time.sleep(dawdle_s)
-        if fault.startswith("fails"):
+        if fault == "fails":
             raise OSError("thrown on purpose")
 
     def run(item: Any) -> Any:
@@ -48,15 +47,14 @@ def _unruly(
 
         context = TaskContext.get()
         assert context is not None
-        task_id = f"{context.stageId()}-{context.partitionId()}"
-        fault = random.Random(f"{seed} {task_id}").choice(faults)
-        fault = "" if context.attemptNumber() else fault
-        Path(notes, f"{task_id}-{context.attemptNumber()} {fault}").touch()
-        if fault.endswith("before"):
-            fail(fault)
+        number, attempt = context.partitionId(), context.attemptNumber()
+        fault, moment = ("", "") if attempt else plan[number]
+        Path(notes, f"{context.stageId()}-{number}-{attempt} {fault}").touch()
+        if moment == "before":
+            stumble(fault)
         result = task(item)
-        if fault.endswith("after"):
-            fail(fault)
+        if moment == "after":
+            stumble(fault)
         return result
 
     return run

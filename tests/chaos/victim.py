@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 
-from seglake.catalog import compaction, delta
+from seglake.catalog import compaction, delta, deltalog
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.ingest.engine import Engine, LocalEngine, SparkEngine
@@ -224,8 +224,7 @@ def _what_is_created(uri: str, *_: Any) -> str:
 
 def _tidy_often() -> None:
     """Let each second commit merge the catalog's files and write a checkpoint."""
-    delta.CHECKPOINT_INTERVAL = 2
-    compaction.due.__defaults__ = (2,)
+    deltalog.CHECKPOINT_INTERVAL = compaction.FAN_IN = 2
 
 
 def main(arguments: list[str]) -> None:

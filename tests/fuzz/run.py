@@ -116,7 +116,7 @@ def _explore(name: str, given: argparse.Namespace) -> None:
     arguments = [
         f"-atheris_runs={given.inputs}", f"-seed={given.seed}", f"-max_len={target.max_bytes}",
         f"-timeout={bounds.INPUT_S}", "-rss_limit_mb=4096", "-len_control=0",
-        f"-artifact_prefix={given.corpus.parent}/{name}-", "-print_final_stats=1",
+        f"-artifact_prefix={given.corpus.parents[1]}/{name}-", "-print_final_stats=1",
         str(given.corpus),
     ]  # fmt: skip
     atheris.Setup([sys.argv[0], *arguments], target)

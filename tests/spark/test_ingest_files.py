@@ -15,6 +15,7 @@ from chispa import assert_df_equality
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from seglake.catalog import compaction, deltalog
 from seglake.config import Pipeline
 from seglake.errors import InputError, QuarantineLimit
 from seglake.ingest.api import run_pipeline
@@ -169,13 +170,23 @@ def test_an_error_in_a_task_is_the_one_that_was_raised(
         on_spark(spark, pipeline_of(tmp_path / "lake", inbox, max_quarantine_ratio=0.001), "2")
 
 
+@pytest.mark.parametrize("runs", [1, 5])
 def test_spark_delta_rs_and_duckdb_read_the_same_catalog(
-    spark: SparkSession, tmp_path: Path, inbox: Path
+    spark: SparkSession, tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:
+    """Also after commits whose files were merged, and checkpoints."""
     settings = pipeline_of(tmp_path / "lake", inbox, topic=TOPIC, task=TASK)
     on_spark(spark, settings)
+    monkeypatch.setattr(compaction, "FAN_IN", 2)
+    monkeypatch.setattr(deltalog, "CHECKPOINT_INTERVAL", 2)
+    for number in range(1, runs):
+        write_files(tmp_path / f"{number}", [(some_lines(20, number), "")])
+        ingest(pipeline_of(tmp_path / "lake", tmp_path / f"{number}", topic=TOPIC), f"r{number}")
     uri = f"{settings.root}/catalog/log"
+    assert bool(list(Path(uri, "_delta_log").glob("*.checkpoint.parquet"))) == (runs > 1)
     by_spark = spark.read.format("delta").load(uri)
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{uri}`")
+    assert history.count() == DeltaTable(uri).version() + 1
     uris = DeltaTable(uri).file_uris()
     names = ["topic", "partition", "base_offset", "end_offset", "max_timestamp"]
     query = "SELECT {} FROM read_parquet({}, hive_partitioning = true, union_by_name = true)"

@@ -52,7 +52,6 @@ def run_shell(line: str) -> None:
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = written(tmp_path)
     assert len(times) == 6
-    monkeypatch.setattr(api, "spark_session", lambda *_, **__: None)
     monkeypatch.setattr(api, "SparkEngine", lambda _: LocalEngine())
     names: dict[str, object] = {}
     runner, parser = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), doctest.DocTestParser()

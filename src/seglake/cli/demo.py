@@ -70,7 +70,7 @@ def _ingest(root: Path, events: Path) -> Report:
 
     tables = {name: dict(table) for name, table in PIPELINE.items()}
     tables["pipeline"]["root"], tables["input"]["paths"] = str(root), [str(events)]
-    console.print("Starting Spark on this machine and ingesting …")
+    console.print("Ingesting with Spark on this machine …")
     return ingest_here(from_tables(tables), RUN_ID)
 
 

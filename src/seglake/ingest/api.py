@@ -12,7 +12,6 @@ from seglake.ingest.engine import SparkEngine
 from seglake.ingest.pipeline import RunKey, ingest_files, ingest_frame
 from seglake.ingest.report import Progress, Report
 from seglake.instants import Time, to_epoch_ms
-from seglake.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,12 +34,11 @@ def run_pipeline(
     `run_id` is any text that makes this run the same run again: an Airflow run id, a data interval;
     without one, every call is a run of its own, named by the clock. `interval` is what the run
     declares to cover, from a time up to another, exclusive. `spark` is used as it is; without it a
-    local session is started. Raises UsageError for a run id or interval that is none, ConfigError,
-    InputError, QuarantineLimit, StoreError or CommitConflict.
+    local session starts when there is something to read. Raises UsageError for a run id or interval
+    that is none, ConfigError, InputError, QuarantineLimit, StoreError or CommitConflict.
     """
     key = _key(run_id, interval)
-    session = spark or spark_session("seglake ingest", delta=False)
-    return ingest_files(SparkEngine(session), pipeline, key, progress or logger.info)
+    return ingest_files(SparkEngine(spark), pipeline, key, progress or logger.info)
 
 
 def ingest(

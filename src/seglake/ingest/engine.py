@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from seglake import errors
@@ -36,18 +37,34 @@ class Task(Protocol[Item_contra, Result_co]):
 class Engine(Protocol):
     """Runs tasks."""
 
-    cores: int
+    @property
+    def cores(self) -> int:
+        """Tasks that run at once."""
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order; each runs where and as often as it must."""
 
 
 class SparkEngine:
-    """Every item is a Spark task; `task` and item are pickled there, and the result back."""
+    """Every item is a Spark task; `task` and item are pickled there, and the result back.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self.cores = int(spark.sparkContext.defaultParallelism)
+    Without a session, one starts when the first task needs it: a run that has nothing to do, or
+    whose input is bad, is quick.
+    """
+
+    def __init__(self, spark: SparkSession | None = None) -> None:
+        self._given = spark
+
+    @cached_property
+    def _spark(self) -> SparkSession:
+        from seglake.session import spark_session  # noqa: PLC0415  # LocalEngine needs no Spark
+
+        return self._given or spark_session("seglake ingest", delta=False)
+
+    @cached_property
+    def cores(self) -> int:
+        """Tasks that run at once."""
+        return int(self._spark.sparkContext.defaultParallelism)
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order.

@@ -117,8 +117,8 @@ def _beginnings(metadata: Any, size: int) -> list[int]:
     """
     groups = range(metadata.num_row_groups)
     sizes = [max(int(metadata.row_group(group).total_byte_size), 1) for group in groups]
-    total = sum(sizes)
-    return [at * size // total for at in itertools.accumulate([0, *sizes])][:-1]
+    before = list(itertools.accumulate(sizes, initial=0))
+    return [at * size // before[-1] for at in before[:-1]]
 
 
 class ParquetRows:

@@ -40,7 +40,7 @@ class Around:
     def __init__(
         self, log: Log, at: str, before_ms: int, after_ms: int, key: str | None, schema: pa.Schema
     ) -> None:
-        if min(before_ms, after_ms) < 0 or before_ms + after_ms == 0:
+        if min(before_ms, after_ms) < 0 or not 0 < before_ms + after_ms < 2**63:
             raise UsageError("before_ms and after_ms are not negative, and one of them is above 0")
         self._log, self._at, self._key, self._schema = log, at, key, schema
         self._before_ms, self._after_ms = before_ms, after_ms
@@ -92,9 +92,8 @@ class Around:
             spans = _spans(keys)
             homes = tuple(partition_of(spans, count) for count in self._partition_counts)
         low, high = self._before_ms, 2**63 - 1 - self._after_ms
-        starts = (
-            np.maximum(times, low) - low
-        )  # from 0 on: a record without timestamp is in no window
+        # no window begins before 0: a record without a timestamp, which is -1, is in none
+        starts = np.maximum(times, low) - low
         ends = np.minimum(times, high) + self._after_ms
         kept = np.flatnonzero(known & (codes >= 0) & (starts < ends))
         order = kept[np.lexsort((times[kept], codes[kept]))]

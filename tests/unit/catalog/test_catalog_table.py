@@ -1,6 +1,5 @@
 """Commits are atomic, exclusive per topic, and readable as ordinary Delta."""
 
-import contextlib
 import multiprocessing
 from collections.abc import Sequence
 from pathlib import Path
@@ -520,25 +519,38 @@ def test_other_readers__see_the_same_rows(catalog: CatalogTable, tmp_path: Path)
     assert sum(files["num_records"].to_pylist()) == 3 * 3 + 2
 
 
-def _race(root: str, name: str, commits: int, start: Any) -> None:
+def _race(root: str, name: str, alone: bool, fan_in: int, start: Any) -> None:
+    compaction.FAN_IN = fan_in
     catalog = CatalogTable.create(root)
     start.wait()
     snapshot = catalog.snapshot()
     done = 0
-    while done < commits:
-        with contextlib.suppress(CommitConflict):
+    while done < RACED:
+        try:
             _append(catalog, snapshot, 5, name)
             done += 1
+        except CommitConflict:
+            assert not alone
         snapshot = catalog.refresh(snapshot)
 
 
+RACED = 5  # commits of each
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("fan_in", [2, 16])
 @pytest.mark.parametrize("names", [["t", "t", "t", "t"], ["a", "b", "t", "t"]])
-def test_racing_processes__lose_nothing_and_leave_no_hole(tmp_path: Path, names: list[str]) -> None:
+def test_racing_processes__lose_nothing_and_leave_no_hole(
+    tmp_path: Path, names: list[str], fan_in: int
+) -> None:
+    """Whoever has a topic for himself never loses, though others merge his files."""
     processes = multiprocessing.get_context("spawn")
     start = processes.Event()
     racers = [
-        processes.Process(target=_race, args=(str(tmp_path), name, 3, start)) for name in names
+        processes.Process(
+            target=_race, args=(str(tmp_path), name, names.count(name) == 1, fan_in, start)
+        )
+        for name in names
     ]
     for racer in racers:
         racer.start()
@@ -549,11 +561,14 @@ def test_racing_processes__lose_nothing_and_leave_no_hole(tmp_path: Path, names:
     catalog = CatalogTable.open(str(tmp_path))
     snapshot = catalog.snapshot()
     for name in set(names):
-        commits = 3 * names.count(name)
+        commits = RACED * names.count(name)
         assert snapshot.partition(name, 0).end_offset == 5 * commits
         attempts = {row.attempt_id for row in catalog.runs(snapshot, name)}
         assert len(attempts) == commits
         assert {row.attempt_id for row in catalog.segments(snapshot, name)} == attempts
+        assert len(catalog.sources(snapshot, name)) == commits
+    written = 3 * RACED * len(names)
+    assert len(snapshot.files) < written * {2: 0.5, 16: 1.0}[fan_in]
 
 
 def test_segments__of_an_unknown_topic_are_none(catalog: CatalogTable) -> None:

@@ -1,10 +1,13 @@
 """Quarantined rows count only once their run is in."""
 
+import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from seglake.catalog.deltalog import DeltaLog
 from seglake.catalog.quarantine import FILE_SCHEMA, Part, write_part
 from seglake.catalog.quarantine_table import QuarantineTable
 from seglake.catalog.table import CatalogTable
@@ -64,6 +67,55 @@ def test_parts__are_added_once_however_often_they_are_given(store: Store) -> Non
     rows = [topic(), run("r", ATTEMPT)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=ATTEMPT)
     assert _counted(catalog, quarantine, "orders") == [1, 2, 3]
+
+
+def _quarantine(root: str, attempt: str, start: Any) -> None:
+    store, quarantine = open_store(root), QuarantineTable(root)
+    start.wait()
+    for line in range(4):
+        quarantine.add_parts(
+            [write_part(store, "orders", attempt, _rows(attempt, [line]))], attempt
+        )
+
+
+@pytest.mark.slow
+def test_runs_that_add_at_once__all_succeed(store: Store) -> None:
+    """The table does not exist before: all of them want to create it, too."""
+    catalog, attempts = CatalogTable.create(store.uri), [new_attempt() for _ in range(4)]
+    processes = multiprocessing.get_context("spawn")
+    start = processes.Event()
+    racers = [
+        processes.Process(target=_quarantine, args=(store.uri, attempt, start))
+        for attempt in attempts
+    ]
+    for racer in racers:
+        racer.start()
+    start.set()
+    for racer in racers:
+        racer.join(120)
+    assert [racer.exitcode for racer in racers] == [0] * len(attempts)
+    rows = [topic(), *(run(attempt, attempt) for attempt in attempts)]
+    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempts[0])
+    assert _counted(catalog, QuarantineTable(store.uri), "orders") == sorted([0, 1, 2, 3] * 4)
+
+
+def test_a_commit_that_comes_first__is_passed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, quarantine = CatalogTable.create(store.uri), QuarantineTable(store.uri)
+    first, second = new_attempt(), new_attempt()
+    real = DeltaLog.commit
+
+    def commit(log: DeltaLog, base: int, actions: Any, **named: Any) -> Any:
+        monkeypatch.setattr(DeltaLog, "commit", real)
+        quarantine.add_parts([write_part(store, "orders", first, _rows(first, [1]))], first)
+        return real(log, base, actions, **named)
+
+    monkeypatch.setattr(DeltaLog, "commit", commit)
+    quarantine.add_parts([write_part(store, "orders", second, _rows(second, [2]))], second)
+    rows = [topic(), run("1", first), run("2", second)]
+    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=first)
+    assert _counted(catalog, quarantine, "orders") == [1, 2]
 
 
 def test_part__says_what_was_written(store: Store) -> None:

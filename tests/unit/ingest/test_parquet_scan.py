@@ -200,6 +200,10 @@ def test_a_wanted_column_must_be_there(name: str) -> None:
         read_table(columns, key={"fields": [name]})
 
 
+def test_a_file_without_rows_has_none() -> None:
+    assert read_table({"n": pa.array([], pa.int64())}).rows == []
+
+
 def test_what_is_no_parquet_is_named() -> None:
     with pytest.raises(InputError, match="file: cannot be read as Parquet"):
         read_bytes(b"PAR1 but not more", "parquet")

@@ -4,7 +4,7 @@ Only pip and a Java 17 or 21 runtime are needed: Delta's jars are fetched once b
 pyspark ships. `python -m seglake.session jars` fetches them ahead of time and prints them, joined
 by commas, as `spark-submit --jars` wants them; `python -m seglake.session java` checks the runtime.
 
-Ingest commits through delta-rs and needs no Delta jars; Spark SQL on the catalog does.
+Ingest commits without Spark and needs no Delta jars; Spark SQL on the catalog does.
 """
 
 from __future__ import annotations

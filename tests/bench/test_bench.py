@@ -18,6 +18,7 @@ PROJECT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 SMALL = {"events": 20_000, "files": 2, "runs": 1, "lookups": 50, "windows": 1, "copies": 3}
+SMALL["commits"] = 20
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +45,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_all_parts_are_there(results: dict[str, Any]) -> None:
     names = [section["name"] for section in results["sections"]]
-    assert names == ["ingest", "lookup", "window", "scan", "density", "growth"]
+    assert names == ["ingest", "lookup", "window", "scan", "density", "growth", "catalog"]
     assert results["environment"]["settings"]["events"] == SMALL["events"]
 
 
 def test_no_table_has_a_hole(results: dict[str, Any]) -> None:
     tables = [table for section in results["sections"] for table in section["tables"]]
-    assert len(tables) == 3 + 4 + 3 + 1 + 2 + 1
+    assert len(tables) == 3 + 4 + 3 + 1 + 2 + 1 + 1
     for table in tables:
         assert table["rows"], table["title"]
         assert {len(row) for row in table["rows"]} == {len(table["columns"])}, table["title"]

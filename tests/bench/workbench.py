@@ -43,6 +43,7 @@ class Sizes:
     lookups: int = 2000
     windows: int = 20
     copies: int = 10  # of a quarter of the events, in the part about growth
+    commits: int = 1000  # of 100 segments each, in the part about the catalog
 
 
 class TunedBroker(Broker):

@@ -4,7 +4,8 @@ A round tells one story (`scenarios`) in a lake of its own. Each of its two runs
 three times and killed, then run to its end, then once more, which must do nothing. Half of the
 kills come at a step chosen by its name, so that every step has its turn; the others come at any
 moment. After each kill readers must see exactly what an undisturbed lake shows that has the same
-runs: the old version or the new one, and `verify` finds no damage. So it is after the last one.
+runs: the old version or the new one, and `verify` finds no damage. So it is after the last one, and
+after `vacuum` has removed what the killed attempts left behind.
 
 Exits 1 if there was a difference. `--seed S --round N` tells that story again: the same files and
 steps in the same order, though a kill at any moment comes when the machine lets it.
@@ -68,6 +69,8 @@ class Campaign:
             for run in (RUN, NEXT):
                 self._kill(scenario, run, lake, slot, chance)
                 self._end(scenario, run, lake)
+            if self._where != SPARK:  # where something of a killed attempt may still go on
+                scenario.assert_swept(lake)
         except (AssertionError, SeglakeError) as problem:
             line = traceback.extract_tb(problem.__traceback__)[-1]
             told = f"round {number}, {SHAPES[shape].name}: {str(problem) or line.line} ({lake})"

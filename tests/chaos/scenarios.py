@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from seglake.catalog.table import CatalogTable
 from seglake.layout import inputs_key, success_key
+from seglake.maintain.vacuum import vacuum
 from seglake.maintain.verify import verify
 from seglake.store import open_store
 from tests.chaos.observed import NOTHING, Observed, copy_lake, observe
@@ -132,6 +133,14 @@ class Scenario:
         for topic in snapshot.topics():
             for run in table.runs(snapshot, topic.topic):
                 assert store.size(success_key(run.attempt_id)) == 0
+
+    def assert_swept(self, lake: str) -> None:
+        """What the killed attempts left behind can be removed, and is nothing that anyone reads."""
+        before = self.seen(lake)
+        vacuum(lake, dry_run=False, grace_hours=0)
+        orphans = verify(lake).orphans
+        assert not orphans, f"vacuum leaves {orphans[:3]}"
+        assert self.seen(lake) == before
 
     def expected(self, runs: tuple[str, ...]) -> Observed:
         """What a lake shows in which these runs were committed in this order, and nothing died."""

@@ -98,13 +98,13 @@ class _Run:
                 command, cwd=PROJECT, env=environment, stdout=out, stderr=subprocess.STDOUT
             )
         text = log.read_text(errors="replace")
-        done = re.findall(r"^Done (\d+) |^#(\d+)\s", text, re.MULTILINE)
-        self.tried = max((int(a or b) for a, b in done), default=0)
+        done = re.findall(r"^(Done) (\d+) |^(#)(\d+)\s", text, re.MULTILINE)
+        self.tried = max((int(a or b) for _, a, _, b in done), default=0)
         self.branches = max(map(int, re.findall(r"cov: (\d+)", text)), default=0)
         made = sorted(str(path) for path in set(folder.glob(f"{target.name}-*")) - before)
-        self.failures = [f"{path}, see {log}" for path in made] or (
-            [f"exit code {code}, see {log}"] if code else []
-        )
+        self.failures = [f"{path}, see {log}" for path in made]
+        if code and not made and not any(word for word, *_ in done):
+            self.failures = [f"exit code {code}, see {log}"]  # behind "Done", inputs are innocent
 
 
 def table(tried: list[Tried]) -> str:

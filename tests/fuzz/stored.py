@@ -142,15 +142,13 @@ def _within(span: Spans) -> None:
 
 
 def _compressed() -> list[bytes]:
-    text = b"some content " * 9
-    streams = [
-        bytes([IDS]) + b"\x14" + make(text)
-        for IDS, name in enumerate(NAMES)
-        if (make := compressor(name))
-    ]
-    many = [bytes([k]) + b"\x14" + compressor(NAMES[k])(b"a") * 2 for k in (1, 4)]  # type: ignore[misc]
+    text, found = b"some content " * 9, []
+    for codec, name in enumerate(NAMES):
+        compress = compressor(name)
+        if compress is not None:
+            found += [bytes([codec, 20]) + compress(text), bytes([codec, 20]) + compress(b"a") * 2]
     unsized = zstandard.ZstdCompressor(write_content_size=False).compress(text)
-    return [*streams, *many, b"\x04\x0a" + unsized]
+    return [*found, b"\x04\x0a" + unsized]
 
 
 @target(CorruptData, seeds=_compressed)

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
-from seglake.catalog.rows import Kind, RunRow, rows_of
-from seglake.catalog.snapshot import Snapshot
+from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.read.log import Log
 from seglake.read.lookup import CACHE_BYTES, Reader
@@ -74,7 +71,8 @@ class Lake:
     def topic(self, name: str) -> Log:
         """The log of a topic in this version; UnknownTopic if there is none."""
         snapshot = self._snapshot
-        return Log(snapshot, name, self._reader, partial(self._rows, snapshot, name))
+        rows = partial(self._catalog.table, snapshot, topic=name)
+        return Log(snapshot, name, self._reader, rows)
 
     def refresh(self) -> Lake:
         """Move on to the newest version, and return this lake; costs what changed since.
@@ -89,10 +87,5 @@ class Lake:
         """The committed runs of a topic, or of all topics, in the order in which they ended."""
         snapshot = self._snapshot
         names = self.topics() if topic is None else [snapshot.topic(topic).topic]
-        tables = {name: self._rows(snapshot, name, "run") for name in names}
-        runs = [run for name, table in tables.items() for run in rows_of(RunRow, name, table)]
+        runs = [run for name in names for run in self._catalog.runs(snapshot, name)]
         return sorted(runs, key=lambda run: (run.finished_at_ms, run.topic, run.run_id))
-
-    def _rows(self, snapshot: Snapshot, topic: str, kind: Kind) -> pa.Table:
-        with self._lock:
-            return self._catalog.table(snapshot, kind, topic)

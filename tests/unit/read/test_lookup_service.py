@@ -231,11 +231,15 @@ def test_a_fork_in_the_middle_of_lookups_goes_on(growing) -> None:
                 return
             growing.check(log, seed)
 
+    def ask_in_child(seed: int) -> None:
+        growing.check(log, seed)
+        assert not log.closed(T, T + 1)
+
     context = multiprocessing.get_context("fork")
     with ThreadPoolExecutor(3) as threads:
         asked = [threads.submit(ask, first) for first in (0, 1000, 2000)]
         for seed in range(6):
-            child = context.Process(target=growing.check, args=(log, seed))
+            child = context.Process(target=ask_in_child, args=(seed,))
             child.start()
             child.join(60)
             assert child.exitcode == 0

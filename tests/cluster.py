@@ -45,6 +45,7 @@ def _daemon(log: Path, *arguments: str) -> Iterator[None]:
     """One of Spark's daemons, in a process group of its own."""
     environment = os.environ | {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment["SPARK_CONF_DIR"] = str(log.parent)  # none: Spark's own log settings are relied on
+    environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # executors' too
     with log.open("wb") as out:
         process = subprocess.Popen(
             [SPARK_HOME / "bin" / "spark-class", *arguments],

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
+# What the optimising compiler costs, a JVM that lives for seconds never earns back.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "chaos": "slow"}
 
 # `steady` tries the same examples each time, so that a red build is about the change under test;

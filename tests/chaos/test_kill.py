@@ -17,7 +17,6 @@ def account() -> Account:
     return Account(20, "the command", [], [])
 
 
-@pytest.mark.slow
 def test_thirty_kills(tmp_path: Path, account: Account) -> None:
     campaign = Campaign(account, LOCAL, tmp_path, str(tmp_path / "lakes"), kill_forked)
     campaign.run(30)

@@ -21,16 +21,19 @@ _WIDTH = bytescan.WIDTH
 def install() -> None:
     """To be called before anything of Seglake that has kernels is imported."""
     bytescan.byte_at = _byte_at
-    bytescan.lowest_bit = lambda mask: (mask & -mask).bit_length() - 1
+    bytescan.lowest_bit = _lowest_bit
     bytescan.newline_mask = _mask(lambda byte: byte == 0x0A)
     bytescan.string_stop_mask = _mask(lambda byte: byte in (0x22, 0x5C) or not 0x20 <= byte < 0x80)
     bytescan.no_digit_mask = _mask(lambda byte: not 0x30 <= byte <= 0x39)
     bytescan.high_mask = _mask(lambda byte: byte >= 0x80)
     bytescan.pair_mask = _pair_mask
     from seglake.format import decode_kernels, encode_kernels  # noqa: PLC0415
+    from seglake.read import read_kernels  # noqa: PLC0415
 
     encode_kernels._copy = _copy
-    for module in (decode_kernels, encode_kernels):
+    decode_kernels._eight_bytes = _eight_bytes
+    decode_kernels._zeros_below = lambda bits: np.uint64(_lowest_bit(int(bits) | 1 << 64))
+    for module in (decode_kernels, encode_kernels, read_kernels):
         for name, function in list(vars(module).items()):
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
                 setattr(module, name, _with_records(function))
@@ -38,6 +41,16 @@ def install() -> None:
 
 def _copy(out: Any, at: int, data: Any, start: int, length: int) -> None:
     out[at : at + length] = data[start : start + length]
+
+
+def _eight_bytes(data: Any, at: int) -> np.uint64:
+    assert at >= 0
+    assert at + 8 <= len(data)
+    return np.uint64(int.from_bytes(data[at : at + 8].tobytes(), "little"))
+
+
+def _lowest_bit(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1
 
 
 def _byte_at(base: int, position: int) -> int:

@@ -13,6 +13,7 @@ import contextlib
 import os
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 MODES = {
@@ -21,12 +22,7 @@ MODES = {
     "interpreted": {"NUMBA_DISABLE_JIT": "1"},
 }
 SEEN = ("seglake.format", "seglake.ingest", "seglake.read", "seglake.catalog", "seglake.layout")
-COMPILED = (  # numba cannot compile what atheris has changed
-    "seglake.format.decode_kernels", "seglake.format.encode_kernels", "seglake.format.murmur2",
-    "seglake.ingest.bytescan", "seglake.ingest.columns", "seglake.ingest.csv_kernels",
-    "seglake.ingest.json_kernels", "seglake.ingest.lines", "seglake.ingest.parquet_scan",
-    "seglake.ingest.time_kernels", "seglake.ingest.merge", "seglake.read.arrow",
-)  # fmt: skip
+SOURCES = Path(__file__).parents[2] / "src"
 
 
 def options() -> argparse.ArgumentParser:
@@ -62,11 +58,18 @@ def main() -> None:
 def _instrumented(mode: str) -> contextlib.AbstractContextManager[None]:
     import atheris  # noqa: PLC0415
 
-    exclude = [] if mode == "interpreted" else list(COMPILED)
+    exclude = [] if mode == "interpreted" else list(_with_kernels())
     made: contextlib.AbstractContextManager[None] = atheris.instrument_imports(
         include=list(SEEN), exclude=exclude
     )
     return made
+
+
+def _with_kernels() -> Iterator[str]:
+    """The modules that numba compiles, which it cannot do once atheris has changed them."""
+    for path in SOURCES.rglob("*.py"):
+        if "njit" in path.read_text():
+            yield ".".join(path.relative_to(SOURCES).with_suffix("").parts)
 
 
 def _load(mode: str) -> None:

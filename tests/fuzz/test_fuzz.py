@@ -42,6 +42,12 @@ def test_input_files(tmp_path: Path) -> None:
     run(tmp_path, *INPUT, "--inputs", "300")
 
 
+@pytest.mark.slow
+def test_kernels_can_be_interpreted(tmp_path: Path) -> None:
+    """As `make fuzz` needs them, with a stand-in for every intrinsic."""
+    run(tmp_path, *STORED, *INPUT, "--inputs", "2", "--mode", "interpreted")
+
+
 def test_every_target_is_tried() -> None:
     from tests.fuzz import inputs, stored  # noqa: PLC0415
     from tests.fuzz.targets import TARGETS  # noqa: PLC0415

@@ -68,6 +68,11 @@ def open_table(uri: str, options: dict[str, str]) -> DeltaTable:
             table = DeltaTable(uri, storage_options=options)
         except TableNotFoundError as error:
             raise MissingObject(f"{uri}: there is no such table") from error
+    return checked_format(table)
+
+
+def checked_format(table: DeltaTable) -> DeltaTable:
+    """The table, if its `seglake.format` is one that this code knows; else UsageError."""
     found = table.metadata().configuration.get("seglake.format", "missing")
     if found.partition(".")[0] != FORMAT:
         raise UsageError(

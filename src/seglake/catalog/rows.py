@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from types import NoneType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 import pyarrow as pa
 
-from seglake.layout import SegmentFile, Suffix, segment_key
+from seglake.errors import CorruptData
+from seglake.layout import LOG_TABLE, SegmentFile, Suffix, segment_key
 
 Kind = Literal["segment", "run", "source", "topic", "partition"]
 
@@ -171,6 +173,14 @@ def _columns(row_type: type[Row]) -> dict[str, pa.Field[Any]]:
     return {field.name: _field(field.name, hints[field.name]) for field in fields(row_type)}
 
 
+def _required(row_type: type[Row]) -> list[str]:
+    hints = get_type_hints(row_type)
+    optional = {"topic", "index_attempt_id"}  # stands in the path; null in older rows
+    return [f.name for f in fields(row_type) if f.name not in optional
+            and NoneType not in get_args(hints[f.name])]  # fmt: skip
+
+
+_REQUIRED = {row_type.KIND: _required(row_type) for row_type in get_args(Row)}
 _KIND_COLUMNS = {row_type.KIND: _columns(row_type) for row_type in get_args(Row)}
 FILE_SCHEMAS: dict[Kind, pa.Schema] = {
     kind: pa.schema([field for name, field in columns.items() if name != "topic"])
@@ -199,8 +209,14 @@ def file_table(rows: Sequence[Row]) -> pa.Table:
 
 
 def rows_of(row_type: type[AnyRow], topic: str, table: pa.Table) -> list[AnyRow]:
-    """The rows of one kind and topic that a data file (or several, concatenated) holds."""
+    """The rows of one kind and topic that a data file (or several, concatenated) holds.
+
+    Raises CorruptData if a column that must have values lacks one.
+    """
     schema = FILE_SCHEMAS[row_type.KIND]
+    for name in _REQUIRED[row_type.KIND]:
+        if table.column(name).null_count:
+            raise CorruptData(f"{name} is null in a {row_type.KIND} row of {topic}", file=LOG_TABLE)
     columns = [table.column(name).to_pylist() for name in schema.names]
     return [
         row_type(topic=topic, **dict(zip(schema.names, values, strict=True)))

@@ -87,7 +87,7 @@ class CatalogTable:
             self._newest.update_incremental()
         except (DeltaError, OSError):  # a failure, or the log was cleaned up under an old handle
             self._newest = delta.open_table(self._uri, self._options)
-        return self._newest
+        return delta.checked_format(self._newest)
 
     def _at(self, version: int) -> DeltaTable:
         """A handle at exactly this version; VersionExpired if the log no longer has it."""

@@ -8,6 +8,8 @@ CorruptData.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import crc32c
@@ -29,6 +31,7 @@ from seglake.format.batch import (
 from seglake.format.decode_kernels import INT64_MAX, RecordColumns
 from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed
 
+_NOTHING: Mapping[int, Any] = MappingProxyType({})
 _ALWAYS = fixed(np.array([[-INT64_MAX - 1, INT64_MAX, 0, INT64_MAX]], np.int64))
 
 
@@ -153,7 +156,8 @@ def decode_batches(
         rows = np.flatnonzero((table["attributes"] & CONTROL) == 0).astype(np.int32)
         table = fixed(table[rows])
     if bits & CODEC_MASK:
-        payload = decompress(data, table, base_position=base_position, max_bytes=max_batch_bytes)
+        parts = decompress(data, table, base_position=base_position, max_bytes=max_batch_bytes)
+        payload = payload_of(parts)
     else:
         starts = table["position"] + (OVERHEAD - base_position)
         payload = Payload(log, starts, starts + (table["size"] - OVERHEAD))
@@ -168,28 +172,39 @@ def decompress(
     base_position: int = 0,
     max_bytes: int = MAX_BATCH_BYTES,
     enough_bytes: int | None = None,
-) -> Payload:
+    known: Mapping[int, Any] = _NOTHING,
+) -> list[Any]:
     """The records of the first batches in `table`, as many as make `enough_bytes`, else of all.
 
-    No batch yields more than `max_bytes`. Raises CorruptData with the position of the batch.
+    What is `known` by the batch's position is not decompressed again. No batch yields more than
+    `max_bytes`. Raises CorruptData with the position of the batch.
     """
     log, parts, total = memoryview(data), list[Any](), 0
     enough = max_bytes * len(table) if enough_bytes is None else enough_bytes
-    starts = (table["position"] + (OVERHEAD - base_position)).tolist()
-    extents = zip(starts, table["size"].tolist(), table["attributes"].tolist(), strict=True)
+    columns = (table[name].tolist() for name in ("position", "size", "attributes"))
+    start = OVERHEAD - base_position
     try:
-        for start, size, attributes in extents:
-            payload, codec = log[start : start + size - OVERHEAD], attributes & CODEC_MASK
-            part = compression.decompress(codec, payload, max_bytes) if codec else payload
+        for position, size, attributes in zip(*columns, strict=True):
+            part = known.get(position)
+            if part is None:
+                part = log[position + start : position + size - base_position]
+                if codec := attributes & CODEC_MASK:
+                    part = compression.decompress(codec, part, max_bytes)
             parts.append(part)
             total += len(part)
             if total >= enough:
                 break
     except CorruptData as err:
         raise err.within("", int(table["position"][len(parts)])) from err
+    return parts
+
+
+def payload_of(parts: Sequence[Any]) -> Payload:
+    """What was decompressed, in one buffer."""
     ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
-    begins = np.append(0, ends[:-1])[: len(ends)]
-    return Payload(read_only(parts[0] if len(parts) == 1 else b"".join(parts)), begins, ends)
+    starts = np.zeros_like(ends)
+    starts[1:] = ends[:-1]
+    return Payload(read_only(parts[0] if len(parts) == 1 else b"".join(parts)), starts, ends)
 
 
 def decode(table: Table, payload: Payload, within: Within | None = None) -> Decoded:

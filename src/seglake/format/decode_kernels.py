@@ -10,11 +10,13 @@ longer than its type allows. As in `encode_kernels`, a kernel calls only kernels
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
 
 from seglake.format.records import Int32s, Int64s
 
@@ -43,8 +45,11 @@ PROBLEMS = {
 
 
 @njit(cache=True, nogil=True)
-def get_long_varint(data, at, end, max_bytes):
-    """What `get_varint` does, for any value."""
+def get_varint(data, at, end, max_bytes):
+    """(value, position after it) of the varint at `at`; position `BAD` if it is malformed.
+
+    `max_bytes` is 5 for a 32-bit and 10 for a 64-bit value. The value is reduced to its width.
+    """
     zigzag = np.uint64(0)
     shift = np.uint64(0)
     for _ in range(max_bytes):
@@ -61,25 +66,42 @@ def get_long_varint(data, at, end, max_bytes):
     return np.int64(0), np.int64(BAD)
 
 
-@njit(cache=True, nogil=True, inline="always")
-def get_varint(data, at, end, max_bytes):
-    """(value, position after it) of the varint at `at`; position `BAD` if it is malformed.
+@intrinsic
+def _eight_bytes(_typing_context, data, _at):
+    """The eight bytes at a position, which must all be there, the first one in the lowest bits."""
 
-    `max_bytes` is 5 for a 32-bit and 10 for a 64-bit value. The value is reduced to its width.
-    """
-    if end - at < 3:
-        return get_long_varint(data, at, end, max_bytes)
-    zigzag = np.int64(data[at])
-    size = 1
-    if zigzag >= 128:
-        zigzag += (np.int64(data[at + 1]) - 1) << 7
-        size = 2
-        if zigzag >= 16384:
-            zigzag += (np.int64(data[at + 2]) - 1) << 14
-            size = 3
-            if zigzag >= 2097152:
-                return get_long_varint(data, at, end, max_bytes)
-    return (zigzag >> 1) ^ -(zigzag & 1), at + size
+    def generate(context, builder, signature, arguments):
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        word = context.get_value_type(types.uint64)
+        place = builder.bitcast(builder.gep(array.data, [arguments[1]]), word.as_pointer())
+        bits = builder.load(place, align=1)
+        return bits if sys.byteorder == "little" else builder.bswap(bits)
+
+    return types.uint64(data, types.int64), generate
+
+
+@intrinsic
+def _zeros_below(_typing_context, _bits):
+    """How many zeros stand below the lowest one of 64 bits."""
+
+    def generate(context, builder, _signature, arguments):
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, 0))
+
+    return types.uint64(types.uint64), generate
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _first_varint(word):
+    """(value, bits it takes) of the varint in the lowest bits; right if these are 32 at most."""
+    stops = ~word & np.uint64(0x8080808080808080)
+    own = word & (stops ^ (stops - np.uint64(1)))
+    zigzag = own & np.uint64(0x7F)
+    zigzag |= (own & np.uint64(0x7F00)) >> np.uint64(1)
+    zigzag |= (own & np.uint64(0x7F0000)) >> np.uint64(2)
+    zigzag |= (own & np.uint64(0x7F000000)) >> np.uint64(3)
+    value = np.int64(zigzag >> np.uint64(1)) ^ -np.int64(zigzag & np.uint64(1))
+    size = _zeros_below(stops) + np.uint64(1)  # type: ignore[call-arg]  # numba adds the context
+    return value, size
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -208,6 +230,20 @@ def _parse_field(data, at, end):
 
 
 @njit(cache=True, nogil=True)
+def _record_head(data, at, batch_end):
+    """(end of the record, timestamp delta, offset delta, position of its key or BAD)."""
+    length, at = get_varint(data, at, batch_end, 5)
+    if at == BAD or length < 6 or length > batch_end - at:
+        return at, np.int64(0), np.int64(0), np.int64(BAD)
+    end = at + length
+    timestamp_delta, at = get_varint(data, at + 1, end, 10)
+    if at == BAD:
+        return end, timestamp_delta, np.int64(0), np.int64(BAD)
+    offset_delta, at = get_varint(data, at, end, 5)
+    return end, timestamp_delta, offset_delta, at
+
+
+@njit(cache=True, nogil=True)
 def parse_records(
     table, data, starts, ends, windows, window_of,
     offsets, timestamps, timestamp_types, key_starts, key_lengths, value_starts, value_lengths,
@@ -225,25 +261,35 @@ def parse_records(
         row, window = table[batch], windows[window_of[batch]]
         low_time, high_time, low_offset, high_offset = window[0], window[1], window[2], window[3]
         base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset
+        base_timestamp, max_timestamp = row.base_timestamp, row.max_timestamp
         append_time = (row.attributes & 8) != 0
         at, batch_end = starts[batch], ends[batch]
         previous = np.int64(-1)
         for _ in range(row.count):
-            length, at = get_varint(data, at, batch_end, 5)
-            if at == BAD or length < 6 or length > batch_end - at:
-                return n, batch, BAD_RECORD
-            end = at + length
-            timestamp_delta, at = get_varint(data, at + 1, end, 10)
-            if at == BAD:
-                return n, batch, BAD_RECORD
-            offset_delta, at = get_varint(data, at, end, 5)
-            if at == BAD:
-                return n, batch, BAD_RECORD
+            in_one_word = False
+            if len(data) - at >= 8:
+                # nearly always what stands before the key is in eight bytes: no branch, no loop
+                word = _eight_bytes(data, at)  # type: ignore[call-arg, var-annotated]
+                length, size = _first_varint(word)
+                word = (word >> (size & np.uint64(63))) >> np.uint64(8)
+                timestamp_delta, timestamp_size = _first_varint(word)
+                offset_delta, offset_size = _first_varint(word >> (timestamp_size & np.uint64(63)))
+                end = at + np.int64(size >> np.uint64(3)) + length
+                taken = size + timestamp_size + offset_size + np.uint64(8)
+                key = at + np.int64(taken >> np.uint64(3))
+                small = (size <= 32) & (timestamp_size <= 32) & (offset_size <= 32) & (taken <= 64)
+                in_one_word = small & (length >= 6) & (key <= end) & (end <= batch_end)
+                if in_one_word:
+                    at = key
+            if not in_one_word:
+                end, timestamp_delta, offset_delta, at = _record_head(data, at, batch_end)
+                if at == BAD:
+                    return n, batch, BAD_RECORD
             if offset_delta <= previous or offset_delta > last_delta:
                 return n, batch, BAD_OFFSET
             previous = offset_delta
             offset = base_offset + offset_delta
-            timestamp = row.max_timestamp if append_time else row.base_timestamp + timestamp_delta
+            timestamp = max_timestamp if append_time else base_timestamp + timestamp_delta
             if (timestamp < low_time or timestamp > high_time
                     or offset < low_offset or offset > high_offset):  # fmt: skip
                 at = end

@@ -56,18 +56,13 @@ def record_batch(
 ) -> pa.RecordBatch:
     """The records at the positions `rows` (None: all) with the columns of `schema`."""
     chosen = decoded if rows is None else decoded.take(rows)
-    filling = Columns(schema, len(chosen.offsets), _bytes_in(chosen, segment))
-    filling.append(chosen, [segment], np.zeros(len(chosen.offsets), np.int32))
-    return filling.take()
-
-
-def _bytes_in(decoded: Decoded, segment: LogSegment) -> int:
-    spans = decoded.records.keys, decoded.records.values
-    size = max(int(np.maximum(each.lengths, 0).sum(dtype=np.int64)) for each in spans)
+    size = len(chosen.records.values.data)
     if size > _MAX_BYTES:
-        what = f"{size} bytes in a column of one record batch"
+        what = f"{size} bytes of records for one record batch"
         raise CorruptData(what, file=segment.log_key)
-    return size
+    columns = Columns(schema, len(chosen.offsets), size)
+    columns.append(chosen, [segment], np.zeros(len(chosen.offsets), np.int32))
+    return columns.take()
 
 
 class Columns:
@@ -85,18 +80,27 @@ class Columns:
     def __len__(self) -> int:
         return self._count
 
-    def have_room_for(self, decoded: Decoded, limit_bytes: int) -> bool:
-        """Whether these records fit in, and leave keys, values and headers within the limit."""
+    def append(
+        self,
+        decoded: Decoded,
+        segments: Sequence[LogSegment],
+        owner_of: Int32s,
+        limit_bytes: int | None = None,
+    ) -> bool:
+        """Append records, each batch of the segment at its position in `owner_of`.
+
+        False, and nothing is appended, if there is no room for all of them, or if keys, values and
+        headers together might then take more than `limit_bytes`.
+        """
         used = sum(column.used_bytes for column in self._columns)
         used += len(decoded.records.values.data)  # more than all that will be copied
-        fits = self._count + len(decoded.offsets) <= self._records
-        return fits and used <= min(limit_bytes, self.size_bytes)
-
-    def append(self, decoded: Decoded, segments: Sequence[LogSegment], owner_of: Int32s) -> None:
-        """Append records; the segment of each batch is at its position in `owner_of`."""
+        limit = self.size_bytes if limit_bytes is None else limit_bytes
+        if self._count + len(decoded.offsets) > self._records or used > limit:
+            return False
         for column in self._columns:
             column.append(self._count, decoded, segments, owner_of)
         self._count += len(decoded.offsets)
+        return True
 
     def take(self) -> pa.RecordBatch:
         """What was appended; there is room again."""

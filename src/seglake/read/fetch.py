@@ -11,8 +11,9 @@ wanted. Every `CorruptData` names the log and the byte.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +28,7 @@ from seglake.format.decode import (
     decode,
     decode_batches,
     decompress,
+    payload_of,
     scan,
 )
 from seglake.format.records import Int32s, Int64s
@@ -36,6 +38,10 @@ from seglake.read.threads import request
 from seglake.store import Store
 
 FETCH_BYTES = 4 * 2**20
+
+
+Keep = Callable[[Table, Sequence[Any] | None], None]
+"""Takes batches and their records, or None for batches of which no records are wanted."""
 
 
 class Extent(Protocol):
@@ -55,7 +61,8 @@ class Chunk(NamedTuple):
 
     `table` has their positions in `data`, and `owner_of` the extent of each. Stretch i of the data
     begins at `starts[i]`, and in the log of extent `owners[i]` at `starts[i] + shifts[i]`. The
-    extents are those that `chunks` was given.
+    extents are those that `chunks` was given. The records of batches in `known`, by position, need
+    not be decompressed, and may be there without their bytes; `keep` is shown those that were.
     """
 
     data: Any
@@ -65,6 +72,8 @@ class Chunk(NamedTuple):
     owners: Int64s
     starts: Int64s
     shifts: Int64s
+    known: Mapping[int, Any] = MappingProxyType({})
+    keep: Keep | None = None
 
     @property
     def segment(self) -> LogSegment:
@@ -80,7 +89,10 @@ class Chunk(NamedTuple):
             raise self.in_file(damage) from damage
 
     def decode_in_parts(
-        self, rows: Table, limit_bytes: int, within: Within | None = None
+        self,
+        rows: Table,
+        limit_bytes: int,
+        within: Within | None = None,
     ) -> Iterator[tuple[Table, Decoded]]:
         """The records of `rows`, control batches too, some `limit_bytes` decompressed at a time.
 
@@ -89,13 +101,17 @@ class Chunk(NamedTuple):
         first = 0
         while first < len(rows):
             try:
-                payload = decompress(self.data, rows[first:], enough_bytes=limit_bytes)
-                stop = first + len(payload.ends)
+                left = rows[first:]
+                parts = decompress(self.data, left, enough_bytes=limit_bytes, known=self.known)
+                part = left[: len(parts)]
+                stop = first + len(parts)
                 wanted = within and within._replace(window_of=within.window_of[first:stop])
-                decoded = decode(rows[first:stop], payload, wanted)
+                decoded = decode(part, payload_of(parts), wanted)
             except CorruptData as damage:
                 raise self.in_file(damage) from damage
-            yield rows[first:stop], decoded
+            if self.keep is not None:
+                self.keep(part, parts)
+            yield part, decoded
             first = stop
 
     def file_position(self, position: int) -> int:
@@ -143,7 +159,10 @@ def chunks(
         if size >= least:
             chunk, rest = _chunk_of(held, last if held[0].request.extent is extent else -1)
             if len(chunk.table):
-                extent, last = fetched.request.extent, int(chunk.table["last_offset"][-1])
+                extent, last = (
+                    chunk.extents[chunk.owner_of[-1]],
+                    int(chunk.table[-1]["last_offset"]),
+                )
                 yield chunk
             held, size, least = [], 0, fetch_bytes
             if rest is not None:

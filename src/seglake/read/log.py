@@ -337,7 +337,7 @@ class Log:
         pieces = [
             piece for p, window in windows.items() for piece in pieces_in(self.reader(p), window)
         ]
-        return Plan(self.version, tuple(pieces), schema, self._reader.store)
+        return Plan(self.version, tuple(pieces), schema, self._reader.store, self._reader.kept)
 
 
 def _headers_of(headers: Headers | None, row: int) -> list[tuple[str, bytes | None]]:

@@ -17,6 +17,7 @@ from seglake.format.records import Int64s
 from seglake.read.batches import BatchReader, OffsetAndTimestamp
 from seglake.read.cache import ByteCache
 from seglake.read.fetch import read_chunk
+from seglake.read.kept import KeptBatches
 from seglake.read.segments import LogSegment
 from seglake.read.zonemaps import ZoneMaps
 from seglake.read.zones import Block, Zones
@@ -32,8 +33,9 @@ class Reader:
 
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
         self.store, self.cache_bytes = store, cache_bytes
-        cache = ByteCache(cache_bytes)
+        cache = ByteCache(cache_bytes // 2)
         self.zone_maps, self.batches = ZoneMaps(store, cache), BatchReader(store, cache)
+        self.kept = KeptBatches(ByteCache(cache_bytes - cache_bytes // 2))
 
 
 class PartitionReader:

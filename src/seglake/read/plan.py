@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from seglake.format.records import fixed
 from seglake.read.fetch import Chunk, chunks
+from seglake.read.kept import KeptBatches
 from seglake.read.lookup import PartitionReader
+from seglake.read.read_kernels import meeting
 from seglake.read.scan import Run, runs_of
 from seglake.read.segments import LogSegment, Ranges
 from seglake.read.threads import DECODERS, side_by_side
-from seglake.read.zones import Blocks, Zones
+from seglake.read.zones import Zones
 from seglake.store import Store
 
 MEMORY_BYTES = 32 * 2**20
@@ -69,27 +72,21 @@ class ReadStats:
 def pieces_in(partition: PartitionReader, window: Window) -> Iterator[Piece]:
     """The pieces of a read of one log partition, in offset order."""
     view = partition.view
-    bases, ends, lows, highs, details = view.segments[:5]
-    start = max(window.start_offset, view.log_start_offset)
-    window = window._replace(start_offset=start)
-    meets = (highs >= window.start_ms) & (lows < window.end_ms)
-    meets &= (ends > start) & (bases < window.end_offset)
-    inside = (lows >= window.start_ms) & (highs < window.end_ms)
-    inside &= (bases >= start) & (ends <= window.end_offset)
-    for index in np.flatnonzero(meets).tolist():
+    window = window._replace(start_offset=max(window.start_offset, view.log_start_offset))
+    bounds = low_time, high_time, low_offset, high_offset = window.bounds()
+    bases, ends, lows, highs = map(fixed, view.segments[:4])
+    rows = np.empty(len(bases), np.int64)
+    count = meeting(lows, highs, bases, ends, 0, *bounds, rows)
+    for index in rows[:count].tolist():
         segment = partition.segment(index)
-        if inside[index]:
-            yield Piece(segment, window, segment.log, int(details["record_count"][index]))
+        if (lows[index] >= low_time and highs[index] <= high_time
+                and bases[index] >= low_offset and ends[index] <= high_offset + 1):  # fmt: skip
+            records = int(view.segments.details["record_count"][index])
+            yield Piece(segment, window, segment.log, records)
         else:
-            piece = _partial(segment, window, partition.ask(segment, Zones.select, *window))
-            if len(piece.ranges.starts):
-                yield piece
-
-
-def _partial(segment: LogSegment, window: Window, blocks: Blocks) -> Piece:
-    first = np.maximum(blocks.first_offsets, window.start_offset)
-    most = np.minimum(blocks.end_offsets, window.end_offset) - first
-    return Piece(segment, window, blocks.ranges(), int(most.sum()))
+            ranges, records = partition.ask(segment, Zones.within, *bounds)
+            if len(ranges.starts):
+                yield Piece(segment, window, ranges, records)
 
 
 def execute(
@@ -100,15 +97,18 @@ def execute(
     memory_bytes: int = MEMORY_BYTES,
     stats: ReadStats | None = None,
     threads: int = DECODERS,
+    kept: KeptBatches | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of the pieces as Arrow record batches; empty ones are left out.
+
+    What is `kept` is neither fetched nor decompressed, and what was decompressed is then kept.
 
     At any time about `memory_bytes` are in use, however much is read: a quarter for what is fetched
     ahead, and an eighth for the columns that each of `threads` threads makes. One batch always
     fits.
     """
     stats = stats or ReadStats()
-    found = chunks(
+    found = (chunks if kept is None else kept.chunks)(
         store, pieces, fetch_bytes=max(4096, memory_bytes // 16), ahead_bytes=memory_bytes // 4
     )
     runs = _runs(found, schema, memory_bytes // 8, threads, stats)
@@ -122,7 +122,7 @@ def _runs(
     found: Iterable[Chunk], schema: pa.Schema, limit_bytes: int, count: int, stats: ReadStats
 ) -> Iterator[Run]:
     for chunk in found:
-        stats.bytes_fetched += int(chunk.table["size"].sum())
+        stats.bytes_fetched += int(chunk.table["size"].sum()) if len(chunk.data) else 0
         windows = np.array([piece.window.bounds() for piece in chunk.extents])
         yield from runs_of(chunk, windows, schema, limit_bytes, count)
 
@@ -135,6 +135,10 @@ class Plan:
     pieces: tuple[Piece, ...]
     schema: pa.Schema = field(repr=False)
     store: Store = field(repr=False)
+    kept: KeptBatches | None = field(default=None, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Plan, (self.version, self.pieces, self.schema, self.store)
 
     @property
     def size_bytes(self) -> int:
@@ -158,7 +162,8 @@ class Plan:
 
         Raises CorruptData and StoreError from the reader, where they occur.
         """
+        kept = self.kept if self.kept is not None and self.kept.worth(self.size_bytes) else None
         batches = execute(
-            self.store, self.pieces, self.schema, memory_bytes=memory_bytes, stats=stats
+            self.store, self.pieces, self.schema, memory_bytes=memory_bytes, stats=stats, kept=kept
         )
         return pa.RecordBatchReader.from_batches(self.schema, batches)

@@ -20,6 +20,48 @@ _CONTROL = 0x20
 
 
 @njit(cache=True, nogil=True)
+def meeting(
+    lows: Int64s, highs: Int64s, firsts: Int64s, ends: Int64s,
+    base: int, low_time: int, high_time: int, low_offset: int, high_offset: int, rows: Int64s,
+) -> int:  # fmt: skip
+    """Fill `rows` with what can hold a record within the bounds, all inclusive; returns how many.
+
+    Item i has timestamps from lows[i] to highs[i] (inclusive), and offsets from base + firsts[i] to
+    base + ends[i] (exclusive).
+    """
+    found = 0
+    for i in range(len(lows)):
+        if (highs[i] >= low_time and lows[i] <= high_time
+                and base + ends[i] > low_offset and base + firsts[i] <= high_offset):  # fmt: skip
+            rows[found] = i
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def join_blocks(
+    positions: Int64s, position_ends: Int64s, firsts: Int64s, ends: Int64s, rows: Int64s,
+    base: int, low_offset: int, high_offset: int, ranges: npt.NDArray[Any], count: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Put the blocks at `rows` behind the `count` columns of `ranges`, neighbours in one.
+
+    A column is start, end, first offset and end offset. Returns how many columns there are now, and
+    how many offsets the blocks have within the bounds, which are inclusive.
+    """
+    offsets = 0
+    for i in rows:
+        first, end = base + firsts[i], base + ends[i]
+        if count and ranges[1, count - 1] == positions[i]:
+            ranges[1, count - 1], ranges[3, count - 1] = position_ends[i], end
+        else:
+            ranges[0, count], ranges[1, count] = positions[i], position_ends[i]
+            ranges[2, count], ranges[3, count] = first, end
+            count += 1
+        offsets += min(end - 1, high_offset) - max(first, low_offset) + 1
+    return count, offsets
+
+
+@njit(cache=True, nogil=True)
 def place_batches(
     table: Table, starts: Int64s, owners: Int64s, lows: Int64s, highs: Int64s,
     last_offset: int, owner_of: Int32s,

@@ -24,7 +24,8 @@ Run = Iterator[tuple[pa.RecordBatch, int]]
 """Arrow record batches, and how many bytes those record batches have that they come from."""
 
 _RUN_BYTES = 48 * 1024  # of a log, below which another thread costs more than it gains
-_PART_BYTES = 256 * 1024  # decompressed at a time
+_KNOWN_RUN_BYTES = 256 * 1024  # the same where nothing is decompressed
+_PART_BYTES = 512 * 1024  # decompressed at a time
 _KEPT_BYTES = 2 * 2**20  # of keys or values in one Arrow record batch, unless a batch has more
 _LEAST_RECORD_BYTES = 7
 
@@ -32,7 +33,11 @@ _THREAD = threading.local()
 
 
 def runs_of(
-    chunk: Chunk, windows: npt.NDArray[np.int64], schema: pa.Schema, limit_bytes: int, count: int
+    chunk: Chunk,
+    windows: npt.NDArray[np.int64],
+    schema: pa.Schema,
+    limit_bytes: int,
+    count: int,
 ) -> Iterator[Run]:
     """At most `count` runs that make the records of a chunk, in order.
 
@@ -41,28 +46,43 @@ def runs_of(
     """
     rows = np.empty(len(chunk.table), np.int64)
     rows = rows[: wanted_batches(chunk.table, chunk.owner_of, windows, rows)]
-    ends = np.cumsum(chunk.table["size"][rows], dtype=np.int64)
-    total = int(ends[-1]) if len(rows) else 0
-    runs = max(1, min(count, total // _RUN_BYTES))
-    cuts = ends.searchsorted(np.arange(1, runs) * total // runs).tolist()
-    for first, last in pairwise([0, *cuts, len(rows)]):
-        some = rows[first:last]
-        within = Within(windows, chunk.owner_of[some])
-        yield _run(chunk, chunk.table[some], within, schema, min(limit_bytes, _KEPT_BYTES))
+    if chunk.keep is not None and len(rows) < len(chunk.table):
+        chunk.keep(np.delete(chunk.table, rows), None)
+    table, owner_of = chunk.table[rows], chunk.owner_of[rows]
+    for first, last in pairwise(_cuts(table["size"], count, bool(chunk.known))):
+        within = Within(windows, owner_of[first:last])
+        limit = min(limit_bytes, _KEPT_BYTES)
+        yield _run(chunk, table[first:last], within, schema, limit)
 
 
-def _run(chunk: Chunk, rows: Table, within: Within, schema: pa.Schema, limit_bytes: int) -> Run:
+def _cuts(sizes: npt.NDArray[np.int32], count: int, known: bool) -> list[int]:
+    """Where to cut batches of these sizes into runs."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    runs = max(1, min(count, total // (_KNOWN_RUN_BYTES if known else _RUN_BYTES)))
+    return [0, *ends.searchsorted(np.arange(1, runs) * total // runs).tolist(), len(sizes)]
+
+
+def _run(
+    chunk: Chunk,
+    rows: Table,
+    within: Within,
+    schema: pa.Schema,
+    limit_bytes: int,
+) -> Run:
     """The records of the batches `rows` that are `within`."""
     segments = [extent.segment for extent in chunk.extents]
+    part_bytes = min(_PART_BYTES, limit_bytes)
     columns, matching, first = _borrow(schema, limit_bytes), 0, 0
-    for part, decoded in chunk.decode_in_parts(rows, min(_PART_BYTES, limit_bytes), within):
+    for part, decoded in chunk.decode_in_parts(rows, part_bytes, within):
         if len(decoded.offsets):
-            if not columns.have_room_for(decoded, limit_bytes):
+            owners = within.window_of[first:]
+            if not columns.append(decoded, segments, owners, limit_bytes):
                 if len(columns):
                     yield _taken(columns), matching
-                matching, size = 0, len(decoded.records.values.data)
-                columns = _borrow(schema, max(limit_bytes, size))
-            columns.append(decoded, segments, within.window_of[first:])
+                matching, size = 0, max(limit_bytes, len(decoded.records.values.data))
+                columns = _borrow(schema, size)
+                columns.append(decoded, segments, owners, size)
             matching += bytes_of_batches(part, decoded.batch)
         first += len(part)
     if len(columns):

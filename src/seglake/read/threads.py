@@ -12,6 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import ParamSpec, TypeVar
 
+from numba.core.compiler_lock import global_compiler_lock
+
 from seglake.errors import SeglakeError
 
 REQUESTS = 16  # that wait for storage at the same time
@@ -84,3 +86,10 @@ def _pool(name: str, workers: int) -> ThreadPoolExecutor:
 
 
 os.register_at_fork(after_in_child=_pools.clear)
+
+# A fork waits until no thread compiles or loads a kernel: the child would wait for that for ever.
+os.register_at_fork(
+    before=global_compiler_lock.acquire,
+    after_in_parent=global_compiler_lock.release,
+    after_in_child=global_compiler_lock.release,
+)

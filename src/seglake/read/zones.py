@@ -13,6 +13,7 @@ from seglake.format import zonemap
 from seglake.format.records import Int64s
 from seglake.format.zonemap import ZoneMap
 from seglake.read.intervals import Windows
+from seglake.read.read_kernels import join_blocks, meeting
 from seglake.read.segments import LogSegment, Ranges
 
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
@@ -64,7 +65,8 @@ class Blocks(NamedTuple):
 
 class _Page(NamedTuple):
     zones: ZoneMap
-    highest: Int64s  # running maximum of the page's max timestamps
+    ends: Int64s  # relative offsets at which the blocks end
+    highest: Int64s  # running maximum of their max timestamps
 
 
 class Zones:
@@ -142,6 +144,31 @@ class Zones:
         keep &= (blocks.end_offsets > start_offset) & (blocks.first_offsets < end_offset)
         return blocks.take(keep)
 
+    def within(
+        self, low_time: int, high_time: int, low_offset: int, high_offset: int
+    ) -> tuple[Ranges, int]:
+        """The blocks that can hold a record within the bounds, which are inclusive.
+
+        Neighbours share a range. With it comes how many such records there can be at most.
+        """
+        bounds = low_time, high_time, low_offset, high_offset
+        rows = np.empty(max(len(self._pages), self._fences.fence_span), np.int64)
+        sides = self._lows, self._highs, self._firsts, self._ends
+        numbers = rows[: meeting(*sides, self._base, *bounds, rows)].copy()
+        found, count, records = (
+            np.empty((4, len(numbers) * self._fences.fence_span), np.int64),
+            0,
+            0,
+        )
+        for page in self._load(numbers):
+            zones = page.zones
+            sides = zones.min_timestamps, zones.max_timestamps, zones.relative_offsets, page.ends
+            chosen = rows[: meeting(*sides, self._base, *bounds, rows)]
+            places = zones.positions, zones.ends, zones.relative_offsets, page.ends
+            count, more = join_blocks(*places, chosen, self._base, *bounds[2:], found, count)
+            records += more
+        return Ranges(*found[:, :count].copy()), records
+
     def meeting(self, windows: Windows, start_offset: int) -> Blocks:
         """The blocks that can hold a record at `start_offset` or above in any of the windows."""
         pages = windows.meet(self._lows, self._highs) & (self._ends + self._base > start_offset)
@@ -154,6 +181,9 @@ class Zones:
 
     def _load(self, numbers: Int64s) -> list[_Page]:
         """The pages with these ascending numbers; neighbours that are missing share one read."""
+        held = [self._pages[number] for number in numbers.tolist()]
+        if all(held):
+            return [page for page in held if page]
         missing = np.array([n for n in numbers.tolist() if self._pages[n] is None], np.int64)
         runs = np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1) if len(missing) else []
         ranges = [self._fences.entries_range(int(run[0]), int(run[-1])) for run in runs]
@@ -165,30 +195,29 @@ class Zones:
         span = self._fences.fence_span
         for at, number in enumerate(numbers.tolist()):
             part = _part(zones, at * span, (at + 1) * span)
-            self._pages[number] = _Page(part, np.maximum.accumulate(part.max_timestamps))
-        self.size_bytes += 48 * len(zones)
+            ends = np.append(part.relative_offsets[1:], self._ends[number])
+            self._pages[number] = _Page(part, ends, np.maximum.accumulate(part.max_timestamps))
+        self.size_bytes += 56 * len(zones)
 
     def _block(self, page: _Page, number: int, row: int) -> Block:
-        zones, firsts = page.zones, page.zones.relative_offsets
-        after = firsts[row + 1] if row + 1 < len(firsts) else self._ends[number]
+        zones = page.zones
         return Block(
             number * self._fences.fence_span + row,
             int(zones.positions[row]),
             int(zones.ends[row]),
-            int(firsts[row]) + self._base,
-            int(after) + self._base,
+            int(zones.relative_offsets[row]) + self._base,
+            int(page.ends[row]) + self._base,
         )
 
     def _blocks(self, numbers: Int64s) -> Blocks:
         """All blocks of some pages."""
-        parts = [page.zones for page in self._load(numbers)] or [_NOTHING]
-        firsts = [part.relative_offsets for part in parts]
-        ends = [np.append(f[1:], end) for f, end in zip(firsts, self._ends[numbers], strict=False)]
+        pages = self._load(numbers) or [_NOTHING]
+        parts = [page.zones for page in pages]
         return Blocks(
             np.concatenate([part.positions for part in parts]),
             np.concatenate([part.ends for part in parts]),
-            np.concatenate(firsts) + self._base,
-            np.concatenate(ends or firsts) + self._base,
+            np.concatenate([part.relative_offsets for part in parts]) + self._base,
+            np.concatenate([page.ends for page in pages]) + self._base,
             np.concatenate([part.min_timestamps for part in parts]),
             np.concatenate([part.max_timestamps for part in parts]),
         )
@@ -200,7 +229,8 @@ def distinct(ascending: Int64s) -> Int64s:
     return values
 
 
-_NOTHING = ZoneMap(*(np.empty(0, np.int64) for _ in range(5)))
+_NONE = np.empty(0, np.int64)
+_NOTHING = _Page(ZoneMap(_NONE, _NONE, _NONE, _NONE, _NONE), _NONE, _NONE)
 
 
 def _part(zones: ZoneMap, start: int, end: int) -> ZoneMap:

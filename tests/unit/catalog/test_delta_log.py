@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -201,6 +202,19 @@ def test_a_commit_and_a_look__cost_two_requests_however_long_the_log_is(tmp_path
         assert counted.has(number + 1)
         assert store.requests == 2
     assert len(log.since(0)) == 60
+
+
+def test_what_a_crash_leaves__is_no_commit(tmp_path: Path) -> None:
+    """A local write that was cut off, beside its target."""
+    log = _log(tmp_path)
+    log.commit(0, [_add("f")])
+    path = _entry_path(tmp_path, 2)
+    path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp").write_bytes(b'{"add"')
+    assert [entry.version for entry in log.since(0)] == [1]
+    assert DeltaTable(f"{tmp_path}/table").version() == 1
+    assert log.commit(1, [_add("g")])[-1].version == 2
+    delta.checkpoint_if_due(log, {}, [25])
+    assert len(DeltaTable(f"{tmp_path}/table").file_uris()) == 2
 
 
 @pytest.mark.parametrize("damage", [b"{", b"[1]", b'{"add": 3}', b'{"add": {}}\n{"txn": {}}'])

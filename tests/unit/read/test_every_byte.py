@@ -118,8 +118,8 @@ def cut(damaged: Damaged, suffix: str, step: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_every_bit_of_a_log(damaged: Damaged) -> None:
-    answered = flip(damaged, "log", 1, range(8))
+def test_every_byte_of_a_log(damaged: Damaged) -> None:
+    answered = flip(damaged, "log", 1, [0, 3, 7])
     assert min(answered) < len(QUESTIONS)
 
 

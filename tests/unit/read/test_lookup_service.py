@@ -10,16 +10,19 @@ import pickle
 import random
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.compiler_lock import global_compiler_lock
 
 import seglake
 from seglake.errors import OffsetNotFound, OffsetOutOfRange, UsageError
@@ -38,6 +41,7 @@ from tests.unit.read.test_oracle import (
     lake_of,
     many,
     runs,
+    shapes,
 )
 
 # ------------------------------------------------------------------------------- consumers
@@ -63,30 +67,57 @@ def lag_of(records: list[Written], committed: int, log: Log, partition: int) -> 
     return behind, max(record.timestamp for record in records) - unread[0]
 
 
+def drifting(seed: int, count: int, spread: int, odd: tuple[int, int] | None) -> list[Event]:
+    """Events that are nearly in order, one of them with a time of its own."""
+    rng = np.random.default_rng(seed)
+    times = T + np.arange(count) + rng.integers(-spread, spread + 1, count)
+    if odd is not None and count:
+        times[odd[0] % count] = odd[1]
+    gaps = np.where(rng.random(count) < 0.05, 4, 0)
+    return [Event(time, None, b"", (), gap) for time, gap in zip(times.tolist(), gaps, strict=True)]
+
+
+odd_ones = st.tuples(st.sampled_from([0, 0, 5, 90]), st.sampled_from([FAR, -1, 0]))
+drifts = st.builds(
+    drifting,
+    seed=st.integers(0, 999),
+    count=st.sampled_from([0, 40, 120]),
+    spread=st.sampled_from([0, 3, 30]),
+    odd=st.one_of(st.none(), st.none(), odd_ones),
+)
+
+
 @contextmanager
-def mirrored(generated, cut: float, partitions: int) -> Iterator[tuple[Log, Log, LakeMaker]]:
-    """A log, and a mirror that has its records in another order and other partitions."""
-    with lake_of(generated, cut) as (_, maker):
-        rows: dict[int, list[Event]] = {p: [] for p in range(partitions)}
-        for record in sorted(maker.records(), key=lambda r: (r.timestamp * 31 + r.offset * 7) % 97):
-            rows[record.partition % partitions].append(Event(record.timestamp))
+def mirrored(
+    rows, shape: Shape, cut: float, partitions: int
+) -> Iterator[tuple[Log, Log, LakeMaker]]:
+    """A log of two runs, and a mirror with its records in another order and other partitions."""
+    halves = [[row[: len(row) // 2] for row in rows], [row[len(row) // 2 :] for row in rows]]
+    with lake_of([(half, shape) for half in halves], cut) as (_, maker):
+        events: dict[int, list[Event]] = {p: [] for p in range(partitions)}
+        for record in sorted(maker.records(), key=lambda r: (r.offset // 9, r.timestamp % 7)):
+            events[record.partition % partitions].append(Event(record.timestamp))
         maker.topic, maker.partitions = "mirror", partitions
-        maker.run(rows)
+        maker.run(events)
         lake = seglake.open(str(maker.root))
         yield lake.topic("events"), lake.topic("mirror"), maker
 
 
+shares = st.sampled_from([0, 0.02, 0.3, 0.5, 0.9, 1])
+
+
 @given(
-    runs, cuts, st.sampled_from([1, 2, 3]), st.integers(0, 80), st.integers(0, 80),
-    st.sampled_from([0, 1, 7, 10**13]),
+    st.tuples(drifts, drifts), shapes, cuts, st.sampled_from([1, 2, 2, 2, 3]), shares, shares,
+    st.sampled_from([0, 0, 1, 7, 10**13]),
 )  # fmt: skip
-@settings(max_examples=25)
+@settings(max_examples=40)
 def test_failover_starts_at_the_first_record_that_may_be_unread(
-    generated, cut, partitions, one, other, skew_ms
+    rows, shape, cut, partitions, one, other, skew_ms
 ) -> None:
     """Neither later, which would lose, nor earlier, which would repeat."""
-    with mirrored(generated, cut, partitions) as (log, mirror, maker):
-        committed = {p: min(log.end_offsets()[p], n) for p, n in ((0, one), (1, other))}
+    with mirrored(rows, shape, cut, partitions) as (log, mirror, maker):
+        ends = log.end_offsets()
+        committed = {0: int(ends[0] * one), 1: int(ends[1] * other)}
         since = {p: unread_since(maker.records(p, "events"), n) for p, n in committed.items()}
         if partitions != 2:
             since = dict.fromkeys(range(partitions), min(since.values()))
@@ -238,14 +269,38 @@ def test_a_fork_in_the_middle_of_lookups_goes_on(growing) -> None:
     context = multiprocessing.get_context("fork")
     with ThreadPoolExecutor(3) as threads:
         asked = [threads.submit(ask, first) for first in (0, 1000, 2000)]
-        for seed in range(6):
-            child = context.Process(target=ask_in_child, args=(seed,))
-            child.start()
-            child.join(60)
-            assert child.exitcode == 0
+        ended = [exit_code_of(context.Process(target=ask_in_child, args=(n,))) for n in range(6)]
         done.set()
+        assert ended == [0] * 6
         for each in asked:
             each.result()
+
+
+def exit_code_of(child: BaseProcess) -> int | None:
+    """None if it does not end by itself."""
+    child.start()
+    child.join(60)
+    if child.is_alive():
+        child.kill()
+        return None
+    return child.exitcode
+
+
+def test_a_fork_waits_for_a_thread_that_compiles() -> None:
+    """The child would inherit a lock that nobody ever lets go."""
+    held = threading.Event()
+
+    def compile_for_a_while() -> None:
+        with global_compiler_lock:
+            held.set()
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=compile_for_a_while)
+    thread.start()
+    held.wait()
+    child = multiprocessing.get_context("fork").Process(target=global_compiler_lock.acquire)
+    assert exit_code_of(child) == 0
+    thread.join()
 
 
 def test_a_log_out_of_a_pickle_is_the_same_version(growing) -> None:

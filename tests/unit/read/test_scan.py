@@ -1,0 +1,132 @@
+"""Fetching, decoding and keeping against the plain list, however small the parts and the memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.errors import CorruptData
+from seglake.read.arrow import SCHEMA
+from seglake.read.cache import ByteCache
+from seglake.read.fetch import chunks
+from seglake.read.kept import KeptBatches
+from seglake.read.plan import ReadStats, Window, execute
+from seglake.read.threads import side_by_side
+from tests.lakes import Shape, Written
+from tests.strategies import T, event_lists, examples
+from tests.unit.read.logs import MadeLog, Shelf, made
+from tests.unit.read.oracle import as_written
+
+shapes = st.builds(
+    Shape,
+    codec=st.sampled_from(["none", "zstd", "lz4"]),
+    batch_bytes=st.sampled_from([100, 400, 16384]),
+)
+logs = st.lists(st.tuples(event_lists(max_size=150), shapes), min_size=1, max_size=4).map(
+    lambda drawn: [made(rows, shape, partition=i) for i, (rows, shape) in enumerate(drawn)]
+)
+bounds = st.one_of(st.integers(T - 100, T + 400), st.sampled_from([-1, 0, 2**62]))
+windows = st.tuples(bounds, bounds).map(lambda pair: Window(min(pair), max(pair)))
+
+
+def read(store: Shelf, asked: list[MadeLog], window: Window, **options: Any) -> list[Written]:
+    pieces = [log.piece(window) for log in asked]
+    batches = list(execute(store, pieces, SCHEMA, **options))
+    assert all(len(batch) for batch in batches)
+    return as_written(pa.Table.from_batches(batches, SCHEMA))
+
+
+def expected(asked: list[MadeLog], window: Window) -> list[Written]:
+    records = (record for log in asked for record in log.records)
+    return [record for record in records if window[0] <= record.timestamp < window[1]]
+
+
+@given(
+    logs, windows, st.sampled_from([1, 2, 3, 7]), st.sampled_from([1, 5_000, 70_000, 2**25]),
+    st.booleans(),
+)  # fmt: skip
+@examples(60)
+def test_threads_and_memory_change_nothing(asked, window, threads, memory_bytes, remote) -> None:
+    store, stats = Shelf(asked, remote=remote), ReadStats()
+    found = read(store, asked, window, threads=threads, memory_bytes=memory_bytes, stats=stats)
+    assert found == expected(asked, window)
+    assert stats.records == len(found)
+    assert store.bytes_read == stats.bytes_fetched
+    assert stats.bytes_fetched == sum(log.piece(window).size_bytes for log in asked)
+    matching = {(record.partition, record.offset) for record in found}
+    assert stats.bytes_matching == sum(
+        int(row["size"])
+        for log in asked
+        for row in log.table
+        if any(
+            (log.segment.partition, offset) in matching
+            for offset in range(row["base_offset"], row["last_offset"] + 1)
+        )
+    )
+
+
+@given(
+    logs, st.lists(windows, min_size=2, max_size=6), st.sampled_from([0, 3_000, 20_000, 2**26]),
+    st.sampled_from([1, 3]),
+)  # fmt: skip
+@examples(40)
+def test_what_is_kept_changes_nothing(asked, wanted, cache_bytes, threads) -> None:
+    """Windows that meet, in a cache that holds nothing, some, or all."""
+    kept = KeptBatches(ByteCache(cache_bytes))
+    for window in [*wanted, *wanted]:
+        store, stats = Shelf(asked, remote=False), ReadStats()
+        found = read(store, asked, window, kept=kept, stats=stats, threads=threads)
+        assert found == expected(asked, window)
+        assert store.bytes_read == stats.bytes_fetched
+    assert store.bytes_read == 0 or cache_bytes < 2**26
+
+
+@given(logs, st.integers(30, 3_000), st.integers(1, 4), st.booleans())
+@examples(60)
+def test_chunks_are_the_batches_of_their_ranges(asked, fetch_bytes, every, remote) -> None:
+    """Any batches of any logs as ranges, cut into fetches of any size."""
+    kept = [np.arange(len(log.table)) % every == 0 for log in asked]
+    pieces = [log.part(Window(), keep) for log, keep in zip(asked, kept, strict=True)]
+    wanted = [
+        (log.segment.log_key, at, log.data[at : at + size])
+        for log, keep in zip(asked, kept, strict=True)
+        for at, size in log.table[keep][["position", "size"]].tolist()
+    ]
+    found = []
+    for chunk in chunks(Shelf(asked, remote=remote), pieces, fetch_bytes=fetch_bytes):
+        view = memoryview(chunk.data)
+        for owner, row in zip(chunk.owner_of.tolist(), chunk.table, strict=True):
+            at, size = int(row["position"]), int(row["size"])
+            key = chunk.extents[owner].segment.log_key
+            found.append((key, chunk.file_position(at), bytes(view[at : at + size])))
+    assert found == wanted
+
+
+class TestRuns:
+    @given(st.lists(st.lists(st.integers(), max_size=4), max_size=6), st.integers(1, 5))
+    def test_items_come_in_order(self, runs, threads) -> None:
+        found = list(side_by_side(iter([iter(run) for run in runs]), threads))
+        assert found == [item for run in runs for item in run]
+
+    @pytest.mark.parametrize("threads", [1, 2, 4])
+    @pytest.mark.parametrize("where", ["run", "runs"])
+    def test_what_is_raised_comes_in_its_place(self, threads, where) -> None:
+        def items():
+            yield 2
+            if where == "run":
+                raise CorruptData("bad")
+
+        def runs():
+            yield iter([1])
+            yield items()
+            raise CorruptData("bad")
+
+        found = side_by_side(runs(), threads)
+        assert (next(found), next(found)) == (1, 2)
+        with pytest.raises(CorruptData, match="bad"):
+            next(found)

@@ -120,6 +120,12 @@ def test_no_banned_calls(path: Path) -> None:
         assert (name(path), used) in ALLOWED, f"{name(path)} uses {used}: {BANNED[used]}"
 
 
+def test_examples_are_counted_by_the_profile() -> None:
+    """`examples` of tests/strategies.py scales a number; one in `settings` would hold in each."""
+    counting = {name(p) for p in TESTS if any("max_" + "examples" in t for t in source(p).lines)}
+    assert counting == {"tests/conftest.py", "tests/strategies.py"}
+
+
 def test_allowances_are_used() -> None:
     for (file, used), reason in ALLOWED.items():
         assert reason

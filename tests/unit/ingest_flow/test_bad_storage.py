@@ -126,6 +126,7 @@ def count(tmp_path: Path, paths: list[Path]) -> int:
     return len(calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_one_fault_anywhere(tmp_path: Path, paths: list[Path], count: int, name: str) -> None:
     start = 1 + list(FAULTS).index(name)
@@ -138,6 +139,7 @@ def test_one_fault_anywhere(tmp_path: Path, paths: list[Path], count: int, name:
     assert name != "short" or set(ended) == {"committed"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["EIO", "ENOSPC", "EACCES"])
 def test_a_disk_that_fails_from_some_moment_on(
     tmp_path: Path, paths: list[Path], count: int, name: str

@@ -61,7 +61,7 @@ def _answers(maker: LakeMaker, version: int | None = None) -> Any:
     log = seglake.open(str(maker.root), version).topic(maker.topic)
     windows = [log.read_range(start, start + 20) for start in (0, 5, 40, 1010)]
     return (
-        [[batch.to_pylist() for batch in window] for window in windows],
+        [window.read_all().to_pylist() for window in windows],
         [log.offsets_for_times(dict.fromkeys(log.partitions(), time)) for time in (0, 9, 1030)],
     )
 

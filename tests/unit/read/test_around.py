@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import seglake
@@ -29,6 +29,7 @@ from seglake.read.log import Log
 from seglake.read.plan import ReadStats
 from seglake.store import CountingStore, open_store
 from tests.lakes import Event, LakeMaker, Shape, Written
+from tests.strategies import examples
 from tests.unit.read.test_oracle import FAR, T, cuts, lake_of, runs, shapes, times
 
 Row = tuple[int, int | None, bytes | None]  # number, time, key
@@ -74,7 +75,7 @@ def pairs_in(found: pa.RecordBatchReader) -> list[Pair]:
 
 
 @given(runs, cuts, moments, widths, st.integers(1, 50), st.sampled_from([2**20, 4096]))
-@settings(max_examples=30)
+@examples(30)
 def test_every_record_around_every_moment(generated, cut, asked, width, batch, memory) -> None:
     before, after = width
     rows = [(number, at, key) for number, (at, key) in enumerate(asked)]
@@ -110,7 +111,7 @@ def grow(maker: LakeMaker, partitions: int) -> None:
 
 
 @given(st.lists(keyed_events, min_size=1, max_size=3), shapes, moments, widths)
-@settings(max_examples=20)
+@examples(20)
 def test_only_records_with_the_key_also_where_partitions_were_added(
     generated, shape, asked, width
 ) -> None:
@@ -236,6 +237,7 @@ def around(log: Log, rows: pa.Table) -> list[Pair]:
     return pairs_in(log.read_around(rows, "at", before_ms=50, columns=["partition", "offset"]))
 
 
+@pytest.mark.slow
 def test_another_process_asks_no_catalog(maker, tmp_path) -> None:
     root = shutil.copytree(maker.root, tmp_path / "lake")
     log, rows = seglake.open(str(root)).topic("events"), table_of([(1, T + 500, None)])

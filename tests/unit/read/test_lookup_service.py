@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.compiler_lock import global_compiler_lock
 
@@ -30,6 +30,7 @@ from seglake.format.index import IndexPolicy
 from seglake.read.intervals import covers
 from seglake.read.log import Log
 from tests.lakes import Event, LakeMaker, Shape, Written
+from tests.strategies import examples
 from tests.unit.read.oracle import as_written
 from tests.unit.read.test_oracle import (
     FAR,
@@ -48,7 +49,7 @@ from tests.unit.read.test_oracle import (
 
 
 @given(runs, cuts, st.booleans())
-@settings(max_examples=30)
+@examples(30)
 def test_lag(generated, cut, log_append) -> None:
     with lake_of(generated, cut, log_append) as (log, maker):
         for p, end in log.end_offsets().items():
@@ -110,7 +111,7 @@ shares = st.sampled_from([0, 0.02, 0.3, 0.5, 0.9, 1])
     st.tuples(drifts, drifts), shapes, cuts, st.sampled_from([1, 2, 2, 2, 3]), shares, shares,
     st.sampled_from([0, 0, 1, 7, 10**13]),
 )  # fmt: skip
-@settings(max_examples=40)
+@examples(40)
 def test_failover_starts_at_the_first_record_that_may_be_unread(
     rows, shape, cut, partitions, one, other, skew_ms
 ) -> None:
@@ -151,7 +152,7 @@ def test_intervals_cover_every_moment_or_not(declared, one, other) -> None:
 
 @given(st.lists(st.one_of(st.none(), st.tuples(moments, moments)), max_size=4), moments, moments,
        st.integers(0, 4))  # fmt: skip
-@settings(max_examples=25)
+@examples(25)
 def test_closed_windows_are_those_that_runs_declared(declared, one, other, lateness_ms) -> None:
     start, end = sorted((one, other))
     given = [each and (T + min(each), T + max(each)) for each in declared]
@@ -170,7 +171,7 @@ def test_closed_windows_are_those_that_runs_declared(declared, one, other, laten
 
 
 @given(runs, cuts, st.booleans(), st.randoms(use_true_random=False))
-@settings(max_examples=25)
+@examples(25)
 def test_many_offsets_at_once(generated, cut, log_append, chance) -> None:
     with lake_of(generated, cut, log_append) as (log, maker):
         for partition in log.partitions():

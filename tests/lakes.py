@@ -181,9 +181,10 @@ class LakeMaker:
             "timeindex": sealed.time_index, "zonemap": sealed.zone_map,
         }  # fmt: skip
         for suffix, data in files.items():
-            self.store.put(
-                segment_key(SegmentFile(self.topic, partition, attempt, base, suffix)), data
-            )
+            key = segment_key(SegmentFile(self.topic, partition, attempt, base, suffix))
+            path = self.root / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
         return SegmentRow(
             topic=self.topic, partition=partition, base_offset=base, end_offset=sealed.end_offset,
             record_count=sealed.record_count, min_timestamp=sealed.min_timestamp,

@@ -30,7 +30,7 @@ from tests.chaos.account import LOCAL, S3, SPARK, Account, Difference, Kill
 from tests.chaos.attempts import Attack, Forked, Steps, kill_forked
 from tests.chaos.clustered import SETTINGS, OnSpark
 from tests.chaos.observed import remove_lake
-from tests.chaos.scenarios import NEXT, OTHER, RUN, SHAPES, Scenario
+from tests.chaos.scenarios import NEXT, RUN, SHAPES, Scenario
 from tests.cluster import standalone_cluster
 from tests.s3.server import BUCKET, environment, s3_server
 
@@ -105,8 +105,7 @@ class Campaign:
                 assert code == 0
                 steps = Steps(self._trace, time.monotonic() - begun)
                 self.steps[scenario.shape.name, run] = steps
-        seen = {RUN, NEXT} | ({OTHER} if scenario.shape.other == "overtakes" else set())
-        assert scenario.seen(lake) == seen
+        assert scenario.seen(lake) == (scenario.committed | {NEXT}) - {scenario.beside} | {RUN}
 
     def _kill(
         self, scenario: Scenario, run: str, lake: str, slot: int, chance: random.Random
@@ -128,25 +127,26 @@ class Campaign:
 
     @contextmanager
     def _beside(self, scenario: Scenario, lake: str, *, racing: bool) -> Iterator[None]:
-        """With the other run going on meanwhile, if the story has one; it must end well."""
-        if not (racing and scenario.shape.other.startswith("races")):
+        """With another process going on meanwhile, if the story has one; it must end well."""
+        if not (racing and scenario.beside):
             yield
             return
-        other = Forked(scenario.job(lake, OTHER), self._folder / "other-trace")
+        other = Forked(scenario.job(lake, scenario.beside), self._folder / "other-trace")
         try:
             yield
         finally:
             code = other.ended()
         assert code == 0
-        assert OTHER in scenario.seen(lake)
+        assert scenario.beside in scenario.seen(lake)
 
     def _end(self, scenario: Scenario, run: str, lake: str) -> None:
         """The same run id once more, nobody disturbs it; and again, when there is nothing to do."""
         scenario.arrange(lake, run)
         # the engine has no part in what comes out, so the quick one ends every run
         assert Forked(scenario.job(lake, run), self._trace).ended() == 0
-        done = {RUN, run} | scenario.others
-        assert scenario.seen(lake) == done, "the run did not end after it was killed"
+        assert scenario.seen(lake) == scenario.committed | {run}, (
+            "the run did not end after it was killed"
+        )
         scenario.assert_marked(lake)
         scenario.assert_same_again(lake, run)
 

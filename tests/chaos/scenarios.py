@@ -37,14 +37,14 @@ MODIFIED_S = T // 1000  # of all files, that every campaign lists the same
 
 
 class Shape(NamedTuple):
-    """A kind of story. `other` is what the other run does: to the same topic, unless `aside`."""
+    """A kind of story. `other` is what another writer does to the topic, or to one aside."""
 
     name: str
     order: Literal["time", "arrival"] = "time"
     clock: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     empty: bool = False  # before the story begins
     grown: bool = False
-    other: Literal["", "overtakes", "races", "races aside"] = ""
+    other: Literal["", "overtakes", "races", "races aside", "is the same run"] = ""
 
 
 SHAPES = [
@@ -56,6 +56,7 @@ SHAPES = [
     Shape("beside a second writer", other="races"),
     Shape("append time, beside a second writer", "time", "LogAppendTime", other="races"),
     Shape("beside a writer of another topic", "arrival", empty=True, other="races aside"),
+    Shape("started twice at once", other="is the same run"),
 ]
 
 
@@ -81,9 +82,14 @@ class Scenario:
     # ------------------------------------------------------------------ what runs
 
     @property
-    def others(self) -> set[str]:
-        """The run beside the run, if there is one."""
-        return {OTHER} if self.shape.other else set()
+    def beside(self) -> str:
+        """What another process runs while the run is attempted first, if any."""
+        return {"is the same run": RUN, "overtakes": "", "": ""}.get(self.shape.other, OTHER)
+
+    @property
+    def committed(self) -> set[str]:
+        """What is committed when the run has ended."""
+        return {RUN} if self.shape.other in ("", "is the same run") else {RUN, OTHER}
 
     def begin(self, lake: str) -> None:
         """Let a new lake be as it stands before the run."""

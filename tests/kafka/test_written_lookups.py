@@ -36,11 +36,15 @@ Found = tuple[int, int] | None  # timestamp and offset of a record
 
 
 def times_to_ask(chance: random.Random, records: Sequence[Record]) -> list[int]:
-    """Times at, before and after those of the records, and far from them."""
+    """Times at, before and after those of the records, and far from them.
+
+    Not those that look like seconds, which the library refuses.
+    """
     known = [chance.choice(records).timestamp + chance.choice((-1, 0, 1)) for _ in range(QUESTIONS)]
     low, high = min(known), max(known)
     anywhere = [chance.randint(low, high) for _ in range(QUESTIONS // 4)]
-    return [max(time, 0) for time in [*known, *anywhere, 0, high + 10, 2**62]]
+    asked = [max(time, 0) for time in [*known, *anywhere, 0, high + 10, 2**62]]
+    return [time for time in asked if not 10**8 <= time < 10**11]
 
 
 def offsets_to_ask(chance: random.Random, base: int, end: int) -> list[int]:

@@ -183,8 +183,8 @@ def test_reads_answer_or_name_the_object(
     settings = settings_of(place, proxy, paths)
     ingest(settings)
     options = {"endpoint": proxy.endpoint, "timeout": "1s"}
-    log = seglake.open(settings.root, storage_options=options).topic("events")
     for path in (r"\.zonemap$", r"\.log$"):
+        log = seglake.open(settings.root, storage_options=options).topic("events")
         proxy.seen.clear()
         proxy.choice = nth(fault, 1, "GET", path)
         answer = log.offsets_for_times(dict.fromkeys(range(3), T))

@@ -1,9 +1,9 @@
 """Reading record batches: headers to batch tables, batches to records as columns.
 
-`scan_batches` looks at headers only. `decompress` and `decode` turn the batches of a table into
-records, `decode_batches` does both at once. Every length is checked against the space it has, and
-nothing is allocated on the word of a header: whatever the bytes are, the outcome is records or
-CorruptData.
+`scan_batches` looks at headers only. `decompress_batches` and `decode` turn the batches of a table
+into records, `decode_batches` does both at once. Every length is checked against the space it has,
+and nothing is allocated on the word of a header: whatever the bytes are, the outcome is records or
+CorruptData. `sound_heads` and `decode_times` are for lookups, which need little of a few batches.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from seglake.format.batch import (
     CODEC_MASK,
     CONTROL,
     CRC_START,
+    LOG_APPEND_TIME,
     MAX_BATCH_BYTES,
     OVERHEAD,
     TABLE,
@@ -33,6 +34,9 @@ from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Span
 
 _NOTHING: Mapping[int, Any] = MappingProxyType({})
 _ALWAYS = fixed(np.array([[-INT64_MAX - 1, INT64_MAX, 0, INT64_MAX]], np.int64))
+
+
+LEAST_RECORD_BYTES = 7
 
 
 class Payload(NamedTuple):
@@ -68,6 +72,20 @@ class Within(NamedTuple):
 
     windows: npt.NDArray[np.int64]  # of shape (m, 4)
     window_of: Int32s
+
+
+class Head(NamedTuple):
+    """One of a few batches in plain numbers; its position counts from the start of the bytes."""
+
+    position: int
+    size: int
+    attributes: int
+    base_offset: int
+    last_offset: int
+    base_timestamp: int
+    max_timestamp: int
+    records: int
+    crc: int
 
 
 def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) -> Table:
@@ -108,6 +126,23 @@ def scan(data: Any, *, base_position: int = 0) -> tuple[Table, Damage | None]:
 def read_only(data: Any) -> Bytes:
     """The bytes as kernels want them, so that they see one type whatever these stand in."""
     return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
+
+
+def sound_heads(data: Any) -> list[Head] | None:
+    """The batches that `data` consists of, their checksums found right, or None.
+
+    For a few batches this takes a fraction of the time that `scan_batches` and `check_crcs` take.
+    """
+    rows = np.empty((len(data) // OVERHEAD, len(Head._fields)), np.int64)
+    count = decode_kernels.read_heads(read_only(data), rows)
+    if count == decode_kernels.BAD:
+        return None
+    heads, view = [Head(*row) for row in rows[:count].tolist()], memoryview(data)
+    for head in heads:
+        body = view[head.position + CRC_START : head.position + head.size]
+        if crc32c.crc32c(body) != head.crc:
+            return None
+    return heads
 
 
 def check_crcs(data: Any, table: Table, *, base_position: int = 0) -> None:
@@ -156,7 +191,9 @@ def decode_batches(
         rows = np.flatnonzero((table["attributes"] & CONTROL) == 0).astype(np.int32)
         table = fixed(table[rows])
     if bits & CODEC_MASK:
-        parts = decompress(data, table, base_position=base_position, max_bytes=max_batch_bytes)
+        parts = decompress_batches(
+            data, table, base_position=base_position, max_bytes=max_batch_bytes
+        )
         payload = payload_of(parts)
     else:
         starts = table["position"] + (OVERHEAD - base_position)
@@ -165,7 +202,7 @@ def decode_batches(
     return decoded if rows is None else decoded._replace(batch=rows[decoded.batch])
 
 
-def decompress(
+def decompress_batches(
     data: Any,
     table: Table,
     *,
@@ -233,6 +270,29 @@ def decode(table: Table, payload: Payload, within: Within | None = None) -> Deco
         found_columns: list[Any] = [column[:found] for column in columns]
         columns = RecordColumns(*found_columns)
     return _decoded(table, data, columns)
+
+
+def decode_times(data: Any, head: Head) -> npt.NDArray[np.int64]:
+    """Offsets, timestamps and their running maximum of one batch of `data`, each a row.
+
+    A control batch has none. Raises CorruptData, which does not tell a position.
+    """
+    if head.attributes & CONTROL:
+        return np.empty((3, 0), np.int64)
+    records: Any = memoryview(data)[head.position + OVERHEAD : head.position + head.size]
+    if codec := head.attributes & CODEC_MASK:
+        records = compression.decompress(codec, records, MAX_BATCH_BYTES)
+    if head.records * LEAST_RECORD_BYTES > len(records):
+        raise CorruptData(f"{len(records)} bytes cannot hold {head.records} records")
+    times = np.empty((3, head.records), np.int64)
+    append_time = head.max_timestamp if head.attributes & LOG_APPEND_TIME else -1
+    problem = decode_kernels.parse_times(
+        read_only(records), head.base_offset, head.last_offset - head.base_offset,
+        head.base_timestamp, append_time, times,
+    )  # fmt: skip
+    if problem:
+        raise CorruptData(decode_kernels.PROBLEMS[problem])
+    return times
 
 
 def _decoded(table: Table, data: Bytes, columns: RecordColumns) -> Decoded:

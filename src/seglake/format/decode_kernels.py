@@ -163,6 +163,31 @@ def read_headers(data, base_position, unknown, table):
 
 
 @njit(cache=True, nogil=True)
+def read_heads(data, heads):
+    """Fill a row for each batch; returns how many, or `BAD` if they are not all whole.
+
+    A row is position, size, attributes, base offset, last offset, base timestamp, max timestamp,
+    count, checksum.
+    """
+    n, _, problem = find_batches(data)
+    if problem or n > len(heads):
+        return BAD
+    at = np.int64(0)
+    for i in range(n):
+        size, base_offset = get_big_endian(data, at + 8, 4) + 12, get_big_endian(data, at, 8)
+        heads[i, 0], heads[i, 1], heads[i, 2] = at, size, get_big_endian(data, at + 21, 2)
+        heads[i, 3], heads[i, 4] = base_offset, base_offset + get_big_endian(data, at + 23, 4)
+        heads[i, 5], heads[i, 6] = (
+            get_big_endian(data, at + 27, 8),
+            get_big_endian(data, at + 35, 8),
+        )
+        heads[i, 7] = get_big_endian(data, at + 57, 4)
+        heads[i, 8] = get_big_endian(data, at + 17, 4) & 0xFFFFFFFF
+        at += size
+    return n
+
+
+@njit(cache=True, nogil=True)
 def read_crcs(data, starts, crcs):
     """The checksum in the header of each batch."""
     for i in range(len(starts)):
@@ -229,6 +254,26 @@ def _parse_field(data, at, end):
     return at, length, at + max(length, 0)
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _short_head(data, at, batch_end):
+    """(whether it is right, end of the record, timestamp delta, offset delta, position of its key).
+
+    Nearly always all that stands before the key is in eight bytes, which must be there: they are
+    taken apart without a branch.
+    """
+    word = _eight_bytes(data, at)  # type: ignore[call-arg, var-annotated]  # numba adds the context
+    length, size = _first_varint(word)
+    word = (word >> (size & np.uint64(63))) >> np.uint64(8)  # without the attributes
+    timestamp_delta, timestamp_size = _first_varint(word)
+    offset_delta, offset_size = _first_varint(word >> (timestamp_size & np.uint64(63)))
+    end = at + np.int64(size >> np.uint64(3)) + length
+    taken = size + timestamp_size + offset_size + np.uint64(8)
+    key = at + np.int64(taken >> np.uint64(3))
+    short = (size <= 32) & (timestamp_size <= 32) & (offset_size <= 32) & (taken <= 64)
+    right = short & (length >= 6) & (key <= end) & (end <= batch_end)
+    return right, end, timestamp_delta, offset_delta, key
+
+
 @njit(cache=True, nogil=True)
 def _record_head(data, at, batch_end):
     """(end of the record, timestamp delta, offset delta, position of its key or BAD)."""
@@ -266,22 +311,12 @@ def parse_records(
         at, batch_end = starts[batch], ends[batch]
         previous = np.int64(-1)
         for _ in range(row.count):
-            in_one_word = False
+            right = False
             if len(data) - at >= 8:
-                # nearly always what stands before the key is in eight bytes: no branch, no loop
-                word = _eight_bytes(data, at)  # type: ignore[call-arg, var-annotated]
-                length, size = _first_varint(word)
-                word = (word >> (size & np.uint64(63))) >> np.uint64(8)
-                timestamp_delta, timestamp_size = _first_varint(word)
-                offset_delta, offset_size = _first_varint(word >> (timestamp_size & np.uint64(63)))
-                end = at + np.int64(size >> np.uint64(3)) + length
-                taken = size + timestamp_size + offset_size + np.uint64(8)
-                key = at + np.int64(taken >> np.uint64(3))
-                small = (size <= 32) & (timestamp_size <= 32) & (offset_size <= 32) & (taken <= 64)
-                in_one_word = small & (length >= 6) & (key <= end) & (end <= batch_end)
-                if in_one_word:
-                    at = key
-            if not in_one_word:
+                right, end, timestamp_delta, offset_delta, key = _short_head(data, at, batch_end)
+            if right:
+                at = key
+            else:
                 end, timestamp_delta, offset_delta, at = _record_head(data, at, batch_end)
                 if at == BAD:
                     return n, batch, BAD_RECORD
@@ -314,6 +349,33 @@ def parse_records(
         if at != batch_end:
             return n, batch, LEFT_OVER
     return n, 0, 0
+
+
+@njit(cache=True, nogil=True)
+def parse_times(data, base_offset, last_delta, base_timestamp, append_time, times):
+    """Fill the rows of `times`: offsets, timestamps and their running maximum of one batch.
+
+    `data` are its decompressed records. Their timestamps are counted from the base timestamp, or
+    are all `append_time` if that is not negative. Returns 0 or the problem; what stands behind a
+    record's offset is not looked at.
+    """
+    at, batch_end = np.int64(0), np.int64(len(data))
+    previous, top = np.int64(-1), np.int64(-INT64_MAX)
+    for n in range(times.shape[1]):
+        right = False
+        if batch_end - at >= 8:
+            right, end, timestamp_delta, offset_delta, _ = _short_head(data, at, batch_end)
+        if not right:
+            end, timestamp_delta, offset_delta, key = _record_head(data, at, batch_end)
+            if key == BAD:
+                return BAD_RECORD
+        if offset_delta <= previous or offset_delta > last_delta:
+            return BAD_OFFSET
+        previous, at = offset_delta, end
+        timestamp = base_timestamp + timestamp_delta if append_time < 0 else append_time
+        top = max(top, timestamp)
+        times[0, n], times[1, n], times[2, n] = base_offset + offset_delta, timestamp, top
+    return LEFT_OVER if at != batch_end else 0
 
 
 @njit(cache=True, nogil=True)

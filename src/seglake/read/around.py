@@ -40,7 +40,8 @@ class Around:
     def __init__(
         self, log: Log, at: str, before_ms: int, after_ms: int, key: str | None, schema: pa.Schema
     ) -> None:
-        if min(before_ms, after_ms) < 0 or not 0 < before_ms + after_ms < 2**63:
+        least, most = sorted((before_ms, after_ms))
+        if least < 0 or not 0 < most < 2**63:
             raise UsageError("before_ms and after_ms are not negative, and one of them is above 0")
         self._log, self._at, self._key, self._schema = log, at, key, schema
         self._before_ms, self._after_ms = before_ms, after_ms

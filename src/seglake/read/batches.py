@@ -6,12 +6,19 @@ are kept only of batches that records were fetched from.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from bisect import bisect_left
+from itertools import accumulate
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from seglake.format.batch import Table
-from seglake.format.decode import Decoded
+from seglake.errors import CorruptData, StoreError
+from seglake.format.decode import (
+    Decoded,
+    Head,
+    decode_batches,
+    decode_times,
+    scan_batches,
+    sound_heads,
+)
 from seglake.format.records import Int64s
 from seglake.read.cache import ByteCache
 from seglake.read.fetch import Chunk, read_chunk
@@ -27,20 +34,31 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
-class _Heads(NamedTuple):
-    """The batches of one block."""
-
-    table: Table  # positions in the file
-    last_offsets: Int64s
-    highest: Int64s  # running maximum of their max timestamps
-
-
 class _Times(NamedTuple):
     """The records of one batch."""
 
     offsets: Int64s
     timestamps: Int64s
     highest: Int64s  # running maximum of the timestamps
+
+
+class _Block:
+    """The batches of one index block, and the times of those that were searched."""
+
+    __slots__ = ("heads", "highest", "last_offsets", "position", "size", "times")
+
+    def __init__(self, position: int, heads: list[Head]) -> None:
+        self.position, self.heads = position, heads
+        self.last_offsets = [head.last_offset for head in heads]
+        self.highest = list(accumulate((head.max_timestamp for head in heads), max))
+        self.times: list[_Times | None] = [None] * len(heads)
+        self.size = 1024 + 512 * len(heads)
+
+    def next_reaching(self, timestamp: int, row: int) -> int:
+        """The first batch behind `row` that reaches `timestamp`; their count if there is none."""
+        behind = range(row + 1, len(self.heads))
+        rows = (row for row in behind if self.heads[row].max_timestamp >= timestamp)
+        return next(rows, len(self.heads))
 
 
 class BatchReader:
@@ -53,61 +71,87 @@ class BatchReader:
         self, segment: LogSegment, block: Block, timestamp: int, from_offset: int
     ) -> OffsetAndTimestamp | None:
         """The block's first record at `timestamp` or later with an offset >= `from_offset`."""
-        heads, chunk = self._heads(segment, block)
-        row = int(heads.highest.searchsorted(timestamp))
-        while row < len(heads.highest):
-            found = _first(self._times(segment, heads, row, chunk), timestamp, from_offset)
+        known, data = self._open(segment, block)
+        size = known.size if data is None else 0
+        row, found = bisect_left(known.highest, timestamp), None
+        while row < len(known.heads):
+            times = known.times[row]
+            if times is None:
+                times = known.times[row] = self._times(segment, known, row, data)
+                known.size += 512 + 24 * len(times.offsets)
+            found = _first(times, timestamp, from_offset)
             if found is not None:
-                return found
-            later = np.flatnonzero(heads.table["max_timestamp"][row + 1 :] >= timestamp)
-            row = row + 1 + int(later[0]) if len(later) else len(heads.highest)
-        return None
+                break
+            row = known.next_reaching(timestamp, row)
+        if known.size != size:
+            self._cache.put((segment.log_key, block.position), known, known.size)
+        return found
 
     def batch_of(self, segment: LogSegment, block: Block, offset: int) -> Decoded | None:
         """The block's first batch that ends at `offset` or above, or None."""
-        heads, chunk = self._heads(segment, block)
-        row = int(heads.last_offsets.searchsorted(offset))
-        if row == len(heads.last_offsets):
+        known, data = self._open(segment, block)
+        if data is not None:
+            self._cache.put((segment.log_key, block.position), known, known.size)
+        row = bisect_left(known.last_offsets, offset)
+        if row == len(known.heads):
             return None
-        key = (segment.log_key, int(heads.table["position"][row]), "records")
+        key = (segment.log_key, known.position + known.heads[row].position, "records")
         decoded: Decoded | None = self._cache.get(key)
         if decoded is None:
-            decoded = self._decode(segment, heads, row, chunk)
+            decoded = self._records(segment, known, row, data)
             size = 64 * len(decoded.offsets) + len(decoded.records.values.data) + 1024
             self._cache.put(key, decoded, size)
         return decoded
 
-    def _heads(self, segment: LogSegment, block: Block) -> tuple[_Heads, Chunk | None]:
-        key = (segment.log_key, block.position)
-        heads: _Heads | None = self._cache.get(key)
-        if heads is not None:
-            return heads, None
-        chunk = read_chunk(self._store, segment, block.ranges)
-        table = chunk.table.copy()
-        table["position"] += block.position
-        highest = np.maximum.accumulate(table["max_timestamp"])
-        heads = _Heads(table, table["last_offset"].copy(), highest)
-        self._cache.put(key, heads, table.nbytes + 16 * len(table) + 512)
-        return heads, chunk
+    def _open(self, segment: LogSegment, block: Block) -> tuple[_Block, Any]:
+        """The block, and its bytes if they had to be read."""
+        known: _Block | None = self._cache.get((segment.log_key, block.position))
+        if known is not None:
+            return known, None
+        data = self._store.read(segment.log_key, block.position, block.end)
+        heads = sound_heads(data)
+        if heads is None or not _ascend(heads, block):
+            read_chunk(self._store, segment, block.ranges)  # tells what is wrong, and where
+            raise StoreError(f"{segment.log_key}: what is read from it changes")
+        return _Block(block.position, heads), data
 
-    def _times(self, segment: LogSegment, heads: _Heads, row: int, chunk: Chunk | None) -> _Times:
-        key = (segment.log_key, int(heads.table["position"][row]), "times")
-        times: _Times | None = self._cache.get(key)
-        if times is None:
-            decoded = self._decode(segment, heads, row, chunk)
-            timestamps = decoded.records.timestamps
-            times = _Times(decoded.offsets, timestamps, np.maximum.accumulate(timestamps))
-            self._cache.put(key, times, 24 * len(timestamps) + 512)
-        return times
+    def _times(self, segment: LogSegment, known: _Block, row: int, data: Any) -> _Times:
+        head = known.heads[row]
+        if data is None:
+            data, head = self._chunk(segment, known, head).data, head._replace(position=0)
+        try:
+            return _Times(*decode_times(data, head))
+        except CorruptData as damage:
+            start = known.position + known.heads[row].position
+            raise damage.within(segment.log_key, start) from damage
 
-    def _decode(self, segment: LogSegment, heads: _Heads, row: int, chunk: Chunk | None) -> Decoded:
-        if chunk is None:
-            known = heads.table[row]
-            start, end = int(known["position"]), int(known["position"] + known["size"])
-            offsets = int(known["base_offset"]), int(known["last_offset"]) + 1
-            chunk = read_chunk(self._store, segment, Ranges.of(start, end, *offsets))
-            row = 0
-        return chunk.decode(chunk.table[row : row + 1])
+    def _records(self, segment: LogSegment, known: _Block, row: int, data: Any) -> Decoded:
+        head = known.heads[row]
+        start = known.position + head.position
+        if data is None:
+            chunk = self._chunk(segment, known, head)
+            return chunk.decode(chunk.table)
+        batch = memoryview(data)[head.position : head.position + head.size]
+        try:
+            return decode_batches(batch, scan_batches(batch), check_crc=False)
+        except CorruptData as damage:
+            raise damage.within(segment.log_key, start) from damage
+
+    def _chunk(self, segment: LogSegment, known: _Block, head: Head) -> Chunk:
+        """One batch, read again."""
+        start = known.position + head.position
+        ranges = Ranges.of(start, start + head.size, head.base_offset, head.last_offset + 1)
+        return read_chunk(self._store, segment, ranges)
+
+
+def _ascend(heads: list[Head], block: Block) -> bool:
+    """Whether the offsets of the batches may stand in the block."""
+    last = block.first_offset - 1
+    for head in heads:
+        if head.base_offset <= last:
+            return False
+        last = head.last_offset
+    return last < block.end_offset
 
 
 def _first(times: _Times, timestamp: int, from_offset: int) -> OffsetAndTimestamp | None:

@@ -10,9 +10,8 @@ wanted. Every `CorruptData` names the log and the byte.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -27,14 +26,14 @@ from seglake.format.decode import (
     check_crcs,
     decode,
     decode_batches,
-    decompress,
+    decompress_batches,
     payload_of,
     scan,
 )
 from seglake.format.records import Int32s, Int64s
 from seglake.read.read_kernels import BAD_OFFSETS, place_batches
 from seglake.read.segments import LogSegment, Ranges
-from seglake.read.threads import request
+from seglake.read.threads import ahead
 from seglake.store import Store
 
 FETCH_BYTES = 4 * 2**20
@@ -102,7 +101,9 @@ class Chunk(NamedTuple):
         while first < len(rows):
             try:
                 left = rows[first:]
-                parts = decompress(self.data, left, enough_bytes=limit_bytes, known=self.known)
+                parts = decompress_batches(
+                    self.data, left, enough_bytes=limit_bytes, known=self.known
+                )
                 part = left[: len(parts)]
                 stop = first + len(parts)
                 wanted = within and within._replace(window_of=within.window_of[first:stop])
@@ -132,7 +133,7 @@ def read_chunk(store: Store, segment: LogSegment, ranges: Ranges) -> Chunk:
     """The batches in some ranges of a segment's log, all at once. Raises CorruptData."""
     starts, ends = ranges.starts.tolist(), ranges.ends.tolist()
     whole = _Request(_Extent(segment, ranges), range(len(starts)), starts, ends, ends[-1])
-    chunk, _rest = _chunk_of([_Fetched(whole, _fetch(store, whole))], -1)
+    chunk, _rest = _chunk_of([_fetch(store, whole)], -1)
     return chunk
 
 
@@ -227,35 +228,16 @@ def _requests(extents: Iterable[Extent], limit: int) -> Iterator[_Request]:
 
 def _in_order(store: Store, requests: Iterable[_Request], ahead_bytes: int) -> Iterator[_Fetched]:
     """What the requests bring; of an object store those are made ahead that `ahead_bytes` hold."""
-    if not store.remote:
-        for each in requests:
-            yield _Fetched(each, _fetch(store, each))
-        return
-    waiting: deque[tuple[_Request, Future[Any]]] = deque()
-    size = 0
-    try:
-        for each in requests:
-            while waiting and size + each.size > ahead_bytes:
-                yield _arrived(waiting[0])
-                size -= waiting.popleft()[0].size
-            waiting.append((each, request(_fetch, store, each)))
-            size += each.size
-        while waiting:
-            yield _arrived(waiting.popleft())
-    finally:
-        for _, future in waiting:
-            future.cancel()
+    if store.remote:
+        return ahead(((each.size, partial(_fetch, store, each)) for each in requests), ahead_bytes)
+    return (_fetch(store, each) for each in requests)
 
 
-def _arrived(waiting: tuple[_Request, Future[Any]]) -> _Fetched:
-    return _Fetched(waiting[0], waiting[1].result())
-
-
-def _fetch(store: Store, wanted: _Request) -> Any:
+def _fetch(store: Store, wanted: _Request) -> _Fetched:
     key, starts, ends = wanted.extent.segment.log_key, wanted.starts, wanted.ends
     if len(starts) == 1:
-        return store.read(key, starts[0], ends[0])
-    return b"".join(store.read_ranges(key, starts, ends))
+        return _Fetched(wanted, store.read(key, starts[0], ends[0]))
+    return _Fetched(wanted, b"".join(store.read_ranges(key, starts, ends)))
 
 
 def _chunk_of(held: Sequence[_Fetched], last_offset: int) -> tuple[Chunk, _Rest | None]:

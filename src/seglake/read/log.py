@@ -22,7 +22,7 @@ from seglake.read.batches import OffsetAndTimestamp
 from seglake.read.intervals import covers
 from seglake.read.lookup import PartitionReader, Reader
 from seglake.read.merge import merged
-from seglake.read.plan import MEMORY_BYTES, Plan, ReadStats, Window, execute, pieces_in
+from seglake.read.plan import MEMORY_BYTES, Plan, ReadStats, Window, execute, pieces_in, pieces_of
 from seglake.read.vectors import offsets_for_times, records_at
 from seglake.store import Store, open_store
 
@@ -334,9 +334,7 @@ class Log:
 
     def _plan(self, windows: Mapping[int, Window], columns: Sequence[str] | None) -> Plan:
         schema = schema_of(columns)
-        pieces = [
-            piece for p, window in windows.items() for piece in pieces_in(self.reader(p), window)
-        ]
+        pieces = pieces_of([(self.reader(p), window) for p, window in windows.items()])
         return Plan(self.version, tuple(pieces), schema, self._reader.store, self._reader.kept)
 
 

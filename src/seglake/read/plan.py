@@ -7,8 +7,9 @@ and hands them on in offset order, a few MiB at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from seglake.read.lookup import PartitionReader
 from seglake.read.read_kernels import meeting
 from seglake.read.scan import Run, runs_of
 from seglake.read.segments import LogSegment, Ranges
-from seglake.read.threads import DECODERS, side_by_side
+from seglake.read.threads import DECODERS, REQUESTS, ahead, side_by_side
 from seglake.read.zones import Zones
 from seglake.store import Store
 
@@ -71,6 +72,24 @@ class ReadStats:
 
 def pieces_in(partition: PartitionReader, window: Window) -> Iterator[Piece]:
     """The pieces of a read of one log partition, in offset order."""
+    return pieces_of([(partition, window)])
+
+
+def pieces_of(wanted: Sequence[tuple[PartitionReader, Window]]) -> Iterator[Piece]:
+    """The pieces of a read of some log partitions, in their order.
+
+    Zone maps on an object store are asked for several pieces at a time.
+    """
+    calls = (call for partition, window in wanted for call in _calls(partition, window))
+    if any(partition.store.remote for partition, _ in wanted):
+        found = ahead(((1, call) for call in calls), REQUESTS)
+    else:
+        found = (call() for call in calls)
+    return (piece for piece in found if len(piece.ranges.starts))
+
+
+def _calls(partition: PartitionReader, window: Window) -> Iterator[Callable[[], Piece]]:
+    """What makes the pieces of a log partition, some of them empty."""
     view = partition.view
     window = window._replace(start_offset=max(window.start_offset, view.log_start_offset))
     bounds = low_time, high_time, low_offset, high_offset = window.bounds()
@@ -82,11 +101,14 @@ def pieces_in(partition: PartitionReader, window: Window) -> Iterator[Piece]:
         if (lows[index] >= low_time and highs[index] <= high_time
                 and bases[index] >= low_offset and ends[index] <= high_offset + 1):  # fmt: skip
             records = int(view.segments.details["record_count"][index])
-            yield Piece(segment, window, segment.log, records)
+            yield partial(Piece, segment, window, segment.log, records)
         else:
-            ranges, records = partition.ask(segment, Zones.within, *bounds)
-            if len(ranges.starts):
-                yield Piece(segment, window, ranges, records)
+            yield partial(_partial, partition, segment, window)
+
+
+def _partial(partition: PartitionReader, segment: LogSegment, window: Window) -> Piece:
+    ranges, records = partition.ask(segment, Zones.within, *window.bounds())
+    return Piece(segment, window, ranges, records)
 
 
 def execute(

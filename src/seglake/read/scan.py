@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.format.batch import Table
-from seglake.format.decode import Within
+from seglake.format.decode import LEAST_RECORD_BYTES, Within
 from seglake.read.arrow import Columns
 from seglake.read.fetch import Chunk
 from seglake.read.read_kernels import bytes_of_batches, wanted_batches
@@ -27,7 +27,6 @@ _RUN_BYTES = 48 * 1024  # of a log, below which another thread costs more than i
 _KNOWN_RUN_BYTES = 256 * 1024  # the same where nothing is decompressed
 _PART_BYTES = 512 * 1024  # decompressed at a time
 _KEPT_BYTES = 2 * 2**20  # of keys or values in one Arrow record batch, unless a batch has more
-_LEAST_RECORD_BYTES = 7
 
 _THREAD = threading.local()
 
@@ -93,7 +92,7 @@ def _borrow(schema: pa.Schema, size_bytes: int) -> Columns:
     """This thread's columns, if they are fit for it; until they are given back nobody else's."""
     columns: Columns | None = _THREAD.__dict__.pop("columns", None)
     if columns is None or columns.schema is not schema or columns.size_bytes < size_bytes:
-        return Columns(schema, size_bytes // _LEAST_RECORD_BYTES, size_bytes)
+        return Columns(schema, size_bytes // LEAST_RECORD_BYTES, size_bytes)
     return columns
 
 

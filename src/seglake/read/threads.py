@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 from numba.core.compiler_lock import global_compiler_lock
 
@@ -20,16 +20,29 @@ REQUESTS = 16  # that wait for storage at the same time
 DECODERS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
 
 _pools: dict[str, ThreadPoolExecutor] = {}
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
 
 
-def request(
-    function: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
-) -> Future[_Result]:
-    """Call a function that waits for storage, on a thread for that."""
-    return _pool("seglake-request", REQUESTS).submit(function, *args, **kwargs)
+def ahead(calls: Iterable[tuple[int, Callable[[], _Item]]], limit: int) -> Iterator[_Item]:
+    """What the calls return, in order; each comes with its weight.
+
+    They wait for storage on threads for that. Calls are made before their turn as long as the
+    weights of those whose results were not taken yet add up to `limit` at most.
+    """
+    pool, weight = _pool("seglake-request", REQUESTS), 0
+    waiting: deque[tuple[int, Future[_Item]]] = deque()
+    try:
+        for own, call in calls:
+            while waiting and weight + own > limit:
+                yield waiting[0][1].result()
+                weight -= waiting.popleft()[0]
+            waiting.append((own, pool.submit(call)))
+            weight += own
+        while waiting:
+            yield waiting.popleft()[1].result()
+    finally:
+        for _, future in waiting:
+            future.cancel()
 
 
 def side_by_side(runs: Iterator[Iterator[_Item]], threads: int) -> Iterator[_Item]:

@@ -22,7 +22,19 @@ from seglake.format.batch import (
     restamp,
 )
 from seglake.format.compression import IDS, compressor, decompress
-from seglake.format.decode import decode_batches, scan_batches, with_extremes
+from seglake.format.decode import (
+    Decoded,
+    Head,
+    Within,
+    decode,
+    decode_batches,
+    decode_times,
+    decompress_batches,
+    payload_of,
+    scan_batches,
+    sound_heads,
+    with_extremes,
+)
 from seglake.format.records import Headers, Records, Spans
 from tests.strategies import examples
 from tests.unit.format import kafka_model as model
@@ -82,7 +94,24 @@ def rows(decoded) -> list[Found]:
 
 
 def read(data: bytes, **options) -> list[Found]:
-    return rows(decode_batches(data, scan_batches(data), **options))
+    decoded = decode_batches(data, scan_batches(data), **options)
+    check_heads(data, decoded)
+    return rows(decoded)
+
+
+def check_heads(data: bytes, decoded: Decoded) -> None:
+    """The quick way through a few batches finds the same as the one for many."""
+    heads = sound_heads(data)
+    assert heads is not None
+    for number, (head, row) in enumerate(zip(heads, scan_batches(data), strict=True)):
+        known = {"records": "count"}
+        names = [name for name in Head._fields if name != "crc"]
+        assert head[:-1] == tuple(row[known.get(name, name)] for name in names)
+        of_batch = decoded.batch == number
+        offsets, timestamps, highest = decode_times(data, head)
+        assert offsets.tolist() == decoded.offsets[of_batch].tolist()
+        assert timestamps.tolist() == decoded.records.timestamps[of_batch].tolist()
+        assert highest.tolist() == np.maximum.accumulate(timestamps).tolist()
 
 
 class TestEncoding:
@@ -251,6 +280,46 @@ class TestSelecting:
                 decode_batches(data, made.table, base_position=base, check_crc=False)
 
 
+moments = st.integers(-5, 2**63 - 1)
+
+
+class TestChoosing:
+    @given(
+        record_lists, codecs, st.integers(62, 400), append_times, st.data(),
+        st.lists(st.tuples(moments, moments, st.integers(0, 30), st.integers(0, 30)), min_size=1),
+    )  # fmt: skip
+    def test_windows_take_what_lies_inside(self, items, codec, limit, append_time, data, windows):
+        made = encode(items, codec, limit, 3, append_time)
+        table = scan_batches(made.data)
+        count = st.integers(0, len(windows) - 1)
+        window_of = [data.draw(count) for _ in table]
+        within = Within(np.array(windows), np.array(window_of, np.int32))
+        found = decode(table, payload_of(decompress_batches(made.data, table)), within)
+        want, batches = [], []
+        whole = decode_batches(made.data, table)
+        for item, batch in zip(rows(whole), whole.batch.tolist(), strict=True):
+            low, high, first, last = windows[window_of[batch]]
+            if low <= item.record.timestamp <= high and first <= item.offset <= last:
+                want.append(item)
+                batches.append(batch)
+        assert rows(found) == want
+        assert found.batch.tolist() == batches
+        order = np.array(data.draw(st.permutations(range(len(want)))), np.int64)[::2]
+        assert rows(found.take(order)) == [want[row] for row in order]
+
+    @given(record_lists, codecs, st.integers(62, 400), st.integers(0, 2_000))
+    def test_parts_end_with_the_batch_that_makes_enough(self, items, codec, limit, enough):
+        made = encode(items, codec, limit)
+        table = scan_batches(made.data)
+        whole = decompress_batches(made.data, table)
+        some = decompress_batches(made.data, table, enough_bytes=enough)
+        assert [bytes(part) for part in some] == [bytes(part) for part in whole[: len(some)]]
+        assert sum(map(len, some[:-1])) < max(1, enough)
+        assert len(some) == len(whole) or sum(map(len, some)) >= enough
+        known = {int(row["position"]): part for row, part in zip(table, whole, strict=True)}
+        assert decompress_batches(b"", table, known=known) == whole
+
+
 def small_log(codec: str) -> bytes:
     items = [
         Record(1_000, b"key", b"some value, some value"), Record(990, None, b"v"),
@@ -412,4 +481,7 @@ def attempt(data: bytes) -> tuple[list[Found], int]:
     try:
         return read(data), 0
     except CorruptData as damage:
+        for head in sound_heads(data) or []:
+            with suppress(CorruptData):
+                decode_times(data, head)
         return [], damage.position

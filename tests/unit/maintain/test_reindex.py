@@ -202,6 +202,7 @@ def test_an_endless_race__ends(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
         raise CommitConflict("always")
 
     monkeypatch.setattr(CatalogTable, "commit", lose)
+    monkeypatch.setattr("seglake.maintain.reindex.MAX_COMMITS", 3)
     with pytest.raises(CommitConflict, match="always"):
         reindex(str(maker.root), "events")
 

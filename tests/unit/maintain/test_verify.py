@@ -100,19 +100,23 @@ def _check_log_position(good: bytes, flipped: int, named: int) -> None:
         assert named == batch["position"]
 
 
-@pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_cut_short_or_too_long__is_found(lake: LakeMaker, suffix: str, deep: bool) -> None:
+@given(data=st.data(), deep=st.booleans())
+@examples(20)
+def test_a_file_cut_short_or_too_long__is_found(
+    lake: LakeMaker, suffix: str, data: st.DataObject, deep: bool
+) -> None:
     path = max(lake.files(suffix), key=lambda each: each.stat().st_size)
     good = path.read_bytes()
-    for bad in (b"", good[:1], good[:-1], good[: len(good) // 2], good + b"\0"):
-        path.write_bytes(bad)
-        try:
-            (finding,) = verify(str(lake.root), deep=deep).findings
-        finally:
-            path.write_bytes(good)
-        assert lake.root / finding.file == path
-        assert finding.position <= min(len(good), len(bad))
+    whole = len(good)
+    size = data.draw(st.sampled_from([0, 1, whole // 2, whole - 1, whole + 1]))
+    path.write_bytes(good[:size].ljust(size, b"\0"))
+    try:
+        (finding,) = verify(str(lake.root), deep=deep).findings
+    finally:
+        path.write_bytes(good)
+    assert lake.root / finding.file == path
+    assert finding.position <= min(whole, size)
 
 
 @pytest.mark.parametrize("deep", [False, True])

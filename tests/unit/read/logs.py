@@ -70,11 +70,13 @@ class Shelf:
         self.remote, self._wait_s = remote, wait_s
         self._lock = threading.Lock()
         self.requests: list[tuple[str, int, int]] = []
+        self.threads = set[threading.Thread]()
         self.bytes_read = self.under_way = self.most_under_way = 0
 
     def read(self, key: str, start: int, end: int) -> bytes:
         with self._lock:
             self.requests.append((key, start, end))
+            self.threads.add(threading.current_thread())
             self.bytes_read += end - start
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from numba.core.compiler_lock import global_compiler_lock
 import seglake
 from seglake.errors import OffsetNotFound, OffsetOutOfRange, UsageError
 from seglake.format.index import IndexPolicy
+from seglake.read.cache import ByteCache
 from seglake.read.intervals import covers
 from seglake.read.log import Log
 from tests.lakes import Event, LakeMaker, Shape, Written
@@ -54,7 +56,7 @@ def test_lag(generated, cut, log_append) -> None:
     with lake_of(generated, cut, log_append) as (log, maker):
         for p, end in log.end_offsets().items():
             records = maker.records(p)
-            for committed in range(0, end + 1, 1 + end // 25):
+            for committed in range(0, end + 1, 1 + end // 10):
                 assert log.lag({p: committed}) == {p: lag_of(records, committed, log, p)}
             with pytest.raises(OffsetOutOfRange):
                 log.lag({p: end + 1})
@@ -98,6 +100,8 @@ def mirrored(
         events: dict[int, list[Event]] = {p: [] for p in range(partitions)}
         for record in sorted(maker.records(), key=lambda r: (r.offset // 9, r.timestamp % 7)):
             events[record.partition % partitions].append(Event(record.timestamp))
+        for own in events.values():
+            own.append(Event(T + 10_000))  # which did not come here yet
         maker.topic, maker.partitions = "mirror", partitions
         maker.run(events)
         lake = seglake.open(str(maker.root))
@@ -127,6 +131,19 @@ def test_failover_starts_at_the_first_record_that_may_be_unread(
             found = first_reaching(maker.records(p, "mirror"), time - skew_ms)
             expected[p] = found[0] if found else mirror.end_offsets()[p]
         assert log.translate(committed, mirror, skew_ms=skew_ms) == expected
+
+
+def test_failover_from_every_offset_of_a_log_of_many_blocks() -> None:
+    """Its first record, the newest of all, is deleted: where all is read it must not count."""
+    rows = [Event(FAR), *drifting(5, 60, 20, None)]
+    shape = Shape(batch_bytes=64, policy=IndexPolicy("records", 3))
+    with mirrored([rows, []], shape, 0.02, 2) as (log, mirror, maker):
+        assert log.beginning_offsets()[0] == 1
+        there = maker.records(0, "mirror")
+        for committed in range(log.end_offsets()[0] + 1):
+            found = first_reaching(there, unread_since(maker.records(0, "events"), committed))
+            start = found[0] if found else mirror.end_offsets()[0]
+            assert log.translate({0: committed}, mirror) == {0: start}
 
 
 def unread_since(records: list[Written], committed: int) -> int:
@@ -252,6 +269,7 @@ def test_threads_share_a_lake_that_moves_on(growing) -> None:
     assert lake.refresh().version == growing.maker.versions[-1]
 
 
+@pytest.mark.slow
 def test_a_fork_in_the_middle_of_lookups_goes_on(growing) -> None:
     """Whatever locks other threads hold when the process forks, the child is not held up."""
     log = seglake.open(str(growing.maker.root), cache_bytes=20_000).topic("events")
@@ -287,21 +305,35 @@ def exit_code_of(child: BaseProcess) -> int | None:
     return child.exitcode
 
 
-def test_a_fork_waits_for_a_thread_that_compiles() -> None:
-    """The child would inherit a lock that nobody ever lets go."""
+@contextmanager
+def held_elsewhere(lock: Any, seconds: float) -> Iterator[None]:
+    """Another thread holds the lock, and lets go of it after a while."""
     held = threading.Event()
 
-    def compile_for_a_while() -> None:
-        with global_compiler_lock:
+    def hold() -> None:
+        with lock:
             held.set()
-            time.sleep(0.2)
+            time.sleep(seconds)
 
-    thread = threading.Thread(target=compile_for_a_while)
+    thread = threading.Thread(target=hold)
     thread.start()
     held.wait()
-    child = multiprocessing.get_context("fork").Process(target=global_compiler_lock.acquire)
-    assert exit_code_of(child) == 0
+    yield
     thread.join()
+
+
+def test_a_fork_waits_for_a_thread_that_compiles() -> None:
+    """The child would inherit a lock that nobody ever lets go."""
+    child = multiprocessing.get_context("fork").Process(target=global_compiler_lock.acquire)
+    with held_elsewhere(global_compiler_lock, 0.2):
+        assert exit_code_of(child) == 0
+
+
+def test_a_forked_cache_has_a_lock_of_its_own() -> None:
+    cache = ByteCache(100)
+    child = multiprocessing.get_context("fork").Process(target=cache.put, args=("a", 1, 10))
+    with held_elsewhere(cache._lock, 0.5):
+        assert exit_code_of(child) == 0
 
 
 def test_a_log_out_of_a_pickle_is_the_same_version(growing) -> None:

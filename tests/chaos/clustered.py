@@ -51,6 +51,7 @@ class Submitted:
         trace.unlink(missing_ok=True)
         trace.touch()
         self._trace = trace
+        self._others = {each.pid for each in _alive()}  # a session of the tests, for one
         environment = {"PYTHONPATH": SOURCES, "PYSPARK_PYTHON": sys.executable}
         self.log = trace.with_suffix(".log")
         with self.log.open("wb") as log:
@@ -104,7 +105,8 @@ class Submitted:
         if target == DRIVER:
             return [self._process.pid] * self.runs()
         command = _COMMANDS[target]
-        return [each.pid for each in _started(self._process.pid) if command in each.command()]
+        started = [each for each in _started(self._process.pid) if each.pid not in self._others]
+        return [each.pid for each in started if command in each.command()]
 
 
 class OnSpark:

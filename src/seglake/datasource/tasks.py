@@ -116,7 +116,7 @@ def records(
     for part in task:
         try:
             piece = _narrowed(part.piece, zone_maps) if part.cut else part.piece
-            yield from execute(store, [piece], schema)
+            yield from execute(store, [piece], schema, threads=1)
         except MissingObject as error:
             if fail_on_data_loss:
                 raise

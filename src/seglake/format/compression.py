@@ -18,7 +18,6 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import cramjam
@@ -154,10 +153,13 @@ def _unlz4(data: Any, max_bytes: int) -> bytes:
 
 def _unzstd(data: Any, max_bytes: int) -> bytes:
     size = zstandard.frame_content_size(data)
-    _require_within(size, max_bytes)
+    if size > max_bytes:
+        _require_within(size, max_bytes)
     if 0 < size <= _ZSTD_MAX_RATIO * len(data):
-        with suppress(zstandard.ZstdError):  # several frames, or damage that is told below
+        try:  # nothing else here, as this is called for every batch
             return _zstd_context().decompress(data, allow_extra_data=False)
+        except zstandard.ZstdError:
+            pass  # several frames, or damage that is told below
     # Kafka's own writer does not declare the size
     return _drain(_zstd_context().decompressobj, data, max_bytes)
 

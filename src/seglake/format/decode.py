@@ -222,7 +222,7 @@ def decompress_batches(
     start = OVERHEAD - base_position
     try:
         for position, size, attributes in zip(*columns, strict=True):
-            part = known.get(position)
+            part = known.get(position) if known else None
             if part is None:
                 part = log[position + start : position + size - base_position]
                 if codec := attributes & CODEC_MASK:

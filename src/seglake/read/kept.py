@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,9 +39,15 @@ class KeptBatches:
     def __init__(self, cache: ByteCache) -> None:
         self._cache = cache
 
-    def worth(self, size_bytes: int) -> bool:
-        """Whether a read of so many bytes of logs should keep what it decompresses."""
-        return size_bytes <= self._cache.limit_bytes // _LARGEST_SHARE
+    def if_small(self, pieces: Iterable[Piece]) -> tuple[Iterable[Piece], KeptBatches | None]:
+        """The pieces, and this if they are few enough to be kept, or else None."""
+        limit, taken, rest = self._cache.limit_bytes // _LARGEST_SHARE, [], iter(pieces)
+        for piece in rest:
+            taken.append(piece)
+            limit -= piece.size_bytes
+            if limit < 0:
+                return chain(taken, rest), None
+        return taken, self
 
     def chunks(
         self, store: Store, pieces: Iterable[Piece], *, fetch_bytes: int, ahead_bytes: int

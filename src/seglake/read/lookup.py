@@ -44,7 +44,7 @@ class PartitionReader:
     def __init__(self, view: PartitionView, reader: Reader) -> None:
         self.view, self._reader = view, reader
         self._held: dict[int, LogSegment] = {}
-        self.ask, self.store = reader.zone_maps.ask, reader.store
+        self.ask, self.store, self.kept = reader.zone_maps.ask, reader.store, reader.kept
         bases, self._highs = view.segments.base_offsets, view.segments.max_timestamps
         # a first segment that lost records must not vouch for timestamps it may no longer have
         self._cut = 1 if len(bases) and bases[0] < view.log_start_offset else 0

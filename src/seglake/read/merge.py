@@ -15,9 +15,11 @@ import pyarrow as pa
 from seglake.format.records import Int64s
 from seglake.read.arrow import SCHEMA
 from seglake.read.lookup import PartitionReader
-from seglake.read.plan import ReadStats, Window, execute, pieces_in
+from seglake.read.plan import ReadStats, Window, execute, pieces_of
 
 _OUTPUT_ROWS = 65_536
+_MOST_BYTES = 2**30  # Arrow sorts what has offsets of 32 bits
+_ORDER = ("timestamp", "partition", "offset")
 
 
 def merged(
@@ -28,19 +30,15 @@ def merged(
     stats: ReadStats,
 ) -> Iterator[pa.RecordBatch]:
     """The records of `window` by (timestamp, partition, offset), as batches of `schema`."""
-    names = [name for name in ("timestamp", "offset") if name not in schema.names]
+    names = [name for name in _ORDER if name not in schema.names]
     inner = pa.schema([*schema, *(SCHEMA.field(name) for name in names)])
     ordered = sorted(readers, key=lambda reader: reader.view.partition)
     start, width = window.start_ms, window.end_ms - window.start_ms
-    while start < window.end_ms:
+    while ordered and start < window.end_ms:
         slice_ = _Slice(start, min(start + width, window.end_ms), inner, memory_bytes, stats)
-        yield from _select(slice_.records(ordered), schema)
+        for batch in slice_.records(ordered):
+            yield batch.select(schema.names)
         start, width = slice_.end_ms, slice_.next_width()
-
-
-def _select(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield batch.select(schema.names)
 
 
 class _Slice:
@@ -56,7 +54,7 @@ class _Slice:
 
     @property
     def _limit(self) -> int:
-        return self._memory_bytes // 4  # what is held is copied once, to sort it
+        return min(self._memory_bytes // 4, _MOST_BYTES)  # it is copied once, to sort it
 
     def next_width(self) -> int:
         """How long the next slice may be to fill two thirds of its memory, if it is like this."""
@@ -65,40 +63,46 @@ class _Slice:
 
     def records(self, readers: Sequence[PartitionReader]) -> Iterator[pa.RecordBatch]:
         """The records in order of time; with it, `end_ms` is final."""
-        for reader in readers:
-            if not self._collect(reader):
-                # one millisecond alone is too much; but then partition and offset are the order
-                for each in readers:
-                    yield from self._read(each, 0)
-                return
-        if self._held:
-            table = pa.Table.from_batches(self._held)
+        if not self._collect(readers):
+            # one millisecond alone is too much; but then partition and offset are the order
             self._held = []
-            yield from _sorted(table).to_batches(max_chunksize=_OUTPUT_ROWS)
+            yield from self._read(readers, 0)
+        elif self._held:
+            batch, self._held = _sorted(self._held), []
+            for first in range(0, len(batch), _OUTPUT_ROWS):
+                yield batch.slice(first, _OUTPUT_ROWS)
 
-    def _collect(self, reader: PartitionReader) -> bool:
-        """Hold a partition's records; False if not even one millisecond of them fits."""
-        following = self._hold(reader, 0)
+    def _collect(self, readers: Sequence[PartitionReader]) -> bool:
+        """Hold all records; False if not even one millisecond of them fits."""
+        following = self._hold(readers, 0)
         while following is not None:
             if not self._narrow():
                 return False
-            following = self._hold(reader, following)
+            partition, offset = following
+            left = [reader for reader in readers if reader.view.partition >= partition]
+            following = self._hold(left, offset)
         return True
 
-    def _hold(self, reader: PartitionReader, offset: int) -> int | None:
-        """Hold records from `offset` on; the offset to go on from if there are too many."""
-        for batch in self._read(reader, offset):
+    def _hold(self, readers: Sequence[PartitionReader], offset: int) -> tuple[int, int] | None:
+        """Hold records, of the first partition those from `offset` on.
+
+        If there are too many, returns the partition and the offset to go on from.
+        """
+        for batch in self._read(readers, offset):
             self._held.append(batch)
             self._size += batch.nbytes
             if self._size > self._limit:
-                return int(batch["offset"][-1].as_py()) + 1
+                return batch["partition"][-1].as_py(), batch["offset"][-1].as_py() + 1
         return None
 
-    def _read(self, reader: PartitionReader, offset: int) -> Iterator[pa.RecordBatch]:
-        window = Window(self.start_ms, self.end_ms, offset)
-        pieces = pieces_in(reader, window)
-        memory = self._memory_bytes // 4
-        return execute(reader.store, pieces, self._schema, memory_bytes=memory, stats=self._stats)
+    def _read(self, readers: Sequence[PartitionReader], offset: int) -> Iterator[pa.RecordBatch]:
+        window = Window(self.start_ms, self.end_ms)
+        windows = [window._replace(start_offset=offset), *[window] * (len(readers) - 1)]
+        pieces, kept = readers[0].kept.if_small(pieces_of(list(zip(readers, windows, strict=True))))
+        return execute(
+            readers[0].store, pieces, self._schema,
+            memory_bytes=self._memory_bytes // 4, stats=self._stats, kept=kept,
+        )  # fmt: skip
 
     def _narrow(self) -> bool:
         """End the slice earlier, so that about half of what is held remains."""
@@ -118,7 +122,7 @@ def _times(batch: pa.RecordBatch) -> Int64s:
     return times
 
 
-def _sorted(table: pa.Table) -> pa.Table:
+def _sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     # what is held stands by partition and offset already
-    times = table["timestamp"].cast(pa.int64()).to_numpy()
-    return table.take(np.argsort(times, kind="stable"))
+    (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return batch.take(np.argsort(_times(batch), kind="stable"))

@@ -184,8 +184,8 @@ class Plan:
 
         Raises CorruptData and StoreError from the reader, where they occur.
         """
-        kept = self.kept if self.kept is not None and self.kept.worth(self.size_bytes) else None
+        pieces, kept = (self.pieces, None) if self.kept is None else self.kept.if_small(self.pieces)
         batches = execute(
-            self.store, self.pieces, self.schema, memory_bytes=memory_bytes, stats=stats, kept=kept
+            self.store, pieces, self.schema, memory_bytes=memory_bytes, stats=stats, kept=kept
         )
         return pa.RecordBatchReader.from_batches(self.schema, batches)

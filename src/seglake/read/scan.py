@@ -23,9 +23,9 @@ from seglake.read.read_kernels import bytes_of_batches, wanted_batches
 Run = Iterator[tuple[pa.RecordBatch, int]]
 """Arrow record batches, and how many bytes those record batches have that they come from."""
 
-_RUN_BYTES = 48 * 1024  # of a log, below which another thread costs more than it gains
+_RUN_BYTES = 96 * 1024  # of a log, below which another thread costs more than it gains
 _KNOWN_RUN_BYTES = 256 * 1024  # the same where nothing is decompressed
-_PART_BYTES = 512 * 1024  # decompressed at a time
+_PART_BYTES = 256 * 1024  # decompressed at a time
 _KEPT_BYTES = 2 * 2**20  # of keys or values in one Arrow record batch, unless a batch has more
 
 _THREAD = threading.local()
@@ -56,10 +56,11 @@ def runs_of(
 
 def _cuts(sizes: npt.NDArray[np.int32], count: int, known: bool) -> list[int]:
     """Where to cut batches of these sizes into runs."""
-    ends = np.cumsum(sizes, dtype=np.int64)
+    ends = sizes.cumsum(dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
-    runs = max(1, min(count, total // (_KNOWN_RUN_BYTES if known else _RUN_BYTES)))
-    return [0, *ends.searchsorted(np.arange(1, runs) * total // runs).tolist(), len(sizes)]
+    runs = min(count, total // (_KNOWN_RUN_BYTES if known else _RUN_BYTES))
+    inner = ends.searchsorted(np.arange(1, runs) * total // runs).tolist() if runs > 1 else []
+    return [0, *inner, len(sizes)]
 
 
 def _run(

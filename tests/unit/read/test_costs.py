@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog.segments import ATTEMPT, DETAILS, Attempts, Segments
@@ -11,13 +15,17 @@ from seglake.catalog.snapshot import PartitionView
 from seglake.format import zonemap
 from seglake.format.batch import encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
+from seglake.format.segment import choose_indexed
 from seglake.format.zonemap import ZoneMap
 from seglake.read.cache import ByteCache
 from seglake.read.lake import Lake
 from seglake.read.lookup import PartitionReader, Reader
 from seglake.read.plan import ReadStats
+from seglake.read.zones import Zones
 from seglake.store import CountingStore, open_store
 from tests.lakes import Event, LakeMaker, Shape, records_of
+from tests.strategies import event_lists, examples
+from tests.unit.read.logs import made
 
 T = 1_700_000_000_000
 BLOCKS, BLOCK_BYTES, BLOCK_RECORDS = 262_144, 4096, 30  # 1 GiB with an entry every 4096 bytes
@@ -94,22 +102,54 @@ def counted(maker: LakeMaker) -> tuple[Lake, CountingStore]:
     return Lake(store), store
 
 
-@pytest.mark.parametrize(("lateness", "limit"), [(0, 1.2), (200, 2.0)])
-def test_a_window_reads_few_bytes_outside(tmp_path, lateness, limit) -> None:
+@pytest.mark.parametrize(
+    ("every_ms", "lateness_ms", "limit"), [(1, 0, 1.2), (1, 200, 2.0), (4, 5_000, 2.0)]
+)
+def test_a_window_reads_few_bytes_outside(tmp_path, every_ms, lateness_ms, limit) -> None:
     rng = np.random.default_rng(5)
-    times = T + np.arange(20_000) - rng.integers(0, lateness + 1, 20_000)
+    times = T + np.arange(20_000) * every_ms - rng.integers(0, lateness_ms + 1, 20_000)
     maker = LakeMaker(tmp_path)
     rows = [Event(time, b"key", b"x" * 40) for time in times.tolist()]
     maker.run({0: rows}, Shape(batch_bytes=600, policy=IndexPolicy("bytes", 1500)))
     lake, store = counted(maker)
     log, stats = lake.topic("events"), ReadStats()
-    plan = log.plan_range(T + 10_000, T + 15_000)
+    start, end = T + 10_000 * every_ms, T + 15_000 * every_ms
+    plan = log.plan_range(start, end)
     store.counts.bytes_read = 0
     table = plan.execute(stats=stats).read_all()
-    assert len(table) == int(((times >= T + 10_000) & (times < T + 15_000)).sum()) == stats.records
+    assert len(table) == int(((times >= start) & (times < end)).sum()) == stats.records
     assert store.counts.bytes_read == stats.bytes_fetched == plan.size_bytes
     assert stats.bytes_fetched > 100 * 1500
     assert stats.amplification <= limit
+
+
+@given(event_lists(min_size=2), st.integers(-5, 60), st.integers(1, 60), st.integers(0, 900))
+@examples(30)
+def test_no_block_is_read_that_does_not_meet_the_window(rows, start, length, interval) -> None:
+    shape, policy = Shape(batch_bytes=150), IndexPolicy("bytes", interval)
+    log = made(rows, shape)
+    begins = np.flatnonzero(choose_indexed(log.table, policy) | (log.table["position"] == 0))
+    low, high = max(T + start, 0), T + start + length
+    wanted = set()
+    for first, last in pairwise([*begins.tolist(), len(log.table)]):
+        block = log.table[first:last]
+        if block["max_timestamp"].max() >= low and block["min_timestamp"].min() < high:
+            wanted |= set(block["position"].tolist())
+    zones = zonemap.encode(zonemap.build(0, log.table, choose_indexed(log.table, policy)))
+    segment = log.segment._replace(zonemap_bytes=len(zones))
+    found = Zones(segment, zones, lambda ranges: [zones[a:b] for a, b in ranges])
+    ranges, records = found.within(low, high - 1, 0, 2**63 - 1)
+    positions = log.table["position"].tolist()
+    taken = [
+        at
+        for begin, end in zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True)
+        for at in positions
+        if begin <= at < end
+    ]
+    assert set(taken) == wanted
+    assert len(taken) == len(wanted)
+    assert np.all(ranges.starts[1:] > ranges.ends[:-1])  # neighbours are one range
+    assert records >= sum(low <= row.timestamp < high for row in log.records)
 
 
 def test_a_whole_segment_needs_no_zone_map(tmp_path) -> None:

@@ -14,7 +14,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "chaos": "slow"}
 
 # `steady` tries the same examples each time, so that a red build is about the change under test;
-# `quick`, which `make test-unit` takes, tries a tenth of them.
+# `quick`, which `make test-unit` takes, tries a twentieth of them.
 # `pytest --hypothesis-profile explore` looks for new ones; what it prints reproduces a failure.
 settings.register_profile(
     "steady",
@@ -23,7 +23,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("quick", settings.get_profile("steady"), max_examples=10)
+settings.register_profile("quick", settings.get_profile("steady"), max_examples=5)
 settings.register_profile("explore", deadline=None, print_blob=True, max_examples=2_000)
 settings.load_profile("steady")
 

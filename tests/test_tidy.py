@@ -14,6 +14,8 @@ PROJECT = Path(__file__).parents[1]
 SOURCES = sorted(PROJECT.glob("src/**/*.py"))
 JOBS = sorted(PROJECT.glob("jobs/*.py"))
 TESTS = sorted(PROJECT.glob("tests/**/*.py"))
+PRODUCT = SOURCES + JOBS
+EVERYTHING = PRODUCT + TESTS
 
 LINE, FUNCTION, KERNEL, MODULE, JOB = 100, 60, 150, 450, 60
 VAGUE_NAMES = {"base", "common", "helpers", "manager", "misc", "utils"}
@@ -56,10 +58,6 @@ def name(path: Path) -> str:
     return str(path.relative_to(PROJECT))
 
 
-def each(paths: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("path", paths, ids=name)
-
-
 def body_lines(function: Function) -> int:
     """Lines from `def` to the end, without the docstring."""
     first = function.body[0]
@@ -85,39 +83,35 @@ def names_used(tree: ast.AST) -> Iterator[str]:
                 yield module.split(".")[0]
 
 
-@each(SOURCES + JOBS + TESTS)
-def test_lines_are_short_and_finished(path: Path) -> None:
-    for number, line in enumerate(source(path).lines, 1):
-        assert len(line) <= LINE, f"{name(path)}:{number} has {len(line)} characters"
-        assert not any(word in line for word in UNFINISHED), f"{name(path)}:{number} is unfinished"
+def test_lines_are_short_and_finished() -> None:
+    lines = [(path, *line) for path in EVERYTHING for line in enumerate(source(path).lines, 1)]
+    assert [(name(path), number) for path, number, line in lines if len(line) > LINE] == []
+    unfinished = [each for each in lines if any(word in each[2] for word in UNFINISHED)]
+    assert [(name(path), number) for path, number, _ in unfinished] == []
 
 
-@each(SOURCES + JOBS)
-def test_functions_are_short(path: Path) -> None:
-    found = source(path).too_long
-    assert not found, f"{name(path)}: more than {FUNCTION} lines, or {KERNEL} in a kernel"
+def test_functions_are_short() -> None:
+    assert {name(path): long for path in PRODUCT if (long := source(path).too_long)} == {}
 
 
-@each(SOURCES)
-def test_modules_are_one_thing(path: Path) -> None:
-    assert len(source(path).lines) <= MODULE
-    assert VAGUE_NAMES.isdisjoint(path.relative_to(PROJECT).with_suffix("").parts)
+def test_modules_are_one_thing() -> None:
+    sizes = {name(path): len(source(path).lines) for path in SOURCES}
+    assert {path: size for path, size in sizes.items() if size > MODULE} == {}
+    parts = {name(path): path.relative_to(PROJECT).with_suffix("").parts for path in SOURCES}
+    assert [path for path in parts if not VAGUE_NAMES.isdisjoint(parts[path])] == []
 
 
-@each(JOBS)
-def test_jobs_are_thin(path: Path) -> None:
-    assert len(source(path).lines) <= JOB
+def test_jobs_are_thin() -> None:
+    assert [name(path) for path in JOBS if len(source(path).lines) > JOB] == []
 
 
-@each(SOURCES + JOBS + TESTS)
-def test_modules_say_what_they_are_for(path: Path) -> None:
-    assert source(path).documented
+def test_modules_say_what_they_are_for() -> None:
+    assert [name(path) for path in EVERYTHING if not source(path).documented] == []
 
 
-@each(SOURCES + JOBS)
-def test_no_banned_calls(path: Path) -> None:
-    for used in BANNED.keys() & source(path).names:
-        assert (name(path), used) in ALLOWED, f"{name(path)} uses {used}: {BANNED[used]}"
+def test_no_banned_calls() -> None:
+    calls = {(name(path), used) for path in PRODUCT for used in source(path).names & BANNED.keys()}
+    assert calls == set(ALLOWED), BANNED
 
 
 def test_examples_are_counted_by_the_profile() -> None:
@@ -126,10 +120,8 @@ def test_examples_are_counted_by_the_profile() -> None:
     assert counting == {"tests/conftest.py", "tests/strategies.py"}
 
 
-def test_allowances_are_used() -> None:
-    for (file, used), reason in ALLOWED.items():
-        assert reason
-        assert used in source(PROJECT / file).names
+def test_allowances_have_reasons() -> None:
+    assert all(ALLOWED.values())
 
 
 @pytest.mark.parametrize("module", ["seglake", "seglake.cli", "seglake.read", "seglake.catalog"])

@@ -65,14 +65,14 @@ def test_good_lines_have_all_fields_and_broken_ones_break_in_each_way(tmp_path: 
 
 
 def test_events_are_out_of_order_mostly_by_seconds_and_seldom_by_minutes(tmp_path: Path) -> None:
-    (times,) = times_of(generate(tmp_path, events=60_000, files=1))
+    (times,) = times_of(generate(tmp_path, events=30_000, files=1))
     newest, lags = START_MS, []
     for time in times:
         newest = max(newest, time)
         lags.append(newest - time)
     late = sum(lag > 50_000 for lag in lags)
     assert sum(lag > 0 for lag in lags) > 0.2 * len(lags)
-    assert 20 <= late <= 150
+    assert 10 <= late <= 75
 
 
 def test_few_users_make_most_of_the_traffic(tmp_path: Path) -> None:

@@ -107,6 +107,13 @@ class Bodies(NamedTuple):
         """The bodies at the positions `order`, over the same buffer."""
         return Bodies(self.starts[order], self.sizes[order], self.data)
 
+    def detached(self) -> Bodies:
+        """The same bodies over a buffer of their own without gaps, so that a larger one can go."""
+        ends = np.cumsum(self.sizes)
+        data = np.empty(ends[-1] if len(ends) else 0, np.uint8)
+        encode_kernels.copy_bodies(*self.fixed(), data)
+        return Bodies(ends - self.sizes, self.sizes.copy(), data)
+
     def fixed(self) -> Bodies:
         """The same bodies in arrays that are `fixed`."""
         return Bodies(fixed(self.starts), fixed(self.sizes), fixed(self.data))

@@ -111,6 +111,14 @@ def fill_bodies(
 
 
 @njit(cache=True, nogil=True)
+def copy_bodies(starts, sizes, data, out):
+    """Copy every body to `out`, one after another."""
+    at = 0
+    for i in range(len(starts)):
+        at = put_bytes(out, at, data, starts[i], sizes[i])
+
+
+@njit(cache=True, nogil=True)
 def body_sizes_with_headers(
     key_lengths, value_lengths, header_firsts, header_keys, header_values, order, sizes
 ):

@@ -76,13 +76,14 @@ class Run:
 
     def detached(self) -> Run:
         """The same records over buffers of their own, so that larger ones can go."""
-        sizes = self.bodies.sizes.copy()
-        starts = np.cumsum(sizes) - sizes
-        places = np.repeat(self.bodies.starts - starts, sizes) + np.arange(sizes.sum())
-        bodies = Bodies(starts, sizes, self.bodies.data[places])
         keys = self.keys.copy()
         timestamps = keys if self.timestamps is self.keys else self.timestamps.copy()
-        return Run(keys, None if self.seconds is None else self.seconds.copy(), timestamps, bodies)
+        return Run(
+            keys,
+            None if self.seconds is None else self.seconds.copy(),
+            timestamps,
+            self.bodies.detached(),
+        )
 
 
 _HEAD = struct.Struct("<qBBxxxxxx")  # records, keys are the timestamps, seconds present

@@ -159,9 +159,9 @@ class Window:
         return self.filled > 0
 
     def _wanted(self, kept: int) -> int:
-        """How much to read: to the limit at once, beyond it in small steps."""
+        """How much to read: to the limit at once, beyond it in steps that grow with the line."""
         ahead = self._limit - self.position - kept
-        return min(self._size - kept, max(ahead, _TAIL_BYTES))
+        return min(self._size - kept, max(ahead, kept, _TAIL_BYTES))
 
     @property
     def full(self) -> bool:

@@ -1,5 +1,6 @@
 """Lines, chunks and splits: however a file is cut, the same rows come out."""
 
+import io
 import random
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from seglake.ingest.lines import line_chunks
 from tests.unit.ingest.readers import Reject, Result, read_bytes
 
 BOM = b"\xef\xbb\xbf"
@@ -91,3 +93,24 @@ def test_a_long_line_is_cut_off_and_the_rest_is_read() -> None:
     found = read_lines(data, chunk_bytes=100_000, split_bytes=50_000)
     assert [row.value for row in found.rows] == [b"first", b"last"]
     assert found.rejects == [Reject(1, "record too large", b"x" * 65536)]
+
+
+class Counted(io.BytesIO):
+    """A stream that counts how often it is read."""
+
+    reads = 0
+
+    def readinto(self, buffer: Any) -> int:
+        self.reads += 1
+        return super().readinto(buffer)
+
+
+def test_the_end_of_a_long_line_is_found_in_few_steps() -> None:
+    data = b"first\n" + b"x" * 2**23 + b"\nnot mine"
+    stream = Counted(data)
+    found = [
+        (bytes(chunk.data[chunk.start : chunk.end]), chunk.too_long)
+        for chunk in line_chunks(stream, size=2**24, limit=100, partial=False)
+    ]
+    assert found == [(b"first\n", False), (data[6 : 6 + 2**23 + 1], False)]
+    assert stream.reads < 12  # each as long as what is there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -49,6 +50,8 @@ def test_blobs_come_back_from_their_packing(given_blobs: Blobs) -> None:
             part = found.part(start, len(found))
             again = unpack_run(pack_run(part))
             assert items_of(again) == items_of(part) == items_of(part.detached())
+        backwards = replace(found, bodies=found.bodies.take(slice(None, None, -1)))
+        assert items_of(backwards.detached()) == items_of(backwards)
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30))

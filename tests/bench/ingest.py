@@ -15,6 +15,7 @@ from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.ingest.report import Report
 from tests.bench import writers
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, race
+from tests.bench.memory import Peaks
 from tests.bench.workbench import Workbench, require
 
 GIB = 2**30
@@ -203,32 +204,8 @@ def _notes(sides: list[_Ours]) -> list[str]:
             f'`order = "{side.order}"`: index files of {per_gib:.2f} MiB per GiB of log;'
             f" {report.segments} segments, records at most {report.max_lateness_ms:,} ms late."
         )
-    peak = peak_worker_bytes()
-    if peak:
-        notes.append(f"Largest resident set of a Python worker: {peak / 2**20:.0f} MiB.")
+    peaks = Peaks()
+    peaks.look(os.getpid())
+    if peaks.worker:
+        notes.append(f"Largest resident set of a Python worker: {peaks.worker / 2**20:.0f} MiB.")
     return notes
-
-
-def peak_worker_bytes() -> int:
-    """The largest resident set that a Python worker of this process's Spark ever had.
-
-    0 where /proc does not tell.
-    """
-    parents, peaks = {}, {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            status = (process / "status").read_text()
-            command = (process / "cmdline").read_bytes()
-        except OSError:  # it has ended
-            continue
-        lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-        parents[int(process.name)] = int(lines["PPid"])
-        if b"pyspark.daemon" in command:
-            peaks[int(process.name)] = int(lines["VmHWM"].split()[0]) * 1024
-    return max((peak for worker, peak in peaks.items() if _is_ours(worker, parents)), default=0)
-
-
-def _is_ours(process: int, parents: dict[int, int]) -> bool:
-    while process not in (0, os.getpid()):
-        process = parents.get(process, 0)
-    return process != 0

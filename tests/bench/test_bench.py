@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 SMALL = {"events": 18_000, "files": 2, "runs": 1, "lookups": 20, "windows": 1, "copies": 3}
-SMALL["commits"] = 20
+SMALL |= {"commits": 20, "archive_bytes": 10**6, "record_bytes": 10**6, "tiny_files": 200}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         pytest.skip(f"nothing to compare with: {reason}")
     folder = tmp_path_factory.mktemp("bench")
     command = [sys.executable, "-m", "tests.bench", "--folder", str(folder)]
-    command += [word for name, size in SMALL.items() for word in (f"--{name}", str(size))]
+    command += [
+        word for name, size in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(size))
+    ]
     command += ["--json", str(folder / "out.json"), "--document", str(folder / "out.md")]
     path = os.pathsep.join([str(PROJECT / "src"), str(PROJECT)])
     done = subprocess.run(
@@ -45,13 +47,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_all_parts_are_there(results: dict[str, Any]) -> None:
     names = [section["name"] for section in results["sections"]]
-    assert names == ["ingest", "lookup", "window", "scan", "density", "growth", "catalog"]
+    assert names == ["ingest", "lookup", "window", "scan", "density", "growth", "catalog", "hot"]
     assert results["environment"]["settings"]["events"] == SMALL["events"]
 
 
 def test_no_table_has_a_hole(results: dict[str, Any]) -> None:
     tables = [table for section in results["sections"] for table in section["tables"]]
-    assert len(tables) == 3 + 4 + 3 + 1 + 2 + 1 + 1
+    assert len(tables) == 3 + 4 + 3 + 1 + 2 + 1 + 1 + 1
     for table in tables:
         assert table["rows"], table["title"]
         assert {len(row) for row in table["rows"]} == {len(table["columns"])}, table["title"]

@@ -44,6 +44,9 @@ class Sizes:
     windows: int = 20
     copies: int = 10  # of a quarter of the events, in the part about growth
     commits: int = 1000  # of 100 segments each, in the part about the catalog
+    archive_bytes: int = 5 * 10**9  # these three in the part about hot inputs
+    record_bytes: int = 50 * 10**6
+    tiny_files: int = 100_000
 
 
 class TunedBroker(Broker):

@@ -145,7 +145,7 @@ def pipeline_of(root: Path | str, paths: Any, **changes: Any) -> Pipeline:
 
 def ingest(pipeline: Pipeline, run_id: str = "1", interval: Any = None) -> Report:
     """One run, in this process, without a word."""
-    return ingest_files(LocalEngine(), pipeline, RunKey(run_id, interval), lambda _step: None)
+    return ingest_files(LocalEngine(), pipeline, RunKey(run_id, interval))
 
 
 # ------------------------------------------------------------------ the model

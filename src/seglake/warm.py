@@ -84,7 +84,7 @@ def _round_trip(root: Path, settings: Settings) -> None:
     topic = {"name": "warm", "partitions": 2, "batch.size": 2048, **settings.get("topic", {})}
     tables = {**settings, "name": "warm", "root": str(root), "topic": topic}
     tables["max_quarantine_ratio"] = 0.5
-    ingest_files(LocalEngine(), Pipeline.model_validate(tables), RunKey("warm"), lambda _step: None)
+    ingest_files(LocalEngine(), Pipeline.model_validate(tables), RunKey("warm"))
     log = open_lake(str(root)).topic("warm")
     for partition, end in log.end_offsets().items():
         if end:

@@ -87,7 +87,7 @@ class _Ours:
 
     def _run(self, files: list[Path]) -> Report:
         pipeline = self.bench.pipeline(self.root, self.order, files)
-        return run_pipeline(pipeline, spark=self.bench.spark, progress=lambda _step: None)
+        return run_pipeline(pipeline, spark=self.bench.spark)
 
     def _check(self, report: Report) -> None:
         require(report.records == len(self.bench.events.times), f"{self.name} lost records")
@@ -175,7 +175,7 @@ def _profile(bench: Workbench) -> Table:
 def _ingest_here(bench: Workbench, order: str) -> None:
     root = str(bench.scratch(f"profile-{order}"))
     pipeline = bench.pipeline(root, order, bench.events.files[:1])
-    ingest_files(LocalEngine(), pipeline, RunKey("profile"), lambda _step: None)
+    ingest_files(LocalEngine(), pipeline, RunKey("profile"))
 
 
 def _own_seconds(profile: cProfile.Profile) -> dict[str, float]:

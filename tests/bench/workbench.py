@@ -110,7 +110,7 @@ class Workbench:
             say(f"ingesting {len(chosen.times):,} events in order of {order}")
             engine = self._engine or SparkEngine(self.spark)
             pipeline = self.pipeline(root, order, chosen.files, **topic)
-            report = ingest_files(engine, pipeline, RunKey("bench"), lambda _step: None)
+            report = ingest_files(engine, pipeline, RunKey("bench"))
             require(report.records == len(chosen.times), "an ingest lost records")
             self._lakes[name] = root
         return self._lakes[name]

@@ -113,7 +113,7 @@ def test_pickled_readers_have_no_keys_and_work(
 ) -> None:
     """Keys that a caller gave as options stay with it: a worker has its own."""
     path = write_file(tmp_path / "a.jsonl", [Line(T + n) for n in range(20)])
-    ingest_files(LocalEngine(), pipeline_of(place, path), RunKey("1"), lambda _step: None)
+    ingest_files(LocalEngine(), pipeline_of(place, path), RunKey("1"))
     given = {
         "AWS_ACCESS_KEY_ID": server.access_key,
         "AWS_SECRET_ACCESS_KEY": server.secret_key,

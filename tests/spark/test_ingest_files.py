@@ -74,7 +74,7 @@ def elsewhere(pipeline: Pipeline) -> Pipeline:
 
 
 def on_spark(spark: SparkSession, pipeline: Pipeline, run_id: str = "1") -> Report:
-    return run_pipeline(pipeline, run_id=run_id, spark=spark, progress=lambda _step: None)
+    return run_pipeline(pipeline, run_id=run_id, spark=spark)
 
 
 @pytest.mark.parametrize("order", ["time", "arrival"])
@@ -149,7 +149,7 @@ def test_tasks_that_fail_at_first_change_nothing(
     notes.mkdir()
     some = sorted(inbox.iterdir())[:2]  # each failure costs the start of a Python worker
     settings = pipeline_of(tmp_path / "lake", some, order=order, topic=TOPIC, task=TASK)
-    ingest_files(FailingEngine(spark, notes), settings, RunKey("1"), lambda _step: None)
+    ingest_files(FailingEngine(spark, notes), settings, RunKey("1"))
     assert len({note.name.split("-")[0] for note in notes.iterdir()}) >= 3  # stages that failed
     again = elsewhere(settings)
     ingest(again)

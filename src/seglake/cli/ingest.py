@@ -79,8 +79,10 @@ def _text(name: str, value: Any) -> str:
 @contextmanager
 def _steps() -> Iterator[Callable[[str], None]]:
     """What tells of each step: a spinner on a terminal, else nothing."""
+    from seglake.ingest.report import silent
+
     if not sys.stderr.isatty():
-        yield lambda _step: None
+        yield silent
         return
     from rich.console import Console
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
 from typing import TYPE_CHECKING
 
 from seglake.config import Pipeline
 from seglake.errors import ConfigError, UsageError
 from seglake.ingest.engine import SparkEngine
 from seglake.ingest.pipeline import RunKey, ingest_files, ingest_frame
-from seglake.ingest.report import Progress, Report
+from seglake.ingest.report import Progress, Report, silent
 from seglake.instants import Time, to_epoch_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-logger = logging.getLogger(__name__)
 
 Interval = tuple[Time | None, Time | None]
 
@@ -27,18 +24,19 @@ def run_pipeline(
     run_id: str | None = None,
     interval: Interval = (None, None),
     spark: SparkSession | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Report:
     """Ingest the files that a pipeline names, once per run id.
 
     `run_id` is any text that makes this run the same run again: an Airflow run id, a data interval;
     without one, every call is a run of its own, named by the clock. `interval` is what the run
     declares to cover, from a time up to another, exclusive. `spark` is used as it is; without it a
-    local session starts when there is something to read. Raises UsageError for a run id or interval
+    local session starts when there is something to read. `progress` is told the name of each step,
+    which the log has too. Raises UsageError for a run id or interval
     that is none, ConfigError, InputError, QuarantineLimit, StoreError or CommitConflict.
     """
     key = _key(run_id, interval)
-    return ingest_files(SparkEngine(spark), pipeline, key, progress or logger.info)
+    return ingest_files(SparkEngine(spark), pipeline, key, progress)
 
 
 def ingest(
@@ -47,7 +45,7 @@ def ingest(
     *,
     run_id: str | None = None,
     interval: Interval = (None, None),
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Report:
     """Ingest the rows of a DataFrame: the same path, settings and guarantees as for files.
 
@@ -61,7 +59,7 @@ def ingest(
     if column not in df.columns:
         raise ConfigError(f"input.order_column: {column!r} is none of {', '.join(df.columns)}")
     key = _key(run_id, interval)
-    return ingest_frame(df, column, settings, key, progress or logger.info)
+    return ingest_frame(df, column, settings, key, progress)
 
 
 def _key(run_id: str | None, interval: Interval) -> RunKey:

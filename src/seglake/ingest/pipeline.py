@@ -32,7 +32,7 @@ from seglake.ingest.engine import Engine, SparkEngine
 from seglake.ingest.inputs import freeze
 from seglake.ingest.listing import list_inputs
 from seglake.ingest.quarantine import Quarantine
-from seglake.ingest.report import Progress, Report
+from seglake.ingest.report import Progress, Report, silent
 from seglake.ingest.sources import Counts, Files, Frame, Opener
 from seglake.ingest.stages import Count, Share, Straddling, Write
 from seglake.ingest.staging import clear
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 def ingest_files(
-    engine: Engine, pipeline: Pipeline, key: RunKey, progress: Progress = logger.info
+    engine: Engine, pipeline: Pipeline, key: RunKey, progress: Progress = silent
 ) -> Report:
     """Ingest the files that the pipeline names, once.
 
@@ -71,7 +71,7 @@ def ingest_frame(
     order_column: str,
     pipeline: Pipeline,
     key: RunKey,
-    progress: Progress = logger.info,
+    progress: Progress = silent,
 ) -> Report:
     """Ingest the rows of a DataFrame, once; as `ingest_files`, without files to remember."""
     engine = SparkEngine(frame.sparkSession)
@@ -100,7 +100,7 @@ def _ingest(
         try:
             return _run(attempt)
         except PlanAgain as reason:
-            progress(f"{reason}: planning again")
+            report.log(f"{reason}: planning again")
 
 
 def _already_done(report: Report, done: RunRow, pipeline: Pipeline, key: RunKey) -> Report:
@@ -117,6 +117,7 @@ def _already_done(report: Report, done: RunRow, pipeline: Pipeline, key: RunKey)
         )
     store = open_store(pipeline.root, pipeline.storage)
     mark_committed(store, done.attempt_id)  # its committer may have died before
+    report.log("was committed before")
     report.status, report.attempt_id = "already done", done.attempt_id
     report.records, report.quarantined = done.records, done.quarantined
     report.input_rows = done.input_rows
@@ -142,6 +143,9 @@ def _run(attempt: Attempt) -> Report:
     commit = Commit(attempt, counts)
     with attempt.step("commit"):
         report.version = commit.run(segments)
+    report.log(
+        f"version {report.version} has {report.records} records, {report.quarantined} rejected"
+    )
     return report
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +13,14 @@ from typing import Any, Literal
 from seglake.catalog.rows import SegmentRow
 from seglake.ingest.inputs import Inputs
 
+logger = logging.getLogger(__name__)
+
 Progress = Callable[[str], None]
 Status = Literal["committed", "already done"]
+
+
+def silent(_step: str) -> None:
+    """Shows nothing; the log has the steps."""
 
 
 @dataclass
@@ -54,6 +61,12 @@ class Report:
 
     exit_code = 0
 
+    def log(self, text: str) -> None:
+        """A log line that names the run."""
+        logger.info(
+            "topic %s, pipeline %s, run %s: %s", self.topic, self.pipeline, self.run_id, text
+        )
+
     def copy(self) -> Report:
         """A report that goes on from this one; the times are shared."""
         return replace(self)
@@ -86,7 +99,8 @@ class Report:
 
     @contextmanager
     def step(self, name: str, progress: Progress) -> Iterator[None]:
-        """Announce a step, and add its duration when it ends."""
+        """Announce a step, in the log as well, and add its duration when it ends."""
+        self.log(name)
         progress(name)
         begun = time.monotonic()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_the_bytes_are_the_same_on_any_cores_after_any_failure(
             root = Path(folder) / str(number)
             topic = {"compression.type": codec, "batch.size": 300, "segment.bytes": 900}
             settings = pipeline_of(root, [Path(folder) / "in"], order=order, topic=topic, task=TINY)
-            ingest_files(engine, settings, RunKey("1"), lambda _step: None)
+            ingest_files(engine, settings, RunKey("1"))
             made.append(of_a_lake(root))
         assert made[0] == made[1] == made[2]
 
@@ -160,6 +161,21 @@ def test_the_report_and_the_run_row_say_the_same(tmp_path: Path) -> None:
     (source,) = catalog.sources(catalog.snapshot(), "events").to_pylist()
     assert (source["path"], source["rows"]) == (str(tmp_path / "in" / "000.jsonl"), 4)
     assert read_lake(tmp_path / "lake")
+
+
+def test_each_step_is_a_log_line_that_names_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_files(tmp_path / "in", [([Line(T, "a"), Line(0, broken="{")], "")])
+    settings = pipeline_of(tmp_path / "lake", tmp_path / "in")
+    with caplog.at_level(logging.INFO, logger="seglake.ingest"):
+        report = ingest(settings, "2026-11-20T01")
+        ingest(settings, "2026-11-20T01")
+    prefix = "topic events, pipeline test, run 2026-11-20T01: "
+    assert all(message.startswith(prefix) for message in caplog.messages)
+    told = [message.removeprefix(prefix) for message in caplog.messages]
+    done = f"version {report.version} has 1 records, 1 rejected"
+    assert told == [*report.seconds, done, "was committed before"]
 
 
 @examples(12)

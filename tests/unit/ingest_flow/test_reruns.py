@@ -101,7 +101,7 @@ def test_an_interval_has_two_ends_in_order(inbox: Path, lake: Path) -> None:
 def test_the_input_of_a_run_is_frozen_by_its_first_attempt(inbox: Path, lake: Path) -> None:
     settings = pipeline_of(lake, inbox)
     with pytest.raises(Died):
-        ingest_files(Dying(), settings, RunKey("1"), lambda _step: None)
+        ingest_files(Dying(), settings, RunKey("1"))
     late = write_file(inbox / "b.jsonl", [Line(T)])
     assert ingest(settings, "1").input_files == 1
     second = ingest(settings, "2")
@@ -111,7 +111,7 @@ def test_the_input_of_a_run_is_frozen_by_its_first_attempt(inbox: Path, lake: Pa
 
 def test_a_frozen_run_cannot_take_other_paths(inbox: Path, lake: Path) -> None:
     with pytest.raises(Died):
-        ingest_files(Dying(), pipeline_of(lake, inbox), RunKey("1"), lambda _step: None)
+        ingest_files(Dying(), pipeline_of(lake, inbox), RunKey("1"))
     with pytest.raises(ConfigError, match=r"froze its input from .*another --run-id"):
         ingest(pipeline_of(lake, inbox / "a.jsonl"), "1")
 
@@ -119,7 +119,7 @@ def test_a_frozen_run_cannot_take_other_paths(inbox: Path, lake: Path) -> None:
 def test_a_frozen_file_that_changed_or_went_is_an_error(inbox: Path, lake: Path) -> None:
     settings = pipeline_of(lake, inbox)
     with pytest.raises(Died):
-        ingest_files(Dying(), settings, RunKey("1"), lambda _step: None)
+        ingest_files(Dying(), settings, RunKey("1"))
     write_file(inbox / "a.jsonl", [Line(T + 1 + at, "abc"[at % 3]) for at in range(9)])
     with pytest.raises(InputError, match=r"a\.jsonl changed since this run listed it"):
         ingest(settings, "1")

@@ -86,7 +86,7 @@ def test_a_run_that_loses_blobs_commits_nothing(
     lake = tmp_path / "lake"
     settings = pipeline_of(lake, tmp_path / "in")
     with pytest.raises(error, match="/blobs/"):
-        ingest_files(Losing(lake, damage), settings, RunKey("1"), lambda _step: None)
+        ingest_files(Losing(lake, damage), settings, RunKey("1"))
     assert not CatalogTable.open(str(lake)).snapshot().files
     assert ingest(settings, "1").records == 8
 

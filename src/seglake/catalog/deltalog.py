@@ -14,7 +14,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from seglake.catalog.files import read_at_once
@@ -102,7 +102,7 @@ class DeltaLog:
         while len(found) < most:
             first = version + 1 + len(found)
             some = read_at_once(self._store, self._read, range(first, first + ahead))
-            there = [entry for entry in some if entry is not None]
+            there = list(_without_gap(some))
             found += there
             if len(there) < ahead:
                 break
@@ -132,11 +132,16 @@ class DeltaLog:
 
     def _require_recent(self, base: int) -> None:
         """CommitConflict if what follows `base` may be gone: its number must not be given again."""
-        age_ms = self._age_ms(base)
-        if age_ms is None or age_ms > _A_DAY_MS:
-            found = (_VERSION.fullmatch(item.key) for item in self._store.list(self._folder))
-            if base != max(int(match[1]) for match in found if match):
-                raise CommitConflict(f"{self.table_uri}: version {base} is too old to continue")
+        if self._is_recent(base):
+            return
+        found = (_VERSION.fullmatch(item.key) for item in self._store.list(self._folder))
+        newest = max(int(match[1]) for match in found if match)
+        if base != newest and not self._is_recent(base + 1):
+            raise CommitConflict(f"{self.table_uri}: version {base} is too old to continue")
+
+    def _is_recent(self, version: int) -> bool:
+        age_ms = self._age_ms(version)
+        return age_ms is not None and age_ms <= _A_DAY_MS
 
     def _age_ms(self, version: int) -> int | None:
         try:
@@ -157,6 +162,14 @@ class DeltaLog:
 
     def _key(self, version: int) -> str:
         return f"{self._folder}/{version:020}.json"
+
+
+def _without_gap(some: Iterable[Entry | None]) -> Iterator[Entry]:
+    """Those before the first that is missing: one behind it came since that was looked for."""
+    for entry in some:
+        if entry is None:
+            return
+        yield entry
 
 
 def add(

@@ -7,13 +7,14 @@ is new. So a column is never changed where a version can see it.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from seglake.locks import Lock
 
 Int64s = npt.NDArray[np.int64]
 
@@ -42,7 +43,7 @@ class Attempts:
     def __init__(self, ids: npt.NDArray[np.void]) -> None:
         self._ids, self._length = ids, len(ids)
         self._added: tuple[Attempts, int, int] | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return self._length
@@ -149,7 +150,7 @@ class Room:
         for mine, column in zip(self._columns, columns, strict=True):
             mine[:length] = column
         self._highest, self._searchable = np.empty(0, np.int64), 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def claim(self, length: int, more: int) -> bool:
         """Whether the rows length to length + more (exclusive) are free: then they are not now."""

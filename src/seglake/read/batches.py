@@ -84,14 +84,14 @@ class BatchReader:
                 break
             row = known.next_reaching(timestamp, row)
         if known.size != size:
-            self._cache.put((segment.log_key, block.position), known, known.size)
+            self._cache.put(_name(segment, block), known, known.size)
         return found
 
     def batch_of(self, segment: LogSegment, block: Block, offset: int) -> Decoded | None:
         """The block's first batch that ends at `offset` or above, or None."""
         known, data = self._open(segment, block)
         if data is not None:
-            self._cache.put((segment.log_key, block.position), known, known.size)
+            self._cache.put(_name(segment, block), known, known.size)
         row = bisect_left(known.last_offsets, offset)
         if row == len(known.heads):
             return None
@@ -99,13 +99,12 @@ class BatchReader:
         decoded: Decoded | None = self._cache.get(key)
         if decoded is None:
             decoded = self._records(segment, known, row, data)
-            size = 64 * len(decoded.offsets) + len(decoded.records.values.data) + 1024
-            self._cache.put(key, decoded, size)
+            self._cache.put(key, decoded, _size_of(decoded))
         return decoded
 
     def _open(self, segment: LogSegment, block: Block) -> tuple[_Block, Any]:
         """The block, and its bytes if they had to be read."""
-        known: _Block | None = self._cache.get((segment.log_key, block.position))
+        known: _Block | None = self._cache.get(_name(segment, block))
         if known is not None:
             return known, None
         data = self._store.read(segment.log_key, block.position, block.end)
@@ -131,7 +130,7 @@ class BatchReader:
         if data is None:
             chunk = self._chunk(segment, known, head)
             return chunk.decode(chunk.table)
-        batch = memoryview(data)[head.position : head.position + head.size]
+        batch = bytes(memoryview(data)[head.position : head.position + head.size])
         try:
             return decode_batches(batch, scan_batches(batch), check_crc=False)
         except CorruptData as damage:
@@ -142,6 +141,17 @@ class BatchReader:
         start = known.position + head.position
         ranges = Ranges.of(start, start + head.size, head.base_offset, head.last_offset + 1)
         return read_chunk(self._store, segment, ranges)
+
+
+def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:
+    """A re-index keeps the log, and may end a block elsewhere."""
+    return segment.log_key, block.position, block.end
+
+
+def _size_of(decoded: Decoded) -> int:
+    headers = decoded.records.headers
+    items = 0 if headers is None else len(headers.keys)
+    return 1024 + 64 * len(decoded.offsets) + 24 * items + len(decoded.records.values.data)
 
 
 def _ascend(heads: list[Head], block: Block) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
 from collections.abc import Hashable
 from typing import Any
+
+from seglake.locks import Lock
 
 
 class _Entry:
@@ -27,8 +26,7 @@ class ByteCache:
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
         self._entries: dict[Hashable, _Entry] = {}
-        self._lock = threading.Lock()
-        _ALIVE.add(self)
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -64,18 +62,3 @@ class ByteCache:
     def _drop(self, key: Hashable) -> None:
         entry = self._entries.pop(key, None)
         self.size_bytes -= entry.size if entry else 0
-
-    def renew_lock(self) -> None:
-        """Forget a lock that another thread held when this process was forked."""
-        self._lock = threading.Lock()
-
-
-_ALIVE: weakref.WeakSet[ByteCache] = weakref.WeakSet()
-
-
-def _renew_locks() -> None:
-    for cache in list(_ALIVE):
-        cache.renew_lock()
-
-
-os.register_at_fork(after_in_child=_renew_locks)

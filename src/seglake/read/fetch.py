@@ -228,7 +228,7 @@ def _requests(extents: Iterable[Extent], limit: int) -> Iterator[_Request]:
 
 def _in_order(store: Store, requests: Iterable[_Request], ahead_bytes: int) -> Iterator[_Fetched]:
     """What the requests bring; of an object store those are made ahead that `ahead_bytes` hold."""
-    if store.remote:
+    if store.remote and ahead_bytes:
         return ahead(((each.size, partial(_fetch, store, each)) for each in requests), ahead_bytes)
     return (_fetch(store, each) for each in requests)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _OVERHEAD_BYTES = 400  # of an entry: its objects, its key
 _LARGEST_SHARE = 32  # of the cache that the logs of one read may have; more would only push out
-_EXTENT_SHIFT = 48  # positions in a log are below 2 GiB
+_EXTENT_SHIFT = 32  # positions in a log are below 2 GiB
 
 
 class _Batch(NamedTuple):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
+from seglake.locks import Lock
 from seglake.read.log import Log
 from seglake.read.lookup import CACHE_BYTES, Reader
 from seglake.store import Store, open_store
@@ -49,7 +49,7 @@ class Lake:
         self._catalog = CatalogTable.open(store.uri, storage_options)
         self._snapshot = self._catalog.snapshot(version)
         self._reader = Reader(store, cache_bytes)
-        self._lock = threading.Lock()  # a handle of the catalog is for one thread at a time
+        self._lock = Lock()  # a handle of the catalog is for one thread at a time
 
     def __repr__(self) -> str:
         return f"seglake.open({self._store.uri!r}, version={self.version})"

@@ -218,12 +218,16 @@ class Log:
         """
         if order not in ("offset", "time"):
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
-        if order == "offset":
-            plan = self.plan_range(start, end, partitions=partitions, columns=columns)
-            return plan.execute(memory_bytes=memory_bytes, stats=stats)
         readers = [self.reader(p) for p in self._chosen(partitions)]
-        schema = schema_of(columns)
-        batches = merged(readers, _window(start, end), schema, memory_bytes, stats or ReadStats())
+        schema, window = schema_of(columns), _window(start, end)
+        if order == "time":
+            batches = merged(readers, window, schema, memory_bytes, stats or ReadStats())
+            return pa.RecordBatchReader.from_batches(schema, batches)
+        # not a Plan, which holds every segment of the window
+        pieces, kept = self._reader.kept.if_small(pieces_of([(each, window) for each in readers]))
+        batches = execute(
+            self._reader.store, pieces, schema, memory_bytes=memory_bytes, stats=stats, kept=kept
+        )
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def read_around(

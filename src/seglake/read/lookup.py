@@ -57,7 +57,7 @@ class PartitionReader:
         held = self._held.get(index)
         if held is None:
             if len(self._held) >= _SEGMENTS_HELD:
-                self._held.clear()
+                self._held.pop(next(iter(self._held)), None)
             held = self._held[index] = LogSegment.of(self.view, index)
         return held
 
@@ -104,20 +104,16 @@ class PartitionReader:
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """The first record with the largest timestamp (KIP-734); None without timestamps."""
-        highs = self._highs[self._cut :]
-        largest = int(highs.max(initial=-1))
-        if self._cut:
-            largest = max(largest, self._largest_left())
-        return self.offset_for_time(largest) if largest >= 0 else None
-
-    def _largest_left(self) -> int:
-        """The largest timestamp in what is left of a first segment that lost records, or -1."""
-        low, high = -1, int(self._highs[0])
-        while low < high:  # whether any record reaches a time is what a lookup tells
+        low, high, newest = -1, int(self._highs.max(initial=-1)), None
+        middle = high  # which is it, unless the segments promise what was deleted since
+        while low < high:
+            found = self.offset_for_time(middle)
+            if found is None:
+                high = middle - 1
+            else:
+                low, newest = found.timestamp, found
             middle = (low + high + 1) // 2
-            found = self._first_in(0, middle)
-            low, high = (found.timestamp, high) if found else (low, middle - 1)
-        return low
+        return newest
 
     def unread_since(self, offset: int) -> int:
         """A time that no record at `offset` or above lies before; just after all if there is none.

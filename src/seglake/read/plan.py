@@ -164,7 +164,7 @@ class Plan:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that executing will fetch."""
+        """Bytes that executing will fetch; less, where decompressed batches are kept."""
         return sum(piece.size_bytes for piece in self.pieces)
 
     @property

@@ -87,6 +87,8 @@ def _run(
         first += len(part)
     if len(columns):
         yield _taken(columns), matching
+    else:
+        _give_back(columns)
 
 
 def _borrow(schema: pa.Schema, size_bytes: int) -> Columns:
@@ -99,6 +101,10 @@ def _borrow(schema: pa.Schema, size_bytes: int) -> Columns:
 
 def _taken(columns: Columns) -> pa.RecordBatch:
     batch = columns.take()
+    _give_back(columns)
+    return batch
+
+
+def _give_back(columns: Columns) -> None:
     if columns.size_bytes <= _KEPT_BYTES:
         _THREAD.columns = columns
-    return batch

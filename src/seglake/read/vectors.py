@@ -86,10 +86,10 @@ def _decoded(
     """Offsets and timestamps, chunk by chunk, of the records at or above the log start."""
     for chunk in read_chunks(store, segment, ranges, fetch_bytes=_FETCH_BYTES):
         table = chunk.table[(chunk.table["attributes"] & CONTROL) == 0]
-        decoded = chunk.decode(table)
-        first = int(np.searchsorted(decoded.offsets, log_start))
-        if first < len(decoded.offsets):
-            yield decoded.offsets[first:], decoded.records.timestamps[first:]
+        for _, decoded in chunk.decode_in_parts(table, _FETCH_BYTES):
+            first = int(np.searchsorted(decoded.offsets, log_start))
+            if first < len(decoded.offsets):
+                yield decoded.offsets[first:], decoded.records.timestamps[first:]
 
 
 def records_at(reader: PartitionReader, offsets: Int64s, schema: pa.Schema) -> pa.Table:

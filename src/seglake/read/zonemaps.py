@@ -8,7 +8,8 @@ missing or damaged is made again from the log, in memory, with a warning: the an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
@@ -27,6 +28,8 @@ from seglake.store import Store
 
 SMALL_BYTES = 64 * 1024
 _FENCE_BYTES = zonemap.FENCE.itemsize + zonemap.FENCE_SPAN * zonemap.ENTRY.itemsize  # of a full one
+
+_PART_BYTES = 2**20  # decompressed at a time
 
 _log = logging.getLogger(__name__)
 _Arguments = ParamSpec("_Arguments")
@@ -64,7 +67,7 @@ class ZoneMaps:
         if segment.zonemap_bytes <= SMALL_BYTES:
             zones = Zones(segment, head, _ranges_of(head))
         else:
-            zones = Zones(segment, head, self._reader(segment.zonemap_key))
+            zones = Zones(segment, head, self._reader(segment))
         self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
         return zones
 
@@ -73,33 +76,38 @@ class ZoneMaps:
         if end > SMALL_BYTES:
             fences = -(-(end - zonemap.HEADER.itemsize) // _FENCE_BYTES)
             end = zonemap.fences_end(fences * zonemap.FENCE_SPAN)
-        try:
+        with self._telling_size(segment):
             return self._store.read(key, 0, end)
+
+    def _reader(self, segment: LogSegment) -> Callable[[Sequence[tuple[int, int]]], list[Any]]:
+        def read(ranges: Sequence[tuple[int, int]]) -> list[Any]:
+            starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+            with self._telling_size(segment):
+                return self._store.read_ranges(segment.zonemap_key, starts, ends) if ranges else []
+
+        return read
+
+    @contextmanager
+    def _telling_size(self, segment: LogSegment) -> Iterator[None]:
+        """Turns a failure to read into CorruptData, if the file has not the size it must have."""
+        try:
+            yield
         except MissingObject:
             raise
         except StoreError:
-            size = self._store.size(key)
+            size = self._store.size(segment.zonemap_key)
             if size == segment.zonemap_bytes:
                 raise
-            expected = f"{segment.zonemap_bytes} bytes"
-            raise CorruptData(f"{size} bytes instead of {expected}", file=key) from None
-
-    def _reader(self, key: str) -> Callable[[Sequence[tuple[int, int]]], list[Any]]:
-        store = self._store
-
-        def read(ranges: Sequence[tuple[int, int]]) -> list[Any]:
-            starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
-            return store.read_ranges(key, starts, ends) if ranges else []
-
-        return read
+            what = f"{size} bytes instead of {segment.zonemap_bytes} bytes"
+            raise CorruptData(what, file=segment.zonemap_key) from None
 
     def _rebuild(self, segment: LogSegment, damage: Exception) -> Zones:
         """The zone map made from the log; under any index policy the answers are the same."""
         _log.warning("%s is made again from its log, in memory: %s", segment.zonemap_key, damage)
         tables = [np.empty(0, TABLE)]
         for chunk in read_chunks(self._store, segment, segment.log):
-            decoded = chunk.decode(chunk.table, control=True)
-            tables.append(with_extremes(chunk.table, decoded))
+            for part, decoded in chunk.decode_in_parts(chunk.table, _PART_BYTES):
+                tables.append(with_extremes(part, decoded))
         table = np.concatenate(tables)
         table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
         zones = zonemap.build(segment.base_offset, table, choose_indexed(table, IndexPolicy()))

@@ -175,6 +175,34 @@ def test_a_number_is_never_given_again__after_a_clean_up(tmp_path: Path) -> None
     assert log.commit(newest, [_add("mine")])[-1].version == newest + 1  # as old, but the newest
 
 
+def test_a_version_that_is_not_there_yet__hides_those_behind_it(tmp_path: Path) -> None:
+    """Readers look for several at once, and two may come while they do."""
+    log = _log(tmp_path)
+    for number in range(5):
+        log.commit(number, [_add(f"f{number}")], application="seglake/web")
+    late = _entry_path(tmp_path, 4)
+    commit = late.read_bytes()
+    late.unlink()
+    assert [entry.version for entry in log.since(0)] == [1, 2, 3]
+    late.write_bytes(commit)
+    assert [entry.version for entry in log.since(0)] == [1, 2, 3, 4, 5]
+
+
+def test_an_old_version_is_continued__when_another_has_just_done_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, mine = _log(tmp_path), _log(tmp_path)
+    _age(tmp_path, 0)
+    looked = mine._store.list
+
+    def raced(prefix: str = "") -> Iterator[Listed]:
+        log.commit(0, [_add("theirs")])
+        return looked(prefix)
+
+    monkeypatch.setattr(mine._store, "list", raced)
+    assert mine.commit(0, [_add("mine")])[-1].version == 2
+
+
 class _NoListing:
     """A store that counts its requests, and lists nothing."""
 

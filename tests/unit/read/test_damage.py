@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,10 @@ from hypothesis import strategies as st
 import seglake
 from seglake.errors import CorruptData, SeglakeError, StoreError
 from seglake.format.index import IndexPolicy
+from seglake.read.lake import Lake
+from seglake.read.threads import REQUESTS
+from seglake.read.zonemaps import SMALL_BYTES
+from seglake.store import Store, open_store
 from tests.lakes import Event, LakeMaker, Shape
 from tests.strategies import examples
 from tests.unit.read.oracle import as_written
@@ -67,6 +73,42 @@ def test_a_truncated_zone_map_is_made_again(maker, lake, size) -> None:
     file = only(lake, "zonemap")
     file.write_bytes(file.read_bytes()[:size])
     assert answers(lake) == answers(maker.root)
+
+
+def test_a_truncated_zone_map_of_many_pages_is_made_again(tmp_path) -> None:
+    maker = LakeMaker(tmp_path)
+    rows = [Event(T + i, b"k", b"v") for i in range(5000)]
+    maker.run({0: rows}, Shape(batch_bytes=60, policy=IndexPolicy("bytes", 0)))
+    file = only(tmp_path, "zonemap")
+    assert file.stat().st_size > SMALL_BYTES
+    file.write_bytes(file.read_bytes()[:-100])
+    log = seglake.open(str(tmp_path)).topic("events")
+    assert log.offsets_for_times({0: T + 4990})[0] == (4990, T + 4990)
+    assert log.record_at(0, 4991).timestamp == T + 4991
+
+
+def test_many_zone_maps_at_once_are_made_again_on_an_object_store(tmp_path) -> None:
+    """Their logs are read by the threads that were to read the zone maps."""
+    maker = LakeMaker(tmp_path, partitions=REQUESTS + 4)
+    maker.run({p: [Event(T + i) for i in range(20)] for p in range(REQUESTS + 4)})
+    for file in maker.files("zonemap"):
+        file.unlink()
+    with ThreadPoolExecutor(1) as threads:
+        read = Lake(Remote(open_store(str(tmp_path)))).topic("events").read_range
+        found = threads.submit(lambda: read(T + 10, T + 15).read_all().num_rows)
+        assert found.result(timeout=60) == 5 * (REQUESTS + 4)
+
+
+class Remote:
+    """A store that says it is far away."""
+
+    remote, public_options = True, {}
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.uri = store, store.uri
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 def test_the_zone_map_of_another_log_is_made_again(maker, lake, tmp_path) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 import seglake
 from seglake.errors import UnknownTopic, UsageError
+from seglake.format.index import IndexPolicy
+from seglake.maintain.reindex import reindex
 from seglake.read.arrow import SCHEMA
 from seglake.read.intervals import covers
 from tests.lakes import Event, LakeMaker, Shape
@@ -54,6 +56,32 @@ def test_refresh_moves_on_and_keeps_logs_where_they_are(maker) -> None:
     assert log.version < lake.version
     assert [run.run_id for run in lake.history()] == ["run 0", "run 1"]
     assert lake.history("events") == lake.history()
+
+
+@pytest.mark.parametrize("before", [0, 4096])
+def test_refresh_takes_other_indexes_of_a_log_for_what_they_are(maker, before) -> None:
+    maker.run({0: [Event(T + 1000 + i) for i in range(200)]}, Shape(policy=policy(before)))
+    lake = seglake.open(str(maker.root))
+    times = [T + 1000 + i for i in range(200)]
+    asked = [lake.topic("events").offsets_for_times({0: time})[0] for time in times]
+    assert [(found.offset, found.timestamp) for found in asked] == list(enumerate(times, 30))
+    reindex(str(maker.root), "events", policy(4096 - before))
+    log = lake.refresh().topic("events")
+    assert [log.offsets_for_times({0: time})[0] for time in times] == asked
+    assert [log.record_at(0, found.offset).timestamp for found in asked] == times
+
+
+def policy(interval_bytes: int) -> IndexPolicy:
+    return IndexPolicy("bytes", interval_bytes)
+
+
+def test_the_newest_record_is_found_though_more_is_promised(maker) -> None:
+    """An emptied batch keeps its times in the log's header, and so in indexes and catalog."""
+    lake = seglake.open(str(maker.root))
+    lake._snapshot.partition("events", 0).segments.max_timestamps[-1] += 1000
+    log = lake.topic("events")
+    assert log.max_timestamps()[0] == (29, T + 290)
+    assert log.lag({0: 0})[0] == (30, 290)
 
 
 def test_no_lake_no_topic_no_partition(maker, tmp_path) -> None:

@@ -43,20 +43,27 @@ class Steps:
                 longest = max(self.during[step.what], step.at_s - began[step.what])
                 self.during[step.what] = longest
 
-    def death(self, slot: int, chance: random.Random, but: Container[str] = ()) -> Death:
+    def death(self, number: int, chance: random.Random, but: Container[str] = ()) -> Death:
         """At the step of this number, counted round and round in an order of their own."""
         names = sorted(name for name in self.count if name[1] not in but)
         random.Random(len(names)).shuffle(names)
-        name = names[slot % len(names)]
+        name = names[number % len(names)]
         delay_s = max(1e-6, chance.random() * self.during[name[1]])
         return Death(*name, chance.randrange(self.count[name]), delay_s)
+
+
+class Turn(NamedTuple):
+    """Which of the ways to kill has its turn, counted round and round."""
+
+    number: int
+    by_name: bool  # at a step that is chosen by its name, if there is a choice
 
 
 class Attack(Protocol):
     """A way to start attempts and to kill them."""
 
     def __call__(
-        self, job: Job, trace: Path, steps: Steps, slot: int, chance: random.Random
+        self, job: Job, trace: Path, steps: Steps, turn: Turn, chance: random.Random
     ) -> Hit | None:
         """One attempt; None if it ended before it could be hit."""
 
@@ -93,11 +100,11 @@ def _run(environment: dict[str, str], job: Job, trace: Path, death: Death | None
 
 
 def kill_forked(
-    job: Job, trace: Path, steps: Steps, slot: int, chance: random.Random
+    job: Job, trace: Path, steps: Steps, turn: Turn, chance: random.Random
 ) -> Hit | None:
-    """Half of the attempts end at a step chosen by its name, half of them at any moment."""
-    if chance.random() < 0.5:
-        code = Forked(job, trace, steps.death(slot, chance)).ended()
+    """An attempt that ends at a step chosen by its name, or is killed at any moment."""
+    if turn.by_name:
+        code = Forked(job, trace, steps.death(turn.number, chance)).ended()
         if not code:  # a run that is there has few steps
             return None
         last = steps_told(trace)[-1]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import seglake
-from tests.chaos.attempts import PATIENCE_S, Hit, Steps
+from tests.chaos.attempts import PATIENCE_S, Hit, Steps, Turn
 from tests.chaos.victim import OF_TASKS, Death, Job, steps_told
 
 PROJECT = Path(__file__).parents[2]
@@ -119,16 +119,18 @@ class OnSpark:
         self._last: Submitted | None = None
 
     def __call__(
-        self, job: Job, trace: Path, steps: Steps, slot: int, chance: random.Random
+        self, job: Job, trace: Path, steps: Steps, turn: Turn, chance: random.Random
     ) -> Hit | None:
         """One attempt; in half of them the tasks are unruly as well."""
         self.end()
         self._notes.mkdir(exist_ok=True)
         unruly = (chance.randrange(10**6), DAWDLE_S, str(self._notes))
         job = job._replace(spark=self._settings, unruly=unruly if chance.random() < 0.5 else None)
-        target = chance.choice((*self._targets, ""))
+        targets = (*self._targets, "")
+        target = targets[turn.number % len(targets)]
         if not target:
-            return self._at_a_step(job, trace, steps.death(slot, chance, set(OF_TASKS.values())))
+            death = steps.death(turn.number, chance, set(OF_TASKS.values()))
+            return self._at_a_step(job, trace, death)
         self._last = victim = Submitted(job, trace)
         step = chance.choice(steps.report)
         victim.awaits(step)

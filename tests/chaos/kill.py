@@ -1,11 +1,11 @@
 """Kill ingests anywhere, run them again, and compare: python -m tests.chaos.kill --kills 1000
 
 A round tells one story (`scenarios`) in a lake of its own. Each of its two runs is attempted up to
-three times and killed, then run to its end, then once more, which must do nothing. Half of the
-kills come at a step chosen by its name, so that every step has its turn; the others come at any
-moment. After each kill readers must see exactly what an undisturbed lake shows that has the same
-runs: the old version or the new one, and `verify` finds no damage. So it is after the last one, and
-after `vacuum` has removed what the killed attempts left behind.
+three times and killed, then run to its end, then once more, which must do nothing. The first kill
+comes at a step chosen by its name, so that every step has its turn; the others come at any moment.
+After each kill readers must see exactly what an undisturbed lake shows that has the same runs: the
+old version or the new one, and `verify` finds no damage. So it is after the last one, and after
+`vacuum` has removed what the killed attempts left behind.
 
 Exits 1 if there was a difference. `--seed S --round N` tells that story again: the same files and
 steps in the same order, though a kill at any moment comes when the machine lets it.
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from seglake.errors import SeglakeError
 from tests.chaos.account import LOCAL, S3, SPARK, Account, Difference, Kill
-from tests.chaos.attempts import Attack, Forked, Steps, kill_forked
+from tests.chaos.attempts import Attack, Forked, Steps, Turn, kill_forked
 from tests.chaos.clustered import SETTINGS, OnSpark
 from tests.chaos.observed import remove_lake
 from tests.chaos.scenarios import NEXT, RUN, SHAPES, Scenario
@@ -35,6 +35,7 @@ from tests.cluster import standalone_cluster
 from tests.s3.server import BUCKET, environment, s3_server
 
 ATTEMPTS = 3  # at most, of a run in a round
+APART = 31  # stories begin with other steps, so that all of them together reach every step
 
 
 class Campaign:
@@ -61,13 +62,12 @@ class Campaign:
         """One round; a difference is written down, and its lake stays."""
         chance = random.Random(f"{self._account.seed} {number}")
         turn, shape = divmod(number, len(SHAPES))
-        slot = ATTEMPTS * turn + 5 * shape  # which steps have their turn
         self._last, lake = None, f"{self._place}/{shape}/round-{number}"
         scenario = self._scenario(shape)
         try:
             scenario.begin(lake)
             for run in (RUN, NEXT):
-                self._kill(scenario, run, lake, slot, chance)
+                self._kill(scenario, run, lake, turn + APART * shape, chance)
                 self._end(scenario, run, lake)
             if self._where != SPARK:  # where something of a killed attempt may still go on
                 scenario.assert_swept(lake)
@@ -108,14 +108,15 @@ class Campaign:
         assert scenario.seen(lake) == (scenario.committed | {NEXT}) - {scenario.beside} | {RUN}
 
     def _kill(
-        self, scenario: Scenario, run: str, lake: str, slot: int, chance: random.Random
+        self, scenario: Scenario, run: str, lake: str, turn: int, chance: random.Random
     ) -> None:
-        """Up to three attempts at a run, each of them killed."""
+        """Up to three attempts at a run, each killed: the first one at a step with a name."""
         for attempt in range(chance.randint(1 if run == RUN else 0, ATTEMPTS)):
             scenario.arrange(lake, run)
             with self._beside(scenario, lake, racing=run == RUN and not attempt):
                 job, steps = scenario.job(lake, run), self.steps[scenario.shape.name, run]
-                hit = self._attack(job, self._trace, steps, slot + attempt, chance)
+                mine = Turn(turn + attempt, by_name=not attempt)
+                hit = self._attack(job, self._trace, steps, mine, chance)
                 committed = run in scenario.seen(lake)
             if hit:
                 seen = "new" if committed else "old"
@@ -170,9 +171,9 @@ def main(arguments: list[str]) -> int:
                     campaign.run(kills, _tell)
                 else:
                     campaign.round(given.round)
+            if given.document:
+                account.document(given.document)
     print(account.tables())
-    if given.document:
-        account.document(given.document)
     return bool(account.differences)
 
 

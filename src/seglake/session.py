@@ -37,6 +37,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "8",  # only queries on the catalog use it, and it is small
     "spark.ui.showConsoleProgress": "false",
 }
+_OF_ONE_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -183,7 +184,7 @@ def _output(command: list[str]) -> subprocess.CompletedProcess[str]:
 def _settings(master: str | None, conf: Mapping[str, str], *, delta: bool) -> dict[str, str]:
     settings = {"spark.master": master or "local[*]", **SETTINGS, **_quiet_log()}
     if settings["spark.master"].startswith("local"):
-        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+        settings |= _OF_ONE_MACHINE
     if delta and not _submitted():
         settings["spark.jars"] = ",".join(map(str, delta_jars()))
     return settings | (DELTA_SETTINGS if delta else {}) | dict(conf)
@@ -203,15 +204,17 @@ def _launch(wanted: dict[str, str]) -> SparkConf:
     """Starts the JVM, or joins that of spark-submit; what it was given, completed by `wanted`."""
     if not _submitted():
         check_java()
-    if wanted["spark.master"].startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else any python3 on the path
     launch = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
     # No public call starts the JVM without a context; only with a JVM does SparkConf know what
     # it was started with.
     SparkContext._ensure_initialized(conf=launch)  # noqa: SLF001
     given = SparkConf()
+    local = (given.get("spark.master") or wanted["spark.master"]).startswith("local")
+    if local:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else any python3 on the path
     for key, value in wanted.items():
-        given.setIfMissing(key, value)
+        if local or key not in _OF_ONE_MACHINE:  # spark-submit may name another master
+            given.setIfMissing(key, value)
     return given
 
 

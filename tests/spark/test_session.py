@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from seglake import session
@@ -89,6 +90,25 @@ def test_what_spark_submit_was_given_wins(tmp_path: Path) -> None:
     assert found["spark.sql.session.timeZone"] == "CET"
     assert found["spark.sql.adaptive.enabled"] == "false"
     assert "spark.sql.extensions" not in found
+
+
+@pytest.mark.parametrize("master", ["spark://head:7077", "yarn", "local[4]"])
+def test_only_a_driver_alone_is_bound_to_its_own_machine(
+    monkeypatch: pytest.MonkeyPatch, master: str
+) -> None:
+    """Executors elsewhere could not reach it, nor have they its Python."""
+    given = SparkConf(loadDefaults=False).set("spark.master", master)
+    asked = SparkConf(loadDefaults=False)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(session.SparkContext, "_ensure_initialized", lambda conf: None)
+    monkeypatch.setattr(session, "SparkConf", lambda loadDefaults=True: given if loadDefaults else asked)
+    launched = session._launch(session._settings(None, {}, delta=False))
+    local = master.startswith("local")
+    assert launched.get("spark.master") == master
+    assert launched.contains("spark.driver.host") == local
+    assert launched.contains("spark.driver.bindAddress") == local
+    assert ("PYSPARK_PYTHON" in os.environ) == local
 
 
 def test_a_job_runs_on_both_workers_of_a_cluster(tmp_path: Path) -> None:

@@ -257,6 +257,8 @@ def test_a_dataframe_needs_an_order_column() -> None:
     made = Pipeline.model_validate({**document, "input": given})
     with pytest.raises(ValidationError, match=r"input\.order_column is missing; name a column"):
         Pipeline.model_validate({**document, "input": {"format": "dataframe"}})
+    with pytest.raises(ValidationError, match=r"headers\.source contradicts input\.format"):
+        Pipeline.model_validate({**document, "input": given, "headers": {"source": True}})
     other = Pipeline.model_validate({**document, "input": {**given, "order_column": "number"}})
     assert made.fingerprint() != other.fingerprint()
 

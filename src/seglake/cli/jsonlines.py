@@ -6,26 +6,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from seglake.catalog.snapshot import TIMESTAMP_TYPES
-from seglake.format.records import Bytes, Int32s, Int64s, Spans
-from seglake.ingest.bytescan import padded
+from seglake.format.records import Int32s, Spans
 from seglake.ingest.columns import (
+    base64,
     concatenate,
     constant,
     decimal_text,
     from_arrow,
-    from_ends,
     nulls_as,
     quoted,
     where_null,
 )
 from seglake.ingest.lines import invalid_utf8
-
-_ALPHABET = np.frombuffer(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
-)
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
@@ -66,7 +60,7 @@ def _text(array: Any) -> Spans:
     texts = quoted(where_null(spans, invalid))
     if invalid.any():
         count = len(spans)
-        encoded = _base64(where_null(spans, ~invalid))
+        encoded = base64(where_null(spans, ~invalid))
         wrapped = concatenate([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
         plain = nulls_as(texts, b"")
         texts = concatenate([plain, where_null(wrapped, ~invalid)])
@@ -96,31 +90,3 @@ def _headers(lists: Any) -> Spans:
     some = starts < stops  # the first comma of a record's items goes
     inner = Spans(texts.data, starts + some, (stops - starts - some).astype(np.int32))
     return concatenate([constant(b"[", len(lists)), inner, constant(b"]", len(lists))])
-
-
-def _base64(spans: Spans) -> Spans:
-    sizes = np.where(spans.lengths < 0, 0, (spans.lengths + 2) // 3 * 4)
-    ends = np.cumsum(sizes, dtype=np.int64)
-    out = padded(int(ends[-1]))
-    _encode(spans.data, spans.starts, spans.lengths, ends - sizes, out, _ALPHABET)
-    return from_ends(out, ends)
-
-
-@njit(cache=True, nogil=True)
-def _encode(
-    data: Bytes, starts: Int64s, lengths: Int32s, targets: Int64s, out: Bytes, alphabet: Bytes
-) -> None:
-    """Base64 (RFC 4648, padded) of each item at its target."""
-    for row in range(len(starts)):
-        start, size, at = starts[row], lengths[row], targets[row]
-        for k in range(0, size, 3):
-            bits = np.int64(data[start + k]) << 16
-            if k + 1 < size:
-                bits |= np.int64(data[start + k + 1]) << 8
-            if k + 2 < size:
-                bits |= np.int64(data[start + k + 2])
-            out[at] = alphabet[bits >> 18]
-            out[at + 1] = alphabet[(bits >> 12) & 63]
-            out[at + 2] = alphabet[(bits >> 6) & 63] if k + 1 < size else 0x3D
-            out[at + 3] = alphabet[bits & 63] if k + 2 < size else 0x3D
-            at += 4

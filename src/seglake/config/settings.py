@@ -93,6 +93,8 @@ class Pipeline(Table):
                 f"value.from = 'line' contradicts input.format = {self.input.format!r}; "
                 "use columns or field"
             )
+        if self.input.format == "dataframe" and self.headers.source:
+            yield "headers.source contradicts input.format = 'dataframe'; remove it"
         if self.input.format == "jsonl" and self.wants_every_column:
             yield "value.from = 'columns' needs value.columns with input.format = 'jsonl'; add them"
         if self.input.format == "text":

@@ -63,10 +63,12 @@ def ingest(
 
 
 def _key(run_id: str | None, interval: Interval) -> RunKey:
-    return RunKey(_text(run_id or _clock_id()), _declared(*interval))
+    return RunKey(_clock_id() if run_id is None else _text(run_id), _declared(*interval))
 
 
 def _text(run_id: str) -> str:
+    if not run_id:
+        raise UsageError("the run id is empty; give one, or none at all")
     try:
         run_id.encode()
     except UnicodeEncodeError:

@@ -47,6 +47,14 @@ REASONS = np.array(
 Codes = npt.NDArray[np.int8]
 
 
+_MAX_INT32 = 2**31 - 1
+
+
+def _lengths(sizes: Int64s) -> Int32s:
+    """Sizes as lengths; what no int32 can hold is too large for a record in any case."""
+    return np.minimum(sizes, _MAX_INT32).astype(np.int32)
+
+
 def constant(text: bytes, count: int) -> Spans:
     """`count` times the same text."""
     data = np.frombuffer(text + bytes(PADDING), np.uint8)
@@ -72,7 +80,7 @@ def concatenate(parts: Sequence[Spans]) -> Spans:
     for part, size in zip(parts, sizes, strict=True):
         _scatter(part.data, part.starts, size, out, targets)
         targets = targets + size
-    return Spans(out, ends - total, total.astype(np.int32))
+    return Spans(out, ends - total, _lengths(total))
 
 
 def where_null(spans: Spans, null: npt.NDArray[np.bool_]) -> Spans:
@@ -189,10 +197,44 @@ def quoted(texts: Spans) -> Spans:
     return where_null(from_ends(out, ends), texts.lengths < 0)
 
 
+_BASE64 = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
+
+
+def base64(spans: Spans) -> Spans:
+    """The items in base64 (RFC 4648, with padding); null stays null."""
+    ends = np.cumsum((np.maximum(spans.lengths, 0).astype(np.int64) + 2) // 3 * 4)
+    out = padded(int(ends[-1]) if len(ends) else 0)
+    _encode_base64(spans.data, spans.starts, spans.lengths, _BASE64, out)
+    return where_null(from_ends(out, ends), spans.lengths < 0)
+
+
+@njit(cache=True, nogil=True)
+def _encode_base64(
+    data: Bytes, starts: Int64s, lengths: Int32s, letters: Bytes, out: Bytes
+) -> None:
+    """The items in base64, back to back."""
+    at = 0
+    for row in range(len(starts)):
+        start, size = starts[row], lengths[row]
+        for k in range(0, size, 3):
+            bits = np.int64(data[start + k]) << 16
+            if k + 1 < size:
+                bits |= np.int64(data[start + k + 1]) << 8
+            if k + 2 < size:
+                bits |= np.int64(data[start + k + 2])
+            out[at] = letters[bits >> 18]
+            out[at + 1] = letters[(bits >> 12) & 63]
+            out[at + 2] = letters[(bits >> 6) & 63] if k + 1 < size else 0x3D
+            out[at + 3] = letters[bits & 63] if k + 2 < size else 0x3D
+            at += 4
+
+
 def from_ends(data: Bytes, ends: Int64s) -> Spans:
     """Items that stand back to back in `data`, the last byte of item i before ends[i]."""
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)]
-    return Spans(data, starts, (ends - starts).astype(np.int32))
+    return Spans(data, starts, _lengths(ends - starts))
 
 
 def from_arrow(array: Any) -> Spans:
@@ -204,7 +246,7 @@ def from_arrow(array: Any) -> Spans:
     data = padded(int(ends[-1] - ends[0]))
     if len(data) > PADDING:
         data[:-PADDING] = np.frombuffer(buffers[2], np.uint8)[ends[0] : ends[-1]]
-    spans = Spans(data, ends[:-1] - ends[0], np.diff(ends).astype(np.int32))
+    spans = Spans(data, ends[:-1] - ends[0], _lengths(np.diff(ends)))
     if array.null_count:
         spans = where_null(spans, array.is_null().to_numpy(zero_copy_only=False))
     return spans

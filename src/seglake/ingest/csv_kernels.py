@@ -12,6 +12,7 @@ from seglake.ingest.lines import count_newlines, first_newline
 
 _BAD_QUOTES = -1
 _NOT_ENDED = -2
+_MOST_ROWS = 1 << 16  # found in one call: a row takes more memory here than a short one in the file
 
 Table = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
@@ -96,16 +97,16 @@ def scan_records(
 ) -> tuple[Int64s, Int64s, Int64s, Codes, npt.NDArray[np.int64], int, int]:
     """The records in data[position:end]: starts, lengths, line numbers, reasons and spans.
 
-    Then where the records end, and the count of lines before that. Without `final` a record that
-    reaches `end` is left for the next call.
+    Then where the records end, and the count of lines before that. What there is no room for is
+    left for the next call, and without `final` a record that reaches `end`.
     """
     base = data.ctypes.data
-    most = count_newlines(data, position, end) + 1
+    most = min(count_newlines(data, position, end) + 1, _MOST_ROWS)
     starts, lengths = np.empty(most, np.int64), np.empty(most, np.int64)
     numbers, reasons = np.empty(most, np.int64), np.zeros(most, np.int8)
     spans = np.zeros((most, wanted, 3), np.int64)
     row = number = 0
-    while position < end:
+    while position < end and row < most:
         stop, columns, feeds = _record(base, position, end, marks, slots, spans[row])
         reason = 0 if columns == len(slots) else 1
         if stop < 0:

@@ -21,7 +21,7 @@ from seglake.format.records import NULL, Spans
 from seglake.ingest.codecs import SourceFile, Stream, open_parts
 from seglake.ingest.columns import from_ends, json_objects, quoted
 from seglake.ingest.csv_kernels import scan_records, undouble
-from seglake.ingest.lines import REJECTED_BYTES, Chunk, Window, first_newline
+from seglake.ingest.lines import REJECTED_BYTES, Chunk, Lines, Window, first_newline
 from seglake.ingest.timestamps import Times, read_times
 
 _HEADER_BYTES = 1 << 20  # the longest header line
@@ -57,7 +57,7 @@ class Layout:
         self.marks = np.array([ord(text.delimiter), ord(text.quote), text.multiline], np.int64)
 
 
-class CsvRows:
+class CsvRows(Lines):
     """The records in data[begin:end] of a padded buffer; `end` is moved back to where they end.
 
     `lines_before` lines of the file, its header, are counted with them.

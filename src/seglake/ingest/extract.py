@@ -61,6 +61,9 @@ class Rows(Protocol):
     def raw(self) -> Spans:
         """The rows as they stand in the file."""
 
+    def shown(self, rows: Int64s) -> Spans:
+        """Some rows, by position, as the quarantine shows them."""
+
     def field(self, name: str) -> Spans:
         """The values of a field as bytes; null where a row has none."""
 
@@ -112,9 +115,12 @@ def read_split(split: Split, pipeline: Pipeline) -> Iterator[Extracted]:
     Raises:
         InputError: the file cannot be read, is damaged, or lacks a field that it must have.
     """
-    first_line = 0
+    first_line = begins = 0
+    name = split.file.path
     for path, rows in _rows(split, pipeline):
-        extracted = extract(rows, pipeline, path, first_line)
+        if path != name:
+            name, begins = path, first_line
+        extracted = extract(rows, pipeline, path, first_line, begins)
         first_line += extracted.line_count
         yield extracted
 
@@ -160,10 +166,13 @@ def _parts(split: Split, pipeline: Pipeline) -> Iterator[_Part]:
             yield _Part(path, stream, _WHOLE_FILE, False)
 
 
-def extract(rows: Rows, pipeline: Pipeline, path: str, first_line: int) -> Extracted:
+def extract(
+    rows: Rows, pipeline: Pipeline, path: str, first_line: int, begins: int = 0
+) -> Extracted:
     """Records of the rows that can be records, in order, and rejects of the others.
 
-    `path` names the source in errors and headers; lines count from `first_line`.
+    `path` names the source in errors and headers; lines count from `first_line`, those in headers
+    from where the source `begins` in its archive.
     """
     lines = rows.numbers + first_line
     reasons = rows.reasons.copy()
@@ -174,7 +183,7 @@ def extract(rows: Rows, pipeline: Pipeline, path: str, first_line: int) -> Extra
     if pipeline.value_source == "columns":
         _note(reasons, invalid_utf8(*values), Reason.INVALID_UTF8)
     records = Records(timestamps, keys, values, None)
-    names, columns = _headers(rows, pipeline, path, lines)
+    names, columns = _headers(rows, pipeline, path, lines - begins)
     too_large = _sizes(records, names, columns) > pipeline.topic.max_message_bytes
     _note(reasons, too_large, Reason.TOO_LARGE)
     good = reasons == Reason.NONE
@@ -269,6 +278,6 @@ def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s
 
 def _rejects(rows: Rows, reasons: Codes, lines: Int64s) -> Rejects:
     bad = np.flatnonzero(reasons)
-    raw = rows.raw.take(bad) if len(bad) else Spans.nulls(0)
+    raw = rows.shown(bad) if len(bad) else Spans.nulls(0)
     capped = Spans(raw.data, raw.starts, np.minimum(raw.lengths, REJECTED_BYTES))
     return Rejects(lines[bad], REASONS[reasons[bad]], capped)

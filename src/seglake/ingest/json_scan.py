@@ -23,7 +23,7 @@ from seglake.ingest.json_kernels import (
     scan_lines,
     unescape_all,
 )
-from seglake.ingest.lines import Chunk, split_lines
+from seglake.ingest.lines import Chunk, Lines, split_lines
 from seglake.ingest.timestamps import Times, read_times
 
 _REASONS = np.array([Reason.NONE, Reason.NOT_PARSEABLE, Reason.INVALID_UTF8], np.int8)
@@ -67,7 +67,7 @@ class Wanted:
         return [self.slots.get(path, -1), first, last, low, high]
 
 
-class JsonRows:
+class JsonRows(Lines):
     """The rows of a chunk of JSON lines."""
 
     def __init__(self, chunk: Chunk, wanted: Wanted) -> None:

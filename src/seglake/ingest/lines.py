@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.format.records import Bytes, Int32s, Int64s, Spans
 from seglake.ingest.bytescan import (
     PADDING,
     WIDTH,
@@ -127,6 +127,16 @@ def invalid_utf8(data: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np
                 break
             position += size
     return invalid
+
+
+class Lines:
+    """Rows that are `raw` lines of a file."""
+
+    raw: Spans
+
+    def shown(self, rows: Int64s) -> Spans:
+        """Some rows, by position, as the quarantine shows them."""
+        return self.raw.take(rows)
 
 
 class Window:

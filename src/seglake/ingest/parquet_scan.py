@@ -13,18 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numba import njit
 
 from seglake.config import Pipeline, Timestamp
 from seglake.errors import InputError
-from seglake.format.records import Bytes, Int32s, Int64s, Spans
-from seglake.ingest.bytescan import PADDING
+from seglake.format.records import Int64s, Spans
 from seglake.ingest.codecs import RawFile, SourceFile
 from seglake.ingest.columns import (
+    base64,
     concatenate,
     constant,
     from_arrow,
-    from_ends,
     json_objects,
     nulls_as,
     quoted,
@@ -38,13 +36,14 @@ if TYPE_CHECKING:
     from seglake.ingest.listing import Split
 
 _MS = pa.timestamp("ms")
+_MOST_ROWS = 1 << 14  # decoded at once: repeated values take little room in the file only
 _THREADS = 16  # files whose columns are looked at at once
 
 
 def parquet_rows(split: Split, pipeline: Pipeline) -> Iterator[ParquetRows]:
     """The rows of the row groups that begin in the split.
 
-    A batch has as many rows as make about `task.chunk_bytes` on average.
+    A batch takes about `task.chunk_bytes`, or is one row.
 
     Raises:
         InputError: the file is no Parquet file, is damaged, or lacks a column that must be there.
@@ -57,10 +56,17 @@ def parquet_rows(split: Split, pipeline: Pipeline) -> Iterator[ParquetRows]:
         for group, begin in enumerate(_beginnings(file.metadata, split.file.size)):
             about = file.metadata.row_group(group)
             if split.start <= begin < split.end and about.num_rows:
-                row_bytes = max(about.total_byte_size // about.num_rows, 1)
-                size = max(pipeline.task.chunk_bytes // row_bytes, 1)
+                row_bytes = max(about.total_byte_size // about.num_rows, 1)  # as it is encoded
+                size = min(max(pipeline.task.chunk_bytes // row_bytes, 1), _MOST_ROWS)
                 for batch in file.iter_batches(size, row_groups=[group]):
-                    yield ParquetRows(path, batch)
+                    for part in _parts(batch, pipeline.task.chunk_bytes):
+                        yield ParquetRows(path, part)
+
+
+def _parts(batch: Any, size_bytes: int) -> Iterator[Any]:
+    """A batch in parts that take about `size_bytes`, decoded."""
+    rows = max(1, batch.num_rows * size_bytes // max(batch.nbytes, 1))
+    return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
 
 
 def check_schemas(files: Sequence[SourceFile], pipeline: Pipeline) -> None:
@@ -134,6 +140,11 @@ class ParquetRows:
     def raw(self) -> Spans:
         """The rows, as they would be if every column were wanted."""
         return self.objects(())
+
+    def shown(self, rows: Int64s) -> Spans:
+        """The rows at these positions; a column that cannot be JSON is null."""
+        columns = self._batch.take(pa.array(rows)).columns
+        return json_objects(self._batch.schema.names, list(map(_shown, columns)), len(rows))
 
     def field(self, name: str) -> Spans:
         """Strings and binaries as they are, anything else as in JSON; null if missing."""
@@ -236,10 +247,17 @@ def _json(column: Any, path: str) -> Spans:
     return _json_number(column, path)
 
 
+def _shown(column: Any) -> Spans:
+    try:
+        return _json(column, "")
+    except InputError:
+        return constant(b"null", len(column))
+
+
 def _string(column: Any) -> Spans:
     """What stands between the quotes of a value that is a JSON string."""
     if any(test(column.type) for test in _BINARIES):
-        return _base64(from_arrow(column))
+        return base64(from_arrow(column))
     return from_arrow(_iso(column) if any(test(column.type) for test in _TIMES) else column)
 
 
@@ -283,38 +301,3 @@ def _iso(column: Any) -> Any:
     if column.type.tz:
         column = column.cast(pa.timestamp(column.type.unit, "UTC"))
     return pc.strftime(column, form)
-
-
-_BASE64 = np.frombuffer(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
-)
-
-
-def _base64(spans: Spans) -> Spans:
-    out, ends = _encode_base64(spans.data, spans.starts, spans.lengths, _BASE64)
-    return where_null(from_ends(out, ends), spans.lengths < 0)
-
-
-@njit(cache=True, nogil=True)
-def _encode_base64(
-    data: Bytes, starts: Int64s, lengths: Int32s, letters: Bytes
-) -> tuple[Bytes, Int64s]:
-    """The items in base64, back to back, and their ends. `data` is padded with zeros."""
-    total = 0
-    for row in range(len(starts)):
-        total += (max(lengths[row], 0) + 2) // 3 * 4
-    out, ends = np.empty(total + PADDING, np.uint8), np.empty(len(starts), np.int64)
-    size = 0
-    for row in range(len(starts)):
-        end = starts[row] + max(lengths[row], 0)
-        for k in range(starts[row], end, 3):
-            word = 0
-            for byte in range(3):
-                word = word << 8 | (data[k + byte] if k + byte < end else 0)
-            for letter in range(4):
-                out[size + letter] = letters[word >> (18 - 6 * letter) & 63]
-            out[size + 3] = 0x3D if k + 2 >= end else out[size + 3]
-            out[size + 2] = 0x3D if k + 1 >= end else out[size + 2]
-            size += 4
-        ends[row] = size
-    return out, ends

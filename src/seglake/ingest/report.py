@@ -94,8 +94,16 @@ class Report:
         return asdict(self)
 
     def as_json(self) -> str:
-        """The report as one JSON object; what the run's catalog row keeps."""
+        """The report as one JSON object."""
         return json.dumps(self.as_dict(), ensure_ascii=False)
+
+    def as_row(self) -> str:
+        """What the run's catalog row keeps: of files that were left out, how many.
+
+        A folder that grows is skipped by each run, but for its newest files.
+        """
+        left_out = {"skipped_files": len(self.skipped_files)}
+        return json.dumps({**self.as_dict(), **left_out}, ensure_ascii=False)
 
     @contextmanager
     def step(self, name: str, progress: Progress) -> Iterator[None]:

@@ -17,12 +17,12 @@ from seglake.ingest.columns import (
     to_arrow,
     where_null,
 )
-from seglake.ingest.lines import Chunk, invalid_utf8, split_lines
+from seglake.ingest.lines import Chunk, Lines, invalid_utf8, split_lines
 from seglake.ingest.time_kernels import UNREADABLE
 from seglake.ingest.timestamps import Times, read_times
 
 
-class TextRows:
+class TextRows(Lines):
     """The lines of a chunk. With a pattern, a line must be UTF-8 and match it."""
 
     def __init__(self, chunk: Chunk, pipeline: Pipeline) -> None:
@@ -57,7 +57,7 @@ class TextRows:
         return json_objects(names, [quoted(self.field(n)) for n in names], len(self.numbers))
 
 
-class LongRow:
+class LongRow(Lines):
     """The beginning of one line that is longer than a chunk: always rejected."""
 
     def __init__(self, chunk: Chunk) -> None:

@@ -91,7 +91,8 @@ def to_utc(ms: Int64s, local: npt.NDArray[np.bool_], zone: str) -> Int64s:
     instants, before, after = changes.T
     last = np.searchsorted(instants + before, clock, side="right") - 1
     result = ms.copy()
-    result[local] = np.maximum(clock - after[last], instants[last])
+    utc = np.maximum(clock - after[last], instants[last])
+    result[local] = np.where(clock == ms[local], utc, ms[local])  # what is out of range remains it
     return result
 
 

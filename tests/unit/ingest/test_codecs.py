@@ -109,6 +109,7 @@ def test_archives_are_read_member_by_member(pack: Any) -> None:
     first, last = dict(found.rows[0].headers), dict(found.rows[-1].headers)
     assert (first[b"seglake.source.file"] or b"").endswith(b"/file!folder/a")
     assert (last[b"seglake.source.file"] or b"").endswith(b"/file!b")
+    assert last[b"seglake.source.line"] == b"1"  # of its own file
 
 
 def test_an_archive_that_is_cut_off_is_named() -> None:

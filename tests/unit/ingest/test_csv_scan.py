@@ -89,6 +89,12 @@ def test_a_quote_that_never_closes_costs_one_line_in_a_large_file() -> None:
     assert [(r.line, r.raw) for r in found.rejects] == [(1, lines[1])]
 
 
+def test_a_chunk_of_very_many_short_records() -> None:
+    data = b"x,y\n" + b"\n" * 100_000 + b"".join(b"%d,\n" % k for k in range(150_000))
+    found = read_bytes(data, "csv", key=KEYS, value={"from": "field", "field": "x"})
+    assert [row.value for row in found.rows] == [b"%d" % k for k in range(150_000)]
+
+
 def test_values_from_columns() -> None:
     data = 'x,y\n1,"a ""b"""\n,é\n'.encode() + b"2,\xff\n"
     found = read_bytes(data, "csv", value={"from": "columns"})

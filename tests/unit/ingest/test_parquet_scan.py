@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import InputError
-from seglake.ingest.parquet_scan import ParquetRows
+from seglake.ingest.listing import list_inputs, plan_splits
+from seglake.ingest.parquet_scan import ParquetRows, parquet_rows
 from tests.unit.ingest.readers import Result, pipeline, read, read_bytes
 
 texts = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -185,6 +186,23 @@ def test_rejected_rows_are_kept_whole() -> None:
     assert [row.value for row in found.rows] == [b"a", b"c"]
     assert [row.headers[1][1] for row in found.rows] == [b"1", b"3"]
     assert found.rejects == [(1, "timestamp missing", b'{"t":null,"x":"b"}')]
+
+
+def test_repeated_values_do_not_make_a_batch_large(tmp_path: Path) -> None:
+    """The file says how large columns are as it stores them, each value once."""
+    text = pa.array(["x" * 200, "y" * 200]).take(pa.array(np.arange(100_000) % 2))
+    write({"text": text}, tmp_path / "file")
+    settings = pipeline(tmp_path / "file", "parquet", task={"chunk_bytes": 1 << 20})
+    (split,) = plan_splits(list_inputs(settings), settings)
+    sizes = [len(rows.field("text").data) for rows in parquet_rows(split, settings)]
+    assert sum(sizes) > 20_000_000
+    assert max(sizes) < 1.1 * 2**20
+
+
+def test_a_rejected_row_needs_no_column_that_can_be_json() -> None:
+    columns = [pa.array([1, 2]), pa.array([3, 4]), pa.array([b"a", b"b"]).cast(pa.binary())]
+    batch = pa.record_batch(columns, names=["x", "x", "y"])
+    assert ParquetRows("file", batch).shown(np.array([1])).tolist() == [b'{"x":2,"x":4,"y":"Yg=="}']
 
 
 def test_a_column_so_named_comes_before_one_inside_a_struct() -> None:

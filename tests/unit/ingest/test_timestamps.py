@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from seglake.errors import ConfigError
 from seglake.format.records import Spans
 from seglake.ingest.columns import concatenate
 from seglake.ingest.time_kernels import OUT_OF_RANGE, READ, UNREADABLE, compile_pattern
-from seglake.ingest.timestamps import read_times
+from seglake.ingest.timestamps import in_range, read_times, to_utc
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(9999, 12, 30))
@@ -196,6 +197,13 @@ def test_zones_as_zoneinfo(moment: datetime, name: str) -> None:
     expected = [(instant - EPOCH) // timedelta(milliseconds=1)]
     assert times("iso8601", [moment.isoformat()], zone=name) == expected
     assert times("%Y-%m-%dT%H:%M:%S", [moment.isoformat()], zone=name) == expected
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Paris", "America/Lima"])
+def test_what_is_out_of_range_is_so_in_every_zone(zone: str) -> None:
+    ms = np.array([-(10**15), 0, 10**17])
+    found = in_range(to_utc(ms, np.ones(3, np.bool_), zone), np.zeros(3, np.int8) + READ)
+    assert found.codes[[0, 2]].tolist() == [OUT_OF_RANGE] * 2
 
 
 def test_times_that_clocks_show_twice_or_never() -> None:

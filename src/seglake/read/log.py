@@ -13,7 +13,7 @@ import pyarrow as pa
 from seglake.catalog.rows import Kind, TopicRow
 from seglake.catalog.snapshot import PartitionView, Snapshot
 from seglake.catalog.table import CatalogTable
-from seglake.errors import UsageError
+from seglake.errors import OffsetNotFound, UsageError
 from seglake.format.records import Headers, Int64s, Spans
 from seglake.instants import Time, to_epoch_ms, to_epoch_ms_array
 from seglake.read.around import Around, with_plain_types
@@ -326,12 +326,21 @@ class Log:
         view = reader.view
         offset = max(committed, view.log_start_offset)
         reader.require(offset, view.end_offset)
-        unread = self.read(view.partition, offset, max_records=1, columns=["timestamp"])
-        newest = reader.max_timestamp()
-        if not len(unread) or newest is None:
-            return Lag(view.end_offset - offset, 0)
-        since = unread["timestamp"].cast(pa.int64())[0].as_py()
-        return Lag(view.end_offset - offset, max(0, newest.timestamp - since) if since >= 0 else 0)
+        newest, since = reader.max_timestamp(), self._first_timestamp(reader, offset)
+        behind = newest.timestamp - since if newest and since >= 0 else 0
+        return Lag(view.end_offset - offset, max(0, behind))
+
+    def _first_timestamp(self, reader: PartitionReader, offset: int) -> int:
+        """The timestamp of the first record from `offset` on; -1 if there is none."""
+        if offset == reader.view.end_offset:
+            return -1
+        try:
+            batch, row = reader.batch_at(offset)
+            return int(batch.records.timestamps[row])
+        except OffsetNotFound:  # a gap
+            found = self.read(reader.view.partition, offset, max_records=1, columns=["timestamp"])
+            timestamps = found["timestamp"].cast(pa.int64()).to_numpy()
+            return int(timestamps[0]) if len(timestamps) else -1
 
     def _chosen(self, partitions: Iterable[int] | None) -> list[int]:
         return self.partitions() if partitions is None else list(partitions)

@@ -17,6 +17,7 @@ import sys
 from seglake.errors import SeglakeError
 from seglake.format.index import POLICIES, IndexPolicy
 from seglake.maintain.reindex import reindex
+from seglake.maintain.reports import logged
 from seglake.session import spark_session
 
 
@@ -41,6 +42,7 @@ def main(arguments: list[str]) -> int:
             *policies,
             spark=spark_session("seglake reindex", delta=False),
             partitions=given.partition,
+            progress=logged,
         )
     except SeglakeError as error:
         print(f"reindex: {error}", file=sys.stderr)

@@ -15,6 +15,7 @@ import logging
 import sys
 
 from seglake.errors import SeglakeError
+from seglake.maintain.reports import logged
 from seglake.maintain.verify import verify
 from seglake.session import spark_session
 
@@ -29,7 +30,9 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     try:
         session = spark_session("seglake verify", delta=False)
-        report = verify(given.root, deep=given.deep, topics=given.topic, spark=session)
+        report = verify(
+            given.root, deep=given.deep, topics=given.topic, spark=session, progress=logged
+        )
     except SeglakeError as error:
         print(f"verify: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,6 +1,7 @@
 """The keys of a lake: the one place that spells them, and the one that reads them back.
 
     catalog/log/                                                  Delta: the only truth
+    catalog/log.unfinished/rebuild                                while the table is made again
     catalog/quarantine/                                           Delta: rejected input rows
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   immutable, one attempt's own
     attempts/<attempt>/manifest.json | success                    what an attempt wrote
@@ -21,7 +22,9 @@ from typing import Literal, NamedTuple, get_args
 
 from seglake.errors import CorruptData, UsageError
 
+CATALOG = "catalog"
 LOG_TABLE = "catalog/log"
+REBUILDING = "catalog/log.unfinished/rebuild"
 QUARANTINE_TABLE = "catalog/quarantine"
 TOPICS = "topics"
 ATTEMPTS = "attempts"

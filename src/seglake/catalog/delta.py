@@ -10,11 +10,12 @@ import logging
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from seglake.catalog.deltalog import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.errors import MissingObject, SeglakeError, StoreError, UsageError
+from seglake.store import open_store
 from seglake.store.interface import reason
 
 FORMAT = "1"
@@ -54,7 +55,10 @@ def open_or_create(
             configuration=_PROPERTIES,
             storage_options=options,
             raise_if_key_not_exists=False,  # seglake.format is not one of Delta's
+            commit_properties=CommitProperties(max_commit_retries=0),  # or it is version 1 as well
         )
+    with contextlib.suppress(MissingObject):  # it is so old that this commit has gone
+        open_store(uri, options).sync(f"_delta_log/{0:020}.json")
 
 
 def open_table(uri: str, options: dict[str, str]) -> DeltaTable:
@@ -91,6 +95,9 @@ def checkpoint_if_due(log: DeltaLog, options: dict[str, str], made: Iterable[int
             with naming(log.table_uri, "a checkpoint cannot be written"):
                 table = DeltaTable(log.table_uri, storage_options=options)
                 table.create_checkpoint()
-                table.cleanup_metadata()
+                store = open_store(log.table_uri, options)
+                store.sync(f"_delta_log/{table.version():020}.checkpoint.parquet")
+                store.sync("_delta_log/_last_checkpoint")
+                table.cleanup_metadata()  # of commits that only the checkpoint tells from now on
     except SeglakeError as error:
         _log.warning("%s", error)

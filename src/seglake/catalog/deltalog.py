@@ -28,7 +28,7 @@ _ACTIONS_A_COMMIT = 250  # that a checkpoint may have to write for each commit s
 _AHEAD = 16  # commits that are looked for at once
 _A_DAY_MS = 86_400_000  # much less than commits are kept for
 _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 class Added(NamedTuple):
@@ -223,4 +223,7 @@ def _parsed(version: int, lines: Sequence[Action]) -> Entry:
 def _added(action: Action) -> Added:
     path, size, changes = str(action["path"]), int(action["size"]), bool(action["dataChange"])
     rows = json.loads(action.get("stats") or "{}").get("numRecords", 0)
-    return Added(path, size, dict(action["partitionValues"]), int(rows), changes)
+    partition = dict(action["partitionValues"])
+    if not all(value is None or isinstance(value, str) for value in partition.values()):
+        raise TypeError(f"a value in {partition} is no text")
+    return Added(path, size, partition, int(rows), changes)

@@ -1,5 +1,8 @@
 """Data files of the catalog: Parquet in, Parquet out, without a dataset or a table reader.
 
+A file is named by the CRC-32C of its bytes, which every read checks: Parquet's own page checksums
+leave out the schema and the page headers, where one changed bit can make a column vanish.
+
 Files are read whole and decoded from memory: pyarrow's dataset threads over delta-rs's file system
 can abort the process at exit.
 """
@@ -7,18 +10,20 @@ can abort the process at exit.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
+import crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from seglake.catalog.rows import FILE_SCHEMAS, DataFile, Kind
+from seglake.catalog.rows import FILE_SCHEMAS, DataFile, Kind, check_required
 from seglake.catalog.segments import ATTEMPT, DETAILS, Attempts, Segments
 from seglake.catalog.snapshot import TIMESTAMP_TYPES
 from seglake.errors import CorruptData
@@ -27,6 +32,7 @@ from seglake.layout import SUFFIXES
 from seglake.store import Store
 
 _READERS = 16  # requests at once: a catalog that waits for compaction has many small files
+_CHECKSUM = re.compile(r".*-([0-9a-f]{8})\.parquet")
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -41,25 +47,33 @@ class Written(NamedTuple):
 
 def write_file(store: Store, folder: str, kind: Kind, topic: str, table: pa.Table) -> Written:
     """Write a data file below `folder` under a name of its own."""
-    path = f"kind={kind}/topic={topic}/{uuid.uuid4()}.parquet"
-    size, stats = write_parquet(store, f"{folder}/{path}", table)
+    name = f"kind={kind}/topic={topic}/{uuid.uuid4()}"
+    path, size, stats = write_parquet(store, folder, name, table)
     return Written(DataFile(path, kind, topic, size, len(table)), stats)
 
 
-def write_parquet(store: Store, key: str, table: pa.Table) -> tuple[int, str]:
-    """Write a Parquet file; returns its size in bytes and Delta's JSON of statistics."""
+def write_parquet(store: Store, folder: str, name: str, table: pa.Table) -> tuple[str, int, str]:
+    """Write a Parquet file whose path in `folder` is `name`, its checksum and a suffix.
+
+    Returns the path, the size in bytes and Delta's JSON of statistics.
+    """
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)  # snappy: one row is read three times as fast as with zstd
     data = sink.getvalue()
-    store.put(key, data)
-    return data.size, _stats(table)
+    path = f"{name}-{crc32c.crc32c(data):08x}.parquet"
+    store.put(f"{folder}/{path}", data)
+    return path, data.size, _stats(table)
 
 
 def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.Table]:
-    """The rows of every file, with all columns of its kind; MissingObject if a file is gone."""
+    """The rows of every file, with all columns of its kind.
+
+    Raises MissingObject if a file is gone, and CorruptData if it is damaged or lacks values.
+    """
 
     def read(file: DataFile) -> pa.Table:
-        return read_parquet(store, f"{folder}/{file.path}", FILE_SCHEMAS[file.kind])
+        key = f"{folder}/{file.path}"
+        return check_required(file.kind, read_parquet(store, key, FILE_SCHEMAS[file.kind]), key)
 
     return read_at_once(store, read, files)
 
@@ -75,10 +89,16 @@ def read_at_once(
 
 
 def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
-    """The whole file; columns that another writer ordered, widened or left out are put right."""
+    """The whole file; columns that another writer ordered, widened or left out are put right.
+
+    Another writer's file has no checksum in its name, and is read without.
+    """
+    content = store.read_all(key)
+    told = _CHECKSUM.fullmatch(key)
+    if told and crc32c.crc32c(content) != int(told[1], 16):
+        raise CorruptData("the file is not what was written: its checksum is another", file=key)
     try:
-        source = pa.BufferReader(pa.py_buffer(store.read_all(key)))
-        table = pq.ParquetFile(source).read(use_threads=False)
+        table = pq.ParquetFile(pa.BufferReader(pa.py_buffer(content))).read(use_threads=False)
         return table if table.schema.equals(schema) else _conform(table, schema)
     except (pa.ArrowException, OSError, ValueError) as error:  # of Parquet, not of the store
         raise CorruptData(f"this is not the Parquet expected: {error}", file=key) from error

@@ -6,6 +6,7 @@ Executors write Parquet files inside the quarantine table's folder, and the driv
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ _COLUMNS: dict[str, pa.DataType] = {
 }
 SCHEMA = pa.schema(_COLUMNS)
 FILE_SCHEMA = SCHEMA.remove(0)  # the topic stands in the path
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_PART = re.compile(rf"(?:{layout.QUARANTINE_TABLE}/)?topic=[^/]+/({_UUID})-{_UUID}.*\.parquet")
 
 
 class Part(NamedTuple):
@@ -41,7 +44,13 @@ class Part(NamedTuple):
 def write_part(store: Store, topic: str, attempt_id: str, rows: pa.Table) -> Part:
     """Write rows (of FILE_SCHEMA) as one file, which is invisible until the driver adds it."""
     layout.check_topic(topic)
-    path = f"topic={topic}/{layout.check_attempt(attempt_id)}-{uuid.uuid4()}.parquet"
-    key = f"{layout.QUARANTINE_TABLE}/{path}"
-    size, stats = write_parquet(store, key, rows.select(FILE_SCHEMA.names).cast(FILE_SCHEMA))
+    name = f"topic={topic}/{layout.check_attempt(attempt_id)}-{uuid.uuid4()}"
+    rows = rows.select(FILE_SCHEMA.names).cast(FILE_SCHEMA)
+    path, size, stats = write_parquet(store, layout.QUARANTINE_TABLE, name, rows)
     return Part(topic, path, size, len(rows), stats)
+
+
+def attempt_of(path: str) -> str | None:
+    """Whose part stands at a path or key; None if it is no part that `write_part` wrote."""
+    match = _PART.fullmatch(path)
+    return match[1] if match else None

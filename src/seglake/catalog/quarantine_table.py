@@ -6,8 +6,7 @@ attempt, so what a failed attempt left here is never reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,9 +14,9 @@ from deltalake import DeltaTable
 
 from seglake import layout
 from seglake.catalog import delta, deltalog
-from seglake.catalog.deltalog import DeltaLog
+from seglake.catalog.deltalog import Action, DeltaLog
 from seglake.catalog.files import read_parquet
-from seglake.catalog.quarantine import FILE_SCHEMA, SCHEMA, Part
+from seglake.catalog.quarantine import FILE_SCHEMA, SCHEMA, Part, attempt_of
 from seglake.catalog.snapshot import Snapshot
 from seglake.catalog.table import CatalogTable
 from seglake.errors import MissingObject
@@ -48,26 +47,50 @@ class QuarantineTable:
             deltalog.add(part.path, part.size_bytes, {"topic": part.topic}, part.stats)
             for part in parts
         ]
+        self._commit(base, actions, {"seglake.attempt": attempt_id})
+
+    def remove_parts(self, keys: Collection[str]) -> None:
+        """Take files out of the table, as far as they are in it; they can be deleted then.
+
+        Raises StoreError, and CommitConflict if another process does the same.
+        """
+        try:
+            table = delta.open_table(self._uri, self._options)
+        except MissingObject:
+            return
+        folder = f"{layout.QUARANTINE_TABLE}/"
+        actions = [
+            deltalog.remove(path, size, {"topic": topic}, changes=True)
+            for path, size, topic in _files(table)
+            if folder + path in keys
+        ]
+        if actions:
+            self._commit(table.version(), actions, {})
+
+    def _commit(self, base: int, actions: Sequence[Action], info: Mapping[str, str]) -> None:
         log = DeltaLog(self._store, layout.QUARANTINE_TABLE)
-        entries = log.commit(base, actions, info={"seglake.attempt": attempt_id})
+        entries = log.commit(base, actions, info=info)
         delta.checkpoint_if_due(log, self._options, [entries[-1].version])
 
     def read(self, catalog: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[pa.Table]:
         """The rows of every committed run of a topic, in tables of FILE_SCHEMA, one per file."""
         attempts = catalog.table(snapshot, "run", topic)["attempt_id"].combine_chunks()
+        counting = {None, *attempts.to_pylist()}  # None: another writer's file, which may have any
         try:
-            paths = _paths(delta.open_table(self._uri, self._options), topic)
+            files = _files(delta.open_table(self._uri, self._options))
         except MissingObject:
             return
-        for path in paths:
+        for path, _, of_topic in files:
+            if of_topic != topic or attempt_of(path) not in counting:
+                continue
             rows = read_parquet(self._store, f"{layout.QUARANTINE_TABLE}/{path}", FILE_SCHEMA)
             counted = rows.filter(pc.is_in(rows["attempt_id"], attempts))
             if len(counted):
                 yield counted
 
 
-def _paths(table: DeltaTable, topic: str) -> list[str]:
-    files = pa.table(table.get_add_actions(flatten=True))
-    mine = files.filter(pc.equal(files["partition.topic"], pa.scalar(topic)))
-    paths: list[Any] = mine["path"].to_pylist()
-    return sorted(paths)
+def _files(table: DeltaTable) -> list[tuple[str, int, str]]:
+    """The path, size and topic of every file, in the order of paths."""
+    found = pa.table(table.get_add_actions(flatten=True))
+    columns = (found[name].to_pylist() for name in ("path", "size_bytes", "partition.topic"))
+    return sorted(zip(*columns, strict=True))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_ty
 import pyarrow as pa
 
 from seglake.errors import CorruptData
-from seglake.layout import LOG_TABLE, SegmentFile, Suffix, segment_key
+from seglake.layout import SegmentFile, Suffix, segment_key
 
 Kind = Literal["segment", "run", "source", "topic", "partition"]
 
@@ -208,15 +208,17 @@ def file_table(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def rows_of(row_type: type[AnyRow], topic: str, table: pa.Table) -> list[AnyRow]:
-    """The rows of one kind and topic that a data file (or several, concatenated) holds.
-
-    Raises CorruptData if a column that must have values lacks one.
-    """
-    schema = FILE_SCHEMAS[row_type.KIND]
-    for name in _REQUIRED[row_type.KIND]:
+def check_required(kind: Kind, table: pa.Table, file: str) -> pa.Table:
+    """The content of a data file, if every column that must have values has them: CorruptData."""
+    for name in _REQUIRED[kind]:
         if table.column(name).null_count:
-            raise CorruptData(f"{name} is null in a {row_type.KIND} row of {topic}", file=LOG_TABLE)
+            raise CorruptData(f"{name} is null in a {kind} row", file=file)
+    return table
+
+
+def rows_of(row_type: type[AnyRow], topic: str, table: pa.Table) -> list[AnyRow]:
+    """The rows of one kind and topic that a data file (or several, concatenated) holds."""
+    schema = FILE_SCHEMAS[row_type.KIND]
     columns = [table.column(name).to_pylist() for name in schema.names]
     return [
         row_type(topic=topic, **dict(zip(schema.names, values, strict=True)))

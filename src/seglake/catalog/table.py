@@ -12,8 +12,10 @@ and checkpoints written. That changes no row, so nobody has to notice.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,14 +42,18 @@ from seglake.catalog.rows import (
 from seglake.catalog.snapshot import Snapshot
 from seglake.errors import (
     CommitConflict,
+    CorruptData,
     MissingObject,
     SeglakeError,
+    StoreError,
     UsageError,
     VersionExpired,
 )
-from seglake.store import Store, open_store
+from seglake.store import Listed, Store, open_store
 from seglake.store.interface import reason
 
+_REMEDY = "`seglake repair ROOT --catalog` makes it whole from the manifests of the runs"
+_ROWS = 10_000  # of segments, as Python objects, at once
 _TAIL = 1000  # commits that a refresh reads; for more, all that there is is read sooner
 
 _log = logging.getLogger(__name__)
@@ -65,21 +71,33 @@ class CatalogTable:
 
     @staticmethod
     def open(root: str, storage_options: Mapping[str, str] | None = None) -> CatalogTable:
-        """The catalog of the lake at `root`; UsageError if there is none, or of another format."""
+        """The catalog of the lake at `root`; UsageError if there is none, or of another format.
+
+        Raises CorruptData if it is lost, or if a rebuild of it was not finished.
+        """
+        store = open_store(root, storage_options)
         try:
-            return CatalogTable(open_store(root, storage_options), storage_options)
+            return _whole(store, storage_options)
         except MissingObject as error:
             raise UsageError(f"{root} holds no lake; the first ingest creates it") from error
 
     @staticmethod
     def create(root: str, storage_options: Mapping[str, str] | None = None) -> CatalogTable:
-        """The catalog of the lake at `root`, created if there is none; several may try at once."""
+        """The catalog of the lake at `root`, created if there is none; several may try at once.
+
+        Raises CorruptData as `open` does: an empty catalog would let everything be ingested again.
+        """
         store = open_store(root, storage_options)
         try:
-            return CatalogTable(store, storage_options)
+            return _whole(store, storage_options)
         except MissingObject:
-            uri, options = f"{store.uri}/{layout.LOG_TABLE}", dict(storage_options or {})
-            delta.open_or_create(uri, TABLE_SCHEMA, PARTITION_COLUMNS, options)
+            return CatalogTable.create_anew(store, storage_options)
+
+    @staticmethod
+    def create_anew(store: Store, storage_options: Mapping[str, str] | None = None) -> CatalogTable:
+        """An empty catalog, whatever the lake had before; the one that is there, if there is."""
+        uri, options = f"{store.uri}/{layout.LOG_TABLE}", dict(storage_options or {})
+        delta.open_or_create(uri, TABLE_SCHEMA, PARTITION_COLUMNS, options)
         return CatalogTable(store, storage_options)
 
     def _refreshed(self) -> DeltaTable:
@@ -138,6 +156,28 @@ class CatalogTable:
         """Every segment row of a topic in the order of the log, with all its columns."""
         rows = rows_of(SegmentRow, topic, self.table(snapshot, "segment", topic))
         return sorted(rows, key=lambda row: (row.partition, row.base_offset))
+
+    def segment_lists(
+        self, snapshot: Snapshot, topics: Collection[str]
+    ) -> Iterator[list[SegmentRow]]:
+        """The segment rows of some topics, in no order, in lists that fit into memory."""
+        files = (f for f in sorted(snapshot.files) if f.kind == "segment" and f.topic in topics)
+        rows = itertools.chain.from_iterable(map(self._segment_rows, files))
+        while some := list(itertools.islice(rows, _ROWS)):
+            yield some
+
+    def _segment_rows(self, file: DataFile) -> Iterator[SegmentRow]:
+        (table,) = data.read_files(self._store, layout.LOG_TABLE, [file])
+        for some in table.to_batches(max_chunksize=_ROWS):
+            yield from rows_of(SegmentRow, file.topic, pa.Table.from_batches([some]))
+
+    def damage(self) -> Iterator[tuple[DataFile, CorruptData | StoreError]]:
+        """Every data file of the newest version that cannot be read, of whatever kind."""
+        for file in sorted(loading.active_files(self._refreshed())):
+            try:
+                data.read_files(self._store, layout.LOG_TABLE, [file])
+            except (CorruptData, StoreError) as error:
+                yield file, error
 
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """Every committed run of a topic."""
@@ -225,36 +265,63 @@ class CatalogTable:
             actions += [_removed(file, changes=False) for file in files]
         return [self._delta_log.commit(version, actions)[-1].version] if actions else []
 
-    def vacuum(self, retention_hours: int | None = None, *, dry_run: bool = False) -> list[str]:
-        """Delete data files that no retained version names; returns their paths.
+    def expired(self, retention_hours: int | None = None, *, before_ms: float) -> list[Listed]:
+        """The objects in the table's folder that no retained version names.
 
-        Without `retention_hours` the table's own retention holds. A shorter one expires versions.
-        With `dry_run` nothing is deleted.
+        Without `retention_hours` the table's own retention holds; a shorter one expires versions.
+        What was written at `before_ms` or later is left out: a commit may be about to name it.
         """
         handle = self._refreshed()
         with delta.naming(self._uri, "vacuum failed"):
-            return handle.vacuum(
+            paths = handle.vacuum(
                 retention_hours,
-                dry_run=dry_run,
+                dry_run=True,
                 full=True,
                 enforce_retention_duration=retention_hours is None,
             )
+        keys = {f"{layout.LOG_TABLE}/{path}" for path in paths}
+        listed = self._store.list(layout.LOG_TABLE) if keys else ()
+        return [found for found in listed if found.key in keys and found.modified_ms < before_ms]
 
-    def retained(
-        self, kind: Kind, retention_hours: int | None = None
-    ) -> Iterator[tuple[str, pa.Table]]:
+    def retained(self, kind: Kind, expired: Collection[str]) -> Iterator[tuple[str, pa.Table]]:
         """The rows that any retained version may have, as (topic, rows) for each data file.
 
-        They are in the files that `vacuum` would not delete: each is read once, in whichever
-        versions it is.
+        They are in all files but those with one of the keys `expired`: each is read once, in
+        whichever versions it is. MissingObject, at the end, if the newest version lacks a file.
         """
-        expired = set(self.vacuum(retention_hours, dry_run=True))
-        prefix = f"{layout.LOG_TABLE}/"
-        for found in self._store.list(f"{prefix}kind={kind}"):
-            path = found.key.removeprefix(prefix)
-            if path.endswith(".parquet") and path not in expired:
-                topic = path.split("/")[1].removeprefix("topic=")
+        active = loading.active_files(self._refreshed())
+        needed = {f"{layout.LOG_TABLE}/{file.path}" for file in active if file.kind == kind}
+        for found in self._store.list(f"{layout.LOG_TABLE}/kind={kind}"):
+            if found.key.endswith(".parquet") and found.key not in expired:
+                topic = found.key.split("/")[3].removeprefix("topic=")
                 yield topic, data.read_parquet(self._store, found.key, FILE_SCHEMAS[kind])
+                needed.discard(found.key)
+        for key in needed:
+            raise MissingObject(f"{self._store.uri}/{key}: no such object")
+
+
+def _whole(store: Store, storage_options: Mapping[str, str] | None) -> CatalogTable:
+    """The catalog. MissingObject if there never was one, CorruptData if it is lost or in part."""
+    try:
+        table = CatalogTable(store, storage_options)
+    except MissingObject:
+        if not _was_used(store):
+            raise
+        try:
+            table = CatalogTable(store, storage_options)  # another process has just created it
+        except MissingObject as error:
+            what = f"the catalog is gone, but runs were committed to it; {_REMEDY}"
+            raise CorruptData(what, file=layout.LOG_TABLE) from error
+    with contextlib.suppress(MissingObject):
+        store.size(layout.REBUILDING)
+        raise CorruptData(f"the catalog was made again in part; {_REMEDY}", file=layout.REBUILDING)
+    return table
+
+
+def _was_used(store: Store) -> bool:
+    """Whether an attempt has written down what it commits, which it does after the creation."""
+    names = (found.key.rpartition("/")[2] for found in store.list(layout.ATTEMPTS))
+    return not {"manifest.json", "success"}.isdisjoint(names)
 
 
 def _identity(base: Snapshot, topic: str, partition: int, base_offset: int) -> SegmentId:

@@ -224,13 +224,14 @@ def repair(
     catalog: Annotated[bool, typer.Option(help="The catalog, from the runs' manifests.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Of the catalog: change nothing yet.")] = True,
     trust: Annotated[list[str] | None, typer.Option(help="Attempts known as committed.")] = None,
+    force: Annotated[bool, typer.Option(help="Even if the catalog can be read.")] = False,
     json: Json = False,
 ) -> None:
     """Make lost or damaged index files anew; with --catalog the catalog table."""
     from seglake.cli import maintain
 
-    done = maintain.repair(root, catalog=catalog, dry_run=dry_run, trust=trust or [], as_json=json)
-    raise typer.Exit(done)
+    how = {"catalog": catalog, "dry_run": dry_run, "force": force, "as_json": json}
+    raise typer.Exit(maintain.repair(root, trust=trust or [], **how))
 
 
 @app.command()

@@ -61,12 +61,15 @@ def vacuum(root: str, *, delete: bool, grace_hours: float, as_json: bool) -> int
     return 0
 
 
-def repair(root: str, *, catalog: bool, dry_run: bool, trust: list[str], as_json: bool) -> int:
+def repair(
+    root: str, *, catalog: bool, dry_run: bool, force: bool, trust: list[str], as_json: bool
+) -> int:
     """Make damaged indexes anew, or the catalog from manifests; returns the exit code."""
     from seglake.maintain.repair import rebuild_catalog, repair_indexes
 
     if catalog:
-        _told([rebuild_catalog(root, trust=trust, dry_run=dry_run).as_dict()], as_json=as_json)
+        rebuilt = rebuild_catalog(root, trust=trust, force=force, dry_run=dry_run)
+        _told([rebuilt.as_dict()], as_json=as_json)
         return 0
     with bar("repairing") as progress:
         reports = repair_indexes(root, progress=progress)

@@ -5,16 +5,15 @@ The log is read once, a few MiB at a time; of each batch only its row in the tab
 
 from __future__ import annotations
 
-import crc32c
 import numpy as np
 
+from seglake.catalog.checks import LogCheck, check_size
 from seglake.catalog.rows import SegmentRow
 from seglake.errors import CorruptData
 from seglake.format.batch import TABLE, Table
 from seglake.format.decode import with_extremes
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import Sealed, rebuild
-from seglake.layout import Suffix
 from seglake.read.fetch import read_chunks
 from seglake.read.segments import LogSegment
 from seglake.store import Store
@@ -56,29 +55,13 @@ def describe_log(store: Store, row: SegmentRow) -> Table:
         row.topic, row.partition, key, row.key("zonemap"),
         row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,
     )  # fmt: skip
-    tables, crc = [np.empty(0, TABLE)], 0
+    tables, check = [np.empty(0, TABLE)], LogCheck(row)
     for chunk in read_chunks(store, log, log.log):
         whole = int(chunk.table["size"].sum(dtype=np.int64))
-        crc = crc32c.crc32c(memoryview(chunk.data)[:whole], crc)
+        check.add(memoryview(chunk.data)[:whole], chunk.table)
         for rows, decoded in chunk.decode_in_parts(chunk.table, DECODE_BYTES):
             tables.append(with_extremes(rows, decoded))
-    check_crc(row, "log", crc)
+    check.check()
     table = np.concatenate(tables)
     table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
     return table
-
-
-def check_size(row: SegmentRow, suffix: Suffix, found: int) -> None:
-    """Raise CorruptData unless a file is as long as the catalog says."""
-    told = getattr(row, f"{suffix}_bytes")
-    if found != told:
-        what = f"the file has {found} bytes, the catalog says {told}"
-        raise CorruptData(what, file=row.key(suffix), position=min(found, told))
-
-
-def check_crc(row: SegmentRow, suffix: Suffix, found: int) -> None:
-    """Raise CorruptData unless a file has the checksum that the catalog says."""
-    told = getattr(row, f"{suffix}_crc32c")
-    if found != told:
-        what = f"CRC-32C of the file is {found:08x}, the catalog says {told:08x}"
-        raise CorruptData(what, file=row.key(suffix))

@@ -17,7 +17,7 @@ from seglake import layout
 from seglake.catalog.manifest import mark_committed
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
-from seglake.errors import CommitConflict, CorruptData, MissingObject, StoreError
+from seglake.errors import CommitConflict, CorruptData, StoreError
 from seglake.format.index import IndexPolicy
 from seglake.ingest.index_files import put_indexes
 from seglake.maintain.rebuild import policy_of, rebuild_segment
@@ -60,6 +60,8 @@ def reindex(
     share = partial(over_segments, spark=spark, progress=progress)
     report = reindex_rows(table, store, topic, rows, policy, share)
     for finding in report.damaged[:1]:
+        if finding.kind != "damaged":
+            raise StoreError(finding.problem)
         raise CorruptData(finding.problem, file=finding.file, position=finding.position)
     return report
 
@@ -99,11 +101,11 @@ def reindex_rows(
 def write_indexes(
     store: Store, row: SegmentRow, *, policy: IndexPolicy | None, attempt_id: str
 ) -> dict[str, Any]:
-    """Write one segment's index files under an attempt: its new row, or the damage of its log."""
+    """Write one segment's index files under an attempt: its new row, or what ails its log."""
     policy = policy or policy_of(row)
     try:
         sealed = rebuild_segment(store, row, policy)
-    except (CorruptData, MissingObject) as error:
+    except (CorruptData, StoreError) as error:
         return {"damage": finding_of(row, "log", error).as_dict()}
     renewed = replace(
         row,

@@ -8,27 +8,29 @@ damaged index files stay where older versions look for them, the old catalog is 
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from itertools import compress
+from itertools import chain, compress
+
+import numpy as np
 
 from seglake import layout
 from seglake.catalog.change import checked_change
 from seglake.catalog.manifest import Manifest, SegmentId, read_manifest
 from seglake.catalog.rows import Row, SegmentRow
+from seglake.catalog.segments import Int64s
 from seglake.catalog.snapshot import EMPTY
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, StoreError, UsageError, VersionExpired
-from seglake.layout import SUFFIXES
+from seglake.layout import SUFFIXES, Suffix
 from seglake.maintain.reindex import reindex_rows
-from seglake.maintain.reports import Progress, Rebuilt, Reindexed, silent
+from seglake.maintain.reports import Finding, Progress, Rebuilt, Reindexed, silent
 from seglake.maintain.segmentwise import over_segments
 from seglake.maintain.verify import first_look
 from seglake.store import Store, open_store
-
-_UNFINISHED = f"{layout.LOG_TABLE}.unfinished"  # a folder that a rebuild has while it writes
 
 
 def repair_indexes(
@@ -40,23 +42,30 @@ def repair_indexes(
 ) -> list[Reindexed]:
     """Make index files anew that are missing or damaged; says what it did for each topic.
 
-    A segment whose log is damaged as well is reported and left as it is. Raises StoreError and
-    CommitConflict.
+    A segment whose log is damaged or unreadable as well is reported and left as it is. So is one
+    whose index files storage does not give, which says nothing about their bytes. Raises
+    UnknownTopic, StoreError and CommitConflict.
     """
     table, store = CatalogTable.open(root, storage_options), open_store(root, storage_options)
     snapshot = table.snapshot()
     share = partial(over_segments, spark=None, progress=progress)
     reports = []
-    for topic in topics or [row.topic for row in snapshot.topics()]:
+    names = [snapshot.topic(name).topic for name in topics or ()]
+    for topic in names or [row.topic for row in snapshot.topics()]:
         rows = table.segments(snapshot, topic)
-        bad = share(_has_bad_index, rows, store)
-        if rows := list(compress(rows, bad)):
-            reports.append(reindex_rows(table, store, topic, rows, None, share, leave_damaged=True))
+        found = share(_index_findings, rows, store)
+        bad = [any(finding.kind != "unreadable" for finding in each) for each in found]
+        refused = [each for each, is_bad in zip(found, bad, strict=True) if each and not is_bad]
+        if any(found):
+            some = list(compress(rows, bad))
+            report = reindex_rows(table, store, topic, some, None, share, leave_damaged=True)
+            report.damaged += chain.from_iterable(refused)
+            reports.append(report)
     return reports
 
 
-def _has_bad_index(store: Store, row: SegmentRow) -> bool:
-    return any(first_look(store, row, suffix) for suffix in SUFFIXES[1:])
+def _index_findings(store: Store, row: SegmentRow) -> list[Finding]:
+    return [finding for s in SUFFIXES[1:] if (finding := first_look(store, row, s))]
 
 
 def rebuild_catalog(
@@ -73,7 +82,9 @@ def rebuild_catalog(
     that was killed between its commit and the mark. The old catalog is copied to
     `catalog/log.backup-<time>` before it goes. Nobody may write to the lake meanwhile.
 
-    Raises UsageError if the catalog can be read, unless `force`, or has another format; CorruptData
+    Until it is done, the lake can neither be opened nor written to: a rebuild that was killed has
+    to be done again. Raises UsageError if all of the catalog can be read, unless `force`, or if it
+    has another format; CorruptData
     if a manifest cannot be read, if a log is gone, or if the manifests leave a hole in a log
     partition: then nothing is changed. The message names the attempts to look at.
     """
@@ -86,20 +97,21 @@ def rebuild_catalog(
     _check(store, topics, report)
     report.topics = {topic: len(_segments(rows)) for topic, rows in topics.items()}
     if not dry_run:
-        store.put(f"{_UNFINISHED}/rebuild", b"")
+        store.put(layout.REBUILDING, b"")
         report.backup = _move_aside(store)
-        report.version = _write(root, storage_options, topics)
-        store.delete([f"{_UNFINISHED}/rebuild"])
+        report.version = _write(store, storage_options, topics)
+        store.delete([layout.REBUILDING])
     return report
 
 
 def _readable(store: Store, storage_options: Mapping[str, str] | None) -> bool:
     """Whether the catalog is whole. Raises UsageError for another format, which is not ours."""
     try:
-        CatalogTable(store, storage_options).snapshot()
+        table = CatalogTable.open(store.uri, storage_options)
+        table.snapshot()
+        return not any(table.damage())
     except (CorruptData, StoreError, VersionExpired):
         return False
-    return not list(store.list(_UNFINISHED))
 
 
 def _attempts(store: Store, trust: Collection[str]) -> tuple[list[str], list[str]]:
@@ -137,17 +149,26 @@ def _segments(rows: Iterable[Row]) -> list[SegmentRow]:
 
 def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> None:
     """Raise CorruptData if these rows are no lake; note the index files that have to be made."""
-    there = {found.key: found.size for found in store.list(layout.TOPICS)}
+    segments = _segments(chain.from_iterable(topics.values()))
+    listed = (hash((each.key, each.size)) for each in store.list(layout.TOPICS))
+    there = np.unique(np.fromiter(listed, np.int64))
+    for row in _without(segments, "log", there)[:1]:
+        raise CorruptData(f"no log of {row.log_bytes} bytes is here", file=row.key("log"))
+    for suffix in SUFFIXES[1:]:
+        report.missing += [row.key(suffix) for row in _without(segments, suffix, there)]
     for topic, rows in topics.items():
-        for row in _segments(rows):
-            if there.get(row.key("log")) != row.log_bytes:
-                raise CorruptData(f"no log of {row.log_bytes} bytes is here", file=row.key("log"))
-            report.missing += [key for s in SUFFIXES[1:] if (key := row.key(s)) not in there]
         try:
             checked_change(rows, [], topic, EMPTY)
         except CorruptData as error:
             hint = f"; not trusted: {', '.join(report.untrusted) or 'none'}"
             raise CorruptData(error.what + hint, file=layout.ATTEMPTS) from error
+
+
+def _without(segments: list[SegmentRow], suffix: Suffix, there: Int64s) -> list[SegmentRow]:
+    """The segments without a file of the size that it must have; `there` has (key, size) hashed."""
+    size = operator.attrgetter(f"{suffix}_bytes")
+    wanted = np.fromiter((hash((row.key(suffix), size(row))) for row in segments), np.int64)
+    return list(compress(segments, ~np.isin(wanted, there)))
 
 
 def _move_aside(store: Store) -> str:
@@ -161,10 +182,10 @@ def _move_aside(store: Store) -> str:
 
 
 def _write(
-    root: str, storage_options: Mapping[str, str] | None, topics: Mapping[str, list[Row]]
+    store: Store, storage_options: Mapping[str, str] | None, topics: Mapping[str, list[Row]]
 ) -> int:
     """One commit for each topic; the version after the last."""
-    table = CatalogTable.create(root, storage_options)
+    table = CatalogTable.create_anew(store, storage_options)
     for topic, rows in topics.items():
         table.commit(rows, topic=topic, base=table.snapshot(), attempt_id=layout.new_attempt())
     return table.snapshot().version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -13,9 +14,16 @@ from seglake.layout import Suffix
 
 Progress = Callable[[int, int], None]  # bytes of log done, and bytes of log in all
 
+_log = logging.getLogger(__name__)
+
 
 def silent(_done: int, _total: int) -> None:
     """Tell nobody."""
+
+
+def logged(done: int, total: int) -> None:
+    """Tell the log."""
+    _log.info("%d of %d bytes of log done", done, total)
 
 
 @dataclass
@@ -86,9 +94,10 @@ class Verification(Told):
 
 @dataclass
 class Reindexed(Told):
-    """What a re-index did. `skipped` segments changed meanwhile; `damaged` ones cannot be indexed.
+    """What a re-index did. `version` is that of the commit, -1 if there was nothing to commit.
 
-    `version` is that of the commit, or -1 if there was nothing to commit.
+    `skipped` segments changed meanwhile; `damaged` are the files that are damaged, missing or
+    unreadable, so that their segments could not be indexed.
     """
 
     topic: str
@@ -110,8 +119,9 @@ class Reindexed(Told):
 class Vacuumed(Told):
     """What a vacuum deleted, or would delete.
 
-    `young` objects belong to attempts that may still run, `unknown` ones are not Seglake's; both
-    were left alone.
+    `catalog_files` are data files of the catalog, `deleted` all other objects, `deleted_bytes` the
+    size of both. `young` objects belong to attempts that may still run, `unknown` ones are not
+    Seglake's; both were left alone.
     """
 
     dry_run: bool
@@ -135,4 +145,4 @@ class Rebuilt(Told):
     attempts: list[str] = field(default_factory=list)
     untrusted: list[str] = field(default_factory=list)
     topics: dict[str, int] = field(default_factory=dict)  # → segments
-    missing: list[str] = field(default_factory=list)  # index files to make anew
+    missing: list[str] = field(default_factory=list)  # index files to make anew: none of that size

@@ -37,7 +37,7 @@ def over_segments(
     """What `work` returns for each of the rows, in their order.
 
     With Spark, `work` and its results are pickled, and a store travels without its credentials.
-    Progress is told after every segment; with Spark, at the end.
+    Progress is told after every segment; with Spark, after as many tasks as run at once.
     """
     total = sum(row.log_bytes for row in rows)
     progress(0, total)
@@ -45,9 +45,7 @@ def over_segments(
         return []
     if spark is None:
         return _on_threads(work, rows, store, progress)
-    results = _on_spark(spark, _Task(work, store), rows)
-    progress(total, total)
-    return results
+    return _on_spark(spark, _Task(work, store), rows, progress)
 
 
 def _on_threads(
@@ -67,14 +65,23 @@ def _on_threads(
     return [future.result() for future in running]
 
 
-def _on_spark(spark: SparkSession, task: _Task, rows: Sequence[SegmentRow]) -> list[Any]:
+def _on_spark(
+    spark: SparkSession, task: _Task, rows: Sequence[SegmentRow], progress: Progress
+) -> list[Any]:
     engine = SparkEngine(spark)
+    done, total = 0, sum(row.log_bytes for row in rows)
     bins = pack([row.log_bytes for row in rows], _TASKS_PER_CORE * engine.cores)
     shares: list[list[int]] = [[] for _ in range(max(bins) + 1)]
     for number, share in enumerate(bins):
         shares[share].append(number)
-    found = engine.map(task, [[rows[number] for number in share] for share in shares])
-    results = dict(zip(chain.from_iterable(shares), chain.from_iterable(found), strict=True))
+    results: dict[int, Any] = {}
+    for first in range(0, len(shares), engine.cores):
+        wave = shares[first : first + engine.cores]
+        found = engine.map(task, [[rows[number] for number in share] for share in wave])
+        numbers = list(chain.from_iterable(wave))
+        results |= zip(numbers, chain.from_iterable(found), strict=True)
+        done += sum(rows[number].log_bytes for number in numbers)
+        progress(done, total)
     return [results[number] for number in range(len(rows))]
 
 

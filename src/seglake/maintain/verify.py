@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from seglake import layout
+from seglake.catalog.checks import check_crc, check_size
 from seglake.catalog.quarantine_table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.snapshot import Snapshot
@@ -24,12 +26,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, StoreError, VersionExpired
 from seglake.ingest.index_files import index_files
 from seglake.layout import SUFFIXES, Suffix
-from seglake.maintain.rebuild import (
-    check_crc,
-    check_size,
-    policy_of,
-    rebuild_segment,
-)
+from seglake.maintain.rebuild import policy_of, rebuild_segment
 from seglake.maintain.reports import Finding, Progress, Verification, finding_of, silent
 from seglake.maintain.segmentwise import over_segments
 from seglake.maintain.vacuum import orphans
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 READ_BYTES = 8 * 2**20
+_IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # kinds of rows; runs and sources are not
 
 
 def verify(
@@ -53,41 +51,73 @@ def verify(
     """Check the newest version of the lake, or of some of its topics.
 
     With `spark` the segments are shared out to its executors, otherwise to threads. What is wrong
-    is reported, never raised: of each file the first thing. Orphans are looked for unless topics
-    are chosen. Raises UsageError where there is no lake, and UnknownTopic.
+    is reported, never raised: of each file the first thing. Only a catalog without damage is held
+    against the quarantine and tells orphans, which are looked for unless topics are chosen. Raises
+    UsageError where there is no lake, and UnknownTopic.
     """
     report = Verification(deep=deep)
     opened = _open(root, storage_options, report)
     if opened is None:
         return report
     table, snapshot = opened
-    store = open_store(root, storage_options)
+    store, whole = open_store(root, storage_options), not report.findings
     names = topics or [row.topic for row in snapshot.topics()]
-    rows = [row for name in names for row in table.segments(snapshot, snapshot.topic(name).topic)]
-    report.version, report.segments = snapshot.version, len(rows)
-    report.log_bytes = sum(row.log_bytes for row in rows)
-    quarantine = QuarantineTable(root, storage_options)
-    for name in names:
-        report.findings += _check_runs(table, snapshot, quarantine, name)
-    work = partial(check_segment, deep=deep)
-    for found in over_segments(work, rows, store, spark=spark, progress=progress):
-        report.findings += [Finding(**finding) for finding in found]
-    if topics is None:
-        report.orphans = sorted(orphans(table, store))
+    _measure(report, snapshot, names)
+    if whole:
+        quarantine = QuarantineTable(root, storage_options)
+        for name in names:
+            report.findings += _check_runs(table, snapshot, quarantine, name)
+    share = partial(over_segments, partial(check_segment, deep=deep), store=store, spark=spark)
+    with _reporting(report):
+        done = 0
+        for rows in table.segment_lists(snapshot, names):
+            told = partial(_told, progress, done, report.log_bytes)
+            for found in share(rows, progress=told):
+                report.findings += [Finding(**finding) for finding in found]
+            done += sum(row.log_bytes for row in rows)
+    if whole and topics is None:
+        with _reporting(report):
+            report.orphans = sorted(orphans(table, store))
     return report
 
 
 def _open(
     root: str, storage_options: Mapping[str, str] | None, report: Verification
 ) -> tuple[CatalogTable, Snapshot] | None:
-    """The catalog and its newest version, which has no hole; None, and a finding, otherwise."""
-    try:
+    """The catalog and its newest version, if it can be read; all that is wrong is reported."""
+    with _reporting(report):
         table = CatalogTable.open(root, storage_options)
-        return table, table.snapshot()
+        damage = list(table.damage())
+        for file, error in damage:
+            key = f"{layout.LOG_TABLE}/{file.path}"
+            report.findings.append(_catalog_finding(file.topic, key, _said(error)))
+        if {file.kind for file, _ in damage}.isdisjoint(_IN_A_SNAPSHOT):
+            return table, table.snapshot()
+    return None
+
+
+def _measure(report: Verification, snapshot: Snapshot, topics: Collection[str]) -> None:
+    logs = [view.segments.details["sizes"][:, 0] for t in topics for view in snapshot.partitions(t)]
+    report.version, report.segments = snapshot.version, sum(map(len, logs))
+    report.log_bytes = sum(int(sizes.sum(dtype=np.int64)) for sizes in logs)
+
+
+@contextmanager
+def _reporting(report: Verification) -> Iterator[None]:
+    """Turns an error into a finding about the catalog."""
+    try:
+        yield
     except (CorruptData, StoreError, VersionExpired) as error:
-        file = getattr(error, "file", layout.LOG_TABLE)
-        report.findings.append(_catalog_finding("", file, str(error)))
-        return None
+        file = getattr(error, "file", "") or layout.LOG_TABLE
+        report.findings.append(_catalog_finding("", file, _said(error)))
+
+
+def _told(progress: Progress, before: int, total: int, done: int, _: int) -> None:
+    progress(before + done, total)
+
+
+def _said(error: Exception) -> str:
+    return error.what if isinstance(error, CorruptData) else str(error)
 
 
 # the catalog's own rows
@@ -108,7 +138,8 @@ def _check_runs(
         for rows in quarantine.read(table, snapshot, topic):
             kept.update(dict(_counts(rows["attempt_id"])))
     except (CorruptData, StoreError) as error:
-        yield _catalog_finding(topic, layout.QUARANTINE_TABLE, str(error))
+        file = getattr(error, "file", "") or layout.QUARANTINE_TABLE
+        yield _catalog_finding(topic, file, _said(error))
         return
     for run in runs:
         yield from _check_counts(run, kept[run.attempt_id])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from seglake.catalog.rows import RunRow, SegmentRow, TopicRow
+from seglake.catalog.rows import RunRow, SegmentRow, SourceRow, TopicRow
 from seglake.layout import new_attempt
 
 ATTEMPT = "0b6e6a3c-4a53-4a8e-9d0b-6f1f5f0b7a11"
@@ -43,6 +43,11 @@ def run(run_id: str, attempt_id: str, topic: str = "orders", **changes: Any) -> 
     return RunRow(**{**row, **changes})
 
 
+def source(path: str, attempt_id: str = ATTEMPT, topic: str = "orders") -> SourceRow:
+    facts: dict[str, Any] = {"size_bytes": 1, "modified_ms": 2, "etag": None, "rows": 3}
+    return SourceRow(topic=topic, path=path, attempt_id=attempt_id, **facts)
+
+
 def topic(name: str = "orders", partitions: int = 2, sequence: int = 1) -> TopicRow:
     return TopicRow(
         topic=name,
@@ -53,4 +58,4 @@ def topic(name: str = "orders", partitions: int = 2, sequence: int = 1) -> Topic
     )
 
 
-__all__ = ["ATTEMPT", "new_attempt", "run", "segment", "topic"]
+__all__ = ["ATTEMPT", "new_attempt", "run", "segment", "source", "topic"]

@@ -1,8 +1,10 @@
 """Commits are atomic, exclusive per topic, and readable as ordinary Delta."""
 
 import json
+import math
 import multiprocessing
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +26,6 @@ from seglake.catalog.rows import (
     PartitionRow,
     Row,
     SegmentRow,
-    SourceRow,
 )
 from seglake.catalog.snapshot import EMPTY, Snapshot
 from seglake.catalog.table import CatalogTable
@@ -40,7 +41,7 @@ from seglake.errors import (
 from seglake.layout import success_key
 from seglake.store import open_store
 from tests.strategies import examples
-from tests.unit.catalog.catalog_rows import new_attempt, run, segment, topic
+from tests.unit.catalog.catalog_rows import new_attempt, run, segment, source, topic
 
 
 def _append(
@@ -54,20 +55,8 @@ def _append(
     except UnknownTopic:
         end, rows = 0, [topic(name)]
     rows += [segment(end, end + count, topic=name, attempt_id=attempt, **changes)]
-    rows += [run(f"run {attempt}", attempt, name), _source(name, attempt)]
+    rows += [run(f"run {attempt}", attempt, name), source(f"in/{attempt}", attempt, name)]
     return catalog.commit(rows, topic=name, base=base, attempt_id=attempt), attempt
-
-
-def _source(name: str, attempt: str) -> SourceRow:
-    return SourceRow(
-        topic=name,
-        path=f"in/{attempt}",
-        size_bytes=1,
-        modified_ms=2,
-        etag=None,
-        rows=3,
-        attempt_id=attempt,
-    )
 
 
 def _merge(catalog: CatalogTable, fan_in: int = 2) -> int:
@@ -76,6 +65,13 @@ def _merge(catalog: CatalogTable, fan_in: int = 2) -> int:
     groups = compaction.due(snapshot.files, fan_in)
     catalog._merge(snapshot.version, groups)
     return sum(map(len, groups))
+
+
+def _vacuum(catalog: CatalogTable) -> int:
+    """Expire every version but the newest; returns how many data files went."""
+    keys = [found.key for found in catalog.expired(0, before_ms=math.inf)]
+    catalog._store.delete(keys)
+    return len(keys)
 
 
 def _listed(snapshot: Snapshot) -> list[object]:
@@ -98,6 +94,60 @@ def test_open__without_a_lake(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="first ingest"):
         CatalogTable.open(str(tmp_path / "none"))
     assert not (tmp_path / "none").exists()
+
+
+def test_create__lists_one_folder_of_a_new_lake_and_none_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+    real = type(open_store(str(tmp_path))).list
+
+    def listing(store: Any, prefix: str = "") -> Any:
+        listed.append(prefix)
+        return real(store, prefix)
+
+    monkeypatch.setattr(type(open_store(str(tmp_path))), "list", listing)
+    catalog = CatalogTable.create(str(tmp_path))
+    assert listed == ["attempts"]
+    _append(catalog, catalog.snapshot(), 5)
+    CatalogTable.create(str(tmp_path))
+    CatalogTable.open(str(tmp_path))
+    assert listed == ["attempts"]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("left", ["nothing", "temporary"])
+def test_a_catalog_that_is_gone__is_not_taken_for_a_new_one(
+    catalog: CatalogTable, marked: bool, left: str
+) -> None:
+    root = Path(catalog._store.uri)
+    _, attempt = _append(catalog, catalog.snapshot(), 5)
+    if not marked:
+        (root / success_key(attempt)).unlink()
+    shutil.rmtree(root / "catalog/log")
+    if left == "temporary":
+        (root / "catalog/log/_delta_log").mkdir(parents=True)
+        (root / f"catalog/log/_delta_log/{0:020}.json.{'a' * 32}.tmp").write_bytes(b"")
+    for begin in (CatalogTable.create, CatalogTable.open):
+        with pytest.raises(CorruptData, match=r"is gone.* repair ROOT --catalog"):
+            begin(str(root))
+    assert not list(root.glob("catalog/log/_delta_log/*.json"))
+
+
+def test_a_catalog_that_another_process_creates_meanwhile__is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = table._was_used
+
+    def slow(store: Any) -> bool:
+        monkeypatch.setattr(table, "_was_used", real)
+        other = CatalogTable.create(str(tmp_path))
+        _append(other, other.snapshot(), 5)
+        return real(store)
+
+    monkeypatch.setattr(table, "_was_used", slow)
+    catalog = CatalogTable.create(str(tmp_path))
+    assert catalog.snapshot().partition("orders", 0).end_offset == 5
 
 
 def test_create__twice_is_one_lake_at_the_level_of_every_reader(tmp_path: Path) -> None:
@@ -347,7 +397,7 @@ def test_vacuumed_version__has_expired(catalog: CatalogTable) -> None:
         _append(catalog, catalog.snapshot(), 5)
     old = catalog.snapshot()
     _merge(catalog)
-    assert len(catalog.vacuum(retention_hours=0)) >= 9
+    assert _vacuum(catalog) >= 9
     with pytest.raises(VersionExpired, match="version 3"):
         catalog.snapshot(old.version)
     assert _listed(catalog.snapshot()) == _listed(old)
@@ -362,7 +412,7 @@ def test_commit__is_written_down_before_and_marked_after(
     bounds = PartitionRow(
         topic="orders", partition=0, sequence=1, log_start_offset=5, next_offset=5
     )
-    rows: list[Row] = [bounds, run("r", attempt), _source("orders", attempt)]
+    rows: list[Row] = [bounds, run("r", attempt), source("in/a", attempt)]
     change: Any = {"topic": "orders", "attempt_id": attempt, "replaced": [(0, 0)]}
 
     def fail(*_: Any, **__: Any) -> None:
@@ -384,7 +434,8 @@ def test_commit__is_written_down_before_and_marked_after(
 
 def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: CatalogTable) -> None:
     def bases(hours: int | None = None) -> list[int]:
-        tables = [table for _, table in catalog.retained("segment", hours)]
+        expired = {found.key for found in catalog.expired(hours, before_ms=math.inf)}
+        tables = [table for _, table in catalog.retained("segment", expired)]
         return sorted({base for table in tables for base in table["base_offset"].to_pylist()})
 
     for _ in range(3):
@@ -400,9 +451,21 @@ def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: Catal
     )
     assert bases() == [0, 5, 10]
     assert bases(0) == [5, 10]
-    assert catalog.vacuum(0, dry_run=True) == catalog.vacuum(0, dry_run=True) != []
-    catalog.vacuum(0)
+    _vacuum(catalog)
     assert bases() == [5, 10]
+
+
+def test_expired__leaves_out_what_a_commit_may_be_about_to_name(catalog: CatalogTable) -> None:
+    _append(catalog, catalog.snapshot(), 5)
+    named = {file.path for file in catalog.snapshot().files}
+    old, new = (catalog._store.uri + f"/catalog/log/kind=run/topic=orders/{n}" for n in "ab")
+    for path, time_s in ((old, 1000), (new, 2000)):
+        Path(path).write_bytes(b"x")
+        os.utime(path, (time_s, time_s))
+    found = catalog.expired(0, before_ms=2_000_000)
+    assert [Path(catalog._store.uri, each.key) for each in found] == [Path(old)]
+    assert {file.path for file in catalog.snapshot().files} == named
+    assert catalog.expired(before_ms=0) == []
 
 
 def test_table_without_a_newer_column__is_read_and_written(tmp_path: Path) -> None:
@@ -411,14 +474,12 @@ def test_table_without_a_newer_column__is_read_and_written(tmp_path: Path) -> No
     delta.open_or_create(uri, TABLE_SCHEMA.remove(column), PARTITION_COLUMNS, {})
     catalog = CatalogTable.open(str(tmp_path))
     _, attempt = _append(catalog, catalog.snapshot(), 5)
-    path = (
-        tmp_path
-        / "catalog/log"
-        / next(file.path for file in catalog.snapshot().files if file.kind == "segment")
-    )
+    name = next(file.path for file in catalog.snapshot().files if file.kind == "segment")
+    path = tmp_path / "catalog/log" / name
     older = pq.ParquetFile(path).read().drop_columns(["index_attempt_id"])
-    path.unlink()
-    pq.write_table(older, path)
+    pq.write_table(older, path.with_name("of-another-writer.parquet"))
+    entry = tmp_path / f"catalog/log/_delta_log/{1:020}.json"
+    entry.write_text(entry.read_text().replace(path.name, "of-another-writer.parquet"))
     catalog = CatalogTable.open(str(tmp_path))
     _append(catalog, catalog.snapshot(), 5)
     snapshot = CatalogTable.open(str(tmp_path)).snapshot()
@@ -500,7 +561,7 @@ def _vacuumed(catalog: CatalogTable, _: pytest.MonkeyPatch) -> None:
     """What was added since is merged, and deleted."""
     _append(catalog, catalog.snapshot(), 5)
     _merge(catalog)
-    catalog.vacuum(retention_hours=0)
+    _vacuum(catalog)
 
 
 @pytest.mark.parametrize("happened", [_way_ahead, _cleaned_up, _vacuumed])

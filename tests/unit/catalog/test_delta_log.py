@@ -6,7 +6,9 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -41,6 +43,20 @@ def _remove(name: str) -> dict[str, Any]:
 
 def _entry_path(folder: Path, version: int) -> Path:
     return folder / f"table/_delta_log/{version:020}.json"
+
+
+def test_open_or_create__a_table_is_created_once(tmp_path: Path) -> None:
+    """Whoever is late must not define it again: that would be in the way of every first commit."""
+    together = Barrier(4)
+
+    def create(number: int) -> None:
+        together.wait()
+        _log(tmp_path / str(number // 4))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(create, range(80)))
+    made = [path.name for path in tmp_path.glob("*/table/_delta_log/*.json")]
+    assert made == [f"{0:020}.json"] * 20
 
 
 class Try(NamedTuple):

@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from seglake.catalog.deltalog import DeltaLog
-from seglake.catalog.quarantine import FILE_SCHEMA, Part, write_part
+from seglake.catalog.quarantine import FILE_SCHEMA, Part, attempt_of, write_part
 from seglake.catalog.quarantine_table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.errors import UsageError
@@ -54,6 +55,34 @@ def test_rows__count_once_a_run_names_their_attempt(store: Store) -> None:
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=good)
     assert _counted(catalog, quarantine, "orders") == [1, 2, 7]
     assert _counted(catalog, quarantine, "other") == []
+
+
+def test_parts_of_dead_attempts__are_not_read_and_can_be_removed(store: Store) -> None:
+    catalog, quarantine = CatalogTable.create(store.uri), QuarantineTable(store.uri)
+    quarantine.remove_parts({"no table yet"})
+    good, dead = new_attempt(), new_attempt()
+    parts = [write_part(store, "orders", each, _rows(each, [1])) for each in (good, dead)]
+    keys = [f"catalog/quarantine/{part.path}" for part in parts]
+    assert [attempt_of(key) for key in keys] == [good, dead]
+    for part, attempt in zip(parts, (good, dead), strict=True):
+        quarantine.add_parts([part], attempt)
+    rows = [topic(), run("r", good)]
+    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=good)
+    store.put(keys[1], b"damaged")
+    assert _counted(catalog, quarantine, "orders") == [1]
+    quarantine.remove_parts({keys[1], "catalog/quarantine/topic=orders/nothing.parquet"})
+    assert DeltaTable(f"{store.uri}/catalog/quarantine").file_uris() == [f"{store.uri}/{keys[0]}"]
+    assert _counted(catalog, quarantine, "orders") == [1]
+    version = DeltaTable(f"{store.uri}/catalog/quarantine").version()
+    quarantine.remove_parts({keys[1]})  # it is out already
+    assert DeltaTable(f"{store.uri}/catalog/quarantine").version() == version
+
+
+@pytest.mark.parametrize(
+    "path", ["topic=orders/part-0.parquet", f"topic=orders/{ATTEMPT}.parquet", f"{ATTEMPT}", ""]
+)
+def test_attempt_of__another_writers_file(path: str) -> None:
+    assert attempt_of(path) is None
 
 
 def test_parts__are_added_once_however_often_they_are_given(store: Store) -> None:

@@ -23,6 +23,7 @@ from seglake.layout import SUFFIXES, success_key
 from seglake.maintain.reindex import reindex
 from tests.lakes import Event, LakeMaker, Shape
 from tests.strategies import event_lists, examples
+from tests.unit.maintain.refused import refuse
 
 POLICIES = st.one_of(
     st.builds(IndexPolicy, st.just("bytes"), st.sampled_from([0, 1, 300, 4096])),
@@ -215,6 +216,15 @@ def test_a_damaged_log__is_named_and_nothing_is_committed(maker: LakeMaker) -> N
     with pytest.raises(CorruptData) as caught:
         reindex(str(maker.root), "events")
     assert caught.value.file == _rows(maker)[2].key("log")
+    assert maker.catalog.snapshot().version == maker.versions[-1]
+
+
+def test_a_log_that_storage_refuses__is_no_damage(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, maker, _rows(maker)[2].key("log"))
+    with pytest.raises(StoreError, match="403 Forbidden"):
+        reindex(str(maker.root), "events")
     assert maker.catalog.snapshot().version == maker.versions[-1]
 
 

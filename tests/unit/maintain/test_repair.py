@@ -10,17 +10,21 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.table import CatalogTable
-from seglake.errors import CorruptData, UsageError
+from seglake.cli.app import app
+from seglake.errors import CorruptData, SeglakeError, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
-from seglake.layout import manifest_key, new_attempt, success_key
+from seglake.layout import REBUILDING, manifest_key, new_attempt, success_key
 from seglake.maintain.reindex import reindex
 from seglake.maintain.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.verify import verify
 from tests.lakes import Event, LakeMaker, Shape
 from tests.strategies import examples
+from tests.unit.catalog.catalog_rows import run, source
+from tests.unit.maintain.refused import refuse
 
 ROWS = [Event(i * 7 % 50, b"k", b"v" * 30) for i in range(60)]
 SHAPE = Shape(codec="zstd", segment_bytes=500)
@@ -88,6 +92,43 @@ def test_a_segment_whose_log_is_damaged_too__is_reported(maker: LakeMaker) -> No
     assert left == {first, log}
 
 
+def test_what_storage_refuses__is_neither_made_anew_nor_in_the_way(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index of one segment, and the log of another, whose index is gone."""
+    topic = maker.root / "topics/events-0"
+    first, second, third, *_ = sorted(topic.glob("*/*.index"))
+    second.unlink()
+    third.unlink()
+    refused = [path.relative_to(maker.root).as_posix() for path in (first, second)]
+    refused[1] = refused[1].replace(".index", ".log")
+    with monkeypatch.context() as patch:
+        refuse(patch, maker, *refused)
+        (report,) = repair_indexes(str(maker.root))
+    assert {(each.file, each.kind) for each in report.damaged} == {
+        (key, "unreadable") for key in refused
+    }
+    assert (report.segments, report.exit_code) == (1, 1)
+    assert [path.name for path in topic.glob(f"{report.attempt_id}/*.index")] == [third.name]
+    (report,) = repair_indexes(str(maker.root))
+    assert (report.segments, report.damaged) == (1, [])
+    assert verify(str(maker.root), deep=True).findings == []
+
+
+def test_only_what_storage_refuses__needs_no_commit(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, maker, maker.files("zonemap")[0].relative_to(maker.root).as_posix())
+    (report,) = repair_indexes(str(maker.root))
+    assert (report.version, report.segments, len(report.damaged)) == (-1, 0, 1)
+
+
+def test_topics__that_do_not_exist_are_refused(maker: LakeMaker) -> None:
+    with pytest.raises(UnknownTopic, match="nope"):
+        repair_indexes(str(maker.root), topics=["events", "nope"])
+    assert repair_indexes(str(maker.root), topics=["events"]) == []
+
+
 @given(st.lists(st.sampled_from(["run", "reindex", "dense", "delete"]), max_size=6))
 @examples(15)
 def test_a_lost_catalog__comes_back_whole(
@@ -135,6 +176,36 @@ def test_a_readable_catalog__is_left_alone(maker: LakeMaker) -> None:
     table.alter.set_table_properties({"seglake.format": "2"}, raise_if_not_exists=False)
     with pytest.raises(UsageError, match=r"seglake\.format is 2"):
         rebuild_catalog(str(maker.root), dry_run=False, force=True)
+
+
+@pytest.mark.parametrize("kind", ["run", "source"])
+@pytest.mark.parametrize("gone", [True, False])
+def test_damage_that_no_snapshot_meets__is_reason_enough(
+    maker: LakeMaker, kind: str, gone: bool
+) -> None:
+    attempt = new_attempt()
+    rows = [source("in/a", attempt, "events"), run("r", attempt, "events")]
+    base = maker.catalog.snapshot()
+    maker.catalog.commit(rows, topic="events", base=base, attempt_id=attempt)
+    before = catalog_rows(maker.root)
+    path = min((maker.root / f"catalog/log/kind={kind}/topic=events").iterdir())
+    path.write_bytes(path.read_bytes().replace(b"r", b"s"))
+    if gone:
+        path.unlink()
+    with pytest.raises(SeglakeError):
+        catalog_rows(maker.root)
+    rebuild_catalog(str(maker.root), dry_run=False)
+    assert catalog_rows(maker.root) == before
+
+
+def test_force__can_be_given_on_the_command_line(maker: LakeMaker) -> None:
+    before = catalog_rows(maker.root)
+    command = ["repair", str(maker.root), "--catalog", "--no-dry-run"]
+    refused = CliRunner().invoke(app, command)
+    assert isinstance(refused.exception, UsageError)
+    assert CliRunner().invoke(app, [*command, "--force"]).exit_code == 0
+    assert list(maker.root.glob("catalog/log.backup-*"))
+    assert catalog_rows(maker.root) == before
 
 
 @pytest.mark.parametrize("damage", ["log", "data"])
@@ -221,8 +292,11 @@ def test_a_rebuild_that_was_killed__is_done_again(
         patch.setattr(CatalogTable, "commit", die)
         with pytest.raises(KeyboardInterrupt):
             rebuild_catalog(str(maker.root), dry_run=False)
-    assert list(catalog_rows(maker.root)) == ["events"]
+    for begin in (CatalogTable.create, CatalogTable.open):  # an ingest would begin at offset 0
+        with pytest.raises(CorruptData, match="made again in part"):
+            begin(str(maker.root))
     rebuild_catalog(str(maker.root), dry_run=False)
+    assert not (maker.root / REBUILDING).exists()
     assert catalog_rows(maker.root) == before
     with pytest.raises(UsageError, match="needs no rebuild"):
         rebuild_catalog(str(maker.root))

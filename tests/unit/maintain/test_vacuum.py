@@ -3,12 +3,19 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import seglake
+import seglake.maintain.vacuum as sweep
+from seglake.catalog.deltalog import DeltaLog
+from seglake.catalog.quarantine import FILE_SCHEMA, write_part
+from seglake.catalog.quarantine_table import QuarantineTable
 from seglake.catalog.table import CatalogTable
-from seglake.errors import CorruptData, SeglakeError, UsageError, VersionExpired
+from seglake.errors import CorruptData, MissingObject, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
 from seglake.layout import inputs_key, manifest_key, new_attempt, success_key
 from seglake.maintain.reindex import reindex
@@ -41,6 +48,17 @@ def put(maker: LakeMaker, key: str, seconds: float = 2 * DAY) -> str:
     maker.store.put(key, b"x")
     age(maker.root / key, seconds)
     return key
+
+
+def reject(maker: LakeMaker, attempt: str, seconds: float, *, added: bool) -> str:
+    """A quarantined row of an attempt, in the quarantine table or not; its key."""
+    row = {"attempt_id": attempt, "source_file": "in/a", "line": 1, "reason": "no time"}
+    rows = pa.Table.from_pylist([{**row, "raw": b"{", "ingested_at_ms": 1}], FILE_SCHEMA)
+    part = write_part(maker.store, "events", attempt, rows)
+    if added:
+        QuarantineTable(str(maker.root)).add_parts([part], attempt)
+    age(maker.root / f"catalog/quarantine/{part.path}", seconds)
+    return f"catalog/quarantine/{part.path}"
 
 
 def objects(maker: LakeMaker) -> set[str]:
@@ -107,6 +125,82 @@ def test_an_attempt_that_may_still_run__keeps_its_oldest_file(maker: LakeMaker) 
     assert set(vacuum(str(maker.root)).deleted) == {old, new}
 
 
+def test_rejected_rows_of_dead_attempts__go_and_the_others_stay(maker: LakeMaker) -> None:
+    (run, *_) = maker.catalog.runs(maker.catalog.snapshot(), "events")
+    attempts = [run.attempt_id, new_attempt(), new_attempt(), new_attempt(), new_attempt()]
+    ages = [400 * DAY, 400 * DAY, 400 * DAY, 60, 60]
+    committed, added, loose, *young = (
+        reject(maker, attempt, seconds, added=number % 2 == (number > 1))
+        for number, (attempt, seconds) in enumerate(zip(attempts, ages, strict=True))
+    )
+    adding = reject(maker, attempts[1], 400 * DAY, added=True)
+    assert set(verify(str(maker.root)).orphans) == {added, adding, loose, *young}
+    planned = vacuum(str(maker.root))
+    assert set(planned.deleted) == {added, adding, loose}
+    assert set(planned.young) == set(young)
+    assert vacuum(str(maker.root), dry_run=False).deleted == planned.deleted
+    left = {found.key for found in maker.store.list("catalog/quarantine/topic=events")}
+    assert left == {committed, *young}
+    named = {Path(uri) for uri in DeltaTable(str(maker.root / "catalog/quarantine")).file_uris()}
+    assert maker.root / committed in named
+    assert all(path.exists() for path in named)
+    assert vacuum(str(maker.root)).deleted == []
+
+
+def test_what_crashes_left_of_writes_to_the_catalog__goes_once_it_is_old(maker: LakeMaker) -> None:
+    folders = ("catalog/log/_delta_log/1.json", "catalog/log/kind=run/topic=events/x.parquet",
+               "catalog/quarantine/_delta_log/0.json")  # fmt: skip
+    old = {put(maker, f"{key}.{'1' * 32}.tmp") for key in folders}
+    young = {put(maker, f"{key}.{'2' * 32}.tmp", 60) for key in folders}
+    before = {found.key for found in maker.store.list("catalog")}
+    report = vacuum(str(maker.root), dry_run=False)
+    assert (set(report.deleted), set(report.young)) == (old, young)
+    assert {found.key for found in maker.store.list("catalog")} == before - old
+    report = vacuum(str(maker.root), retention_hours=0, grace_hours=0)
+    keys = report.deleted + report.catalog_files
+    assert young <= set(keys)
+    assert len(keys) == len(set(keys))
+
+
+def test_a_commit_that_is_under_way__keeps_its_files(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its data files of the catalog and its segments stand; nothing names them yet."""
+    real = DeltaLog.commit
+
+    def commit(log: DeltaLog, *args: Any, **named: Any) -> Any:
+        monkeypatch.setattr(DeltaLog, "commit", real)
+        vacuum(str(maker.root), retention_hours=0, dry_run=False)
+        return real(log, *args, **named)
+
+    monkeypatch.setattr(DeltaLog, "commit", commit)
+    maker.run({0: [Event(7)]})
+    assert len(contents(maker)) == 121
+    assert verify(str(maker.root), deep=True).findings == []
+
+
+def test_what_is_committed_while_vacuum_lists__stays(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without grace. The names are read before the list, and again after it."""
+    real = sweep._named
+
+    def named(*args: Any) -> Any:
+        monkeypatch.setattr(sweep, "_named", real)
+        found = real(*args)
+        maker.run({0: [Event(7)]})
+        reindex(str(maker.root), "events")
+        for path in maker.root.rglob("*"):
+            age(path, 2 * DAY)
+        return found
+
+    monkeypatch.setattr(sweep, "_named", named)
+    dead = put(maker, f"topics/events-0/{new_attempt()}/{7:020d}.log")
+    assert vacuum(str(maker.root), grace_hours=0, dry_run=False).deleted == [dead]
+    assert len(contents(maker)) == 121
+    assert verify(str(maker.root), deep=True).findings == []
+
+
 def test_the_history__is_kept(maker: LakeMaker) -> None:
     put(maker, inputs_key("events", "daily", "2026-11-20"))
     committed = new_attempt()
@@ -130,11 +224,18 @@ def test_what_is_not_ours__is_reported_and_left(maker: LakeMaker) -> None:
 
 def test_a_catalog_that_cannot_be_read__protects_everything(maker: LakeMaker) -> None:
     put(maker, f"topics/events-0/{new_attempt()}/{0:020d}.log")
-    path = max((maker.root / "catalog/log/kind=segment").rglob("*.parquet"))
-    path.write_bytes(b"")
-    before = objects(maker)
-    with pytest.raises(CorruptData):
-        vacuum(str(maker.root), dry_run=False)
+    before, files = objects(maker), maker.catalog.snapshot().files
+    for kind in ("segment", "run"):
+        (file, *_) = (file for file in files if file.kind == kind)
+        path = maker.root / "catalog/log" / file.path
+        data = path.read_bytes()
+        path.write_bytes(b"")
+        with pytest.raises(CorruptData):
+            vacuum(str(maker.root), dry_run=False)
+        path.unlink()
+        with pytest.raises(MissingObject):
+            vacuum(str(maker.root), dry_run=False)
+        path.write_bytes(data)
     log = max((maker.root / "catalog/log/_delta_log").glob("*.json"))
     log.write_bytes(b"{")
     with pytest.raises(SeglakeError):

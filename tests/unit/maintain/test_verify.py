@@ -1,19 +1,23 @@
 """What is sound is found sound, and whatever byte is wrong is found and named."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import RunRow, SegmentRow
+from seglake.catalog.rows import FILE_SCHEMAS, RunRow, SegmentRow
 from seglake.errors import UnknownTopic, UsageError
 from seglake.format.decode import scan_batches
-from seglake.layout import SUFFIXES, new_attempt
+from seglake.layout import REBUILDING, SUFFIXES, new_attempt
+from seglake.maintain.reindex import reindex
 from seglake.maintain.verify import verify
 from tests.lakes import Event, LakeMaker, Shape
 from tests.strategies import event_lists, examples
+from tests.unit.catalog.catalog_rows import run, source
+from tests.unit.maintain.refused import refuse
 
 
 def make(root: Path) -> LakeMaker:
@@ -141,9 +145,25 @@ def test_an_unreadable_file__does_not_stop_the_check(tmp_path: Path) -> None:
     first.unlink()
     first.mkdir()
     second.unlink()
-    kinds = {finding.kind for finding in verify(str(tmp_path)).findings}
-    assert kinds <= {"missing", "unreadable"}
-    assert len(verify(str(tmp_path)).findings) == 2
+    found = verify(str(tmp_path)).findings
+    assert {tmp_path / finding.file for finding in found} == {first, second}
+    assert [finding.kind for finding in found] == ["missing", "missing"]  # a folder is no object
+
+
+def test_a_file_that_storage_refuses__is_unreadable(
+    lake: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, gone = (path.relative_to(lake.root).as_posix() for path in lake.files("index")[:2])
+    refuse(monkeypatch, lake, refused)
+    ((lake.root / gone).rename(lake.root / "kept"))
+    try:
+        found = verify(str(lake.root)).findings
+    finally:
+        (lake.root / "kept").rename(lake.root / gone)
+    assert {(finding.file, finding.kind) for finding in found} == {
+        (refused, "unreadable"),
+        (gone, "missing"),
+    }
 
 
 def test_objects_that_nothing_names__are_orphans(tmp_path: Path) -> None:
@@ -216,6 +236,74 @@ def test_runs__that_do_not_add_up_or_repeat_are_found(tmp_path: Path) -> None:
     assert len(problems) == 3
 
 
+def whole_catalog(root: Path) -> LakeMaker:
+    """A lake whose catalog has rows of every kind."""
+    maker = make(root)
+    (segment, *_) = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    maker.delete_records(0, segment.end_offset)
+    attempt = new_attempt()
+    maker.catalog.commit(
+        [source("in/a", attempt, "events"), run("r", attempt, "events")],
+        topic="events",
+        base=maker.catalog.snapshot(),
+        attempt_id=attempt,
+    )
+    return maker
+
+
+@pytest.mark.parametrize("kind", FILE_SCHEMAS)
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_damage_to_any_file_of_the_catalog__is_a_finding(
+    tmp_path: Path, kind: str, damage: str
+) -> None:
+    """That of runs and sources does not keep the segments from being checked."""
+    maker = whole_catalog(tmp_path)
+    (segment, *_) = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    (tmp_path / segment.key("index")).unlink()
+    named = {file.path for file in maker.catalog.snapshot().files if file.kind == kind}
+    path = tmp_path / "catalog/log" / min(named)
+    data = path.read_bytes()
+    path.write_bytes(
+        data[:20] + bytes([data[20] ^ 1]) + data[21:] if damage == "flip" else data[:9]
+    )
+    if damage == "gone":
+        path.unlink()
+    report = verify(str(tmp_path))
+    assert [report.findings[0].kind, report.findings[0].topic] == ["catalog", "events"]
+    assert tmp_path / report.findings[0].file == path
+    others = [finding.file for finding in report.findings[1:]]
+    assert others == ([segment.key("index")] if kind in ("run", "source") else [])
+    assert report.orphans == []
+    assert report.exit_code == 1
+
+
+def test_all_damaged_files_of_the_catalog__are_named(tmp_path: Path) -> None:
+    maker = whole_catalog(tmp_path)
+    files = [f"catalog/log/{file.path}" for file in maker.catalog.snapshot().files]
+    for file in files:
+        (tmp_path / file).write_bytes(b"PAR1")
+    assert sorted(finding.file for finding in verify(str(tmp_path)).findings) == sorted(files)
+
+
+def test_a_catalog_that_is_gone_or_half_made__is_a_finding(tmp_path: Path) -> None:
+    maker = make(tmp_path)
+    maker.store.put(REBUILDING, b"")
+    (finding,) = verify(str(tmp_path)).findings
+    assert (finding.kind, finding.file) == ("catalog", REBUILDING)
+    shutil.rmtree(tmp_path / "catalog/log")
+    (finding,) = verify(str(tmp_path)).findings
+    assert (finding.kind, finding.file) == ("catalog", "catalog/log")
+
+
+def test_an_expired_version_whose_rows_are_damaged__leaves_orphans_unknown(tmp_path: Path) -> None:
+    maker = make(tmp_path)
+    (old,) = (f.path for f in maker.catalog.snapshot(1).files if f.kind == "segment")
+    reindex(str(tmp_path), "events")
+    (tmp_path / "catalog/log" / old).write_bytes(b"PAR1")
+    (finding,) = verify(str(tmp_path)).findings
+    assert (finding.kind, finding.file) == ("catalog", f"catalog/log/{old}")
+
+
 @pytest.mark.parametrize("damage", ["truncate", "remove", "log"])
 def test_a_damaged_catalog__is_a_finding(tmp_path: Path, damage: str) -> None:
     make(tmp_path)
@@ -240,12 +328,16 @@ def test_what_does_not_exist__is_refused(tmp_path: Path) -> None:
         verify(str(tmp_path), topics=["nope"])
 
 
-def test_progress__ends_at_the_total(lake: LakeMaker) -> None:
+@pytest.mark.parametrize("at_once", [1, 3, 10_000])
+def test_progress__ends_at_the_total(
+    lake: LakeMaker, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("seglake.catalog.table._ROWS", at_once)
     told: list[tuple[int, int]] = []
     report = verify(str(lake.root), progress=lambda *step: told.append(step))
     assert told[0] == (0, report.log_bytes)
     assert told[-1] == (report.log_bytes, report.log_bytes)
     assert told == sorted(told)
-    assert len(told) == report.segments + 1
+    assert len(set(told)) == report.segments + 1
     assert report.as_dict()["segments"] == report.segments
     assert '"findings": []' in report.as_json()

@@ -1,0 +1,60 @@
+"""A data file of the catalog is read as it was written, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from seglake.catalog.files import read_files, write_file
+from seglake.catalog.rows import DataFile, Row, file_table
+from seglake.errors import CorruptData
+from seglake.store import Store, open_store
+from tests.damaged import flipped
+from tests.unit.catalog.catalog_rows import run, segment, source, topic
+
+ROWS: list[Row] = [segment(0, 5), run("r", "a"), source("in/a"), topic()]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.KIND)
+def test_every_changed_byte_and_every_length_is_found(store: Store, row: Any) -> None:
+    """Also in the schema and in the headers of pages, which no checksum of Parquet covers."""
+    file = write_file(store, "log", row.KIND, row.topic, file_table([row])).file
+    path = Path(store.uri, "log", file.path)
+    good = path.read_bytes()
+    changes = [*flipped(good, range(len(good)), [0]), *(good[:n] for n in range(0, len(good), 9))]
+    for bad in changes:
+        path.write_bytes(bad)
+        with pytest.raises(CorruptData) as caught:
+            read_files(store, "log", [file])
+        assert caught.value.file == f"log/{file.path}"
+    path.write_bytes(good)
+    assert read_files(store, "log", [file]) == [file_table([row])]
+
+
+def test_another_writers_file_must_have_the_values_that_every_row_has(store: Store) -> None:
+    table, folder = file_table([source("in/a")]), Path(store.uri, "log")
+    folder.mkdir()
+    column = table.schema.get_field_index("path")
+    for found, fails in (
+        (table, False),
+        (table.drop_columns(["path"]), True),
+        (table.set_column(column, "path", pa.nulls(1, pa.string())), True),
+        (table.drop_columns(["etag"]), False),
+    ):
+        pq.write_table(found, folder / "part-0.parquet")
+        file = DataFile("part-0.parquet", "source", "orders", 1, 1)
+        if fails:
+            with pytest.raises(CorruptData, match="path is null in a source row"):
+                read_files(store, "log", [file])
+        else:
+            (rows,) = read_files(store, "log", [file])
+            assert rows.column_names == table.column_names

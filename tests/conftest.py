@@ -43,7 +43,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_wait_for_the_disk() -> Iterator[None]:
-    """No test cuts the power; that a write would survive it is seen in test_store.py."""
+    """No test cuts the power; what would survive it is seen in test_power_loss.py."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _fd: None)
         yield

@@ -28,13 +28,16 @@ def make_unruly(seed: int, dawdle_s: float, notes: Path) -> None:
             faults[chance.randrange(len(items))] = "dawdles"
         moments = [chance.choice(["before", "after"]) for _ in items]
         plan = list(zip(faults, moments, strict=True))
-        return run(engine, _unruly(task, plan, dawdle_s, str(notes)), items)
+        return run(engine, unruly(task, plan, dawdle_s, str(notes)), items)
 
     SparkEngine.map = map_unruly  # type: ignore[method-assign]
 
 
-def _unruly(task: Task, plan: list[tuple[str, str]], dawdle_s: float, notes: str) -> Task:
-    """The task; nested functions travel whole, so executors need none of this package."""
+def unruly(task: Task, plan: list[tuple[str, str]], dawdle_s: float, notes: str) -> Task:
+    """The task, whose first attempts have the faults of the plan: (fails or dawdles, when).
+
+    Nested functions travel whole, so executors need none of this package.
+    """
 
     def stumble(fault: str) -> None:
         if fault == "dawdles":

@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from seglake.catalog.deltalog import CHECKPOINT_INTERVAL, DeltaLog, add, remove
 from seglake.catalog.files import read_parquet, segments_by_partition
+from seglake.catalog.loading import files_after
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.rows import FILE_SCHEMAS, SourceRow
 from seglake.errors import ConfigError, CorruptData
@@ -353,6 +355,35 @@ def _keys(store: Any) -> None:
     with suppress(CorruptData):
         assert uuid.UUID(parse_attempt_key(key)[0])
     assert segment_key(parse_segment_key(key)) == key
+
+
+def _commits() -> list[bytes]:
+    stats = json.dumps({"numRecords": 3, "minValues": {"partition": 0}})
+    values = {"kind": "segment", "topic": "t"}
+    actions = [
+        {"commitInfo": {"timestamp": 1, "txnId": ATTEMPT, "seglake.attempt": ATTEMPT}},
+        {"txn": {"appId": "seglake/t", "version": 3, "lastUpdated": 1}},
+        add("kind=segment/topic=t/x.parquet", 100, values, stats),
+        remove("kind=segment/topic=t/y.parquet", 90, values, changes=False),
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}, "metaData": {"id": ATTEMPT}},
+    ]
+    whole = "\n".join(map(json.dumps, actions)).encode()
+    return [whole, *whole.splitlines(), b'{"version":4,"size":12,"parts":null}']
+
+
+@target(CorruptData, seeds=_commits, max_bytes=1500)
+def commits(data: bytes) -> None:
+    """A commit of a Delta table, and what names its last checkpoint."""
+    store: Any = _OneObject(data)
+    log = DeltaLog(store, "table")
+    with suppress(CorruptData):
+        assert isinstance(log.asks_for_checkpoint(CHECKPOINT_INTERVAL), bool)
+    (entry,) = log.since(7, 1)
+    assert entry.version == 8
+    assert {*map(type, [*entry.removed, *entry.applications])} <= {str}
+    assert entry.is_in_the_way_of(entry) in {True, False}
+    for file in files_after(frozenset(), [entry]):
+        assert [*map(type, file)] == [str, str, str, int, int]
 
 
 def _files() -> list[bytes]:

@@ -11,7 +11,17 @@ import pytest
 from tests.fuzz.targets import FOUND
 
 PROJECT = Path(__file__).parents[2]
-STORED = ("logs", "records", "codecs", "indexes", "zone_maps", "blobs", "texts", "catalog_files")
+STORED = (
+    "logs",
+    "records",
+    "codecs",
+    "indexes",
+    "zone_maps",
+    "blobs",
+    "texts",
+    "commits",
+    "catalog_files",
+)
 INPUT = (
     "json_lines",
     "times",

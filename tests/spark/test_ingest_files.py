@@ -17,12 +17,13 @@ from pyspark.sql import SparkSession
 
 from seglake.catalog import compaction, deltalog
 from seglake.config import Pipeline
-from seglake.errors import InputError, QuarantineLimit
+from seglake.errors import CorruptData, InputError, QuarantineLimit
 from seglake.ingest.api import run_pipeline
 from seglake.ingest.engine import Item, Result, SparkEngine, Task
 from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.ingest.report import Report
 from seglake.layout import SUFFIXES
+from tests.chaos.unruly import unruly
 from tests.raw_events import (
     TINY,
     Line,
@@ -114,31 +115,16 @@ def test_every_input_format(spark: SparkSession, tmp_path: Path) -> None:
         assert sorted(found) == sorted((ts, key.encode()) for ts, key in rows)
 
 
-def failing_at_first(task: Task[Any, Any], folder: Path) -> Task[Any, Any]:
-    """The task, whose first attempt dies when its work is done, and leaves a note in `folder`."""
-
-    def run(item: Any) -> Any:
-        from pyspark import TaskContext  # noqa: PLC0415  # on the executor
-
-        result = task(item)
-        context = TaskContext.get()
-        if context is not None and context.attemptNumber() == 0:
-            (folder / f"{context.stageId()}-{context.partitionId()}").touch()
-            raise OSError("the disk is full, just now")
-        return result
-
-    return run
-
-
 class FailingEngine(SparkEngine):
-    """Every task fails once."""
+    """Every task fails once, when its work is done."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         super().__init__(spark)
         self.folder = folder
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
-        return super().map(failing_at_first(task, self.folder), items)
+        plan = [("fails", "after")] * len(items)
+        return super().map(unruly(task, plan, 0, str(self.folder)), items)
 
 
 @pytest.mark.parametrize("order", ["time", "arrival"])
@@ -150,7 +136,9 @@ def test_tasks_that_fail_at_first_change_nothing(
     some = sorted(inbox.iterdir())[:2]  # each failure costs the start of a Python worker
     settings = pipeline_of(tmp_path / "lake", some, order=order, topic=TOPIC, task=TASK)
     ingest_files(FailingEngine(spark, notes), settings, RunKey("1"))
-    assert len({note.name.split("-")[0] for note in notes.iterdir()}) >= 3  # stages that failed
+    assert (
+        len({note.name.split("-")[0] for note in notes.glob("* fails")}) >= 3
+    )  # stages that failed
     again = elsewhere(settings)
     ingest(again)
     assert bytes_of(settings.root) == bytes_of(again.root)
@@ -168,6 +156,19 @@ def test_an_error_in_a_task_is_the_one_that_was_raised(
     damaged.unlink()
     with pytest.raises(QuarantineLimit, match="not parseable"):
         on_spark(spark, pipeline_of(tmp_path / "lake", inbox, max_quarantine_ratio=0.001), "2")
+
+
+def test_damage_that_a_task_finds_keeps_its_place(spark: SparkSession) -> None:
+    def find(damage: CorruptData) -> None:
+        raise damage
+
+    for file in ("topics/a b/1.log", ""):
+        with pytest.raises(CorruptData, match=r"at byte 7: no .* at byte 3: x") as raised:
+            SparkEngine(spark).map(
+                find, [CorruptData("no batch at byte 3: x", file=file, position=7)]
+            )
+        assert (raised.value.file, raised.value.position) == (file, 7)
+        assert raised.value.what == "no batch at byte 3: x"
 
 
 @pytest.mark.parametrize("runs", [1, 5])

@@ -13,24 +13,8 @@ from pyspark.sql import SparkSession
 
 from seglake.ingest.engine import Item, Result, SparkEngine, Task
 from seglake.ingest.pipeline import RunKey, ingest_files
-from tests.raw_events import T, pipeline_of, segments_of
-
-MIB = 2**20
-TASK = {
-    "split_bytes": 2 * MIB, "chunk_bytes": MIB, "blob_bytes": MIB // 8, "merge_bytes": MIB,
-    "piece_bytes": 2 * MIB,
-}  # fmt: skip
-TASK_BYTES = 6 * MIB  # what these bounds add up to
-
-
-def write_lines(path: Path, size: int) -> int:
-    """A file of about `size` bytes, of late events and one hot key; how many there are."""
-    line = '{"ts":%d,"k":"hot","p":0,"n":"%s"}\n'
-    count = size // len(line % (T, "x" * 400))
-    with path.open("w") as out:
-        for at in range(count):
-            out.write(line % (T + at - 400 * (at % 50 == 0), f"{at:0400}"))
-    return count
+from tests.bounded import TASK, TASK_BYTES, write_lines
+from tests.raw_events import pipeline_of, segments_of
 
 
 def telling(task: Task[Any, Any], folder: Path) -> Task[Any, Any]:

@@ -102,7 +102,7 @@ def test_only_a_driver_alone_is_bound_to_its_own_machine(
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setattr(session.SparkContext, "_ensure_initialized", lambda conf: None)
-    monkeypatch.setattr(session, "SparkConf", lambda loadDefaults=True: given if loadDefaults else asked)
+    monkeypatch.setattr(session, "SparkConf", lambda **options: asked if options else given)
     launched = session._launch(session._settings(None, {}, delta=False))
     local = master.startswith("local")
     assert launched.get("spark.master") == master

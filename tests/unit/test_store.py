@@ -4,7 +4,6 @@ import contextlib
 import os
 import pickle
 import posix
-import stat
 import threading
 from pathlib import Path
 
@@ -236,17 +235,26 @@ def test_local__truncated_file_is_an_error_not_a_crash(tmp_path: Path) -> None:
 def test_local__what_is_seen_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    synced: list[tuple[bool, int, bool]] = []
+    synced: list[tuple[str, int, bool]] = []
 
     def fsync(fd: int) -> None:
         posix.fsync(fd)  # os.fsync does nothing in tests
-        found = os.fstat(fd)
-        is_folder = found.st_ino == (tmp_path / "t").stat().st_ino
-        synced.append((is_folder, 0 if is_folder else found.st_size, (tmp_path / "t/k").exists()))
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        size = 0 if path.is_dir() else path.stat().st_size
+        synced.append((path.name.partition(".")[0], size, Path(root, "t/k").exists()))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    getattr(open_store(str(tmp_path)), name)("t/k", b"abc")
-    assert synced == [(False, 3, False), (True, 0, True)]  # all bytes, then the name
+    root = str(tmp_path / "new/lake")
+    store = open_store(root)
+    getattr(store, name)("t/k", b"abc")
+    folders = [(tmp_path.name, 0, False), ("new", 0, False), ("lake", 0, False)]
+    assert synced == [*folders, ("k", 3, False), ("t", 0, True)]  # all bytes, then the name
+    synced.clear()
+    getattr(store, name)("t/l", b"abcd")
+    assert synced == [("l", 4, True), ("t", 0, True)]
+    synced.clear()
+    getattr(open_store(root), name)("t/m", b"")  # nobody knows whether its folder was synced
+    assert synced == [("lake", 0, True), ("m", 0, True), ("t", 0, True)]
 
 
 def test_local__what_need_not_last_does_not_wait_for_the_disk(
@@ -256,16 +264,6 @@ def test_local__what_need_not_last_does_not_wait_for_the_disk(
     with open_store(str(tmp_path)).writer("k", durable=False) as stream:
         stream.write(b"abc")
     assert (tmp_path / "k").read_bytes() == b"abc"
-
-
-def test_local__files_get_the_rights_of_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        open_store(str(tmp_path)).put("k", b"x")
-        open_store(str(tmp_path)).put_if_absent("k2", b"x")
-    finally:
-        os.umask(before)
-    assert [stat.S_IMODE((tmp_path / key).stat().st_mode) for key in ("k", "k2")] == [0o640] * 2
 
 
 def test_local__open_descriptors_stay_bounded(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ from seglake.format.records import Bytes, Int64s, Records, fixed
 
 OVERHEAD = 61
 LOG_OVERHEAD = 12
-CRC_AT, CRC_START = 17, 21
+LEADER_EPOCH_AT, CRC_AT, CRC_START = 12, 17, 21
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08

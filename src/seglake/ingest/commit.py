@@ -4,10 +4,14 @@ After a commit that failed, or whose reply was lost, the catalog is read again. 
 attempt, we won. If it has another attempt of the same run, or new versions of our files, the run is
 planned again. If the end offsets are what they were, the same rows are committed again. Otherwise
 the segments are moved behind what came first.
+
+The mark of success beside an attempt's manifest is for `seglake repair` alone. A run whose mark
+cannot be written is committed all the same.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 
 from seglake.catalog.manifest import mark_committed
@@ -19,11 +23,24 @@ from seglake.ingest.rebase import Move
 from seglake.ingest.sources import Counts
 from seglake.ingest.topics import append_time, topic_row
 from seglake.layout import new_attempt
-from seglake.store import open_store
+from seglake.store import Store
 
 PATIENCE = 100  # what all that goes wrong may cost before a run gives up
 RACE_COST, FAILURE_COST = 1, 20  # someone else got on; storage failed
 PAUSE_S = 0.5  # after a failure of storage, which may be over then
+
+logger = logging.getLogger(__name__)
+
+
+def mark(store: Store, attempt_id: str) -> None:
+    """Say beside the manifest of an attempt that the catalog has it."""
+    try:
+        mark_committed(store, attempt_id)
+    except StoreError as error:
+        logger.warning(
+            "the run is committed, but its mark for `seglake repair` is not written, which the "
+            "same run id again does: %s", error,
+        )  # fmt: skip
 
 
 class Commit:
@@ -39,17 +56,28 @@ class Commit:
     def run(self, segments: list[SegmentRow]) -> int:
         """Make the segments visible, moved if need be; returns a version that has them.
 
-        Raises PlanAgain, or CommitConflict or StoreError when patience is at its end.
+        Raises PlanAgain, or CommitConflict or StoreError when patience is at its end. After a
+        StoreError they may be visible: whoever starts the run again is told.
         """
         while True:
             try:
                 return self._commit(segments)
             except (CommitConflict, StoreError) as problem:
-                newest = self._attempt.table.refresh(self._base)
-                if self._is_in(newest):
-                    return self._won(newest)
+                newest, won = self._look()
+                if won:
+                    mark(self._attempt.store, self._attempt.attempt_id)
+                    return newest.version
                 self._bear(problem)
                 segments = self._behind(newest, segments)
+
+    def _look(self) -> tuple[Snapshot, bool]:
+        """The catalog as it is now, and whether it has this attempt."""
+        while True:
+            try:
+                newest = self._attempt.table.refresh(self._base)
+                return newest, self._is_in(newest)
+            except StoreError as problem:
+                self._bear(problem)
 
     def _commit(self, segments: list[SegmentRow]) -> int:
         attempt, rows = self._attempt, self._rows(segments)
@@ -65,12 +93,6 @@ class Commit:
         if run is not None and run.attempt_id != attempt.attempt_id:
             raise PlanAgain("another attempt committed this run")
         return run is not None
-
-    def _won(self, newest: Snapshot) -> int:
-        """The end of a commit whose reply was lost."""
-        pipeline = self._attempt.pipeline
-        mark_committed(open_store(pipeline.root, pipeline.storage), self._attempt.attempt_id)
-        return newest.version
 
     def _bear(self, problem: CommitConflict | StoreError) -> None:
         """Go on after a problem, or raise it."""
@@ -121,6 +143,6 @@ class Commit:
             output_bytes=report.output_bytes,
             started_at_ms=attempt.started_ms,
             finished_at_ms=now_ms(),
-            report=report.as_json(),
+            report=report.as_row(),
         )
         return [*self._topic_rows, run, *segments, *self._sources]

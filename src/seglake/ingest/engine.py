@@ -24,6 +24,7 @@ Result = TypeVar("Result")
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Result_co = TypeVar("Result_co", covariant=True)
 
+_DAMAGE = re.compile(r"(.*?) at byte (\d+): (.*)", re.DOTALL)  # as CorruptData spells it
 _OURS = re.compile(r"^seglake\.errors\.(\w+): (.*?)(?:\n\n?\tat |\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -126,4 +127,10 @@ def raising_ours() -> Iterator[None]:
 def _error_of(name: str, message: str) -> SeglakeError:
     kind = getattr(errors, name, SeglakeError)
     message = message.strip()
-    return SeglakeError(message) if kind is CorruptData else kind(message)
+    if kind is not CorruptData:
+        return kind(message)
+    place = _DAMAGE.fullmatch(message)
+    if place is None:
+        return CorruptData(message)
+    file, position, what = place.groups()
+    return CorruptData(what, file="" if file == "bytes" else file, position=int(position))

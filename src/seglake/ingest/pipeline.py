@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.manifest import mark_committed
 from seglake.catalog.quarantine_table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
@@ -27,7 +26,7 @@ from seglake.errors import ConfigError, QuarantineLimit, StoreError
 from seglake.ingest import plan
 from seglake.ingest.attempt import Attempt, PlanAgain, RunKey, end_offsets
 from seglake.ingest.blob import BATCHES, RECORDS, REJECTS, SUMMARY
-from seglake.ingest.commit import Commit
+from seglake.ingest.commit import Commit, mark
 from seglake.ingest.engine import Engine, SparkEngine
 from seglake.ingest.inputs import freeze
 from seglake.ingest.listing import list_inputs
@@ -54,7 +53,8 @@ def ingest_files(
     """Ingest the files that the pipeline names, once.
 
     The same run key again does nothing and says so; with other settings it is a ConfigError. Raises
-    InputError, QuarantineLimit, StoreError or CommitConflict; none of them leaves anything visible.
+    InputError, QuarantineLimit, StoreError or CommitConflict. None leaves part of a run visible; a
+    StoreError at the commit may leave all of it, which the same run key again finds.
     """
 
     def opener(report: Report) -> Opener:
@@ -115,8 +115,7 @@ def _already_done(report: Report, done: RunRow, pipeline: Pipeline, key: RunKey)
             f"run {key.run_id!r} of pipeline {pipeline.name!r} is committed with the interval "
             f"{interval}: give this run another --run-id, or the same interval"
         )
-    store = open_store(pipeline.root, pipeline.storage)
-    mark_committed(store, done.attempt_id)  # its committer may have died before
+    mark(open_store(pipeline.root, pipeline.storage), done.attempt_id)  # its committer may be dead
     report.log("was committed before")
     report.status, report.attempt_id = "already done", done.attempt_id
     report.records, report.quarantined = done.records, done.quarantined

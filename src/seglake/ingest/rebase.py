@@ -3,6 +3,9 @@
 Offsets stand in 8 bytes of each batch, outside its checksum, and nowhere in the index files, which
 are relative. Under LogAppendTime the append time may have to move as well: then each batch gets a
 new max timestamp and checksum, and the index files are made anew from the batches' headers.
+
+What moves gets new checksums in the catalog, so the old ones are checked first: damage must not
+become what is right.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ from typing import NamedTuple
 import crc32c
 import numpy as np
 
+from seglake.catalog.checks import LogCheck, check_crc
 from seglake.catalog.rows import SegmentRow
+from seglake.errors import CorruptData
 from seglake.format.batch import Batches, Table, rebase, restamp
-from seglake.format.decode import scan_batches
+from seglake.format.decode import check_crcs, scan
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.ingest.engine import Engine
@@ -42,7 +47,7 @@ class Move(NamedTuple):
         return sorted(moved, key=lambda row: (row.partition, row.base_offset))
 
     def __call__(self, row: SegmentRow) -> SegmentRow:
-        """Copy one segment's four files."""
+        """Copy one segment's four files; CorruptData if they are not what its row describes."""
         store = open_store(self.root, self.storage)
         delta = self.deltas.get(row.partition, 0)
         moved = dataclasses.replace(
@@ -70,24 +75,39 @@ class Move(NamedTuple):
 def _moved_batches(
     store: Store, row: SegmentRow, delta: int, stamp: int | None
 ) -> Iterator[Batches]:
-    """The segment's batches at their new offsets, a few MiB at a time."""
-    at, want = 0, READ_BYTES
+    """The segment's batches at their new offsets, a few MiB at a time; at the end CorruptData."""
+    at, want, whole = 0, READ_BYTES, LogCheck(row)
     while at < row.log_bytes:
-        data = store.read(row.key("log"), at, min(at + want, row.log_bytes))
-        whole = at + want >= row.log_bytes  # then a batch that is cut short is damage
-        table = scan_batches(data, base_position=at, partial=not whole)
+        data = memoryview(store.read(row.key("log"), at, min(at + want, row.log_bytes)))
+        table = _sound_table(row, data, at)
         if not len(table):  # one batch is larger than what was read
             want *= 2
             continue
         size = int(table["size"].sum(dtype=np.int64))
-        moved = rebase(memoryview(data)[:size], table, delta)
+        whole.add(data[:size], table)
+        moved = rebase(data[:size], table, delta)
         yield moved if stamp is None else restamp(moved, stamp)
         at, want = at + size, READ_BYTES
+    whole.check()
+
+
+def _sound_table(row: SegmentRow, data: memoryview, at: int) -> Table:
+    """The batches in a part of the log; a last one may be cut short, unless the log ends there."""
+    table, damage = scan(data, base_position=at)
+    try:
+        check_crcs(data, table, base_position=at)  # a wrong length shows only where a batch ends
+        if damage is not None and not (damage.cut_short and at + len(data) < row.log_bytes):
+            raise damage.error
+    except CorruptData as error:
+        raise error.within(row.key("log")) from None
+    return table
 
 
 def _copy_indexes(store: Store, row: SegmentRow, moved: SegmentRow) -> SegmentRow:
     for suffix in SUFFIXES[1:]:
-        store.put(moved.key(suffix), store.read_all(row.key(suffix)))
+        data = store.read_all(row.key(suffix))
+        check_crc(row, suffix, crc32c.crc32c(data))
+        store.put(moved.key(suffix), data)
     return moved
 
 

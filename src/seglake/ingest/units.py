@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.config import Pipeline
+from seglake.errors import SeglakeError
 from seglake.format.records import concatenate
 from seglake.ingest.blob import REJECTS, SUMMARY, Blob
 from seglake.ingest.cut import Cutter
@@ -146,17 +147,34 @@ def _gather(
     gathered: list[tuple[int, Extracted]] = []
     size = 0
     for split in unit.splits:
-        require_unchanged(split.file, pipeline)
         summary.begin(split.number)
-        for chunk in read_split(split, pipeline):
+        for chunk in _as_listed(split, pipeline):
             summary.add(split.number, chunk)
             gathered.append((split.number, chunk))
-            size += len(chunk.records.values.data)
+            size += _held_bytes(chunk)
             if size >= pipeline.task.chunk_bytes // 2:
                 yield gathered
                 gathered, size = [], 0
     if gathered:
         yield gathered
+
+
+def _held_bytes(chunk: Extracted) -> int:
+    """What the buffers of a chunk take, each counted once."""
+    records, rejects = chunk.records, chunk.rejects
+    spans = [records.keys, records.values, rejects.raw]
+    spans += [records.headers.values] if records.headers else []
+    return sum({id(each.data): len(each.data) for each in spans}.values())
+
+
+def _as_listed(split: Split, pipeline: Pipeline) -> Iterator[Extracted]:
+    """The chunks of a split; InputError unless the file is the one that was listed to the last."""
+    try:
+        yield from read_split(split, pipeline)
+    except SeglakeError:
+        require_unchanged(split.file, pipeline)  # or that is what is wrong
+        raise
+    require_unchanged(split.file, pipeline)
 
 
 def reject_blob(unit: int, split: int, rejects: Rejects) -> Blob:

@@ -88,6 +88,10 @@ class CountingStore:
         with self._store.writer(key, durable=durable) as stream:
             yield _CountingWriter(stream, lambda size: self._count(requests=0, written=size))
 
+    def sync(self, key: str) -> None:
+        """No request: an object store has nothing to do."""
+        self._store.sync(key)
+
     def list(self, prefix: str = "") -> Iterator[Listed]:
         """One request, however many pages the store needs."""
         self._count()

@@ -87,6 +87,9 @@ class Store(Protocol):
         lose it when the power fails.
         """
 
+    def sync(self, key: str) -> None:
+        """Let an object that another library wrote survive a loss of power from now on."""
+
     def list(self, prefix: str = "") -> Iterator[Listed]:
         """Every object below the folder `prefix`; nothing if there is no such folder."""
 

@@ -7,7 +7,9 @@ an error like any other.
 
 A write goes to a temporary file in the same folder (`<key>.<32 hex>.tmp`, left behind only by a
 crash), which is renamed, or linked where nothing may be replaced. If it is to be durable, the file
-is fsynced before and the folder after. So what the catalog names is on the disk.
+is fsynced before and the folder after; and so is, once, every folder between it and the root, for
+whoever made one may have died before its name was on the disk. So what the catalog names is there
+when the power fails.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ class _LocalStore:
     def __init__(self, root: str) -> None:
         self.uri, self.public_options = root, dict[str, str]()
         self._open = lru_cache(_OPEN_FILES)(partial(_open_below, self.uri))
+        self._lasting = set[Path]()  # folders below the root whose names are on the disk
 
     def __repr__(self) -> str:
         return f"open_store({self.uri!r})"
@@ -115,6 +118,26 @@ class _LocalStore:
 
     def writer(self, key: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
         return _LocalWriter(self, key, os.replace, durable=durable)
+
+    def sync(self, key: str) -> None:
+        """Syncs the file and all folders above it: who made it may have made any of them."""
+        path = Path(self.uri, check_key(self.uri, key))
+        with naming(self.uri, key):
+            _sync(path)
+            for folder in path.parents:
+                with contextlib.suppress(PermissionError):  # nor could it be made in there
+                    _sync(folder)
+
+    def make_folder(self, folder: Path) -> None:
+        """Makes a folder, and those above it, whose names are on the disk from then on."""
+        there = folder.is_dir()
+        inside = Path(self.uri) in folder.parents
+        if there and (folder in self._lasting or not inside):
+            return
+        self.make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync(folder.parent)
+        self._lasting.add(folder)
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         folder = Path(self.uri, check_key(self.uri, prefix.rstrip("/")) if prefix else "")
@@ -175,7 +198,10 @@ class _LocalWriter:
 
     def __enter__(self) -> _LocalWriter:
         with naming(self._store.uri, self._key):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._durable:
+                self._store.make_folder(self._path.parent)
+            else:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._temporary.open("xb", buffering=1 << 20)  # with the umask's rights
         return self
 
@@ -206,12 +232,13 @@ class _LocalWriter:
                 os.fsync(self._file.fileno())
             self._publish(self._temporary, self._path)
             if self._durable:
-                _sync_folder(self._path.parent)
+                _sync(self._path.parent)
         self._store.forget()
 
 
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: Path) -> None:
+    """Wait until a file's bytes, or the names in a folder, are on the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

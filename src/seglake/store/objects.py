@@ -151,6 +151,9 @@ class _ObjectStore:
         del durable  # every object is
         return _ObjectWriter(self, key)
 
+    def sync(self, key: str) -> None:
+        """Every object is there for good once its writer knows of it."""
+
     def list(self, prefix: str = "") -> Iterator[Listed]:
         with naming(self.uri, prefix, BaseError):
             for chunk in obstore.list(self.client, prefix or None):

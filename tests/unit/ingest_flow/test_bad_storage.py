@@ -1,8 +1,4 @@
-"""Bad disks: a call of the system fails, now and then or for good; nothing else may be.
-
-Whatever befalls an ingest, it ends well or with one of our errors that names a file; readers see
-all of it or nothing; and the same run again gives what an undisturbed one would have given.
-"""
+"""Bad disks: a call of the system fails, now and then or for good; an ingest survives it."""
 
 from __future__ import annotations
 
@@ -12,20 +8,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seglake.config import Pipeline
-from seglake.errors import CorruptData, InputError, StoreError, UsageError
 from seglake.ingest import commit
-from seglake.maintain.verify import verify
-from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
+from tests.raw_events import ingest, pipeline_of
+from tests.survival import assert_survives, two_files
 
 PROJECT = Path(__file__).parents[3]
-LINES = 40
 CALLS = ("open", "pread", "preadv", "link", "replace", "scandir", "unlink")  # those of the system
 PLACES = 6  # in an ingest at which each fault is tried
 
@@ -90,31 +83,12 @@ def disk(fault: Fault, first: int, last: int | None = None) -> Iterator[list[str
 
 @pytest.fixture
 def paths(tmp_path: Path) -> list[Path]:
-    made = [Line(T + 1000 * n, "abc"[n % 3], broken=None if n % 9 else "{") for n in range(LINES)]
-    return [write_file(tmp_path / "in" / name, made) for name in ("a.jsonl", "b.jsonl.gz")]
+    return two_files(tmp_path / "in")
 
 
-def visible(root: str) -> int:
-    try:
-        return sum(map(len, read_lake(root).values()))
-    except UsageError:
-        return 0
-
-
-def assert_survives(tmp_path: Path, settings: Pipeline, paths: list[Path], fault: Any) -> str:
-    """Ingests under a fault, and again without; returns how the first try ended."""
-    try:
-        with fault:
-            outcome: str = ingest(settings).status
-    except (StoreError, InputError, CorruptData) as error:
-        outcome = str(error)
-        assert str(tmp_path) in outcome or "topics/" in outcome, outcome
-        assert "\n" not in outcome
-    assert visible(settings.root) in ({0, 70} if outcome != "committed" else {70})
-    ingest(settings)
-    assert_holds(read_lake(settings.root), settings, [paths])
-    assert verify(settings.root, deep=True).findings == []
-    return outcome
+def survive(lake: Path, paths: list[Path], fault: AbstractContextManager[Any]) -> str:
+    named = f"{lake.parent}|topics/"
+    return assert_survives(pipeline_of(lake, paths), paths, fault, named)
 
 
 @pytest.fixture
@@ -131,9 +105,7 @@ def count(tmp_path: Path, paths: list[Path]) -> int:
 def test_one_fault_anywhere(tmp_path: Path, paths: list[Path], count: int, name: str) -> None:
     start = 1 + list(FAULTS).index(name)
     ended = [
-        assert_survives(
-            tmp_path, pipeline_of(tmp_path / str(at), paths), paths, disk(FAULTS[name], at, at + 1)
-        )
+        survive(tmp_path / str(at), paths, disk(FAULTS[name], at, at + 1))
         for at in range(start, count, count // PLACES)
     ]
     assert name != "short" or set(ended) == {"committed"}
@@ -146,9 +118,7 @@ def test_a_disk_that_fails_from_some_moment_on(
 ) -> None:
     reason = os.strerror(getattr(errno, name))
     ended = [
-        assert_survives(
-            tmp_path, pipeline_of(tmp_path / str(at), paths), paths, disk(FAULTS[name], at)
-        )
+        survive(tmp_path / str(at), paths, disk(FAULTS[name], at))
         for at in range(0, count, count // PLACES)
     ]
     assert all(reason in each for each in ended if each != "committed")
@@ -156,8 +126,7 @@ def test_a_disk_that_fails_from_some_moment_on(
 
 
 def test_short_reads_all_the_time(tmp_path: Path, paths: list[Path]) -> None:
-    settings = pipeline_of(tmp_path / "lake", paths)
-    assert assert_survives(tmp_path, settings, paths, disk(short, 0)) == "committed"
+    assert survive(tmp_path / "lake", paths, disk(short, 0)) == "committed"
 
 
 # ------------------------------------------------------------------ real disks
@@ -167,7 +136,7 @@ import os, resource, sys
 from pathlib import Path
 from seglake.errors import SeglakeError
 from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
-from tests.unit.ingest_flow.test_bad_storage import visible
+from tests.survival import visible
 
 def limit_size(size):
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]

@@ -1,4 +1,4 @@
-"""What data may not do: choose a path, fill the memory, be code."""
+"""What data may not do: choose a path or rights, fill the memory, be code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import io
 import os
 import pickle
 import re
-import subprocess
-import sys
+import stat
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,10 +25,13 @@ from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
 from seglake.ingest.api import run_pipeline
+from seglake.ingest.listing import list_inputs, plan_splits
+from seglake.ingest.units import Summary, _gather, group_splits
+from tests.bounded import MIB, TASK_BYTES, measure, write_lines
+from tests.forged import FORGED
 from tests.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 from tests.strategies import examples
 
-PROJECT = Path(__file__).parents[3]
 UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 PATHS = re.compile(  # of everything that an ingest may write
     rf"(topics/events-[0-2]/{UUID}/[0-9]{{20}}\.(log|index|timeindex|zonemap)"
@@ -90,6 +92,8 @@ def write_lake(folder: Path) -> str:
 def test_a_run_id_that_is_no_text_is_refused(tmp_path: Path) -> None:
     """As a program gets it whose argument is not UTF-8."""
     path = write_file(tmp_path / "a.jsonl", [Line(T)])
+    with pytest.raises(UsageError, match="the run id is empty"):
+        run_pipeline(pipeline_of(tmp_path / "lake", path), run_id="")
     with pytest.raises(UsageError, match=r"the run id 'a\\udcff' is no text"):
         run_pipeline(pipeline_of(tmp_path / "lake", path), run_id="a\udcff")
     assert not (tmp_path / "lake").exists()
@@ -177,62 +181,34 @@ def _stop(*_: Any, **_named: Any) -> int:
     raise InterruptedError
 
 
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_forged_catalog_on_a_disk_leads_nowhere(tmp_path: Path, forged: str) -> None:
+    """The file outside is there, and would do."""
+    root, forgery = tmp_path / "lake", FORGED[forged]
+    ingest(pipeline_of(root, write_file(tmp_path / "a.jsonl", [Line(T)])))
+    log = root / "catalog/log"
+    segment = next(log.glob("kind=segment/*/*.parquet"))
+    (tmp_path / "outside.parquet").write_bytes(segment.read_bytes())
+    (log / f"_delta_log/{1:020}.json").write_bytes(forgery.of(log / "_delta_log"))
+    with pytest.raises(SeglakeError):
+        forgery.read(str(root), {})
+
+
+def test_files_have_the_rights_of_the_umask(tmp_path: Path) -> None:
+    """A whole lake on a local disk, Delta's own files included."""
+    made = [Line(T + n, broken=None if n % 3 else "{") for n in range(30)]
+    path = write_file(tmp_path / "a.jsonl", made)
+    before = os.umask(0o027)
+    try:
+        ingest(pipeline_of(tmp_path / "lake", path))
+    finally:
+        os.umask(before)
+    found = [(p.is_dir(), stat.S_IMODE(p.stat().st_mode)) for p in (tmp_path / "lake").rglob("*")]
+    assert len(found) > 20
+    assert set(found) == {(True, 0o750), (False, 0o640)}
+
+
 # ------------------------------------------------------------------ memory
-
-MIB = 2**20
-TASK = {
-    "split_bytes": 2 * MIB, "chunk_bytes": MIB, "blob_bytes": MIB // 8, "merge_bytes": MIB,
-    "piece_bytes": 2 * MIB,
-}  # fmt: skip
-TASK_BYTES = 6 * MIB  # what these bounds add up to
-MEASURED = """
-import re, sys
-from pathlib import Path
-from seglake.errors import InputError
-from tests.fuzz.bounds import limit_memory
-from tests.raw_events import ingest, pipeline_of
-from tests.unit.ingest_flow.test_hostile_input import TASK
-
-status = Path("/proc/self/status")
-peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+) kB", status.read_text())[1]) * 1024
-root, small, large, order = sys.argv[1:]
-settings = {"task": TASK, "order": order, "topic": {"compression.type": "zstd"}}
-ingest(pipeline_of(root, small, **settings), "small")
-limit_memory(2**29)
-before = peak()
-try:
-    report = ingest(pipeline_of(root, large, **settings), "large")
-    print(peak() - before, report.records, report.quarantined)
-except InputError as error:
-    assert "tar data is damaged: a member's header has more than" in str(error), error
-    print(peak() - before, -1, -1)
-"""
-
-
-def measure(folder: Path, small: Path, large: Path, order: str = "time") -> tuple[int, int, int]:
-    """By how much memory grows, records and quarantined rows, of the ingest of a large file."""
-    arguments = [str(folder / "lake"), str(small), str(large), order]
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, *arguments],
-        cwd=PROJECT,
-        env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    grown, records, rejected = map(int, done.stdout.split())
-    return grown, records, rejected
-
-
-def write_lines(path: Path, size: int) -> int:
-    """A file of about `size` bytes, of late events and one hot key; how many there are."""
-    line = '{"ts":%d,"k":"hot","p":0,"n":"%s"}\n'
-    count = size // len(line % (T, "x" * 400))
-    with path.open("w") as out:
-        for at in range(count):
-            out.write(line % (T + at - 400 * (at % 50 == 0), f"{at:0400}"))
-    return count
 
 
 @pytest.mark.slow
@@ -240,9 +216,23 @@ def write_lines(path: Path, size: int) -> int:
 def test_an_input_larger_than_memory(tmp_path: Path, order: str) -> None:
     write_lines(tmp_path / "small.jsonl", TASK_BYTES)
     count = write_lines(tmp_path / "large.jsonl", 20 * TASK_BYTES)
-    found = measure(tmp_path, tmp_path / "small.jsonl", tmp_path / "large.jsonl", order)
-    assert found[1:] == (count, 0)
-    assert found[0] < 4 * TASK_BYTES
+    found = measure(tmp_path / "lake", tmp_path / "small.jsonl", tmp_path / "large.jsonl", order)
+    assert found[1:] == (count, 0, "")
+    assert found.grown_bytes < 4 * TASK_BYTES
+
+
+def test_what_lines_leave_behind_counts_as_what_it_holds(tmp_path: Path) -> None:
+    """A short field with an escape is copied; keys, and lines that are rejected, hold the lines."""
+    line = '{"ts":%d,"k":"a","n":"x\\ny","rest":"%s"}\n'
+    path, size = tmp_path / "a.jsonl", 2**17
+    path.write_text("".join(line % (T, "z" * 2000) for _ in range(500)))
+    bounds = {"chunk_bytes": size, "split_bytes": 2**30}
+    changes: dict[str, Any] = {"value": {"from": "field", "field": "n"}, "task": bounds}
+    settings = pipeline_of(tmp_path / "lake", path, **changes)
+    (unit,) = group_splits(plan_splits(list_inputs(settings), settings), 2**30)
+    groups = [sum(chunk.line_count for _, chunk in g) for g in _gather(unit, settings, Summary())]
+    assert sum(groups) == 500
+    assert max(groups) * 2000 < 2 * size
 
 
 def tarred(data: bytes) -> bytes:
@@ -268,6 +258,8 @@ def test_a_decompression_bomb(tmp_path: Path, kind: str) -> None:
     bomb = tmp_path / f"bomb.{kind}"
     bomb.write_bytes(BOMBS[kind](bytes(128 * MIB)))
     assert bomb.stat().st_size < MIB
-    grown, records, rejected = measure(tmp_path, small, bomb)
-    assert (records, rejected) == (-1, -1) if kind == "tar.gz" else (0, 1)
-    assert grown < 8 * TASK_BYTES
+    found = measure(tmp_path / "lake", small, bomb)
+    assert found[1:3] == ((-1, -1) if kind == "tar.gz" else (0, 1))
+    told = "tar data is damaged: a member's header has more than"
+    assert (told in found.error) == (kind == "tar.gz")
+    assert found.grown_bytes < 8 * TASK_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,18 @@ import pytest
 
 import seglake
 from seglake.catalog.rows import PartitionRow
+from seglake.catalog.snapshot import Snapshot
 from seglake.catalog.table import CatalogTable
+from seglake.config import Pipeline
 from seglake.errors import CommitConflict, ConfigError, InputError, StoreError, UsageError
-from seglake.ingest import commit
+from seglake.ingest import commit, units
 from seglake.ingest.api import run_pipeline
 from seglake.ingest.engine import LocalEngine
+from seglake.ingest.extract import Extracted, read_split
+from seglake.ingest.listing import Split
 from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.layout import new_attempt, success_key
-from seglake.store import open_store
+from seglake.store import local, open_store
 from tests.raw_events import (
     Line,
     T,
@@ -128,6 +132,28 @@ def test_a_frozen_file_that_changed_or_went_is_an_error(inbox: Path, lake: Path)
         ingest(settings, "1")
 
 
+@pytest.mark.parametrize("becomes", ["another file", "no file"])
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch, becomes: str
+) -> None:
+    """Else what is ingested would be some of the old file and some of the new one."""
+
+    def rewriting(split: Split, pipeline: Pipeline) -> Iterator[Extracted]:
+        for number, chunk in enumerate(read_split(split, pipeline)):
+            yield chunk
+            if number == 1:
+                data = path.read_bytes().replace(b'"a', b'"z') if becomes == "another file" else b""
+                path.write_bytes(data)
+
+    path, settings = inbox / "a.jsonl", pipeline_of(lake, inbox, task={"chunk_bytes": 80})
+    with monkeypatch.context() as patched:
+        patched.setattr(units, "read_split", rewriting)
+        with pytest.raises(InputError, match=r"a\.jsonl changed since this run listed it"):
+            ingest(settings, "1")
+    assert CatalogTable.open(str(lake)).snapshot().topics() == []
+    assert path.stat().st_size == 0 or ingest(settings, "2").records == 9
+
+
 # ------------------------------------------------------------------ files that were there before
 
 
@@ -164,6 +190,16 @@ def test_a_changed_file_is_met_by_the_policy(inbox: Path, lake: Path, change: st
     os.utime(path, ns=(0, 0))
     with pytest.raises(InputError):
         ingest(pipeline_of(lake, inbox), "6")
+
+
+def test_a_file_is_known_by_its_path_as_it_is_given(inbox: Path, lake: Path) -> None:
+    """Not by its content, nor by what a link leads to: these are other files."""
+    ingest(pipeline_of(lake, inbox), "1")
+    (inbox.parent / "link").symlink_to(inbox)
+    os.link(inbox / "a.jsonl", inbox / "b.jsonl")
+    assert ingest(pipeline_of(lake, inbox), "2").skipped_files == [str(inbox / "a.jsonl")]
+    assert ingest(pipeline_of(lake, inbox.parent / "link"), "3").records == 18
+    assert len(values(lake)) == 4 * 9
 
 
 # ------------------------------------------------------------------ offsets and topics
@@ -281,16 +317,58 @@ def test_a_lost_reply_is_not_a_lost_race(
     assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
 
 
-def test_a_short_failure_of_storage_is_borne(
-    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("replied", [True, False])
+def test_a_run_is_committed_even_if_its_mark_cannot_be_written(
+    inbox: Path,
+    lake: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    replied: bool,
 ) -> None:
+    def refuse(store: Any, key: str, data: Any) -> None:
+        if key.endswith("/success"):
+            raise StoreError(f"{key}: no permission")
+        put(store, key, data)
+
+    def lose(real: Any) -> int:
+        real()
+        raise StoreError("the reply was lost")
+
+    put, settings = local._LocalStore.put, pipeline_of(lake, inbox)
+    with monkeypatch.context() as patched:
+        patched.setattr(local._LocalStore, "put", refuse)
+        calls = interfere(patched, 0 if replied else 1, lose)
+        report = ingest(settings)
+        assert (report.status, report.version, len(calls)) == ("committed", 1, 1)
+        assert ingest(settings).status == "already done"
+    assert caplog.text.count("no permission") == 2
+    with pytest.raises(StoreError):
+        open_store(str(lake)).size(success_key(report.attempt_id))
+    ingest(settings)  # makes it good
+    assert open_store(str(lake)).size(success_key(report.attempt_id)) == 0
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
+
+
+@pytest.mark.parametrize("unseen", [0, 2])
+def test_a_short_failure_of_storage_is_borne(
+    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch, unseen: int
+) -> None:
+    """Of commits, and of looking at what became of one."""
+
     def fail(_: Any) -> int:
         raise StoreError("503")
 
-    calls = interfere(monkeypatch, 3, fail)
+    def refresh(table: CatalogTable, base: Snapshot) -> Snapshot:
+        if failures:
+            raise StoreError(failures.pop())
+        return real(table, base)
+
+    real, failures = CatalogTable.refresh, ["503"] * unseen
+    monkeypatch.setattr(CatalogTable, "refresh", refresh)
+    calls = interfere(monkeypatch, 3 - unseen, fail)
     settings = pipeline_of(lake, inbox)
     assert ingest(settings).status == "committed"
-    assert len(calls) == 4
+    assert len(calls) == 4 - unseen
     assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from threading import Barrier
 from typing import Any, NamedTuple
 
@@ -17,8 +19,11 @@ from seglake.config import Pipeline
 from seglake.ingest.engine import LocalEngine
 from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.ingest.report import Report
+from tests.onlooker import Onlooker
+from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
 
 PATIENCE_S = 120
+WRITERS, LINES = 8, 60
 
 _barrier: Barrier | None = None  # of this process
 
@@ -74,3 +79,55 @@ def writers(count: int) -> Iterator[Any]:
             return pool.submit(partial(_write, tables, run_id, clock_ms))
 
         yield start
+
+
+def a_file(path: Path, number: int) -> Path:
+    """Events unlike those of other numbers."""
+    keys = ["a", "b", "c", None]
+    return write_file(path, [Line(T + 10 * at + number, keys[at % 4]) for at in range(LINES)])
+
+
+def results(futures: list[Future[Done]]) -> list[Done]:
+    """In the order of their commits."""
+    done = (future.result(PATIENCE_S) for future in futures)
+    return sorted(done, key=lambda each: each.report.version)
+
+
+def race(
+    lake: str,
+    folder: Path,
+    clock: str,
+    *,
+    made_before: bool,
+    given: Callable[[Path], Path | str] = Path,
+) -> None:
+    """Eight writers at once into one topic, beside an onlooker: all succeed, none works twice.
+
+    The topic is `made_before`, or all want to make it. A local file is `given` as a path, or a URI.
+    """
+    paths = [a_file(folder / f"{number}.jsonl", number) for number in range(WRITERS + made_before)]
+    topic = {"message.timestamp.type": clock, "batch.size": 200, "segment.bytes": 2000}
+    settings = [pipeline_of(lake, given(path), topic=topic, name=path.stem) for path in paths]
+    onlooker, runs = Onlooker(lake, LINES), [[path] for path in paths[WRITERS:]]
+    for each in settings[WRITERS:]:
+        ingest(each, "first")
+        onlooker.look()
+    with writers(WRITERS) as start:
+        futures = [
+            start(each, "1", clock_ms=1000 * (number % 3))
+            for number, each in enumerate(settings[:WRITERS])
+        ]
+        while wait_for(futures, timeout=0.05).not_done:
+            onlooker.look()
+        done = results(futures)
+    onlooker.look()
+    if made_before:
+        onlooker.assert_moved_on()
+    assert onlooker.files[-1] == len(paths)
+    assert len({each.report.version for each in done}) == WRITERS
+    runs += [[folder / f"{each.report.pipeline}.jsonl"] for each in done]
+    assert_holds(read_lake(lake), settings[0], runs)
+    # the losers moved what they had written: none of them read or encoded anything again
+    assert {(each.read, each.written) for each in done} == {(1, 1)}
+    assert done[0].report.rebased == 0
+    assert all(each.report.rebased == each.commits - 1 > 0 for each in done[1:])

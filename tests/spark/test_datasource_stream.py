@@ -64,6 +64,7 @@ class Sink:
         lines = (self.checkpoint / "offsets" / str(number)).read_text().splitlines()
         found = json.loads(lines[-1])
         assert found.pop("@version") > 0
+        assert (found.pop("@start", None) is not None) == (number == 0)
         return found
 
     @property

@@ -7,12 +7,13 @@ the first task starts, so a plan is exact and stays what it is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from seglake.datasource.options import EARLIEST, LATEST, Bound, TopicPartition, Topics
 from seglake.errors import OffsetOutOfRange, UnknownTopic, UsageError
 from seglake.read.lake import Lake
+from seglake.read.log import Log
 from seglake.read.lookup import PartitionReader
 
 Offsets = dict[TopicPartition, int]
@@ -26,13 +27,27 @@ def chosen(lake: Lake, topics: Topics) -> Readers:
     names = topics.named or {partition.topic for partition in topics.assigned or ()}
     if topics.pattern is not None:
         names = {name for name in lake.topics() if topics.pattern.search(name)}
-    logs = {name: lake.topic(name) for name in sorted(names)}
-    found = {TopicPartition(name, p): log for name, log in logs.items() for p in log.partitions()}
-    wanted = sorted(found if topics.assigned is None else topics.assigned)
+    logs = _logs(lake, names)
+    wanted = sorted(logs if topics.assigned is None else topics.assigned)
     for partition in wanted:
-        if partition not in found:
+        if partition not in logs:
             raise UnknownTopic(f"there is no partition {partition}, which option assign names")
-    return {partition: found[partition].reader(partition.partition) for partition in wanted}
+    return _readers(logs, wanted)
+
+
+def held(lake: Lake, partitions: Collection[TopicPartition]) -> Readers:
+    """Those of the partitions that the lake has, in the same order."""
+    logs = _logs(lake, {partition.topic for partition in partitions} & set(lake.topics()))
+    return _readers(logs, [partition for partition in partitions if partition in logs])
+
+
+def _logs(lake: Lake, names: Iterable[str]) -> dict[TopicPartition, Log]:
+    logs = {name: lake.topic(name) for name in sorted(names)}
+    return {TopicPartition(name, p): log for name, log in logs.items() for p in log.partitions()}
+
+
+def _readers(logs: Mapping[TopicPartition, Log], partitions: Iterable[TopicPartition]) -> Readers:
+    return {partition: logs[partition].reader(partition.partition) for partition in partitions}
 
 
 def bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) -> Offsets:

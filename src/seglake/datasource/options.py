@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from seglake.datasource.java_regex import translate
@@ -62,7 +62,7 @@ class Options:
     """All options, checked as far as that needs neither a lake nor the kind of query."""
 
     root: str
-    storage: Mapping[str, str]
+    storage: Mapping[str, str] = field(repr=False)  # may be credentials
     topics: Topics
     columns: tuple[str, ...]
     starting: Bound | None

@@ -89,4 +89,5 @@ def _without_empty(headers: Any) -> Any:
     offsets = headers.offsets.to_numpy()
     empty = pa.array(offsets[1:] == offsets[:-1])
     lists: Any = pa.ListArray
-    return lists.from_arrays(headers.offsets, headers.values, type=_TYPES["headers"], mask=empty)
+    own = pa.array(offsets)  # those of a part of a batch are a slice, which takes no mask
+    return lists.from_arrays(own, headers.values, type=_TYPES["headers"], mask=empty)

@@ -50,7 +50,7 @@ class SeglakeDataSource(DataSource):
 
     @plain_errors
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
+        super().__init__({})  # tasks get what this holds, and need no passwords of a broker
         self._parsed = parse(options)
 
     @classmethod

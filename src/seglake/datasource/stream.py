@@ -5,10 +5,11 @@ read of each partition, and the version of the catalog that the micro-batch up t
 from. Spark writes the end of each micro-batch to the checkpoint before it runs, and asks for the
 same range after a failure: then it is read from that version again, whatever was removed since.
 
-Spark does not write down where the first micro-batch starts: it asks `initialOffset` again. If that
-depends on where the log ended at the time, a query that was killed in its first micro-batch would
-start elsewhere and lose records. So then the first micro-batch is an empty one: its end is its
-start, and is written down.
+Where a new query starts is bound once, as in Kafka's source: a topic that comes a moment later is
+read from its beginning, and a query that is killed in its first micro-batch starts again at the
+same place. Kafka's source keeps these offsets beside the checkpoint. A source in Python is given no
+place there, and after a kill Spark asks `initialOffset` again; so that is always `{}`, and they
+stand in the end of the first micro-batch, as `"@start"`.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ from seglake.datasource.binding import (
     Readers,
     bind,
     chosen,
+    held,
     present,
     report_loss,
     settled,
 )
-from seglake.datasource.options import LATEST, Options, TopicPartition
+from seglake.datasource.options import Options, TopicPartition
 from seglake.datasource.plain import plain_errors
 from seglake.errors import VersionExpired
 from seglake.read.lake import Lake
@@ -50,7 +52,7 @@ from seglake.read.plan import Window, pieces_in
 
 Json = dict[str, Any]
 
-VERSION = "@version"  # which no topic can be called
+VERSION, START = "@version", "@start"  # which no topic can be called
 
 _log = logging.getLogger(__name__)
 
@@ -60,37 +62,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self._options, self._starting = options, options.stream_start()
-        self._initial: Offsets | None = None  # where this process would start a new query
-        self._must_write_down: bool | None = None  # known before the first micro-batch
-        self._target: Offsets | None = None  # of Trigger.AvailableNow
+        self._available_now = False  # what is there is known, and is all that will be read
         self._latest: Offsets | None = None
         self._triggered_at = -math.inf
 
-    @plain_errors
     def initialOffset(self) -> Json:  # noqa: N802  # Spark's name, as those below
-        """Where a new query starts."""
-        readers = self._newest()
-        offsets = bind(self._starting, readers, self._options.no_match)
-        if self._must_write_down is None:
-            self._must_write_down = LATEST in offsets.values()
-        self._initial = settled(offsets, readers)
-        return _to_json(self._initial)
+        """Not known yet: where a new query starts stands in the end of its first micro-batch."""
+        return {}
 
     @plain_errors
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802  # Spark's name
         """Where the micro-batch from `start` ends, which is `start` if there is nothing to do."""
-        starts, readers = _from_json(start), self._newest()
-        latest = self._latest = self._target if self._target is not None else _ends(readers)
-        if self._must_write_down and starts == self._initial:
-            self._must_write_down = False
-            return start
-        known = {p: starts.get(p, readers[p].view.log_start_offset) for p in latest}
-        records = sum(latest[p] - known[p] for p in known)
-        if not isinstance(limit, ReadAllAvailable) and self._too_few(records):
-            return start
-        if isinstance(limit, ReadMaxRows):
-            latest = prorated(limit.max_rows, known, latest)
-        return start if latest == starts else {**_to_json(latest), VERSION: self._lake.version}
+        lake = self._newest()
+        readers = chosen(lake, self._options.topics)
+        self._latest = _ends(readers)
+        starts = _from_json(start) if start else self._bound(readers)
+        ends = self._reached(starts, readers, limit)
+        if not start:
+            return {**_to_json(ends), START: _to_json(starts), VERSION: lake.version}
+        return start if ends == starts else {**_to_json(ends), VERSION: lake.version}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """As maxOffsetsPerTrigger and minOffsetsPerTrigger say; a minimum is checked either way."""
@@ -107,20 +97,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """What is committed now is all that the query will read."""
-        self._target = _ends(self._newest())
+        self._lake.refresh()
+        self._available_now = True
 
     @plain_errors
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """The tasks of the micro-batch [start, end)."""
-        starts, ends = _from_json(start), _from_json(end)
-        self._must_write_down = False  # Spark has done so with `end`
-        there = chosen(self._at(end.get(VERSION)), self._options.topics)
-        if starts == self._initial:  # asked again, so it may be later than what is written down
-            then = settled(bind(self._starting, there, self._options.no_match), there)
-            both = ends.keys() & then.keys()
-            starts = {p: min(at, then[p], ends[p]) for p, at in starts.items() if p in both}
-        readers = {p: there[p] for p in ends if p in there}
-        starts = self._completed(starts, ends, readers)
+        """The tasks of the micro-batch [start, end): what was written down, whatever came since."""
+        ends = _from_json(end)
+        readers = held(self._at(end.get(VERSION)), ends)
+        starts = self._completed(_from_json(end.get(START, start)), ends, readers)
         ranges = present(starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss)
         pieces = (p for name, (low, high) in ranges.items()
                   for p in pieces_in(readers[name], Window(start_offset=low, end_offset=high))
@@ -135,8 +120,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lake(self) -> Lake:
         return open_lake(self._options.root, storage_options=self._options.storage)
 
-    def _newest(self) -> Readers:
-        return chosen(self._lake.refresh(), self._options.topics)
+    def _newest(self) -> Lake:
+        return self._lake if self._available_now else self._lake.refresh()
 
     def _at(self, version: int | None) -> Lake:
         """The lake at a version, or at the newest if it is not retained."""
@@ -147,12 +132,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return open_lake(self._options.root, version, self._options.storage)
             except VersionExpired as error:
                 _log.warning("%s: this micro-batch is read from the newest version", error)
-        return self._lake.refresh()
+        return self._newest()
+
+    def _bound(self, readers: Readers) -> Offsets:
+        """Where a new query starts, in the logs as they are now."""
+        starts = settled(bind(self._starting, readers, self._options.no_match), readers)
+        fail = self._options.fail_on_data_loss
+        ranges = present(starts, _ends(readers), readers, fail_on_data_loss=fail)
+        return {partition: low for partition, (low, _) in ranges.items()}
+
+    def _reached(self, starts: Offsets, readers: Readers, limit: ReadLimit) -> Offsets:
+        """As far as a micro-batch from `starts` goes: the ends of the logs, unless limited."""
+        latest = _ends(readers)
+        known = {p: starts.get(p, r.view.log_start_offset) for p, r in readers.items()}
+        records = sum(latest[p] - known[p] for p in known)
+        if not isinstance(limit, ReadAllAvailable) and self._too_few(records):
+            return starts
+        return prorated(limit.max_rows, known, latest) if isinstance(limit, ReadMaxRows) else latest
 
     def _too_few(self, records: int) -> bool:
         """Whether to wait for more records, but no longer than maxTriggerDelay."""
         least = self._options.min_offsets_per_trigger
-        if least is None or self._target is not None:  # else AvailableNow would leave a rest
+        if least is None or self._available_now:  # which would leave a rest
             return False
         now = time.monotonic()
         waited_ms = 1000 * (now - self._triggered_at)
@@ -212,6 +213,6 @@ def _from_json(offsets: Json) -> Offsets:
     return {
         TopicPartition(topic, int(number)): offset
         for topic, numbers in offsets.items()
-        if topic != VERSION
+        if topic not in (VERSION, START)
         for number, offset in numbers.items()
     }

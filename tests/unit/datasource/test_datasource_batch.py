@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -173,6 +174,26 @@ def test_a_record_without_headers_has_null(maker: LakeMaker) -> None:
     reader = reader_of(maker.root, columns="headers", maxRecordsPerPartition="2")
     found = tables(reader, reader.partitions())[0]["headers"].to_pylist()
     assert found == [None, [{"key": "h", "value": b"1"}]]
+
+
+@given(st.lists(st.integers(0, 2), max_size=6), st.integers(0, 6), st.integers(0, 6))
+def test_headers_of_a_part_of_a_batch(counts: list[int], start: int, length: int) -> None:
+    lists = [[{"key": f"{i}", "value": b"%d" % i}] * count for i, count in enumerate(counts)]
+    (field,) = rows.read_schema(["headers"])
+    whole = pa.record_batch([pa.array(lists, field.type)], ["headers"])
+    found = rows.in_spark([whole.slice(start, length)], ["headers"])
+    shown = [each for batch in found for each in batch["headers"].to_pylist()]
+    assert shown == [each or None for each in lists[start : start + length]]
+
+
+def test_options_that_mean_nothing_are_not_sent_to_executors(maker: LakeMaker) -> None:
+    source = SeglakeDataSource({
+        "path": str(maker.root), "subscribe": "events", "storage.token": "is needed",
+        "kafka.sasl.jaas.config": "a secret", "KAFKA.SSL.KEY.PASSWORD": "a secret",
+    })  # fmt: skip
+    reader = source.reader(source.schema())
+    assert b"a secret" not in pickle.dumps((source, reader))  # Spark's tasks hold both
+    assert b"is needed" in pickle.dumps(reader)
 
 
 def test_another_schema_is_refused(maker: LakeMaker) -> None:

@@ -198,6 +198,10 @@ def test_storage_options_are_passed_on() -> None:
     assert parse({**given(), "storage.AWS_REGION": "x"}).storage == {"aws_region": "x"}
 
 
+def test_storage_options_are_not_shown() -> None:
+    assert "a secret" not in repr(parse(given(storage_token="a secret")))
+
+
 def test_columns() -> None:
     assert parse(given()).columns == COLUMNS[:-1]
     assert parse(given(includeHeaders="TRUE")).columns == COLUMNS

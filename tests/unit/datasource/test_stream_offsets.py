@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,15 +18,17 @@ from seglake.catalog import compaction
 from seglake.datasource import stream
 from seglake.datasource.options import TopicPartition, parse
 from seglake.datasource.stream import StreamReader, prorated
-from seglake.errors import OffsetOutOfRange, UsageError
+from seglake.errors import OffsetOutOfRange, SeglakeError, UsageError
 from seglake.maintain.reindex import reindex
 from seglake.maintain.vacuum import vacuum
 from tests.lakes import Event, LakeMaker, Shape, Written
 from tests.strategies import examples
 from tests.unit.datasource.spark_rows import as_written, tables
+from tests.unit.read.test_around import grow
 
 T = 1_700_000_000_000
 P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)
+Ends = dict[TopicPartition, int]
 
 
 class Killed(Exception):
@@ -44,14 +47,22 @@ class Checkpoint:
     def records(self) -> list[Written]:
         return [row for batch in sorted(self.sunk) for row in self.sunk[batch]]
 
+    def by_log(self) -> dict[tuple[bytes | None, int], list[Written]]:
+        """The records by topic, which is their key, and partition."""
+        found: dict[tuple[bytes | None, int], list[Written]] = {}
+        for record in self.records:
+            found.setdefault((record.key, record.partition), []).append(record)
+        return found
+
 
 class Query:
     """One process of a query: what Spark's MicroBatchExecution asks of a source, in its order."""
 
     def __init__(self, checkpoint: Checkpoint, root: Path, **options: str) -> None:
-        topics = {} if "subscribePattern" in options else {"subscribe": "events"}
+        if "subscribePattern" not in options:
+            options = {"subscribe": "events", **options}
         self.checkpoint = checkpoint
-        self.reader = StreamReader(parse({"path": str(root), **topics, **options}))
+        self.reader = StreamReader(parse({"path": str(root), **options}))
 
     def trigger(self, kill_at: int = 0) -> bool:
         """Run one micro-batch; False if there is nothing to do. `kill_at` numbers the moments."""
@@ -89,8 +100,8 @@ def kill(kill_at: int, moment: int) -> None:
         raise Killed
 
 
-def rows(count: int, at: int = T) -> list[Event]:
-    return [Event(at + i, b"k", b"%d" % i) for i in range(count)]
+def rows(count: int, topic: str = "events") -> list[Event]:
+    return [Event(T + i, topic.encode(), b"%d" % i) for i in range(count)]
 
 
 steps = st.one_of(
@@ -98,6 +109,8 @@ steps = st.one_of(
     st.tuples(st.just("trigger"), st.integers(0, 4), st.just(0)),
     st.tuples(st.just("trigger"), st.just(0), st.just(0)),
     st.tuples(st.just("restart"), st.just(0), st.just(0)),
+    st.tuples(st.just("topic"), st.integers(1, 2), st.integers(0, 6)),
+    st.tuples(st.just("partition"), st.just(0), st.just(0)),
 )
 starts = st.sampled_from(
     [
@@ -109,56 +122,126 @@ starts = st.sampled_from(
         {"startingTimestamp": str(T + 99), "startingOffsetsByTimestampStrategy": "latest"},
     ]
 )
+chosen_topics = st.sampled_from(
+    [{"subscribe": "events"}, {"subscribePattern": "^e"}, {"subscribePattern": "^e-"}]
+)
 limits = st.sampled_from([{}, {"maxOffsetsPerTrigger": "3"}, {"maxOffsetsPerTrigger": "100"}])
+
+EVENTS, ANY, LATER = (
+    {"subscribe": "events"},
+    {"subscribePattern": "^e"},
+    {"subscribePattern": "^e-"},
+)
+BY_PARTITION = {"startingOffsets": '{"events":{"0":-1,"1":2}}'}
+KILLED, RUN, TOPIC, PARTITION = (
+    ("trigger", 2, 0),
+    ("trigger", 0, 0),
+    ("topic", 1, 2),
+    ("partition", 0, 0),
+)
 
 
 # killed in the first micro-batch, whose start is asked for again: later than before, or the same
-@example({}, {}, [("trigger", 2, 0), ("commit", 3, 3)])
-@example({"startingOffsets": '{"events":{"0":-1,"1":2}}'}, {}, [("trigger", 2, 0)])
-@given(starts, limits, st.lists(steps, max_size=12))
+@example({}, EVENTS, {}, [KILLED, ("commit", 3, 3)])
+@example(BY_PARTITION, EVENTS, {}, [KILLED])
+# a topic or partition that comes when the query is idle, or was killed in its first micro-batch
+@example(BY_PARTITION, ANY, {}, [RUN, TOPIC])
+@example(BY_PARTITION, ANY, {}, [KILLED, TOPIC])
+@example(BY_PARTITION, EVENTS, {}, [KILLED, PARTITION])
+@example({"startingTimestamp": str(T + 3)}, LATER, {}, [RUN, TOPIC])
+@example({"startingTimestamp": str(T + 3)}, ANY, {}, [KILLED, TOPIC])
+@given(starts, chosen_topics, limits, st.lists(steps, max_size=12))
 @examples(60)
-def test_kills_and_restarts_lose_and_repeat_nothing(start, limit, history) -> None:
+def test_kills_and_restarts_lose_and_repeat_nothing(start, topics, limit, history) -> None:
+    options = start | topics | limit
     with tempfile.TemporaryDirectory() as folder:
         maker = LakeMaker(Path(folder), partitions=2)
         maker.run({0: rows(4), 1: rows(5)})
         checkpoint = Checkpoint()
-        query = Query(checkpoint, maker.root, **start, **limit)
-        first: dict[int, int] | None = None  # where the query starts: known once batch 0 is
-        for name, one, other in [*history, ("trigger", 0, 0)]:
-            if name == "commit":
-                maker.run({0: rows(one), 1: rows(other)})
+        query = Query(checkpoint, maker.root, **options)
+        first: Ends | None = None  # where the query starts: known once batch 0 is
+        for name, one, other in [*history, RUN]:
+            if name not in ("trigger", "restart"):
+                change(maker, name, one, other)
                 continue
-            ends = {p: sum(r.partition == p for r in maker.records()) for p in (0, 1)}
-            killed = name == "restart"
+            expected = expected_start(maker, options) if first is None else first
+            ended = name == "restart"
             try:
                 if name == "trigger":
                     query.trigger(kill_at=one)
             except Killed:
-                killed = True
-            if first is None and 0 in checkpoint.ends:
-                first = expected_start(maker, start, ends)
-            if killed:
-                query = Query(checkpoint, maker.root, **start, **limit)
-        query.drain()
-        assert first is not None
-        found = [[r for r in checkpoint.records if r.partition == p] for p in (0, 1)]
-        assert found == [[r for r in maker.records(p) if r.offset >= first[p]] for p in (0, 1)]
+                ended = True
+            except UsageError:
+                assert expected is None  # only a query that never began may have no start
+                ended = True
+            if 0 in checkpoint.ends:
+                assert expected is not None
+                first = expected
+            if ended:
+                query = Query(checkpoint, maker.root, **options)
+        if first is not None:
+            query.drain()
+        assert checkpoint.by_log() == ({} if first is None else rest(maker, options, first))
 
 
-def expected_start(maker: LakeMaker, start: dict[str, str], ends: dict[int, int]) -> dict[int, int]:
-    """Where a query must start that was written down when the logs had these ends."""
-    match start:
+def change(maker: LakeMaker, name: str, one: int, other: int) -> None:
+    """A commit, by another run, of more records, of a topic or of another partition."""
+    last = max(p for topic, p in ends_of(maker) if topic == "events")
+    if name == "commit":
+        maker.run({0: rows(one), last: rows(other)})
+    elif name == "partition":
+        grow(maker, last + 2)
+    else:
+        maker.topic = f"e-{one}"
+        maker.run({1: rows(other, maker.topic)})
+        maker.topic = "events"
+
+
+def ends_of(maker: LakeMaker) -> Ends:
+    """The ends of all logs."""
+    snapshot = maker.catalog.snapshot()
+    return {
+        TopicPartition(row.topic, p): snapshot.partition(row.topic, p).end_offset
+        for row in snapshot.topics()
+        for p in range(row.partitions)
+    }
+
+
+def is_read(topic: str, options: dict[str, str]) -> bool:
+    return bool(re.search(options.get("subscribePattern", "^events$"), topic))
+
+
+def expected_start(maker: LakeMaker, options: dict[str, str]) -> Ends | None:
+    """Where a query starts that is written down now; None if that is an error."""
+    ends = {p: end for p, end in ends_of(maker).items() if is_read(p.topic, options)}
+    match options:
         case {"startingTimestamp": time}:
-            return {
-                p: next((r.offset for r in maker.records(p)[: ends[p]] if r.timestamp >= int(time)),
-                        ends[p])
-                for p in (0, 1)
-            }  # fmt: skip
+            found = {p: first_at(maker, p, int(time)) for p in ends}
+            if None in found.values() and "startingOffsetsByTimestampStrategy" not in options:
+                return None
+            return {p: ends[p] if offset is None else offset for p, offset in found.items()}
         case {"startingOffsets": "earliest"}:
-            return {0: 0, 1: 0}
+            return dict.fromkeys(ends, 0)
         case {"startingOffsets": _}:
-            return {0: ends[0], 1: 2}
+            return {P0: ends[P0], P1: 2} if ends.keys() == {P0, P1} else None
     return ends
+
+
+def first_at(maker: LakeMaker, partition: TopicPartition, time: int) -> int | None:
+    records = maker.records(partition.partition, partition.topic)
+    return next((r.offset for r in records if r.timestamp >= time), None)
+
+
+def rest(maker: LakeMaker, options: dict[str, str], first: Ends) -> dict[Any, list[Written]]:
+    """What is in the logs from there on, and all of those that came later; without empty logs."""
+    found = {
+        (p.topic.encode(), p.partition): [
+            r for r in maker.records(p.partition, p.topic) if r.offset >= first.get(p, 0)
+        ]
+        for p in ends_of(maker)
+        if is_read(p.topic, options)
+    }
+    return {log: records for log, records in found.items() if records}
 
 
 @pytest.fixture
@@ -180,22 +263,56 @@ def latest(reader: StreamReader, start: dict[str, Any], limit: Any) -> dict[str,
     """The offsets of `latestOffset`, which also names the version that they are read from."""
     found = reader.latestOffset(start, limit)
     assert start == found or found["@version"] == reader._lake.version
-    return {topic: offsets for topic, offsets in found.items() if topic != "@version"}
+    return {topic: offsets for topic, offsets in found.items() if topic[0] != "@"}
 
 
 def test_offsets_have_the_form_of_kafkas_source(maker: LakeMaker) -> None:
     maker.topic = "other"
     maker.run({1: rows(2)})
-    reader = reader_of(maker, subscribe="other,events")
-    assert reader.initialOffset() == {"events": {"0": 30, "1": 10}, "other": {"0": 0, "1": 2}}
+    found = latest(reader_of(maker, subscribe="other,events"), {}, ReadAllAvailable())
+    assert found == {"events": {"0": 30, "1": 10}, "other": {"0": 0, "1": 2}}
 
 
 def test_a_query_from_the_end_first_writes_down_where_it_starts(maker: LakeMaker) -> None:
     reader = reader_of(maker)
     start = reader.initialOffset()
     maker.run({0: rows(5)})
-    assert latest(reader, start, ReadAllAvailable()) == start == offset(30, 10)
-    assert latest(reader, start, ReadAllAvailable()) == offset(35, 10)
+    found = reader.latestOffset(start, ReadAllAvailable())
+    assert found == {**offset(35, 10), "@start": offset(35, 10), "@version": 2}
+    maker.run({1: rows(1)})
+    assert latest(reader, found, ReadAllAvailable()) == offset(35, 11)
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (offset(31, 10), "offsets 31 to 30 (exclusive) of events-0 are asked for"),
+        ({"events": {"0": 1}}, "must name exactly the partitions"),
+    ],
+)
+def test_a_wrong_start_is_an_error_before_it_is_written_down(
+    maker: LakeMaker, start: Any, words: str
+) -> None:
+    query = Query(Checkpoint(), maker.root, startingOffsets=json.dumps(start))
+    with pytest.raises(SeglakeError, match=re.escape(words)):
+        query.trigger()
+    assert not query.checkpoint.ends
+
+
+@pytest.mark.parametrize("moment", [2, 3])
+def test_a_micro_batch_that_had_not_ended__is_read_whatever_is_subscribed_since(
+    maker: LakeMaker, moment: int
+) -> None:
+    query = Query(Checkpoint(), maker.root, startingOffsets="earliest")
+    with pytest.raises(Killed):
+        query.trigger(kill_at=moment)
+    before = maker.records()
+    maker.topic = "later"
+    maker.run({0: rows(2, "later")})
+    again = Query(query.checkpoint, maker.root, subscribe="events,later")
+    assert again.trigger()
+    assert again.checkpoint.records == before
+    assert again.drain()[len(before) :] == maker.records()
 
 
 def test_each_commit_is_seen_by_the_next_micro_batch(maker: LakeMaker) -> None:
@@ -257,6 +374,11 @@ def test_available_now_ends_at_what_was_there(maker: LakeMaker) -> None:
     maker.run({0: rows(5)})
     assert latest(reader, reader.initialOffset(), ReadAllAvailable()) == offset(30, 10)
     assert latest(reader, offset(30, 10), ReadAllAvailable()) == offset(30, 10)
+    reader = reader_of(maker)
+    reader.prepareForTriggerAvailableNow()
+    maker.run({0: rows(5)})  # nor is it skipped, because the query would start behind it
+    found = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert found == {**offset(35, 10), "@start": offset(35, 10), "@version": 2}
 
 
 def test_new_topics_of_a_pattern_are_read_from_their_beginning(maker: LakeMaker) -> None:
@@ -315,7 +437,7 @@ def test_a_micro_batch_of_a_version_that_is_gone__is_read_from_the_newest(
     for _ in range(2):
         maker.run({0: rows(1)})
     reindex(str(maker.root), "events")
-    vacuum(str(maker.root), dry_run=False, retention_hours=0)
+    vacuum(str(maker.root), dry_run=False, retention_hours=0, grace_hours=0)
     reader = reader_of(maker)
     found = as_written(tables(reader, reader.partitions(offset(0, 0), end)))
     assert found == [r for r in maker.records() if r.offset < (10 if r.partition else 30)]

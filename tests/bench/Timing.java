@@ -8,11 +8,13 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.record.FileRecords;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.storage.internals.log.LogConfig;
@@ -29,6 +31,7 @@ public class Timing {
     private KafkaConsumer consumer;
     private List partitions;
     private long count;
+    private Object[] answers; // of the last loop of lookups, as Kafka gave them
     private List received = new ArrayList(); // of the last window: lists of ConsumerRecord
 
     public void openSegment(String folder, long baseOffset) throws Exception {
@@ -46,17 +49,20 @@ public class Timing {
     /** LogSegment.findOffsetByTimestamp for each time; the time it took in all. */
     public long findByTimestamp(String times) throws Exception {
         long[] targets = (long[]) JSON.readValue(times, long[].class);
+        answers = new Object[targets.length];
         long start = segment.baseOffset();
         long begun = System.nanoTime();
-        for (int i = 0; i < targets.length; i++) segment.findOffsetByTimestamp(targets[i], start);
+        for (int i = 0; i < targets.length; i++)
+            answers[i] = segment.findOffsetByTimestamp(targets[i], start);
         return System.nanoTime() - begun;
     }
 
     /** LogSegment.translateOffset for each offset: the batch's position, no record is decoded. */
     public long findByOffset(String offsets) throws Exception {
         long[] targets = (long[]) JSON.readValue(offsets, long[].class);
+        answers = new Object[targets.length];
         long begun = System.nanoTime();
-        for (int i = 0; i < targets.length; i++) segment.translateOffset(targets[i]);
+        for (int i = 0; i < targets.length; i++) answers[i] = segment.translateOffset(targets[i]);
         return System.nanoTime() - begun;
     }
 
@@ -86,10 +92,28 @@ public class Timing {
     public long offsetsForTimes(String times) throws Exception {
         long[] targets = (long[]) JSON.readValue(times, long[].class);
         TopicPartition place = (TopicPartition) partitions.get(0);
+        answers = new Object[targets.length];
         long begun = System.nanoTime();
         for (int i = 0; i < targets.length; i++)
-            consumer.offsetsForTimes(Collections.singletonMap(place, Long.valueOf(targets[i])));
+            answers[i] = consumer.offsetsForTimes(
+                Collections.singletonMap(place, Long.valueOf(targets[i]))).get(place);
         return System.nanoTime() - begun;
+    }
+
+    /** What the last loop of lookups found, as JSON: offsets, or positions of batches; or -1. */
+    public String answers() throws Exception {
+        long[] found = new long[answers.length];
+        for (int i = 0; i < found.length; i++) found[i] = number(answers[i]);
+        return JSON.writeValueAsString(found);
+    }
+
+    private static long number(Object answer) {
+        Object found = answer instanceof Optional ? ((Optional) answer).orElse(null) : answer;
+        if (found == null) return -1;
+        if (found instanceof OffsetAndTimestamp) return ((OffsetAndTimestamp) found).offset();
+        if (found instanceof FileRecords.LogOffsetPosition)
+            return ((FileRecords.LogOffsetPosition) found).position;
+        return ((FileRecords.TimestampAndOffset) found).offset;
     }
 
     /** Reads all partitions from the offset of one time to that of another. */

@@ -45,6 +45,8 @@ def run(bench: Workbench) -> Section:
     section.goals = [
         Goal("the last tenth of the commits: times the mean of the first", last[3] / first[3], 1.5,
              at_least=False),
+        Goal(f"ms to open {last[1]:,} segments, which came in {last[0]:,} commits", last[6], 2000,
+             at_least=False),
         Goal("bytes in memory per segment", last[9], 100, at_least=False),
     ]  # fmt: skip
     return section

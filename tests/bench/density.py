@@ -39,7 +39,7 @@ batch: with the default `batch.size` and zstd, several policies give the same in
 figures are repeated with small batches. Index bytes are those of all three files. *Memory* is
 computed: the index files of {partitions:,} partitions and one day, as though all were held in
 memory, at this log's {rate:.0f} records per second and partition. KIP-33 estimated the time index
-alone, by its entries of {entry} bytes: {second:.1f} GB with one entry a second, {minute:.0f} MB
+alone, by its entries of {entry} bytes: {second:.1f} GiB with one entry a second, {minute:.1f} MiB
 with one a minute.
 """
 
@@ -57,8 +57,8 @@ def run(bench: Workbench) -> Section:
     entry = TIME_ENTRY.itemsize
     section = Section("density", "Index density", _TEXT.format(
         seeks=SEEKS, partitions=PARTITIONS, rate=EVENTS_PER_SECOND / bench.sizes.partitions,
-        entry=entry, second=PARTITIONS * DAY_SECONDS * entry / 1e9,
-        minute=PARTITIONS * DAY_SECONDS / 60 * entry / 1e6,
+        entry=entry, second=PARTITIONS * DAY_SECONDS * entry / GIB,
+        minute=PARTITIONS * DAY_SECONDS / 60 * entry / MIB,
     ))  # fmt: skip
     for size in BATCH_BYTES:
         root = bench.lake("arrival", batch_size=size)

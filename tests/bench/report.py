@@ -24,10 +24,11 @@ _INTRODUCTION = """\
 
 <!-- Written by `make bench`. Do not edit: change tests/bench and run it again. -->
 
-Every comparison ran side by side in one run, on the same events: each contender has one turn per
-round, round after round, after a warm-up that does not count. Ratios are taken between the runs
-of the same round, and their smallest, median and largest value is given. Compare figures within
-this page only; another machine has others, and the ratios are what carries over.
+Every comparison ran side by side in one run, on the same events: contenders take turns, round after
+round (in Windows those on Spark in the first round only), after a warm-up that does not count.
+Ratios are taken between the runs of the same round, and their smallest, median and largest value is
+given. Compare figures within this page only; another machine has others, and the ratios are what
+carries over.
 """
 
 

@@ -13,11 +13,13 @@ import polars as pl
 import pyarrow as pa
 
 from seglake.read.log import Log
+from seglake.read.plan import ReadStats
 from tests.bench.events import Int64s, numbers_in
 from tests.bench.measure import Goal, Samples, Section, Table, Timed, say, timed
-from tests.bench.workbench import TOPIC, Workbench, require
+from tests.bench.workbench import TOPIC, Sizes, Workbench, require
 
 LENGTHS_MS = {1_000: 8.0, 10_000: 5.0, 60_000: 3.0}  # with the goal against the best of Parquet
+LIMITS = {"arrival": 2.0, "time": 1.2}  # of the amplification, by order
 COLUMNS = ["key", "value", "timestamp"]
 FETCH_BYTES = 2**18
 
@@ -29,9 +31,12 @@ Parquet holds them sorted by time in row groups of 8,192 rows, the best layout f
 windows; the Delta table is hash-partitioned and sorted by time. Kafka's broker serves the files
 that `order = "arrival"` wrote; its tuned Java consumer asks for the offsets of the two times,
 seeks, and reads to the second offset, and so does Spark's Kafka source with `startingTimestamp`
-and `endingTimestamp`. Readers are warm. *New*: Seglake has its indexes in memory and nothing of the
-log; *again*: it has read the window before, and keeps what it decompressed. Ratios are taken window
-by window.
+and `endingTimestamp`. The Java consumer sends the next fetch at once: `fetch.queue.backoff.ms` is a
+setting of librdkafka. All systems read all windows before, as a warm-up; then those on Spark read
+each once, the others {runs} times, in turns. *New*: Seglake has its indexes in memory and nothing
+of the log; *again*: it has read the window before, and keeps what it decompressed. Ratios are taken
+window by window. *Amplification* is bytes fetched per byte of the batches that have a record of the
+window, counted by `ReadStats` when nothing is kept.
 """
 _RULE = """\
 A read that ends at *the offset of the end time*, which is all that Kafka offers, stops before the
@@ -70,7 +75,7 @@ class _Score:
 def run(bench: Workbench) -> Section:
     """Measure."""
     systems = _systems(bench)
-    section = Section("window", "Windows", _TEXT.format(count=bench.sizes.windows) + _RULE)
+    section = Section("window", "Windows", _text(bench.sizes))
     random = np.random.default_rng(11)
     for length, goal in LENGTHS_MS.items():
         if length >= bench.events.end_ms - bench.events.start_ms:
@@ -80,9 +85,37 @@ def run(bench: Workbench) -> Section:
         starts = random.integers(bench.events.start_ms, latest, bench.sizes.windows).tolist()
         say(f"  windows of {length} ms")
         seconds, scores = _measure(bench, systems, starts, length)
+        amplified = {order: _amplification(bench, order, starts, length) for order in LIMITS}
         section.tables.append(_table(bench, systems, seconds, scores, length))
+        _add_column(section.tables[-1], amplified)
         section.goals += _goals(seconds, length, goal)
+        if length == max(LENGTHS_MS):
+            section.goals += [
+                Goal(f"Amplification in windows of {length // 1000} s, {order}",
+                     amplified[order], limit, at_least=False)
+                for order, limit in LIMITS.items()
+            ]  # fmt: skip
     return section
+
+
+def _text(sizes: Sizes) -> str:
+    return _TEXT.format(count=sizes.windows, runs=sizes.runs) + _RULE
+
+
+def _amplification(bench: Workbench, order: str, starts: list[int], length: int) -> float:
+    """Of all windows together, each read by a reader that keeps nothing of another."""
+    stats = ReadStats()
+    for start in starts:
+        bench.log(order).read_range(start, start + length, columns=COLUMNS, stats=stats).read_all()
+    return stats.amplification
+
+
+def _add_column(table: Table, amplified: dict[str, float]) -> None:
+    """Amplification, for the rows in which something is fetched and counted."""
+    known = {f"Seglake, {order}, new": value for order, value in amplified.items()}
+    table.columns.append("amplification")
+    for row in table.rows:
+        row.append(known.get(row[0], "-"))
 
 
 def _measure(
@@ -92,7 +125,7 @@ def _measure(
     seconds: dict[str, list[list[float]]] = {system.name: [] for system in systems}
     scores = {system.name: _Score() for system in systems}
     for system in systems:
-        for start in starts if system.rounds > 1 else starts[:1]:
+        for start in starts:
             system.read(start, start + length)
     for start in starts:
         wanted = bench.events.between(start, start + length)

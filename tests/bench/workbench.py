@@ -42,8 +42,8 @@ class Sizes:
     runs: int = 3
     lookups: int = 2000
     windows: int = 20
-    copies: int = 10  # of a quarter of the events, in the part about growth
-    commits: int = 1000  # of 100 segments each, in the part about the catalog
+    copies: int = 100  # of a quarter of the events, in the part about growth
+    commits: int = 10_000  # of 100 segments each, in the part about the catalog
     archive_bytes: int = 5 * 10**9  # these three in the part about hot inputs
     record_bytes: int = 50 * 10**6
     tiny_files: int = 100_000

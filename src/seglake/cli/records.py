@@ -181,7 +181,10 @@ def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _progress(planned: Plan, stats: ReadStats) -> Iterator[Advance]:
-    """A bar on standard error, if that is a terminal and the records do not go to one."""
+    """A bar on standard error, if that is a terminal and the records do not go to one.
+
+    At the end, what was read and how much of that had a record that was asked for.
+    """
     if not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda batches: batches
         return
@@ -189,7 +192,8 @@ def _progress(planned: Plan, stats: ReadStats) -> Iterator[Advance]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
     columns = BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("read", total=planned.size_bytes)
 
         def advance(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -198,3 +202,7 @@ def _progress(planned: Plan, stats: ReadStats) -> Iterator[Advance]:
                 yield batch
 
         yield advance
+    console.print(
+        f"{stats.records:,} records; {stats.bytes_fetched:,} bytes read,"
+        f" {stats.amplification:.2f} for each byte of a matching batch"
+    )

@@ -15,7 +15,7 @@ from seglake.catalog.snapshot import PartitionView
 from seglake.format import zonemap
 from seglake.format.batch import encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
-from seglake.format.segment import choose_indexed
+from seglake.format.segment import choose_indexed, describe
 from seglake.format.zonemap import ZoneMap
 from seglake.read.cache import ByteCache
 from seglake.read.lake import Lake
@@ -28,6 +28,7 @@ from tests.strategies import event_lists, examples
 from tests.unit.read.logs import made
 
 T = 1_700_000_000_000
+BLOCK_LIMIT = 1500  # of the small segments
 BLOCKS, BLOCK_BYTES, BLOCK_RECORDS = 262_144, 4096, 30  # 1 GiB with an entry every 4096 bytes
 
 
@@ -110,7 +111,7 @@ def test_a_window_reads_few_bytes_outside(tmp_path, every_ms, lateness_ms, limit
     times = T + np.arange(20_000) * every_ms - rng.integers(0, lateness_ms + 1, 20_000)
     maker = LakeMaker(tmp_path)
     rows = [Event(time, b"key", b"x" * 40) for time in times.tolist()]
-    maker.run({0: rows}, Shape(batch_bytes=600, policy=IndexPolicy("bytes", 1500)))
+    maker.run({0: rows}, Shape(batch_bytes=600, policy=IndexPolicy("bytes", BLOCK_LIMIT)))
     lake, store = counted(maker)
     log, stats = lake.topic("events"), ReadStats()
     start, end = T + 10_000 * every_ms, T + 15_000 * every_ms
@@ -119,8 +120,26 @@ def test_a_window_reads_few_bytes_outside(tmp_path, every_ms, lateness_ms, limit
     table = plan.execute(stats=stats).read_all()
     assert len(table) == int(((times >= start) & (times < end)).sum()) == stats.records
     assert store.counts.bytes_read == stats.bytes_fetched == plan.size_bytes
-    assert stats.bytes_fetched > 100 * 1500
+    assert stats.bytes_fetched > 100 * BLOCK_LIMIT
     assert stats.amplification <= limit
+    by_offsets, exact = kafka_reads(maker, times, start, end)
+    assert exact == (not lateness_ms)
+    if exact:  # else its bytes are fewer because it loses records
+        assert stats.bytes_fetched <= by_offsets + 2 * BLOCK_LIMIT
+
+
+def kafka_reads(maker: LakeMaker, times, start: int, end: int) -> tuple[int, bool]:
+    """The bytes of the batches from the offset of one time to that of another, and if all is there.
+
+    Kafka finds the first by reading on from an index entry, which is not counted.
+    """
+    first, last = (int(np.argmax(times >= time)) for time in (start, end))
+    (file,) = maker.files("log")
+    table = describe(file.read_bytes())
+    some = table[(table["last_offset"] >= first) & (table["base_offset"] < last)]
+    wanted = np.flatnonzero((times >= start) & (times < end))
+    exact = np.array_equal(wanted, np.arange(first, last))
+    return int(some["size"].sum()), exact
 
 
 @given(event_lists(min_size=2), st.integers(-5, 60), st.integers(1, 60), st.integers(0, 900))

@@ -82,17 +82,24 @@ runs = st.lists(
 )
 
 
+def versions_of(root: Path, generated, cut: float, log_append: bool = False) -> Iterator[LakeMaker]:
+    """A lake, after each of its commits."""
+    maker = LakeMaker(root, partitions=2)
+    for number, (partitions, shape) in enumerate(generated):
+        at = T + number * 7 if log_append else None
+        stored = Shape(shape.codec, shape.batch_bytes, shape.segment_bytes, shape.policy, at)
+        maker.run(dict(enumerate(partitions)), stored)
+        yield maker
+    end = maker.catalog.snapshot().partition("events", 0).end_offset
+    if cut and end:
+        maker.delete_records(0, int(end * cut))
+        yield maker
+
+
 @contextmanager
 def lake_of(generated, cut: float, log_append: bool = False) -> Iterator[tuple[Log, LakeMaker]]:
     with tempfile.TemporaryDirectory() as folder:
-        maker = LakeMaker(Path(folder), partitions=2)
-        for number, (partitions, shape) in enumerate(generated):
-            at = T + number * 7 if log_append else None
-            stored = Shape(shape.codec, shape.batch_bytes, shape.segment_bytes, shape.policy, at)
-            maker.run(dict(enumerate(partitions)), stored)
-        end = maker.catalog.snapshot().partition("events", 0).end_offset
-        if cut and end:
-            maker.delete_records(0, int(end * cut))
+        *_, maker = versions_of(Path(folder), generated, cut, log_append)
         yield seglake.open(folder).topic("events"), maker
 
 
@@ -190,6 +197,24 @@ def test_windows(generated, cut, log_append, one, other, memory_bytes) -> None:
         some = log.read_range(start, end, partitions=[1], columns=["value", "offset"]).read_all()
         assert some.column_names == ["value", "offset"]
         assert some["offset"].to_pylist() == [r.offset for r in expected if r.partition == 1]
+
+
+@given(runs, cuts, times, times)
+@examples(25)
+def test_an_older_version_answers_as_it_did(generated, cut, one, other) -> None:
+    start, end = sorted((one, other))
+    with tempfile.TemporaryDirectory() as folder:
+        past = [
+            (maker.versions[-1], maker.records())
+            for maker in versions_of(Path(folder), generated, cut)
+        ]
+        for version, records in past:
+            log = seglake.open(folder, version).topic("events")
+            found = as_written(log.read_range(start, end).read_all())
+            assert found == in_window(records, start, end)
+            for partition in log.partitions():
+                there = [record for record in records if record.partition == partition]
+                check_times(log, partition, there, [one, other])
 
 
 @given(runs, cuts, st.integers(0, 500), st.integers(0, 500))

@@ -204,18 +204,24 @@ def _launch(wanted: dict[str, str]) -> SparkConf:
     """Starts the JVM, or joins that of spark-submit; what it was given, completed by `wanted`."""
     if not _submitted():
         check_java()
+        _choose_python(wanted["spark.master"])  # first, as the JVM starts Python as well
     launch = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
     # No public call starts the JVM without a context; only with a JVM does SparkConf know what
     # it was started with.
     SparkContext._ensure_initialized(conf=launch)  # noqa: SLF001
     given = SparkConf()
-    local = (given.get("spark.master") or wanted["spark.master"]).startswith("local")
-    if local:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else any python3 on the path
+    master = given.get("spark.master") or wanted["spark.master"]  # spark-submit may name another
+    _choose_python(master)
     for key, value in wanted.items():
-        if local or key not in _OF_ONE_MACHINE:  # spark-submit may name another master
+        if master.startswith("local") or key not in _OF_ONE_MACHINE:
             given.setIfMissing(key, value)
     return given
+
+
+def _choose_python(master: str) -> None:
+    """Workers on this machine are of this Python, not of any python3 on the path."""
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _require_delta(session: SparkSession) -> None:

@@ -6,8 +6,10 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from tests.bench import catalog, density, growth, hot, ingest, lookup, report, scan, windows
 from tests.bench.measure import Section, say
@@ -25,26 +27,31 @@ def main(arguments: list[str]) -> int:
     options = _options(arguments)
     sizes = Sizes(**{field.name: getattr(options, field.name) for field in fields(Sizes)})
     about = report.environment(asdict(sizes))
+    sections: list[Section] = []
     with tempfile.TemporaryDirectory(prefix="seglake-bench-", dir=options.folder) as folder:
-        sections = _run(sizes, Path(folder), options.only)
-    text = report.as_markdown(about, sections)
+        for section in _run(sizes, Path(folder), options.only):
+            sections.append(section)
+            _write(options, about, sections)  # so that nothing is lost if a later part fails
+    print(report.as_markdown(about, sections))
+    return 0
+
+
+def _run(sizes: Sizes, folder: Path, parts: list[str]) -> Iterator[Section]:
+    with Workbench(sizes, folder) as bench:
+        for name in parts:
+            say(f"{name} …")
+            section = PARTS[name](bench)
+            if name == parts[-1]:
+                section.notes += bench.skipped
+            yield section
+
+
+def _write(options: argparse.Namespace, about: dict[str, Any], sections: list[Section]) -> None:
     if options.json:
         results = report.as_json(about, sections)
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     if options.document:
-        options.document.write_text(text)
-    print(text)
-    return 0
-
-
-def _run(sizes: Sizes, folder: Path, parts: list[str]) -> list[Section]:
-    sections = []
-    with Workbench(sizes, folder) as bench:
-        for name in parts:
-            say(f"{name} …")
-            sections.append(PARTS[name](bench))
-        sections[-1].notes += bench.skipped
-    return sections
+        options.document.write_text(report.as_markdown(about, sections))
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -65,10 +67,14 @@ def measure(root: Path | str, small: Path, large: Path | str, order: str = "time
 
 
 def write_lines(path: Path, size: int) -> int:
-    """A file of about `size` bytes, of late events and one hot key; how many there are."""
+    """A file of about `size` bytes, of late events and one hot key; how many there are.
+
+    Most of a line is random, so that what is written of it is not much smaller.
+    """
     line = '{"ts":%d,"k":"hot","p":0,"n":"%s"}\n'
     count = size // len(line % (T, "x" * 400))
-    with path.open("w") as out:
+    chance = random.Random(1)
+    with gzip.open(path, "wt", 1) if path.suffix == ".gz" else path.open("w") as out:
         for at in range(count):
-            out.write(line % (T + at - 400 * (at % 50 == 0), f"{at:0400}"))
+            out.write(line % (T + at - 400 * (at % 50 == 0), chance.randbytes(200).hex()))
     return count

@@ -68,7 +68,8 @@ class Stage:
             self._sink.write(blob.data)
             self._at += len(blob.data)
             place["crc32c"] = crc32c.crc32c(blob.data)
-        self._rows.append(blob._asdict() | place | {"end": self._at})
+        row = blob._replace(data=b"")._asdict()  # else the task would hold all that it wrote
+        self._rows.append(row | place | {"end": self._at})
 
     def staged(self) -> pa.Table:
         """The rows of STAGED; the data can be read after the block."""

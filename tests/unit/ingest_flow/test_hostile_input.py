@@ -212,11 +212,12 @@ def test_files_have_the_rights_of_the_umask(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["large.jsonl", "large.jsonl.gz"])  # many splits, and one
 @pytest.mark.parametrize("order", ["time", "arrival"])
-def test_an_input_larger_than_memory(tmp_path: Path, order: str) -> None:
+def test_an_input_larger_than_memory(tmp_path: Path, order: str, name: str) -> None:
     write_lines(tmp_path / "small.jsonl", TASK_BYTES)
-    count = write_lines(tmp_path / "large.jsonl", 20 * TASK_BYTES)
-    found = measure(tmp_path / "lake", tmp_path / "small.jsonl", tmp_path / "large.jsonl", order)
+    count = write_lines(tmp_path / name, 20 * TASK_BYTES)
+    found = measure(tmp_path / "lake", tmp_path / "small.jsonl", tmp_path / name, order)
     assert found[1:] == (count, 0, "")
     assert found.grown_bytes < 4 * TASK_BYTES
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from seglake.catalog.rows import RunRow
+from seglake.catalog.snapshot import Snapshot
 from seglake.catalog.table import CatalogTable
 from seglake.locks import Lock
 from seglake.read.log import Log
@@ -70,9 +71,16 @@ class Lake:
 
     def topic(self, name: str) -> Log:
         """The log of a topic in this version; UnknownTopic if there is none."""
-        snapshot = self._snapshot
-        rows = partial(self._catalog.table, snapshot, topic=name)
-        return Log(snapshot, name, self._reader, rows)
+        return self._log(name, self._snapshot)
+
+    def _log(self, topic: str, snapshot: Snapshot) -> Log:
+        rows = partial(self._catalog.table, snapshot, topic=topic)
+        return Log(snapshot, topic, self._reader, rows, partial(self._log_at, topic))
+
+    def _log_at(self, topic: str, version: int) -> Log:
+        with self._lock:
+            snapshot = self._catalog.snapshot(version)
+        return self._log(topic, snapshot)
 
     def refresh(self) -> Lake:
         """Move on to the newest version, and return this lake; costs what changed since.

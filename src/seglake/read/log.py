@@ -60,9 +60,14 @@ class Log:
     """
 
     def __init__(
-        self, snapshot: Snapshot, topic: str, reader: Reader, rows: Callable[[Kind], pa.Table]
+        self,
+        snapshot: Snapshot,
+        topic: str,
+        reader: Reader,
+        rows: Callable[[Kind], pa.Table],
+        other: Callable[[int], Log],
     ) -> None:
-        self._snapshot, self._reader, self._rows = snapshot, reader, rows
+        self._snapshot, self._reader, self._rows, self._other = snapshot, reader, rows, other
         self.topic = snapshot.topic(topic).topic
         self._readers: dict[int, PartitionReader] = {}
 
@@ -79,6 +84,13 @@ class Log:
     def version(self) -> int:
         """The version of the catalog that this log is read from."""
         return self._snapshot.version
+
+    def at(self, version: int | None) -> Log:
+        """The same topic in another version; of None and its own, itself.
+
+        Raises VersionExpired if that is no longer retained, UsageError if it does not exist yet.
+        """
+        return self if version is None or version == self.version else self._other(version)
 
     @property
     def settings(self) -> TopicRow:
@@ -193,8 +205,11 @@ class Log:
         *,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
+        version: int | None = None,
     ) -> Plan:
         """What `read_range` would fetch: segments, byte ranges, bytes, records at most."""
+        if (log := self.at(version)) is not self:
+            return log.plan_range(start, end, partitions=partitions, columns=columns)
         window = _window(start, end)
         return self._plan(dict.fromkeys(self._chosen(partitions), window), columns)
 
@@ -205,11 +220,12 @@ class Log:
         *,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
+        version: int | None = None,
         order: str = "offset",
         memory_bytes: int = MEMORY_BYTES,
         stats: ReadStats | None = None,
     ) -> pa.RecordBatchReader:
-        """Every record with start <= timestamp < end, and no other.
+        """Every record with start <= timestamp < end, and no other, in this `version` or another.
 
         `order` "offset" gives partition after partition, each in offset order; "time" one stream by
         (timestamp, partition, offset). About `memory_bytes` are in use, whatever the window's size.
@@ -218,6 +234,11 @@ class Log:
         """
         if order not in ("offset", "time"):
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
+        if (log := self.at(version)) is not self:
+            return log.read_range(
+                start, end, partitions=partitions, columns=columns, order=order,
+                memory_bytes=memory_bytes, stats=stats,
+            )  # fmt: skip
         readers = [self.reader(p) for p in self._chosen(partitions)]
         schema, window = schema_of(columns), _window(start, end)
         if order == "time":
@@ -375,7 +396,8 @@ def _elsewhere(
     snapshot = Snapshot(version, frozenset(), {topic.topic: topic}, partitions)
     place = store.uri, tuple(sorted(store.public_options.items()))
     rows = partial(_rows_of, *place, version, topic.topic)
-    return Log(snapshot, topic.topic, _reader_at(*place, cache_bytes), rows)
+    other = partial(_other_of, *place, cache_bytes, topic.topic)
+    return Log(snapshot, topic.topic, _reader_at(*place, cache_bytes), rows, other)
 
 
 _Options = tuple[tuple[str, str], ...]
@@ -389,6 +411,14 @@ def _reader_at(root: str, options: _Options, cache_bytes: int) -> Reader:
 def _rows_of(root: str, options: _Options, version: int, topic: str, kind: Kind) -> pa.Table:
     catalog = CatalogTable.open(root, dict(options))
     return catalog.table(catalog.snapshot(version), kind, topic)
+
+
+def _other_of(root: str, options: _Options, cache_bytes: int, topic: str, version: int) -> Log:
+    catalog = CatalogTable.open(root, dict(options))
+    snapshot = catalog.snapshot(version)
+    rows = partial(catalog.table, snapshot, topic=topic)
+    other = partial(_other_of, root, options, cache_bytes, topic)
+    return Log(snapshot, topic, _reader_at(root, options, cache_bytes), rows, other)
 
 
 def _not_negative(time: Time) -> int:

@@ -47,6 +47,24 @@ def test_a_version_gives_the_same_records_for_ever(maker) -> None:
         seglake.open(str(maker.root), version=99)
 
 
+def test_a_window_of_another_version(maker) -> None:
+    old = seglake.open(str(maker.root)).topic("events")
+    maker.run({0: [Event(T + 3)]})
+    new = seglake.open(str(maker.root)).topic("events")
+    for log in (new, pickle.loads(pickle.dumps(new))):
+        for version, count in ((None, 36), (new.version, 36), (old.version, 35)):
+            for order in ("offset", "time"):
+                found = log.read_range(T, T + 1000, version=version, order=order).read_all()
+                assert found.num_rows == count
+            plan = log.plan_range(T, T + 1000, version=version)
+            assert (plan.version, plan.execute().read_all().num_rows) == (
+                new.version if version is None else version, count,
+            )  # fmt: skip
+        assert log.at(old.version).at(new.version).end_offsets() == new.end_offsets()
+        with pytest.raises(UsageError, match="newer"):
+            log.read_range(T, T + 1000, version=99)
+
+
 def test_refresh_moves_on_and_keeps_logs_where_they_are(maker) -> None:
     lake = seglake.open(str(maker.root))
     log = lake.topic("events")

@@ -271,6 +271,7 @@ def _members(file: SourceFile, stream: Any) -> Iterator[tuple[str, Stream]]:
     raw = stream if isinstance(stream, RawFile) else stream.raw
     bounded = _Bounded(stream)
     try:
+        # the stub asks for all of IO[bytes]; a stream is only read
         with tarfile.open(fileobj=bounded, mode="r|") as archive:  # type: ignore[call-overload]
             while (member := archive.next()) is not None:
                 archive.members.clear()  # else it remembers them all

@@ -84,9 +84,9 @@ def rebuild_catalog(
 
     Until it is done, the lake can neither be opened nor written to: a rebuild that was killed has
     to be done again. Raises UsageError if all of the catalog can be read, unless `force`, or if it
-    has another format; CorruptData
-    if a manifest cannot be read, if a log is gone, or if the manifests leave a hole in a log
-    partition: then nothing is changed. The message names the attempts to look at.
+    has another format; CorruptData if a manifest cannot be read, if a log is gone, or if the
+    manifests leave a hole in a log partition: then nothing is changed. The message names the
+    attempts to look at.
     """
     store = open_store(root, storage_options)
     if _readable(store, storage_options) and not force:

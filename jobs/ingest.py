@@ -16,7 +16,7 @@ from pathlib import Path
 
 from seglake.config import load
 from seglake.errors import SeglakeError
-from seglake.ingest.api import run_pipeline
+from seglake.write.api import run_pipeline
 
 
 def main(arguments: list[str]) -> int:

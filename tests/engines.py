@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.errors import StoreError
-from seglake.ingest.engine import Item, LocalEngine, Result, Task
 from seglake.store import local
 
 

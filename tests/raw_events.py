@@ -17,13 +17,13 @@ import zstandard
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.quarantine_table import QuarantineTable
+from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
-from seglake.ingest.engine import LocalEngine
-from seglake.ingest.pipeline import RunKey, ingest_files
-from seglake.ingest.report import Report
+from seglake.engine import LocalEngine
+from seglake.write.driver.report import Report
+from seglake.write.driver.run import RunKey, ingest_files
 from tests.unit.format.kafka_model import read_log
 
 T = 1_700_000_000_000

@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seglake import errors
-    from seglake.ingest.api import ingest
     from seglake.read.lake import open  # noqa: A004  # users write seglake.open
+    from seglake.write.api import ingest
 
 __all__ = ["errors", "ingest", "open"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "open":
-        return import_module("seglake.read.lake").open
-    if name in __all__:  # the package `ingest` can be called
-        return import_module(f"seglake.{name}")
+    match name:
+        case "open":
+            return import_module("seglake.read.lake").open
+        case "ingest":
+            return import_module("seglake.write.api").ingest
+        case "errors":
+            return import_module("seglake.errors")
     raise AttributeError(f"module 'seglake' has no attribute {name!r}")

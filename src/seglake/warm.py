@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from seglake.cli.jsonlines import json_lines
 from seglake.config import Pipeline
-from seglake.ingest.engine import LocalEngine
-from seglake.ingest.pipeline import RunKey, ingest_files
+from seglake.engine import LocalEngine
 from seglake.read.lake import open as open_lake
+from seglake.write.driver.run import RunKey, ingest_files
 
 START_MS = 1_700_000_000_000
 EVENTS = 300

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from seglake.catalog.rows import Row, RunRow, SegmentRow, SourceRow, TopicRow
-from seglake.catalog.snapshot import Snapshot
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.layout import new_attempt
 from seglake.store import open_store
 from seglake.store.counting import CountingStore

@@ -12,8 +12,8 @@ from seglake.catalog.table import CatalogTable
 from seglake.format.index import OFFSET_ENTRY, TIME_ENTRY, IndexPolicy
 from seglake.maintain.reindex import reindex
 from seglake.read.lake import Lake
-from seglake.read.lookup import PartitionReader, Reader
-from seglake.read.zones import Zones
+from seglake.read.lookup.partition import PartitionReader, Reader
+from seglake.read.zones.search import Zones
 from tests.bench.events import EVENTS_PER_SECOND
 from tests.bench.lookup import Tally
 from tests.bench.measure import Section, Table, say, timed

@@ -11,11 +11,11 @@ import crc32c
 import numpy as np
 
 import seglake
+from seglake.catalog.index_files import put_indexes
 from seglake.catalog.rows import SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.format.batch import HEADER, OVERHEAD, Batches, Table, rebase
 from seglake.format.segment import describe, rebuild
-from seglake.ingest.index_files import put_indexes
 from seglake.layout import new_attempt
 from seglake.maintain.rebuild import policy_of
 from seglake.read.log import Log

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from seglake.ingest.api import run_pipeline
-from seglake.ingest.engine import LocalEngine
-from seglake.ingest.pipeline import RunKey, ingest_files
-from seglake.ingest.report import Report
+from seglake.engine import LocalEngine
+from seglake.write.api import run_pipeline
+from seglake.write.driver.report import Report
+from seglake.write.driver.run import RunKey, ingest_files
 from tests.bench import writers
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, race
 from tests.bench.memory import Peaks

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import seglake
 from seglake.config import Pipeline
+from seglake.engine import Engine, SparkEngine
 from seglake.errors import SeglakeError
-from seglake.ingest.engine import Engine, SparkEngine
-from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.session import delta_jars, spark_session
+from seglake.write.driver.run import RunKey, ingest_files
 from tests.bench import writers
 from tests.bench.events import Events, generate
 from tests.bench.measure import say

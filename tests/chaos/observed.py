@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import seglake
-from seglake.catalog.quarantine_table import QuarantineTable
+from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow, SourceRow, rows_of
-from seglake.catalog.snapshot import Snapshot
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import UsageError
 from seglake.read.lake import Lake
 from seglake.store import open_store

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from seglake.ingest.engine import SparkEngine
+from seglake.engine import SparkEngine
 
 Task = Callable[[Any], Any]
 

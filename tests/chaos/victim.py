@@ -20,14 +20,16 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 
-from seglake.catalog import compaction, delta, deltalog
+from seglake.catalog.delta import commit_log as deltalog
+from seglake.catalog.delta import delta_rs as delta
+from seglake.catalog.delta import file_merges as compaction
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
-from seglake.ingest.engine import Engine, LocalEngine, SparkEngine
-from seglake.ingest.pipeline import RunKey, ingest_files
-from seglake.ingest.rebase import Move
+from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import open_store
+from seglake.write.driver.rebase import Move
+from seglake.write.driver.run import RunKey, ingest_files
 from tests.chaos.unruly import make_unruly
 
 OF_TASKS = {

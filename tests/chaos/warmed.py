@@ -10,12 +10,12 @@ from typing import Any
 from unittest.mock import patch
 
 from seglake.catalog.rows import FILE_SCHEMAS, SegmentRow
-from seglake.catalog.snapshot import EMPTY
 from seglake.catalog.table import CatalogTable
-from seglake.ingest.engine import LocalEngine
-from seglake.ingest.rebase import Move
+from seglake.catalog.version.snapshot import EMPTY
+from seglake.engine import LocalEngine
 from seglake.layout import new_attempt
 from seglake.store import open_store
+from seglake.write.driver.rebase import Move
 from tests.chaos import victim
 from tests.raw_events import TINY, Line, T, ingest, pipeline_of, write_file
 

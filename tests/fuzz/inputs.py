@@ -20,11 +20,11 @@ import zstandard
 from seglake.config import Pipeline, Timestamp
 from seglake.errors import ConfigError, InputError
 from seglake.format.records import Spans
-from seglake.ingest import bytescan
-from seglake.ingest.extract import Extracted, read_split
-from seglake.ingest.listing import SourceFile, Split, plan_splits
-from seglake.ingest.time_kernels import MAX_MS, READ
-from seglake.ingest.timestamps import read_times
+from seglake.text import simd as bytescan
+from seglake.times.kernels import MAX_MS, READ
+from seglake.times.readers import read_times
+from seglake.write.input.listing import SourceFile, Split, plan_splits
+from seglake.write.rows.records import Extracted, read_split
 from tests.fuzz.targets import target
 from tests.unit.ingest.readers import pipeline
 from tests.unit.ingest.test_json_scan import check
@@ -93,7 +93,7 @@ def times(data: bytes) -> None:
     buffer[: len(data)] = np.frombuffer(data, np.uint8)
     lengths = np.array([len(item) for item in items], np.int32)
     starts = 1 + np.cumsum(lengths + 1, dtype=np.int64) - lengths - 1
-    ms, codes = read_times(Spans(buffer, starts, lengths), TIMES[data[0] % len(TIMES)])
+    ms, codes = read_times(Spans(buffer, starts, lengths), TIMES[data[0] % len(TIMES)].time_format)
     read = ms[codes == READ]
     assert np.all((read >= 0) & (read <= MAX_MS))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from seglake.ingest import bytescan
+from seglake.text import simd as bytescan
 
 _WIDTH = bytescan.WIDTH
 
@@ -28,7 +28,7 @@ def install() -> None:
     bytescan.high_mask = _mask(lambda byte: byte >= 0x80)
     bytescan.pair_mask = _pair_mask
     from seglake.format import decode_kernels, encode_kernels  # noqa: PLC0415
-    from seglake.read import read_kernels  # noqa: PLC0415
+    from seglake.read import kernels as read_kernels  # noqa: PLC0415
 
     encode_kernels._copy = _copy
     decode_kernels._eight_bytes = _eight_bytes

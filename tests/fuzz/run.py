@@ -21,7 +21,9 @@ MODES = {
     "checked": {"NUMBA_BOUNDSCHECK": "1"},
     "interpreted": {"NUMBA_DISABLE_JIT": "1"},
 }
-SEEN = ("seglake.format", "seglake.ingest", "seglake.read", "seglake.catalog", "seglake.layout")
+SEEN = tuple(
+    f"seglake.{name}" for name in ("format", "text", "times", "write", "read", "catalog", "layout")
+)
 SOURCES = Path(__file__).parents[2] / "src"
 
 
@@ -73,7 +75,7 @@ def _with_kernels() -> Iterator[str]:
 
 
 def _load(mode: str) -> None:
-    from seglake.ingest import bytescan  # noqa: PLC0415
+    from seglake.text import simd as bytescan  # noqa: PLC0415
     from tests.fuzz import bounds, interpreted  # noqa: PLC0415
 
     bytescan.padded = lambda size: bounds.guarded_buffer(size + bytescan.PADDING)

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from seglake.catalog.deltalog import CHECKPOINT_INTERVAL, DeltaLog, add, remove
-from seglake.catalog.files import read_parquet, segments_by_partition
-from seglake.catalog.loading import files_after
+from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog, add, remove
+from seglake.catalog.delta.data_files import read_parquet, segments_by_partition
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.rows import FILE_SCHEMAS, SourceRow
+from seglake.catalog.version.loading import files_after
 from seglake.errors import ConfigError, CorruptData
 from seglake.format import zonemap
 from seglake.format.batch import HEADER, OVERHEAD, Encoding, Table, encode_batches, encode_bodies
@@ -29,12 +29,12 @@ from seglake.format.decode import Decoded, check_crcs, decode_batches, scan_batc
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.format.records import Spans
 from seglake.format.segment import choose_indexed, seal
-from seglake.ingest.blob import Run, pack_batches, pack_run, unpack_batches, unpack_run
-from seglake.ingest.inputs import freeze
 from seglake.layout import parse_attempt_key, parse_segment_key, segment_key
-from seglake.read.arrow import SCHEMA, record_batch
-from seglake.read.segments import LogSegment
-from seglake.read.zones import Zones
+from seglake.read.decode.columns import SCHEMA, record_batch
+from seglake.read.fetch.log_segment import LogSegment
+from seglake.read.zones.search import Zones
+from seglake.write.driver.inputs import freeze
+from seglake.write.spool.blob import Run, pack_batches, pack_run, unpack_batches, unpack_run
 from tests.fuzz.bounds import guarded
 from tests.fuzz.targets import target
 from tests.lakes import Event, Shape, _encode

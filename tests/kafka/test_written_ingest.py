@@ -13,11 +13,11 @@ import pytest
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
+from seglake.engine import LocalEngine
 from seglake.format.compression import NAMES
-from seglake.ingest.engine import LocalEngine
-from seglake.ingest.pipeline import RunKey, ingest_files
-from seglake.ingest.rebase import Move
 from seglake.layout import SUFFIXES, new_attempt
+from seglake.write.driver.rebase import Move
+from seglake.write.driver.run import RunKey, ingest_files
 from tests.kafka.judge import Header, Kafka, Record
 from tests.kafka.test_written_segments import (
     accepted,

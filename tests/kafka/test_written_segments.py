@@ -14,11 +14,11 @@ from hypothesis import given
 from seglake.catalog.rows import SegmentRow
 from seglake.format.batch import encode_bodies
 from seglake.format.compression import NAMES
-from seglake.ingest.blob import Run
-from seglake.ingest.cut import encoding_of
-from seglake.ingest.write import Piece, SegmentWriter, encode_runs
 from seglake.layout import attempt_folder, new_attempt
 from seglake.store import open_store
+from seglake.write.map.sort import encoding_of
+from seglake.write.reduce.segment_writer import Piece, SegmentWriter, encode_runs
+from seglake.write.spool.blob import Run
 from tests.kafka.judge import Kafka, KafkaError, Record
 from tests.lakes import Event, records_of
 from tests.strategies import (

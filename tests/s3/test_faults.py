@@ -14,10 +14,10 @@ import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.errors import StoreError
-from seglake.ingest import commit
 from seglake.maintain.verify import verify
 from seglake.read.log import Log
 from seglake.store import objects, open_store
+from seglake.write.driver import commit
 from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
 from tests.s3.proxy import PASSING, Choice, Fault, Proxy, nth
 from tests.s3.test_flow import upload

@@ -18,13 +18,13 @@ import pytest
 from pyspark import cloudpickle
 
 import seglake
-from seglake.catalog.quarantine_table import QuarantineTable
+from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.config import load
+from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.errors import ConfigError, SeglakeError, StoreError
-from seglake.ingest.engine import Item, LocalEngine, Result, Task
-from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.store import CountingStore, open_store
+from seglake.write.driver.run import RunKey, ingest_files
 from tests.raw_events import TINY, Line, T, pipeline_of, read_lake, write_file
 from tests.s3.proxy import Fault, Proxy
 from tests.s3.server import BUCKET, REGION, Server

@@ -15,14 +15,15 @@ from chispa import assert_df_equality
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from seglake.catalog import compaction, deltalog
+from seglake.catalog.delta import commit_log as deltalog
+from seglake.catalog.delta import file_merges as compaction
 from seglake.config import Pipeline
+from seglake.engine import Item, Result, SparkEngine, Task
 from seglake.errors import CorruptData, InputError, QuarantineLimit
-from seglake.ingest.api import run_pipeline
-from seglake.ingest.engine import Item, Result, SparkEngine, Task
-from seglake.ingest.pipeline import RunKey, ingest_files
-from seglake.ingest.report import Report
 from seglake.layout import SUFFIXES
+from seglake.write.api import run_pipeline
+from seglake.write.driver.report import Report
+from seglake.write.driver.run import RunKey, ingest_files
 from tests.chaos.unruly import unruly
 from tests.raw_events import (
     TINY,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from seglake.ingest.engine import Item, Result, SparkEngine, Task
-from seglake.ingest.pipeline import RunKey, ingest_files
+from seglake.engine import Item, Result, SparkEngine, Task
+from seglake.write.driver.run import RunKey, ingest_files
 from tests.bounded import TASK, TASK_BYTES, write_lines
 from tests.raw_events import pipeline_of, segments_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from seglake.ingest.engine import SparkEngine
+from seglake.engine import SparkEngine
 from seglake.maintain.verify import verify
 from tests.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglake.errors import UsageError
-from seglake.instants import format_ms, to_epoch_ms, to_epoch_ms_array
+from seglake.times.instants import format_ms, to_epoch_ms, to_epoch_ms_array
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 zones = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))

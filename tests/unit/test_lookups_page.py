@@ -15,8 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
-from seglake.ingest import api, attempt
-from seglake.ingest.engine import LocalEngine
+from seglake.engine import LocalEngine
+from seglake.write import api
+from seglake.write.driver import attempt
 
 PAGE = Path(__file__).parents[2] / "docs" / "lookups.md"
 TEXT = PAGE.read_text()

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from seglake.cli.app import app
 from seglake.config import load, reference
 from seglake.demo_events import generate
-from seglake.ingest.engine import LocalEngine
-from seglake.ingest.pipeline import RunKey, ingest_files
+from seglake.engine import LocalEngine
+from seglake.write.driver.run import RunKey, ingest_files
 
 PROJECT = Path(__file__).parents[2]
 

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from seglake import layout
-from seglake.catalog.files import segments_by_partition
+from seglake.catalog.delta.data_files import segments_by_partition
 from seglake.catalog.rows import AnyRow, Kind, PartitionRow, Row, SegmentRow, TopicRow, file_table
-from seglake.catalog.segments import Int64s
-from seglake.catalog.snapshot import Snapshot
+from seglake.catalog.version.segment_columns import Int64s
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import UnknownTopic, UsageError
 
 

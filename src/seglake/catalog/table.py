@@ -6,7 +6,7 @@ passes any commit in between, unless one of them carries the same app transactio
 that it removes too. Then it fails, as `CommitConflict`, and the caller reloads. It must look for
 its own attempt before it tries again: a lost reply looks like a lost race.
 
-Whoever has committed leaves the table tidy: small files are merged (`seglake.catalog.compaction`)
+Whoever has committed leaves the table tidy: small files are merged (`delta.file_merges`)
 and checkpoints written. That changes no row, so nobody has to notice.
 """
 
@@ -23,10 +23,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from seglake import layout
-from seglake.catalog import compaction, delta, deltalog, loading
-from seglake.catalog import files as data
 from seglake.catalog.change import checked_change, with_append_times
-from seglake.catalog.deltalog import Action, DeltaLog
+from seglake.catalog.delta import commit_log as deltalog
+from seglake.catalog.delta import data_files as data
+from seglake.catalog.delta import delta_rs as delta
+from seglake.catalog.delta import file_merges as compaction
+from seglake.catalog.delta.commit_log import Action, DeltaLog
 from seglake.catalog.manifest import Manifest, SegmentId, mark_committed, write_manifest
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
@@ -39,7 +41,8 @@ from seglake.catalog.rows import (
     SegmentRow,
     rows_of,
 )
-from seglake.catalog.snapshot import Snapshot
+from seglake.catalog.version import loading
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import (
     CommitConflict,
     CorruptData,

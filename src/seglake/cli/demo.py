@@ -12,11 +12,11 @@ from rich.console import Console
 
 from seglake.cli.ingest import ingest_here, show_report
 from seglake.cli.show import show
-from seglake.instants import format_ms
+from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
-    from seglake.ingest.report import Report
     from seglake.read.log import Log
+    from seglake.write.driver.report import Report
 
 RUN_ID = "demo"
 TOPIC = "web"

@@ -21,9 +21,9 @@ from seglake.format import zonemap
 from seglake.format.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME
 from seglake.format.compression import NAMES
 from seglake.format.index import OffsetIndex, TimeIndex
-from seglake.read.arrow import SCHEMA, record_batch
-from seglake.read.fetch import Chunk, read_chunks
-from seglake.read.segments import LogSegment
+from seglake.read.decode.columns import SCHEMA, record_batch
+from seglake.read.fetch.chunks import Chunk, read_chunks
+from seglake.read.fetch.log_segment import LogSegment
 from seglake.store import Store, open_store
 
 Columns = dict[str, Any]

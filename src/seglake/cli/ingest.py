@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seglake.cli.show import Column, Rows, show
-from seglake.instants import format_ms
+from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
     from seglake.config import Pipeline
-    from seglake.ingest.report import Report
+    from seglake.write.driver.report import Report
 
 
 def run(
@@ -43,7 +43,7 @@ def ingest_here(
     """Ingest with Spark on this machine; each step is shown while it lasts."""
     from pyspark.sql import SparkSession
 
-    from seglake.ingest.api import run_pipeline
+    from seglake.write.api import run_pipeline
 
     running = SparkSession.getActiveSession()
     try:
@@ -79,7 +79,7 @@ def _text(name: str, value: Any) -> str:
 @contextmanager
 def _steps() -> Iterator[Callable[[str], None]]:
     """What tells of each step: a spinner on a terminal, else nothing."""
-    from seglake.ingest.report import silent
+    from seglake.write.driver.report import silent
 
     if not sys.stderr.isatty():
         yield silent

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.snapshot import TIMESTAMP_TYPES
+from seglake.catalog.version.snapshot import TIMESTAMP_TYPES
 from seglake.format.records import Int32s, Spans
-from seglake.ingest.columns import (
+from seglake.text.spans import (
     base64,
     concatenate,
     constant,
@@ -19,7 +19,7 @@ from seglake.ingest.columns import (
     quoted,
     where_null,
 )
-from seglake.ingest.lines import invalid_utf8
+from seglake.write.rows.line_chunks import invalid_utf8
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:

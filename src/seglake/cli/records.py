@@ -16,9 +16,9 @@ import pyarrow as pa
 from seglake.cli.jsonlines import json_lines
 from seglake.cli.show import Column, Rows, moment, number, show
 from seglake.errors import UsageError
-from seglake.instants import to_epoch_ms
 from seglake.read.log import Log
-from seglake.read.plan import Plan, ReadStats
+from seglake.read.window.plan import Plan, ReadStats
+from seglake.times.instants import to_epoch_ms
 
 _TABLE_ROWS = 100  # unless more are asked for
 _FOREVER = 2**63 - 1

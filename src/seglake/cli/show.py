@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from seglake.instants import format_ms
+from seglake.times.instants import format_ms
 
 
 class Column(NamedTuple):

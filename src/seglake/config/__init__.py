@@ -2,13 +2,10 @@
 
 from seglake.config.loading import from_tables, load
 from seglake.config.reference import reference
-from seglake.config.rules import DIRECTIVES, EPOCH_FORMATS
 from seglake.config.settings import Pipeline
 from seglake.config.tables import Timestamp, Topic
 
 __all__ = [
-    "DIRECTIVES",
-    "EPOCH_FORMATS",
     "Pipeline",
     "Timestamp",
     "Topic",

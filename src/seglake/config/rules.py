@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-EPOCH_FORMATS = ("epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
-DIRECTIVES = "YymdeHIMSfpbBhajAzZTDFR%"  # of strptime, as ingest.timestamps reads them
+from seglake.times.directives import EPOCH_POWERS, ISO, SUPPORTED, unsupported
+
 _SECRET = re.compile(
     r"secret|password|passwd|token|(access|account|master|customer)_?key|credential|sas_", re.I
 )
@@ -55,15 +55,15 @@ def _location(value: str) -> str:
 
 
 def _time_format(text: str) -> str:
-    if text in EPOCH_FORMATS or text == "iso8601":
+    if text in EPOCH_POWERS or text == ISO:
         return text
     if "%" not in text:
         raise ValueError(
-            f"{text!r} is no format; use {', '.join(EPOCH_FORMATS)}, iso8601 or a strptime pattern"
+            f"{text!r} is no format; use {', '.join(EPOCH_POWERS)}, {ISO} or a strptime pattern"
         )
-    unknown = [d for d in re.findall(r"%(.?)", text, re.S) if d not in DIRECTIVES or not d]
+    unknown = unsupported(text)
     if unknown:
-        known = " ".join(f"%{d}" for d in DIRECTIVES)
+        known = " ".join(f"%{d}" for d in SUPPORTED)
         raise ValueError(f"%{unknown[0]} is not supported; use {known}")
     return text
 
@@ -88,5 +88,5 @@ OneByte = Annotated[str, Field(pattern=r"^[\x01-\x7f]$")]
 Locations = Annotated[tuple[Location, ...], BeforeValidator(_names), Field(min_length=1)]
 TopicName = Annotated[str, AfterValidator(_topic_name)]
 Zone = Annotated[str, AfterValidator(_zone)]
-TimeFormat = Annotated[str, AfterValidator(_time_format)]
+TimeFormatText = Annotated[str, AfterValidator(_time_format)]
 Options = Annotated[dict[str, str], BeforeValidator(_options)]

@@ -6,7 +6,6 @@ Keys that Kafka has carry Kafka's dotted names (`segment.bytes`); in Python they
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Literal, Self
 
@@ -19,13 +18,22 @@ from seglake.config.rules import (
     FieldNames,
     Locations,
     OneByte,
-    TimeFormat,
+    TimeFormatText,
     TopicName,
     Zone,
     flat,
 )
-
-_YEARS, _MONTHS, _DAYS = "YyDF", "mbBhDFj", "deDFj"
+from seglake.times.directives import (
+    DAY,
+    HALF,
+    HALF_HOUR,
+    MONTH,
+    SHORT_YEAR,
+    YEAR,
+    YEAR_DAY,
+    TimeFormat,
+    parts_of,
+)
 
 
 class Table(BaseModel):
@@ -129,7 +137,7 @@ class Timestamp(Table):
     """Where the time of an event stands."""
 
     field: FieldName | None = Field(default=None, description="the field that holds it")
-    format: TimeFormat | None = Field(
+    format: TimeFormatText | None = Field(
         default=None,
         description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns` (numbers, also in quotes), "
         "`iso8601` (as `2026-01-31T12:00:00.5+01:00`; fraction, seconds, time and zone may be "
@@ -140,6 +148,11 @@ class Timestamp(Table):
         default=None, ge=1970, le=9999, description="for patterns without a year"
     )
 
+    @property
+    def time_format(self) -> TimeFormat:
+        """How the field's times are written."""
+        return TimeFormat(self.format, self.zone, self.year)
+
     def _contradictions(self) -> Iterator[str]:
         if self.field is None and (self.format or self.year):
             yield "timestamp.field is missing; name the field that holds the time"
@@ -148,16 +161,17 @@ class Timestamp(Table):
             yield "timestamp.year needs a strptime pattern in timestamp.format; remove year"
         if pattern is None:
             return
-        used = set(re.findall(r"%(.)", pattern))
-        if self.year is not None and used & set(_YEARS):
+        given = parts_of(pattern)
+        has_year = not given.isdisjoint({YEAR, SHORT_YEAR})
+        if self.year is not None and has_year:
             yield "timestamp.year contradicts the year in timestamp.format; remove one"
-        if self.year is None and not used & set(_YEARS):
+        if self.year is None and not has_year:
             yield "timestamp.format has no year; add timestamp.year"
-        if not used & set(_DAYS):
+        if given.isdisjoint({DAY, YEAR_DAY}):
             yield "timestamp.format has no day; add %d or %j"
-        if not used & set(_MONTHS):
+        if given.isdisjoint({MONTH, YEAR_DAY}):
             yield "timestamp.format has no month; add %m or %b"
-        if "I" in used and "p" not in used:
+        if HALF_HOUR in given and HALF not in given:
             yield "timestamp.format has %I without %p; add %p or use %H"
 
 

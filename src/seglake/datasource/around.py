@@ -15,8 +15,8 @@ from seglake.datasource.plain import plain
 from seglake.datasource.rows import in_spark, read_schema
 from seglake.datasource.source import struct_of
 from seglake.errors import SeglakeError, UsageError
-from seglake.read.around import Around
-from seglake.read.plan import MEMORY_BYTES
+from seglake.read.window.around import Around
+from seglake.read.window.plan import MEMORY_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,8 +16,8 @@ from seglake.datasource.rows import in_spark, read_schema
 from seglake.errors import SeglakeError, UsageError
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
-from seglake.read.lookup import EVER
-from seglake.read.plan import Window, pieces_in
+from seglake.read.lookup.partition import EVER
+from seglake.read.window.plan import Window, pieces_in
 from seglake.store import Store, open_store
 
 

@@ -14,7 +14,7 @@ from seglake.datasource.options import EARLIEST, LATEST, Bound, TopicPartition, 
 from seglake.errors import OffsetOutOfRange, UnknownTopic, UsageError
 from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.read.lookup import PartitionReader
+from seglake.read.lookup.partition import PartitionReader
 
 Offsets = dict[TopicPartition, int]
 Readers = dict[TopicPartition, PartitionReader]

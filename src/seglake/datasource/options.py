@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from seglake.datasource.java_regex import translate
 from seglake.errors import UsageError
-from seglake.instants import to_epoch_ms
+from seglake.times.instants import to_epoch_ms
 
 EARLIEST, LATEST = -2, -1  # Kafka's numbers for the two ends of a log
 

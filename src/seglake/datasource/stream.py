@@ -48,7 +48,7 @@ from seglake.datasource.plain import plain_errors
 from seglake.errors import VersionExpired
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
-from seglake.read.plan import Window, pieces_in
+from seglake.read.window.plan import Window, pieces_in
 
 Json = dict[str, Any]
 

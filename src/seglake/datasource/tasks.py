@@ -19,11 +19,11 @@ import pyarrow as pa
 from seglake.datasource.options import Options
 from seglake.errors import MissingObject
 from seglake.format.records import Int64s
-from seglake.read.cache import ByteCache
-from seglake.read.plan import Piece, execute
-from seglake.read.segments import Ranges
-from seglake.read.zonemaps import ZoneMaps
-from seglake.read.zones import Zones
+from seglake.read.fetch.byte_cache import ByteCache
+from seglake.read.fetch.log_segment import Ranges
+from seglake.read.window.plan import Piece, execute
+from seglake.read.zones.maps import ZoneMaps
+from seglake.read.zones.search import Zones
 from seglake.store import Store
 
 MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, if no option says otherwise

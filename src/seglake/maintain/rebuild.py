@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from seglake.catalog.checks import LogCheck, check_size
 from seglake.catalog.rows import SegmentRow
+from seglake.catalog.segment_checks import LogCheck, check_size
 from seglake.errors import CorruptData
 from seglake.format.batch import TABLE, Table
 from seglake.format.decode import with_extremes
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import Sealed, rebuild
-from seglake.read.fetch import read_chunks
-from seglake.read.segments import LogSegment
+from seglake.read.fetch.chunks import read_chunks
+from seglake.read.fetch.log_segment import LogSegment
 from seglake.store import Store
 
 DECODE_BYTES = 16 * 2**20  # of decompressed records at once

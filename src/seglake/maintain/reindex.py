@@ -14,12 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from seglake import layout
+from seglake.catalog.index_files import put_indexes
 from seglake.catalog.manifest import mark_committed
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, StoreError
 from seglake.format.index import IndexPolicy
-from seglake.ingest.index_files import put_indexes
 from seglake.maintain.rebuild import policy_of, rebuild_segment
 from seglake.maintain.reports import Finding, Progress, Reindexed, finding_of, silent
 from seglake.maintain.segmentwise import over_segments

@@ -21,9 +21,9 @@ from seglake import layout
 from seglake.catalog.change import checked_change
 from seglake.catalog.manifest import Manifest, SegmentId, read_manifest
 from seglake.catalog.rows import Row, SegmentRow
-from seglake.catalog.segments import Int64s
-from seglake.catalog.snapshot import EMPTY
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.segment_columns import Int64s
+from seglake.catalog.version.snapshot import EMPTY
 from seglake.errors import CorruptData, StoreError, UsageError, VersionExpired
 from seglake.layout import SUFFIXES, Suffix
 from seglake.maintain.reindex import reindex_rows

@@ -13,10 +13,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglake.catalog.rows import SegmentRow
-from seglake.ingest.engine import SparkEngine
-from seglake.ingest.plan import pack
+from seglake.engine import SparkEngine
 from seglake.maintain.reports import Progress
 from seglake.store import Store
+from seglake.write.driver.plan import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.quarantine import attempt_of
-from seglake.catalog.quarantine_table import QuarantineTable
+from seglake.catalog.quarantine.parts import attempt_of
+from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData
 from seglake.maintain.reports import Vacuumed

@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.checks import check_crc, check_size
-from seglake.catalog.quarantine_table import QuarantineTable
+from seglake.catalog.index_files import index_files
+from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
-from seglake.catalog.snapshot import Snapshot
+from seglake.catalog.segment_checks import check_crc, check_size
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, StoreError, VersionExpired
-from seglake.ingest.index_files import index_files
 from seglake.layout import SUFFIXES, Suffix
 from seglake.maintain.rebuild import policy_of, rebuild_segment
 from seglake.maintain.reports import Finding, Progress, Verification, finding_of, silent

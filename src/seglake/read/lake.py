@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from seglake.catalog.rows import RunRow
-from seglake.catalog.snapshot import Snapshot
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.locks import Lock
 from seglake.read.log import Log
-from seglake.read.lookup import CACHE_BYTES, Reader
+from seglake.read.lookup.partition import CACHE_BYTES, Reader
 from seglake.store import Store, open_store
 
 

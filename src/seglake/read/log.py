@@ -11,20 +11,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.catalog.rows import Kind, TopicRow
-from seglake.catalog.snapshot import PartitionView, Snapshot
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import OffsetNotFound, UsageError
 from seglake.format.records import Headers, Int64s, Spans
-from seglake.instants import Time, to_epoch_ms, to_epoch_ms_array
-from seglake.read.around import Around, with_plain_types
-from seglake.read.arrow import schema_of
-from seglake.read.batches import OffsetAndTimestamp
-from seglake.read.intervals import covers
-from seglake.read.lookup import PartitionReader, Reader
-from seglake.read.merge import merged
-from seglake.read.plan import MEMORY_BYTES, Plan, ReadStats, Window, execute, pieces_in, pieces_of
-from seglake.read.vectors import offsets_for_times, records_at
+from seglake.read.decode.columns import schema_of
+from seglake.read.lookup.block_search import OffsetAndTimestamp
+from seglake.read.lookup.bulk import offsets_for_times, records_at
+from seglake.read.lookup.partition import PartitionReader, Reader
+from seglake.read.window.around import Around, with_plain_types
+from seglake.read.window.plan import (
+    MEMORY_BYTES,
+    Plan,
+    ReadStats,
+    Window,
+    execute,
+    pieces_in,
+    pieces_of,
+)
+from seglake.read.window.time_order import merged
 from seglake.store import Store, open_store
+from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
+from seglake.times.intervals import covers
 
 MAX_RECORDS = 500  # of one fetch: Kafka's max.poll.records
 

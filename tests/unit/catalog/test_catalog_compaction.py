@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.compaction import ENOUGH_ROWS, due
+from seglake.catalog.delta.file_merges import ENOUGH_ROWS, due
 from seglake.catalog.rows import DataFile
 from tests.strategies import examples
 

@@ -7,7 +7,7 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from seglake.catalog import delta
+from seglake.catalog.delta import delta_rs as delta
 from seglake.catalog.rows import FILE_SCHEMAS, TABLE_SCHEMA
 from seglake.catalog.table import CatalogTable
 from seglake.maintain.reindex import reindex

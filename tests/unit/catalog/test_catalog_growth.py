@@ -9,11 +9,11 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from seglake.catalog.compaction import FAN_IN
-from seglake.catalog.deltalog import CHECKPOINT_INTERVAL
+from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL
+from seglake.catalog.delta.file_merges import FAN_IN
 from seglake.catalog.rows import Row
-from seglake.catalog.snapshot import Snapshot
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.store import open_store
 from seglake.store.counting import CountingStore
 from tests.unit.catalog.catalog_rows import new_attempt, run, segment, topic

@@ -17,8 +17,11 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog import compaction, delta, deltalog, table
-from seglake.catalog.deltalog import DeltaLog
+from seglake.catalog import table
+from seglake.catalog.delta import commit_log as deltalog
+from seglake.catalog.delta import delta_rs as delta
+from seglake.catalog.delta import file_merges as compaction
+from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.manifest import Manifest, SegmentId, read_manifest
 from seglake.catalog.rows import (
     PARTITION_COLUMNS,
@@ -27,8 +30,8 @@ from seglake.catalog.rows import (
     Row,
     SegmentRow,
 )
-from seglake.catalog.snapshot import EMPTY, Snapshot
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.errors import (
     CommitConflict,
     CorruptData,

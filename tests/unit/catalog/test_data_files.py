@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seglake.catalog.files import read_files, write_file
+from seglake.catalog.delta.data_files import read_files, write_file
 from seglake.catalog.rows import DataFile, Row, file_table
 from seglake.errors import CorruptData
 from seglake.store import Store, open_store

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog import delta
-from seglake.catalog.deltalog import CHECKPOINT_INTERVAL, DeltaLog, add, remove
+from seglake.catalog.delta import delta_rs as delta
+from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog, add, remove
 from seglake.errors import CommitConflict, CorruptData
 from seglake.store import Store, open_store
 from seglake.store.interface import Listed

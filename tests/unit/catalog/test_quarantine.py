@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from seglake.catalog.deltalog import DeltaLog
-from seglake.catalog.quarantine import FILE_SCHEMA, Part, attempt_of, write_part
-from seglake.catalog.quarantine_table import QuarantineTable
+from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.quarantine.parts import FILE_SCHEMA, Part, attempt_of, write_part
+from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.errors import UsageError
 from seglake.store import Store, open_store

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seglake.config import Pipeline
-from seglake.ingest.bytescan import padded
-from seglake.ingest.extract import read_split
-from seglake.ingest.lines import Chunk
-from seglake.ingest.listing import list_inputs, plan_splits
+from seglake.text.simd import padded
+from seglake.write.input.listing import list_inputs, plan_splits
+from seglake.write.rows.line_chunks import Chunk
+from seglake.write.rows.records import read_split
 
 
 class Row(NamedTuple):

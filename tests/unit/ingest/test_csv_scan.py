@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglake.errors import InputError
-from seglake.ingest.listing import list_inputs, plan_splits
+from seglake.write.input.listing import list_inputs, plan_splits
 from tests.unit.ingest.readers import pipeline, read, read_bytes
 
 fields = st.text(st.sampled_from(list("ab,;\"\n\r'é ")), max_size=8)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.config import Pipeline
-from seglake.ingest.columns import REASONS, Reason
+from seglake.text.spans import REASONS, Reason
 from tests.unit.ingest.readers import Reject, Row, read_bytes
 
 TIME = {"field": "t", "format": "epoch_ms"}

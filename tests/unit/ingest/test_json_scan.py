@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seglake.ingest.columns import Reason
-from seglake.ingest.json_scan import JsonRows, Wanted
+from seglake.text.spans import Reason
+from seglake.write.rows.jsonl import JsonRows, Wanted
 from tests.unit.ingest.readers import chunk
 
 NAMES = ("a", "b", "a.b", "a.b.c", "é", "")

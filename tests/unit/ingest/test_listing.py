@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from seglake.config import Pipeline
 from seglake.errors import InputError
-from seglake.ingest.extract import read_split
-from seglake.ingest.listing import _expression, list_inputs, plan_splits
+from seglake.write.input.listing import _expression, list_inputs, plan_splits
+from seglake.write.rows.records import read_split
 from tests.unit.ingest.readers import pipeline, read
 
 FILES = [

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import InputError
-from seglake.ingest.listing import list_inputs, plan_splits
-from seglake.ingest.parquet_scan import ParquetRows, parquet_rows
+from seglake.write.input.listing import list_inputs, plan_splits
+from seglake.write.rows.parquet import ParquetRows, parquet_rows
 from tests.unit.ingest.readers import Result, pipeline, read, read_bytes
 
 texts = st.text(st.characters(codec="utf-8"), max_size=6)

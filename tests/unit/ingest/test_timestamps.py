@@ -10,12 +10,15 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from seglake.config import DIRECTIVES, Timestamp
+from seglake.config import Timestamp
 from seglake.errors import ConfigError
 from seglake.format.records import Spans
-from seglake.ingest.columns import concatenate
-from seglake.ingest.time_kernels import OUT_OF_RANGE, READ, UNREADABLE, compile_pattern
-from seglake.ingest.timestamps import in_range, read_times, to_utc
+from seglake.text.spans import concatenate
+from seglake.times.directives import SUPPORTED
+from seglake.times.kernels import OUT_OF_RANGE, READ, UNREADABLE
+from seglake.times.patterns import compile_pattern
+from seglake.times.readers import in_range, read_times
+from seglake.times.zones import to_utc
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(9999, 12, 30))
@@ -25,7 +28,7 @@ def times(form: str, texts: list[str | bytes], **settings: object) -> list[int |
     """Milliseconds, or the word for what is wrong."""
     spans = Spans.of([text if isinstance(text, bytes) else text.encode() for text in texts])
     made = Timestamp.model_validate({"field": "t", "format": form, **settings})
-    ms, codes = read_times(concatenate([spans]), made)
+    ms, codes = read_times(concatenate([spans]), made.time_format)
     words = {UNREADABLE: "unreadable", OUT_OF_RANGE: "range"}
     return [m if c == READ else words[c] for m, c in zip(ms.tolist(), codes.tolist(), strict=True)]
 
@@ -168,7 +171,7 @@ def test_patterns_read_nothing_that_strptime_refuses(
 
 
 def test_every_directive_that_the_settings_allow_is_compiled() -> None:
-    for directive in DIRECTIVES:
+    for directive in SUPPORTED:
         compile_pattern(f"%{directive}")
     with pytest.raises(ConfigError, match="%U"):
         compile_pattern("%Y %U")

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from seglake.format.batch import Bodies
-from seglake.ingest.blob import Run
-from seglake.ingest.merge import Place, SortedBlob
+from seglake.write.reduce.merge import Place, SortedBlob
+from seglake.write.spool.blob import Run
 
 
 class Item(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from seglake.ingest import commit
+from seglake.write.driver import commit
 from tests.raw_events import ingest, pipeline_of
 from tests.survival import assert_survives, two_files
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seglake.catalog import compaction
+from seglake.catalog.delta import file_merges as compaction
 from seglake.catalog.rows import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.layout import new_attempt

@@ -24,9 +24,9 @@ import seglake
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
-from seglake.ingest.api import run_pipeline
-from seglake.ingest.listing import list_inputs, plan_splits
-from seglake.ingest.units import Summary, _gather, group_splits
+from seglake.write.api import run_pipeline
+from seglake.write.input.listing import list_inputs, plan_splits
+from seglake.write.map.unit import Summary, _gather, group_splits
 from tests.bounded import MIB, TASK_BYTES, measure, write_lines
 from tests.forged import FORGED
 from tests.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file

@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog.table import CatalogTable
+from seglake.engine import Engine, LocalEngine
 from seglake.errors import InputError, QuarantineLimit, UnknownTopic
 from seglake.format.compression import NAMES
-from seglake.ingest.engine import Engine, LocalEngine
-from seglake.ingest.listing import list_inputs, plan_splits
-from seglake.ingest.pipeline import RunKey, ingest_files
-from seglake.ingest.stages import Read
-from seglake.ingest.staging import read_staged
-from seglake.ingest.units import Unit, group_splits
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.store import open_store
+from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.input.listing import list_inputs, plan_splits
+from seglake.write.map.unit import Unit, group_splits
+from seglake.write.reduce.tasks import Read
+from seglake.write.spool.spool import read_staged
 from tests.engines import ScatteredEngine
 from tests.raw_events import (
     TINY,
@@ -168,7 +168,7 @@ def test_each_step_is_a_log_line_that_names_the_run(
 ) -> None:
     write_files(tmp_path / "in", [([Line(T, "a"), Line(0, broken="{")], "")])
     settings = pipeline_of(tmp_path / "lake", tmp_path / "in")
-    with caplog.at_level(logging.INFO, logger="seglake.ingest"):
+    with caplog.at_level(logging.INFO, logger="seglake.write"):
         report = ingest(settings, "2026-11-20T01")
         ingest(settings, "2026-11-20T01")
     prefix = "topic events, pipeline test, run 2026-11-20T01: "

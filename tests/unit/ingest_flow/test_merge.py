@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from seglake.errors import InputError
 from seglake.format.batch import Bodies
-from seglake.ingest.blob import Run, pack_run, unpack_run
-from seglake.ingest.merge import Place, SortedBlob, count_before, merge
+from seglake.write.reduce.merge import Place, SortedBlob, count_before, merge
+from seglake.write.spool.blob import Run, pack_run, unpack_run
 from tests.unit.ingest_flow.runs import Blobs, Item, blob_lists, items_of, run_of
 
 places = st.builds(
@@ -134,7 +134,7 @@ def test_total_disorder_is_looked_at_a_few_times_only(monkeypatch: pytest.Monkey
         looked.append(place)
         return count_before(blob, place)
 
-    monkeypatch.setattr("seglake.ingest.merge.count_before", counting)
+    monkeypatch.setattr("seglake.write.reduce.merge.count_before", counting)
     blobs = wide_blobs(300, 10**6)  # each reaches over all that follow
     assert sum(len(run) for run in merge(blobs, 10 * BLOB_BYTES)) == 300 * BLOB_RECORDS
     distinct = [a for a, b in pairwise(looked) if a != b]

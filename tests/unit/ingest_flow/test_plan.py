@@ -9,10 +9,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.ingest import plan
-from seglake.ingest.blob import RECORDS, Blob
-from seglake.ingest.merge import SortedBlob, count_before, merge
-from seglake.ingest.staging import STAGED
+from seglake.write.driver import plan
+from seglake.write.reduce.merge import SortedBlob, count_before, merge
+from seglake.write.spool.blob import RECORDS, Blob
+from seglake.write.spool.spool import STAGED
 from tests.unit.ingest_flow.runs import Item, blob_lists, items_of
 
 

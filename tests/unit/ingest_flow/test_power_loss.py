@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from seglake.catalog import deltalog
+from seglake.catalog.delta import commit_log as deltalog
 from seglake.catalog.table import CatalogTable
 from tests.raw_events import Line, T, ingest, pipeline_of, write_file
 

@@ -10,10 +10,10 @@ from seglake.catalog.rows import SegmentRow
 from seglake.errors import CorruptData, StoreError
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
-from seglake.ingest import rebase
-from seglake.ingest.rebase import Move
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.maintain.rebuild import policy_of, rebuild_segment
+from seglake.write.driver import rebase
+from seglake.write.driver.rebase import Move
 from tests.damaged import flipped
 from tests.lakes import Event, LakeMaker, Shape
 

@@ -13,18 +13,19 @@ import pytest
 
 import seglake
 from seglake.catalog.rows import PartitionRow
-from seglake.catalog.snapshot import Snapshot
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
+from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, ConfigError, InputError, StoreError, UsageError
-from seglake.ingest import commit, units
-from seglake.ingest.api import run_pipeline
-from seglake.ingest.engine import LocalEngine
-from seglake.ingest.extract import Extracted, read_split
-from seglake.ingest.listing import Split
-from seglake.ingest.pipeline import RunKey, ingest_files
 from seglake.layout import new_attempt, success_key
 from seglake.store import local, open_store
+from seglake.write.api import run_pipeline
+from seglake.write.driver import commit
+from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.input.listing import Split
+from seglake.write.map import unit as units
+from seglake.write.rows.records import Extracted, read_split
 from tests.raw_events import (
     Line,
     T,

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog.table import CatalogTable
+from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
-from seglake.ingest.blob import RECORDS, Blob
-from seglake.ingest.engine import Item, LocalEngine, Result, Task
-from seglake.ingest.pipeline import RunKey, ingest_files
-from seglake.ingest.stages import Read
-from seglake.ingest.staging import Stage, clear, read_staged
 from seglake.layout import ATTEMPTS, new_attempt
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
+from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.reduce.tasks import Read
+from seglake.write.spool.blob import RECORDS, Blob
+from seglake.write.spool.spool import Stage, clear, read_staged
 from tests.engines import dying
 from tests.raw_events import Line, T, ingest, pipeline_of, read_lake, write_files
 

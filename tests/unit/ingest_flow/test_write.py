@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from seglake.format.batch import Encoding, encode_batches, encode_bodies
 from seglake.format.compression import IDS, NAMES, compressor
 from seglake.format.records import Records, Spans
-from seglake.ingest.blob import Run, pack_batches, unpack_batches
-from seglake.ingest.write import Piece, SegmentWriter, encode_runs, rebase_all
 from seglake.layout import new_attempt
 from seglake.store import open_store
+from seglake.write.reduce.segment_writer import Piece, SegmentWriter, encode_runs, rebase_all
+from seglake.write.spool.blob import Run, pack_batches, unpack_batches
 from tests.strategies import T, topic_of
 
 

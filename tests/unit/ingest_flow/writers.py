@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
-from seglake.ingest.engine import LocalEngine
-from seglake.ingest.pipeline import RunKey, ingest_files
-from seglake.ingest.report import Report
+from seglake.engine import LocalEngine
+from seglake.write.driver.report import Report
+from seglake.write.driver.run import RunKey, ingest_files
 from tests.onlooker import Onlooker
 from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.deltalog import DeltaLog
+from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.index_files import index_files
 from seglake.catalog.manifest import SegmentId, read_manifest
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, StoreError, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import describe, rebuild
-from seglake.ingest.index_files import index_files
 from seglake.layout import SUFFIXES, success_key
 from seglake.maintain.reindex import reindex
 from tests.lakes import Event, LakeMaker, Shape

@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 
 import seglake
 import seglake.maintain.vacuum as sweep
-from seglake.catalog.deltalog import DeltaLog
-from seglake.catalog.quarantine import FILE_SCHEMA, write_part
-from seglake.catalog.quarantine_table import QuarantineTable
+from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.quarantine.parts import FILE_SCHEMA, write_part
+from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, MissingObject, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy

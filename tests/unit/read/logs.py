@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seglake.format.batch import Table, encode_batches, encode_bodies
-from seglake.read.plan import Piece, Window
-from seglake.read.segments import LogSegment, Ranges
+from seglake.read.fetch.log_segment import LogSegment, Ranges
+from seglake.read.window.plan import Piece, Window
 from tests.lakes import Event, Shape, Written, records_of
 
 

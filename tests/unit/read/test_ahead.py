@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from seglake.read.arrow import SCHEMA
-from seglake.read.plan import ReadStats, Window, execute
-from seglake.read.threads import REQUESTS, ahead
+from seglake.read.decode.columns import SCHEMA
+from seglake.read.fetch.threads import REQUESTS, ahead
+from seglake.read.window.plan import ReadStats, Window, execute
 from tests.lakes import Event, Shape
 from tests.unit.read.logs import MadeLog, Shelf, made
 

@@ -23,11 +23,11 @@ from seglake.errors import UsageError
 from seglake.format.murmur2 import partition_of
 from seglake.format.records import Spans
 from seglake.layout import new_attempt
-from seglake.read.intervals import Windows
 from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.read.plan import ReadStats
+from seglake.read.window.plan import ReadStats
 from seglake.store import CountingStore, open_store
+from seglake.times.intervals import Windows
 from tests.lakes import Event, LakeMaker, Shape, Written
 from tests.strategies import examples
 from tests.unit.read.test_oracle import FAR, T, cuts, lake_of, runs, shapes, times

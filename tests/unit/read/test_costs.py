@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.segments import ATTEMPT, DETAILS, Attempts, Segments
-from seglake.catalog.snapshot import PartitionView
+from seglake.catalog.version.segment_columns import ATTEMPT, DETAILS, Attempts, Segments
+from seglake.catalog.version.snapshot import PartitionView
 from seglake.format import zonemap
 from seglake.format.batch import encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import choose_indexed, describe
 from seglake.format.zonemap import ZoneMap
-from seglake.read.cache import ByteCache
+from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.lake import Lake
-from seglake.read.lookup import PartitionReader, Reader
-from seglake.read.plan import ReadStats
-from seglake.read.zones import Zones
+from seglake.read.lookup.partition import PartitionReader, Reader
+from seglake.read.window.plan import ReadStats
+from seglake.read.zones.search import Zones
 from seglake.store import CountingStore, open_store
 from tests.lakes import Event, LakeMaker, Shape, records_of
 from tests.strategies import event_lists, examples

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import seglake
 from seglake.errors import CorruptData, SeglakeError, StoreError
 from seglake.format.index import IndexPolicy
+from seglake.read.fetch.threads import REQUESTS
 from seglake.read.lake import Lake
-from seglake.read.threads import REQUESTS
-from seglake.read.zonemaps import SMALL_BYTES
+from seglake.read.zones.maps import SMALL_BYTES
 from seglake.store import Store, open_store
 from tests.lakes import Event, LakeMaker, Shape
 from tests.strategies import examples

@@ -16,8 +16,8 @@ import seglake
 from seglake.errors import UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.maintain.reindex import reindex
-from seglake.read.arrow import SCHEMA
-from seglake.read.intervals import covers
+from seglake.read.decode.columns import SCHEMA
+from seglake.times.intervals import covers
 from tests.lakes import Event, LakeMaker, Shape
 from tests.unit.read.oracle import as_written
 

@@ -29,8 +29,8 @@ import seglake
 from seglake.errors import OffsetNotFound, OffsetOutOfRange, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.locks import Lock
-from seglake.read.intervals import covers
 from seglake.read.log import Log
+from seglake.times.intervals import covers
 from tests.lakes import Event, LakeMaker, Shape, Written
 from tests.strategies import examples
 from tests.unit.read.oracle import as_written

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from seglake.read.plan import Window
+from seglake.read.window.plan import Window
 from seglake.store import open_store
 from tests.lakes import Event, Shape
 from tests.unit.read.logs import made
@@ -20,8 +20,8 @@ LOGS = 12
 
 READ = """
 import pickle, sys
-from seglake.read.arrow import SCHEMA
-from seglake.read.plan import execute
+from seglake.read.decode.columns import SCHEMA
+from seglake.read.window.plan import execute
 store, pieces = pickle.load(sys.stdin.buffer)
 def peak():  # of this program; ru_maxrss would count what its parent was when it forked
     lines = open("/proc/self/status").read().splitlines()

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import CorruptData
-from seglake.read.arrow import SCHEMA
-from seglake.read.cache import ByteCache
-from seglake.read.fetch import chunks
-from seglake.read.kept import KeptBatches
-from seglake.read.plan import ReadStats, Window, execute
-from seglake.read.threads import side_by_side
+from seglake.read.decode.columns import SCHEMA
+from seglake.read.fetch.byte_cache import ByteCache
+from seglake.read.fetch.chunks import chunks
+from seglake.read.fetch.threads import side_by_side
+from seglake.read.window.batch_cache import KeptBatches
+from seglake.read.window.plan import ReadStats, Window, execute
 from tests.lakes import Shape, Written
 from tests.strategies import T, event_lists, examples
 from tests.unit.read.logs import MadeLog, Shelf, made

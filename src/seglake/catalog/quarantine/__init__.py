@@ -1,0 +1,1 @@
+"""Input rows that could not become records."""

@@ -1,0 +1,1 @@
+"""One version of the catalog in memory."""

@@ -1,0 +1,258 @@
+"""One version of the lake in memory: which segments every log partition has, ready for searching.
+
+A snapshot holds NumPy columns and no path: a segment's keys follow from its row (`seglake.layout`).
+That is 74 bytes a segment, and 16 for each attempt. It never changes; a newer version shares every
+log partition that did not, and of one that grew the columns (`segment_columns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from seglake import layout
+from seglake.catalog.rows import DataFile, PartitionRow, TopicRow
+from seglake.catalog.version.segment_columns import Int64s, Segments
+from seglake.errors import CorruptData, UnknownTopic
+from seglake.format import compression
+from seglake.layout import SegmentFile, Suffix
+
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # at the value of the attribute bit of a batch
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One segment, with what is needed to find, check and read its files. Times are in ms."""
+
+    topic: str
+    partition: int
+    attempt_id: str
+    index_attempt_id: str
+    base_offset: int
+    end_offset: int
+    record_count: int
+    min_timestamp: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    timestamp_type: str
+    codec: str
+    sizes: dict[Suffix, int]
+
+    def key(self, suffix: Suffix) -> str:
+        """The key of one of the four files."""
+        attempt_id = self.attempt_id if suffix == "log" else self.index_attempt_id
+        return layout.segment_key(
+            SegmentFile(self.topic, self.partition, attempt_id, self.base_offset, suffix)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionView:
+    """A log partition; its segments cover log_start_offset to end_offset (exclusive) without hole.
+
+    Its length is the number of its segments, which may be 0.
+
+    The first segment may begin below the log start offset: the records before it are deleted.
+    `sequence` is that of the partition row which holds, 0 if there is none. `last_append_time_ms`
+    is what that row says of records which are gone.
+    """
+
+    topic: str
+    partition: int
+    segments: Segments
+    log_start_offset: int = 0
+    next_offset: int = 0
+    sequence: int = 0
+    last_append_time_ms: int | None = None
+
+    def __len__(self) -> int:
+        return self.segments.size
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record will get."""
+        ends = self.segments.end_offsets
+        return max(self.next_offset, int(ends[-1]) if len(ends) else 0)
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Of every record, and under LogAppendTime of those that are gone, too; -1 if none has."""
+        here = int(self.segments.max_timestamps.max()) if len(self) else -1
+        return here if self.last_append_time_ms is None else max(here, self.last_append_time_ms)
+
+    @cached_property
+    def running_max_timestamps(self) -> Int64s:
+        """Largest timestamp in each segment and all before it: ascending, so it can be searched."""
+        return self.segments.running_max_timestamps()
+
+    def index_of(self, offset: int) -> int:
+        """Which segment covers `offset`; it must lie in the log."""
+        return int(np.searchsorted(self.segments.base_offsets, offset, "right")) - 1
+
+    def first_reaching(self, timestamp: int) -> int:
+        """The first segment with a record at `timestamp` or later; len(self) if none has."""
+        return int(np.searchsorted(self.running_max_timestamps, timestamp, "left"))
+
+    def segment(self, index: int) -> Segment:
+        """The segment at a position, counted from 0."""
+        base, end, smallest, largest, details = (column[index] for column in self.segments.columns)
+        log, beside = map(self.segments.attempts.name, details["attempts"].tolist())
+        relative = int(details["relative_offset_of_max"])
+        return Segment(
+            topic=self.topic,
+            partition=self.partition,
+            attempt_id=log,
+            index_attempt_id=beside,
+            base_offset=int(base),
+            end_offset=int(end),
+            record_count=int(details["record_count"]),
+            min_timestamp=int(smallest),
+            max_timestamp=int(largest),
+            offset_of_max_timestamp=int(base) + relative if relative >= 0 else -1,
+            timestamp_type=TIMESTAMP_TYPES[details["timestamp_type"]],
+            codec=compression.NAMES[details["codec"]],
+            sizes=dict(zip(layout.SUFFIXES, details["sizes"].tolist(), strict=True)),
+        )
+
+    def changed(
+        self,
+        row: PartitionRow | None = None,
+        added: Segments | None = None,
+        removed: Int64s | None = None,
+    ) -> PartitionView:
+        """This log partition with a newer row, with more segments, without those that begin there.
+
+        Raises CorruptData if its segments then leave a hole or overlap.
+        """
+        segments = self.segments
+        bounds: dict[str, Any] = {}
+        if row is not None and row.sequence > self.sequence:
+            bounds = {name: getattr(row, name) for name in _BOUNDS}
+        if removed is not None:
+            segments = segments.without(removed)
+        if added is not None:
+            segments = segments.followed_by(added)
+        view = replace(self, segments=segments, **bounds)
+        same = removed is None and not bounds and segments.begin_with(self.segments)
+        return view.check(len(self) if same else 0)
+
+    def end(self) -> PartitionView:
+        """The last segment as a log of its own: enough to check what is to follow."""
+        last = self.segments.take(slice(-1, None))
+        start = max(self.log_start_offset, *last.base_offsets.tolist(), 0)
+        return replace(self, segments=last, log_start_offset=start)
+
+    def check(self, known: int = 0) -> PartitionView:
+        """This view, if its segments cover the log without hole or overlap; else CorruptData.
+
+        The first `known` segments were checked before, with the same log start.
+        """
+        first, start, end = max(0, known - 1), self.log_start_offset, self.end_offset
+        bases, ends = self.segments.base_offsets[first:], self.segments.end_offsets[first:]
+        if first:
+            start = int(bases[0])
+        if start > end:
+            raise self._damage(f"the log would start at {start}, after its end {end}")
+        if not len(self) and start == end:
+            return self
+        if np.any(ends <= bases):
+            raise self._damage(f"the segment at {bases[ends <= bases][0]} covers nothing")
+        covered, wanted = np.append(min(start, *bases[:1], end), ends), np.append(bases, end)
+        for wrong in np.flatnonzero(covered != wanted)[:1]:
+            kind = "no segment covers" if covered[wrong] < wanted[wrong] else "two segments cover"
+            low, high = sorted((covered[wrong], wanted[wrong]))
+            raise self._damage(f"{kind} offsets {low} to {high}")
+        if ends[0] <= start:
+            raise self._damage(f"a segment ends at {ends[0]}, before the log start {start}")
+        return self
+
+    def _damage(self, what: str) -> CorruptData:
+        return CorruptData(f"{self.topic}-{self.partition}: {what}", file=layout.LOG_TABLE)
+
+
+_BOUNDS = ("log_start_offset", "next_offset", "sequence", "last_append_time_ms")
+_NOTHING: Mapping[tuple[str, int], Any] = MappingProxyType({})
+
+
+class Snapshot:
+    """One version of the catalog; `files` are the data files of the table it was read from."""
+
+    def __init__(
+        self,
+        version: int,
+        files: frozenset[DataFile],
+        topics: Mapping[str, TopicRow],
+        partitions: Mapping[tuple[str, int], PartitionView],
+    ) -> None:
+        self.version, self.files = version, files
+        self._topics, self._partitions = dict(topics), dict(partitions)
+
+    def topics(self) -> list[TopicRow]:
+        """The settings that hold for each topic, in the order of names."""
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def topic(self, topic: str) -> TopicRow:
+        """The settings that hold for a topic; UnknownTopic if there is none."""
+        if topic not in self._topics:
+            raise UnknownTopic(f"topic {topic!r} is not in version {self.version} of the lake")
+        return self._topics[topic]
+
+    def partition(self, topic: str, partition: int) -> PartitionView:
+        """A log partition, which may have no segment yet; UnknownTopic if the topic has it not."""
+        count = self.topic(topic).partitions
+        if not 0 <= partition < count:
+            raise UnknownTopic(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+        found = self._partitions.get((topic, partition))
+        return PartitionView(topic, partition, Segments.none()) if found is None else found
+
+    def partitions(self, topic: str) -> list[PartitionView]:
+        """Every log partition of a topic, by number."""
+        return [self.partition(topic, number) for number in range(self.topic(topic).partitions)]
+
+    def with_rows(
+        self,
+        version: int,
+        files: frozenset[DataFile],
+        *,
+        topics: Iterable[TopicRow] = (),
+        partitions: Iterable[PartitionRow] = (),
+        added: Mapping[tuple[str, int], Segments] = _NOTHING,
+        removed: Mapping[tuple[str, int], Int64s] = _NOTHING,
+    ) -> Snapshot:
+        """A newer version with these rows; log partitions that none of them touches are shared.
+
+        `added` and `removed` are segments and base offsets of segments, by (topic, partition).
+        Raises CorruptData if a log partition then has a hole or an overlap, or no topic.
+        """
+        newest = dict(self._topics)
+        for topic in sorted(topics, key=lambda row: row.sequence):
+            if topic.topic not in newest or newest[topic.topic].sequence < topic.sequence:
+                newest[topic.topic] = topic
+        rows: dict[tuple[str, int], PartitionRow] = {}
+        for row in sorted(partitions, key=lambda row: row.sequence):
+            rows[row.topic, row.partition] = row
+        result = Snapshot(version, files, newest, self._partitions)
+        for name in {*rows, *added, *removed}:
+            view = result._known(*name)
+            changed = view.changed(rows.get(name), added.get(name), removed.get(name))
+            result._partitions[name] = changed
+        return result
+
+    def ends(self, names: Iterable[tuple[str, int]]) -> Snapshot:
+        """The ends of some log partitions: enough to check segments that are to follow them."""
+        views = {name: self._partitions[name].end() for name in names if name in self._partitions}
+        return Snapshot(self.version, self.files, self._topics, views)
+
+    def _known(self, topic: str, partition: int) -> PartitionView:
+        try:
+            return self.partition(topic, partition)
+        except UnknownTopic as error:
+            raise CorruptData(str(error), file=layout.LOG_TABLE) from error
+
+
+EMPTY = Snapshot(-1, frozenset(), {}, {})

@@ -1,0 +1,1 @@
+"""Byte ranges of logs, fetched, checked and cached."""

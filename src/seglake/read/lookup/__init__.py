@@ -1,0 +1,1 @@
+"""Lookups in one log partition: by offset, by time, one or many."""

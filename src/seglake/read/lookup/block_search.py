@@ -1,0 +1,179 @@
+"""The last step of a lookup: from one block to one record, through a cache of decoded batches.
+
+What is kept of a batch is what a lookup searches in, its offsets and timestamps; keys and values
+are kept only of batches that records were fetched from.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from seglake.errors import CorruptData, StoreError
+from seglake.format.decode import (
+    Decoded,
+    Head,
+    decode_batches,
+    decode_times,
+    scan_batches,
+    sound_heads,
+)
+from seglake.format.records import Int64s
+from seglake.read.fetch.byte_cache import ByteCache
+from seglake.read.fetch.chunks import Chunk, read_chunk
+from seglake.read.fetch.log_segment import LogSegment, Ranges
+from seglake.read.zones.search import Block
+from seglake.store import Store
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """Where a timestamp lookup leads: a record's offset, and its timestamp in milliseconds."""
+
+    offset: int
+    timestamp: int
+
+
+class _Times(NamedTuple):
+    """The records of one batch."""
+
+    offsets: Int64s
+    timestamps: Int64s
+    highest: Int64s  # running maximum of the timestamps
+
+
+class _Block:
+    """The batches of one index block, and the times of those that were searched."""
+
+    __slots__ = ("heads", "highest", "last_offsets", "position", "size", "times")
+
+    def __init__(self, position: int, heads: list[Head]) -> None:
+        self.position, self.heads = position, heads
+        self.last_offsets = [head.last_offset for head in heads]
+        self.highest = list(accumulate((head.max_timestamp for head in heads), max))
+        self.times: list[_Times | None] = [None] * len(heads)
+        self.size = 1024 + 512 * len(heads)
+
+    def next_reaching(self, timestamp: int, row: int) -> int:
+        """The first batch behind `row` that reaches `timestamp`; their count if there is none."""
+        behind = range(row + 1, len(self.heads))
+        rows = (row for row in behind if self.heads[row].max_timestamp >= timestamp)
+        return next(rows, len(self.heads))
+
+
+class BatchReader:
+    """Searches blocks of a lake's logs. Everything raises CorruptData and StoreError."""
+
+    def __init__(self, store: Store, cache: ByteCache) -> None:
+        self._store, self._cache = store, cache
+
+    def first_reaching(
+        self, segment: LogSegment, block: Block, timestamp: int, from_offset: int
+    ) -> OffsetAndTimestamp | None:
+        """The block's first record at `timestamp` or later with an offset >= `from_offset`."""
+        known, data = self._open(segment, block)
+        size = known.size if data is None else 0
+        row, found = bisect_left(known.highest, timestamp), None
+        while row < len(known.heads):
+            times = known.times[row]
+            if times is None:
+                times = known.times[row] = self._times(segment, known, row, data)
+                known.size += 512 + 24 * len(times.offsets)
+            found = _first(times, timestamp, from_offset)
+            if found is not None:
+                break
+            row = known.next_reaching(timestamp, row)
+        if known.size != size:
+            self._cache.put(_name(segment, block), known, known.size)
+        return found
+
+    def batch_of(self, segment: LogSegment, block: Block, offset: int) -> Decoded | None:
+        """The block's first batch that ends at `offset` or above, or None."""
+        known, data = self._open(segment, block)
+        if data is not None:
+            self._cache.put(_name(segment, block), known, known.size)
+        row = bisect_left(known.last_offsets, offset)
+        if row == len(known.heads):
+            return None
+        key = (segment.log_key, known.position + known.heads[row].position, "records")
+        decoded: Decoded | None = self._cache.get(key)
+        if decoded is None:
+            decoded = self._records(segment, known, row, data)
+            self._cache.put(key, decoded, _size_of(decoded))
+        return decoded
+
+    def _open(self, segment: LogSegment, block: Block) -> tuple[_Block, Any]:
+        """The block, and its bytes if they had to be read."""
+        known: _Block | None = self._cache.get(_name(segment, block))
+        if known is not None:
+            return known, None
+        data = self._store.read(segment.log_key, block.position, block.end)
+        heads = sound_heads(data)
+        if heads is None or not _ascend(heads, block):
+            read_chunk(self._store, segment, block.ranges)  # tells what is wrong, and where
+            raise StoreError(f"{segment.log_key}: what is read from it changes")
+        return _Block(block.position, heads), data
+
+    def _times(self, segment: LogSegment, known: _Block, row: int, data: Any) -> _Times:
+        head = known.heads[row]
+        if data is None:
+            data, head = self._chunk(segment, known, head).data, head._replace(position=0)
+        try:
+            return _Times(*decode_times(data, head))
+        except CorruptData as damage:
+            start = known.position + known.heads[row].position
+            raise damage.within(segment.log_key, start) from damage
+
+    def _records(self, segment: LogSegment, known: _Block, row: int, data: Any) -> Decoded:
+        head = known.heads[row]
+        start = known.position + head.position
+        if data is None:
+            chunk = self._chunk(segment, known, head)
+            return chunk.decode(chunk.table)
+        batch = bytes(memoryview(data)[head.position : head.position + head.size])
+        try:
+            return decode_batches(batch, scan_batches(batch), check_crc=False)
+        except CorruptData as damage:
+            raise damage.within(segment.log_key, start) from damage
+
+    def _chunk(self, segment: LogSegment, known: _Block, head: Head) -> Chunk:
+        """One batch, read again."""
+        start = known.position + head.position
+        ranges = Ranges.of(start, start + head.size, head.base_offset, head.last_offset + 1)
+        return read_chunk(self._store, segment, ranges)
+
+
+def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:
+    """A re-index keeps the log, and may end a block elsewhere."""
+    return segment.log_key, block.position, block.end
+
+
+def _size_of(decoded: Decoded) -> int:
+    headers = decoded.records.headers
+    items = 0 if headers is None else len(headers.keys)
+    return 1024 + 64 * len(decoded.offsets) + 24 * items + len(decoded.records.values.data)
+
+
+def _ascend(heads: list[Head], block: Block) -> bool:
+    """Whether the offsets of the batches may stand in the block."""
+    last = block.first_offset - 1
+    for head in heads:
+        if head.base_offset <= last:
+            return False
+        last = head.last_offset
+    return last < block.end_offset
+
+
+def _first(times: _Times, timestamp: int, from_offset: int) -> OffsetAndTimestamp | None:
+    offsets = times.offsets
+    if not len(offsets):
+        return None
+    if offsets[0] >= from_offset:
+        row = int(times.highest.searchsorted(timestamp))
+    else:
+        first = int(offsets.searchsorted(from_offset))
+        reaching = times.timestamps[first:] >= timestamp
+        row = first + int(reaching.argmax()) if reaching.any() else len(offsets)
+    if row == len(offsets):
+        return None
+    return OffsetAndTimestamp(int(offsets[row]), int(times.timestamps[row]))

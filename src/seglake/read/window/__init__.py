@@ -1,0 +1,1 @@
+"""Reads of windows: of time, of offsets, around many moments."""

@@ -1,0 +1,271 @@
+"""The records around each of many moments: for every row of a table, the events near its time.
+
+A batch of rows is answered as a whole. Their windows are united, so what they share is fetched and
+decoded once; zone maps say which blocks that is; and the records are joined to the rows by two
+binary searches each, since windows of one width end in the order in which they start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.errors import UsageError
+from seglake.format.murmur2 import partition_of
+from seglake.format.records import Int32s, Int64s, Spans
+from seglake.read.decode.columns import SCHEMA, Array
+from seglake.read.lookup.partition import PartitionReader
+from seglake.read.window.plan import Piece, ReadStats, Window, execute
+from seglake.read.zones.search import Zones, distinct
+from seglake.times.instants import to_epoch_ms_array
+from seglake.times.intervals import Windows
+
+if TYPE_CHECKING:
+    from seglake.read.log import Log
+
+_PAIRS = 65_536  # of a row and a record, joined at a time
+
+
+class Around:
+    """A function from batches of rows to batches of rows with events; see `Log.read_around`.
+
+    It can be pickled to where it runs, with the log's list of segments; then it needs no catalog.
+    """
+
+    def __init__(
+        self, log: Log, at: str, before_ms: int, after_ms: int, key: str | None, schema: pa.Schema
+    ) -> None:
+        least, most = sorted((before_ms, after_ms))
+        if least < 0 or not 0 < most < 2**63:
+            raise UsageError("before_ms and after_ms are not negative, and one of them is above 0")
+        self._log, self._at, self._key, self._schema = log, at, key, schema
+        self._before_ms, self._after_ms = before_ms, after_ms
+        self._partition_counts = log.partition_counts() if key else ()
+
+    def check(self, given: pa.Schema, added: Iterable[str]) -> None:
+        """UsageError if rows of the schema `given` cannot be asked about, or beside `added`."""
+        self._require_named(given.names)
+        known = {name.lower() for name in given.names}  # Spark does not tell A from a
+        for name in added:
+            if name.lower() in known:
+                raise UsageError(
+                    f"both the rows and the records have a column {name!r}: rename it in the rows, "
+                    "or choose other columns of the records"
+                )
+        _times(pa.array([], given.field(self._at).type))
+        if self._key:
+            _bytes(pa.array([], given.field(self._key).type))
+
+    def _require_named(self, given: Sequence[str]) -> None:
+        for name in filter(None, (self._at, self._key)):
+            if name not in given:
+                raise UsageError(f"there is no column {name!r}; there are {', '.join(given)}")
+
+    def schema(self, given: pa.Schema) -> pa.Schema:
+        """The columns that come out for rows of the schema `given`."""
+        return pa.schema([*given, *self._schema])
+
+    def __call__(
+        self, rows: Iterable[pa.RecordBatch], memory_bytes: int, stats: ReadStats | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Each row once with each of its records, in no order; batches of 1/8 of the memory."""
+        for batch in rows:
+            schema = self.schema(batch.schema)
+            moments = self._moments(batch)
+            for partition in self._log.partitions():
+                reader, own = self._log.reader(partition), moments.of(partition)
+                if len(own.rows):
+                    found = self._records(reader, own, memory_bytes, stats)
+                    yield from _joined(batch, own, found, schema, memory_bytes // 8)
+
+    def _moments(self, batch: pa.RecordBatch) -> _Moments:
+        times, known = _times(batch.column(self._at))
+        codes, keys = np.zeros(len(batch), np.int64), None
+        homes: tuple[Int32s, ...] = ()
+        if self._key:
+            found = _bytes(batch.column(self._key)).dictionary_encode()
+            codes, keys = found.indices.fill_null(-1).to_numpy().astype(np.int64), found.dictionary
+            spans = _spans(keys)
+            homes = tuple(partition_of(spans, count) for count in self._partition_counts)
+        low, high = self._before_ms, 2**63 - 1 - self._after_ms
+        # no window begins before 0: a record without a timestamp, which is -1, is in none
+        starts = np.maximum(times, low) - low
+        ends = np.minimum(times, high) + self._after_ms
+        kept = np.flatnonzero(known & (codes >= 0) & (starts < ends))
+        order = kept[np.lexsort((times[kept], codes[kept]))]
+        return _Moments(order, starts[order], ends[order], codes[order], keys, homes)
+
+    def _records(
+        self, reader: PartitionReader, own: _Moments, memory_bytes: int, stats: ReadStats | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of a partition in blocks that the windows meet, with what joining needs."""
+        windows = Windows.union(np.sort(own.starts), np.sort(own.ends))
+        needed = ["timestamp"] if own.keys is None else ["timestamp", "key"]
+        needed = [name for name in needed if name not in self._schema.names]
+        schema = pa.schema([*self._schema, *(SCHEMA.field(name) for name in needed)])
+        pieces = _pieces(reader, windows)
+        return execute(reader.store, pieces, schema, memory_bytes=memory_bytes, stats=stats)
+
+
+def with_plain_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """The stream with views, which Polars makes and Arrow cannot repeat, as what they show."""
+    plain: Any = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    fields = [field.with_type(plain.get(field.type, field.type)) for field in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
+class _Moments(NamedTuple):
+    """Rows of a batch by (code, time): positions, windows [start, end) in ms, codes of their keys.
+
+    `homes` are the partitions that each key has had; without any, all partitions count.
+    """
+
+    rows: Int64s
+    starts: Int64s
+    ends: Int64s
+    codes: Int64s
+    keys: Array | None
+    homes: tuple[Int32s, ...]
+
+    def of(self, partition: int) -> _Moments:
+        """Those whose records may stand in a partition."""
+        if not self.homes:
+            return self
+        here = np.logical_or.reduce([home == partition for home in self.homes])[self.codes]
+        rows, starts, ends, codes = (column[here] for column in self[:4])
+        return _Moments(rows, starts, ends, codes, self.keys, self.homes)
+
+
+class _Matching:
+    """Finds the moments in whose windows a record is.
+
+    Bounds of windows are numbered, so that a code and a bound make one number to search for.
+    """
+
+    def __init__(self, moments: _Moments) -> None:
+        self._keys = moments.keys
+        self._bounds = distinct(np.sort(np.concatenate([moments.starts, moments.ends])))
+        self._opened = self._place(moments.starts, moments.codes)
+        self._closed = self._place(moments.ends, moments.codes)
+
+    def _place(self, times: Int64s, codes: Int64s) -> Int64s:
+        places: Int64s = codes * (len(self._bounds) + 1)
+        return places + self._bounds.searchsorted(times, "right")
+
+    def of(self, records: pa.RecordBatch) -> tuple[Int64s, Int64s]:
+        """For each record the first of its moments, and the one after the last."""
+        times = records["timestamp"].cast(pa.int64()).to_numpy()
+        codes = np.zeros(len(records), np.int64)
+        if self._keys is not None:
+            found = pc.index_in(records["key"], value_set=self._keys)
+            codes = found.fill_null(-1).to_numpy().astype(np.int64)
+        places = self._place(times, codes)
+        return self._closed.searchsorted(places, "right"), self._opened.searchsorted(
+            places, "right"
+        )
+
+
+def _joined(
+    batch: pa.RecordBatch,
+    moments: _Moments,
+    found: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    limit_bytes: int,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch beside their records, in batches of about `limit_bytes`."""
+    matching = _Matching(moments)
+    row_bytes = _row_bytes(batch)[moments.rows]
+    added = schema.names[len(batch.schema) :]
+    for records in found:
+        record_bytes = _row_bytes(records)
+        for which, moment in _pairs(*matching.of(records)):
+            parts = np.cumsum(record_bytes[which] + row_bytes[moment]) // limit_bytes
+            cuts = np.flatnonzero(np.diff(parts)) + 1
+            for part in np.split(np.arange(len(which)), cuts):
+                left = batch.take(moments.rows[moment[part]])
+                right = records.select(added).take(which[part])
+                yield pa.RecordBatch.from_arrays([*left.columns, *right.columns], schema=schema)
+
+
+def _pairs(lows: Int64s, highs: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
+    """Every (i, j) with lows[i] <= j < highs[i], some at a time."""
+    counts = np.maximum(highs - lows, 0)
+    ends = np.cumsum(counts)
+    shifts = lows - (ends - counts)
+    for first in range(0, int(ends[-1]) if len(ends) else 0, _PAIRS):
+        numbers = np.arange(first, min(first + _PAIRS, int(ends[-1])))
+        which = ends.searchsorted(numbers, "right")
+        yield which, numbers + shifts[which]
+
+
+def _pieces(reader: PartitionReader, windows: Windows) -> Iterator[Piece]:
+    """The blocks of a partition that meet any of the windows, each once."""
+    bases, ends, lows, highs, details = reader.view.segments[:5]
+    start = reader.view.log_start_offset
+    window = Window(int(windows.starts[0]), int(windows.ends[-1]), start)
+    whole = windows.hold(lows, highs) & (bases >= start)
+    for index in np.flatnonzero(windows.meet(lows, highs) & (ends > start)).tolist():
+        segment = reader.segment(index)
+        if whole[index]:
+            yield Piece(segment, window, segment.log, int(details["record_count"][index]))
+            continue
+        blocks = reader.ask(segment, Zones.meeting, windows, start)
+        if len(blocks):
+            most = int((blocks.end_offsets - np.maximum(blocks.first_offsets, start)).sum())
+            yield Piece(segment, window, blocks.ranges(), most)
+
+
+def _times(column: Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """A column of times in ms, what is finer rounded up, and where there is one."""
+    kind: Any = column.type
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_integer(kind):
+        return to_epoch_ms_array(column.fill_null(0).to_numpy()), known
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        raise UsageError(f"times are timestamps with a zone, or integer milliseconds, not {kind}")
+    if kind.unit == "s":
+        column = column.cast(pa.timestamp("ms", kind.tz))
+    units = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[kind.unit]
+    return -(-column.cast(pa.int64()).fill_null(0).to_numpy() // units), known
+
+
+def _bytes(column: Array) -> Array:
+    """A column of keys as bytes."""
+    try:
+        return column.cast(pa.binary())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise UsageError(f"a key is text or binary, not {column.type}: cast it") from None
+
+
+def _spans(items: Array) -> Spans:
+    """An array of binary, without nulls, as spans over its buffer."""
+    _, offsets, data = items.buffers()
+    ends = np.frombuffer(offsets, np.int32)[items.offset :][: len(items) + 1]
+    content = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+    return Spans(content, ends[:-1].astype(np.int64), np.diff(ends))
+
+
+def _row_bytes(batch: pa.RecordBatch) -> Int64s:
+    """About how many bytes each row takes."""
+    return sum((_item_bytes(column) for column in batch.columns), np.full(len(batch), 8))
+
+
+def _item_bytes(column: Array) -> Int64s:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return sum(map(_item_bytes, column.flatten()), np.zeros(len(column), np.int64))
+    if pa.types.is_list(kind):
+        ends = np.append(0, np.cumsum(_item_bytes(column.values)))
+        inner: Int64s = np.diff(ends[column.offsets.to_numpy()])
+        return inner
+    try:
+        lengths: Any = pc.binary_length(column)
+    except pa.ArrowNotImplementedError:
+        return np.full(len(column), -(-column.nbytes // max(1, len(column))))
+    sizes: Int64s = lengths.fill_null(0).to_numpy().astype(np.int64)
+    return sizes

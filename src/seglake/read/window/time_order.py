@@ -1,0 +1,128 @@
+"""One stream in the order of time, out of partitions in the order of offsets, in bounded memory.
+
+The window is cut into slices of time that fit into memory; each is collected, sorted and handed on.
+Zone maps make a slice cost about what it holds where events are nearly in order. A slice that turns
+out too large is cut at the median of what was collected so far, and goes on with less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.format.records import Int64s
+from seglake.read.decode.columns import SCHEMA
+from seglake.read.lookup.partition import PartitionReader
+from seglake.read.window.plan import ReadStats, Window, execute, pieces_of
+
+_OUTPUT_ROWS = 65_536
+_MOST_BYTES = 2**30  # Arrow sorts what has offsets of 32 bits
+_ORDER = ("timestamp", "partition", "offset")
+
+
+def merged(
+    readers: Sequence[PartitionReader],
+    window: Window,
+    schema: pa.Schema,
+    memory_bytes: int,
+    stats: ReadStats,
+) -> Iterator[pa.RecordBatch]:
+    """The records of `window` by (timestamp, partition, offset), as batches of `schema`."""
+    names = [name for name in _ORDER if name not in schema.names]
+    inner = pa.schema([*schema, *(SCHEMA.field(name) for name in names)])
+    ordered = sorted(readers, key=lambda reader: reader.view.partition)
+    start, width = window.start_ms, window.end_ms - window.start_ms
+    while ordered and start < window.end_ms:
+        slice_ = _Slice(start, min(start + width, window.end_ms), inner, memory_bytes, stats)
+        for batch in slice_.records(ordered):
+            yield batch.select(schema.names)
+        start, width = slice_.end_ms, slice_.next_width()
+
+
+class _Slice:
+    """Records with start_ms <= timestamp < end_ms; `end_ms` moves down when there are too many."""
+
+    def __init__(
+        self, start_ms: int, end_ms: int, schema: pa.Schema, memory_bytes: int, stats: ReadStats
+    ) -> None:
+        self.start_ms, self.end_ms = start_ms, end_ms
+        self._schema, self._memory_bytes, self._stats = schema, memory_bytes, stats
+        self._held: list[pa.RecordBatch] = []
+        self._size = 0
+
+    @property
+    def _limit(self) -> int:
+        return min(self._memory_bytes // 4, _MOST_BYTES)  # it is copied once, to sort it
+
+    def next_width(self) -> int:
+        """How long the next slice may be to fill two thirds of its memory, if it is like this."""
+        growth = min(8.0, self._limit * 2 / 3 / max(1, self._size))
+        return max(1, int((self.end_ms - self.start_ms) * growth))
+
+    def records(self, readers: Sequence[PartitionReader]) -> Iterator[pa.RecordBatch]:
+        """The records in order of time; with it, `end_ms` is final."""
+        if not self._collect(readers):
+            # one millisecond alone is too much; but then partition and offset are the order
+            self._held = []
+            yield from self._read(readers, 0)
+        elif self._held:
+            batch, self._held = _sorted(self._held), []
+            for first in range(0, len(batch), _OUTPUT_ROWS):
+                yield batch.slice(first, _OUTPUT_ROWS)
+
+    def _collect(self, readers: Sequence[PartitionReader]) -> bool:
+        """Hold all records; False if not even one millisecond of them fits."""
+        following = self._hold(readers, 0)
+        while following is not None:
+            if not self._narrow():
+                return False
+            partition, offset = following
+            left = [reader for reader in readers if reader.view.partition >= partition]
+            following = self._hold(left, offset)
+        return True
+
+    def _hold(self, readers: Sequence[PartitionReader], offset: int) -> tuple[int, int] | None:
+        """Hold records, of the first partition those from `offset` on.
+
+        If there are too many, returns the partition and the offset to go on from.
+        """
+        for batch in self._read(readers, offset):
+            self._held.append(batch)
+            self._size += batch.nbytes
+            if self._size > self._limit:
+                return batch["partition"][-1].as_py(), batch["offset"][-1].as_py() + 1
+        return None
+
+    def _read(self, readers: Sequence[PartitionReader], offset: int) -> Iterator[pa.RecordBatch]:
+        window = Window(self.start_ms, self.end_ms)
+        windows = [window._replace(start_offset=offset), *[window] * (len(readers) - 1)]
+        pieces, kept = readers[0].kept.if_small(pieces_of(list(zip(readers, windows, strict=True))))
+        return execute(
+            readers[0].store, pieces, self._schema,
+            memory_bytes=self._memory_bytes // 4, stats=self._stats, kept=kept,
+        )  # fmt: skip
+
+    def _narrow(self) -> bool:
+        """End the slice earlier, so that about half of what is held remains."""
+        if self.end_ms - self.start_ms == 1:
+            return False
+        times = np.concatenate([_times(batch) for batch in self._held])
+        middle = int(np.partition(times, len(times) // 2)[len(times) // 2])
+        self.end_ms = max(self.start_ms + 1, middle)
+        kept = [batch.take(np.flatnonzero(_times(batch) < self.end_ms)) for batch in self._held]
+        self._held = [batch for batch in kept if len(batch)]
+        self._size = sum(batch.nbytes for batch in self._held)
+        return True
+
+
+def _times(batch: pa.RecordBatch) -> Int64s:
+    times: Int64s = batch["timestamp"].cast(pa.int64()).to_numpy()
+    return times
+
+
+def _sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    # what is held stands by partition and offset already
+    (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return batch.take(np.argsort(_times(batch), kind="stable"))

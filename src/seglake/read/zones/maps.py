@@ -1,0 +1,120 @@
+"""Zone maps of many segments: read when first asked, kept in a cache, made again where damaged.
+
+A small zone map is read whole in one request. Of a large one the fences are read first, then only
+the entries that a question needs: two requests for a lookup that knows nothing yet. One that is
+missing or damaged is made again from the log, in memory, with a warning: the answers are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+
+from seglake.errors import CorruptData, MissingObject, StoreError
+from seglake.format import zonemap
+from seglake.format.batch import TABLE
+from seglake.format.decode import with_extremes
+from seglake.format.index import IndexPolicy
+from seglake.format.segment import choose_indexed
+from seglake.read.fetch.byte_cache import ByteCache
+from seglake.read.fetch.chunks import read_chunks
+from seglake.read.fetch.log_segment import LogSegment
+from seglake.read.zones.search import Zones
+from seglake.store import Store
+
+SMALL_BYTES = 64 * 1024
+_FENCE_BYTES = zonemap.FENCE.itemsize + zonemap.FENCE_SPAN * zonemap.ENTRY.itemsize  # of a full one
+
+_PART_BYTES = 2**20  # decompressed at a time
+
+_log = logging.getLogger(__name__)
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+
+
+class ZoneMaps:
+    """The zone maps of a lake's segments, cached."""
+
+    def __init__(self, store: Store, cache: ByteCache) -> None:
+        self._store, self._cache = store, cache
+
+    def ask(
+        self,
+        segment: LogSegment,
+        question: Callable[Concatenate[Zones, _Arguments], _Answer],
+        *arguments: _Arguments.args,
+        **options: _Arguments.kwargs,
+    ) -> _Answer:
+        """What a method of `Zones` answers for this segment."""
+        zones: Zones | None = self._cache.get(segment.zonemap_key)
+        try:
+            zones = zones or self._open(segment)
+            size = zones.size_bytes
+            answer = question(zones, *arguments, **options)
+        except (CorruptData, MissingObject) as damage:
+            zones, size = self._rebuild(segment, damage), 0
+            answer = question(zones, *arguments, **options)
+        if zones.size_bytes != size:
+            self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
+        return answer
+
+    def _open(self, segment: LogSegment) -> Zones:
+        head = self._head(segment)
+        if segment.zonemap_bytes <= SMALL_BYTES:
+            zones = Zones(segment, head, _ranges_of(head))
+        else:
+            zones = Zones(segment, head, self._reader(segment))
+        self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
+        return zones
+
+    def _head(self, segment: LogSegment) -> Any:
+        key, end = segment.zonemap_key, segment.zonemap_bytes
+        if end > SMALL_BYTES:
+            fences = -(-(end - zonemap.HEADER.itemsize) // _FENCE_BYTES)
+            end = zonemap.fences_end(fences * zonemap.FENCE_SPAN)
+        with self._telling_size(segment):
+            return self._store.read(key, 0, end)
+
+    def _reader(self, segment: LogSegment) -> Callable[[Sequence[tuple[int, int]]], list[Any]]:
+        def read(ranges: Sequence[tuple[int, int]]) -> list[Any]:
+            starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+            with self._telling_size(segment):
+                return self._store.read_ranges(segment.zonemap_key, starts, ends) if ranges else []
+
+        return read
+
+    @contextmanager
+    def _telling_size(self, segment: LogSegment) -> Iterator[None]:
+        """Turns a failure to read into CorruptData, if the file has not the size it must have."""
+        try:
+            yield
+        except MissingObject:
+            raise
+        except StoreError:
+            size = self._store.size(segment.zonemap_key)
+            if size == segment.zonemap_bytes:
+                raise
+            what = f"{size} bytes instead of {segment.zonemap_bytes} bytes"
+            raise CorruptData(what, file=segment.zonemap_key) from None
+
+    def _rebuild(self, segment: LogSegment, damage: Exception) -> Zones:
+        """The zone map made from the log; under any index policy the answers are the same."""
+        _log.warning("%s is made again from its log, in memory: %s", segment.zonemap_key, damage)
+        tables = [np.empty(0, TABLE)]
+        for chunk in read_chunks(self._store, segment, segment.log):
+            for part, decoded in chunk.decode_in_parts(chunk.table, _PART_BYTES):
+                tables.append(with_extremes(part, decoded))
+        table = np.concatenate(tables)
+        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+        zones = zonemap.build(segment.base_offset, table, choose_indexed(table, IndexPolicy()))
+        data = zonemap.encode(zones)
+        return Zones(segment, data, _ranges_of(data))
+
+
+def _ranges_of(data: Any) -> Callable[[Sequence[tuple[int, int]]], list[Any]]:
+    view = memoryview(data).cast("B")
+    return lambda ranges: [view[start:end] for start, end in ranges]

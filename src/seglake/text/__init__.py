@@ -1,0 +1,1 @@
+"""Text in columns: spans over shared buffers, and the kernels that scan and build them."""

@@ -1,0 +1,92 @@
+"""The grammar of times in events: formats by name, and the directives of strptime patterns.
+
+Settings are checked against these tables, patterns are compiled from them, and kernels read what
+they say. A new directive is one row of DIRECTIVES.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+EPOCH_POWERS = {"epoch_s": 3, "epoch_ms": 0, "epoch_us": -3, "epoch_ns": -6}
+"""Formats of numbers: the power of ten that makes milliseconds of one."""
+ISO = "iso8601"
+
+# parts of a clock time: the slots that directives fill
+YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, MILLISECOND, OFFSET, HAS_ZONE = range(9)
+YEAR_DAY, SHORT_YEAR, HALF_HOUR, HALF, WEEKDAY = range(9, 14)
+PARTS = 14
+
+# kinds of steps: how the text of a directive is read
+LITERAL, BLANKS, NUMBER, FRACTION, NAME, ZONE, UTC = range(7)
+
+MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september",
+          "october", "november", "december")  # fmt: skip
+SHORT_MONTHS = tuple(name[:3] for name in MONTHS)
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+SHORT_WEEKDAYS = tuple(name[:3] for name in WEEKDAYS)
+HALVES = ("am", "pm")
+UTC_NAMES = ("utc", "gmt", "z")
+
+
+class TimeFormat(NamedTuple):
+    """How the times of a field are written.
+
+    `text` is a format by name, a strptime pattern, or None for columns of a time type. Times that
+    name no zone are local to `zone` (IANA); patterns without a year take `year`.
+    """
+
+    text: str | None
+    zone: str = "UTC"
+    year: int | None = None
+
+
+class Directive(NamedTuple):
+    """What one directive reads: `digits` (fewest, most) of a NUMBER, or one of the `names`."""
+
+    kind: int
+    part: int
+    digits: tuple[int, int] = (0, 0)
+    names: tuple[str, ...] = ()
+
+
+DIRECTIVES = {
+    "Y": Directive(NUMBER, YEAR, (4, 4)),
+    "y": Directive(NUMBER, SHORT_YEAR, (2, 2)),
+    "m": Directive(NUMBER, MONTH, (1, 2)),
+    "d": Directive(NUMBER, DAY, (1, 2)),
+    "e": Directive(NUMBER, DAY, (1, 2)),
+    "H": Directive(NUMBER, HOUR, (1, 2)),
+    "I": Directive(NUMBER, HALF_HOUR, (1, 2)),
+    "M": Directive(NUMBER, MINUTE, (1, 2)),
+    "S": Directive(NUMBER, SECOND, (1, 2)),
+    "f": Directive(FRACTION, MILLISECOND),
+    "p": Directive(NAME, HALF, names=HALVES),
+    "b": Directive(NAME, MONTH, names=SHORT_MONTHS),
+    "B": Directive(NAME, MONTH, names=MONTHS),
+    "h": Directive(NAME, MONTH, names=SHORT_MONTHS),
+    "a": Directive(NAME, WEEKDAY, names=SHORT_WEEKDAYS),
+    "j": Directive(NUMBER, YEAR_DAY, (1, 3)),
+    "A": Directive(NAME, WEEKDAY, names=WEEKDAYS),
+    "z": Directive(ZONE, OFFSET),
+    "Z": Directive(UTC, HAS_ZONE, names=UTC_NAMES),
+}
+SHORTHANDS = {"T": "%H:%M:%S", "D": "%m/%d/%y", "F": "%Y-%m-%d", "R": "%H:%M"}
+SUPPORTED = (*DIRECTIVES, *SHORTHANDS, "%")
+
+
+def expanded(pattern: str) -> str:
+    """The pattern with its shorthands spelled out."""
+    return re.sub(r"%(.)", lambda found: SHORTHANDS.get(found[1], found[0]), pattern)
+
+
+def unsupported(pattern: str) -> list[str]:
+    """The directives of the pattern that are not in SUPPORTED; "" for a % at the end."""
+    return [d for d in re.findall(r"%(.?)", pattern, re.DOTALL) if d not in SUPPORTED]
+
+
+def parts_of(pattern: str) -> set[int]:
+    """The parts of a clock time that the pattern gives."""
+    letters = re.findall(r"%(.)", expanded(pattern))
+    return {DIRECTIVES[letter].part for letter in letters if letter in DIRECTIVES}

@@ -1,0 +1,63 @@
+"""Times as they are written in events, to milliseconds since the epoch.
+
+Three readers, each one kernel over all items: numbers, ISO 8601, and strptime patterns, which are
+compiled to a table of steps. Common rules:
+
+- what is finer than a millisecond is cut off towards the past;
+- the result must lie in 1970 to 9999, else the reason is "timestamp out of range": Kafka refuses
+  negative timestamps;
+- a second of 60 (a leap second) is the first second of the next minute, as POSIX counts;
+- a value without a zone is local time in `timestamp.zone`. Of a time that clocks show twice the
+  earlier instant is meant; one that they skip is the first instant after the gap.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from seglake.errors import ConfigError
+from seglake.format.records import Int64s, Spans
+from seglake.times.directives import EPOCH_POWERS, ISO, TimeFormat
+from seglake.times.kernels import (
+    MAX_MS,
+    OUT_OF_RANGE,
+    READ,
+    Codes,
+    read_iso,
+    read_numbers,
+    read_pattern,
+)
+from seglake.times.patterns import NAMES, compile_pattern
+from seglake.times.zones import to_utc
+
+
+class Times(NamedTuple):
+    """n times: milliseconds since the epoch, and READ, UNREADABLE or OUT_OF_RANGE for each.
+
+    The milliseconds of a time that was not READ have no meaning.
+    """
+
+    ms: Int64s
+    codes: Codes
+
+
+def read_times(texts: Spans, form: TimeFormat) -> Times:
+    """Read texts that are written in one format; a null is UNREADABLE. `texts.data` is padded."""
+    if form.text is None:
+        raise ConfigError("timestamp.format is missing; the field holds no Arrow time type")
+    if form.text in EPOCH_POWERS:
+        return in_range(*read_numbers(*texts, EPOCH_POWERS[form.text]))
+    if form.text == ISO:
+        ms, codes, local = read_iso(*texts)
+    else:
+        year = -1 if form.year is None else form.year
+        ms, codes, local = read_pattern(*texts, compile_pattern(form.text), NAMES, year)
+    return in_range(to_utc(ms, local & (codes == READ), form.zone), codes)
+
+
+def in_range(ms: Int64s, codes: Codes) -> Times:
+    """Times outside 1970 to 9999 are OUT_OF_RANGE."""
+    outside = (codes == READ) & ((ms < 0) | (ms > MAX_MS))
+    return Times(ms, np.where(outside, np.int8(OUT_OF_RANGE), codes))

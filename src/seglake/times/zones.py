@@ -1,0 +1,67 @@
+"""Local times in UTC.
+
+A time that clocks show twice is its earlier instant. A time that clocks skip is the first instant
+after the gap.
+
+Offsets come from the IANA data of the system or of the package `tzdata`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.format.records import Int64s
+from seglake.times.kernels import MAX_MS
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_DAY = datetime(9999, 12, 30, tzinfo=UTC)  # the last of which every zone can tell the time
+_SECOND = timedelta(seconds=1)
+_WEEK_SECONDS = 7 * 86_400
+_DAY_MS = 86_400_000
+
+
+def to_utc(ms: Int64s, local: npt.NDArray[np.bool_], zone: str) -> Int64s:
+    """Turn the times that are `local` to `zone` into UTC."""
+    if zone in {"UTC", "Etc/UTC"} or not local.any():
+        return ms
+    clock = np.clip(ms[local], -_DAY_MS, MAX_MS)
+    years = np.unique(clock.astype("datetime64[ms]").astype("datetime64[Y]").astype(int)) + 1970
+    near = sorted({year + step for year in years.tolist() for step in (-1, 0, 1)} - {10_000})
+    changes = np.concatenate([_changes(zone, year) for year in near])
+    instants, before, after = changes.T
+    last = np.searchsorted(instants + before, clock, side="right") - 1
+    result = ms.copy()
+    utc = np.maximum(clock - after[last], instants[last])
+    result[local] = np.where(clock == ms[local], utc, ms[local])  # what is out of range remains it
+    return result
+
+
+@cache  # at most a row of years for each zone
+def _changes(zone: str, year: int) -> Int64s:
+    """The beginning of a year and the changes of a zone's offset in it, in UTC.
+
+    Rows of (instant, offset before, offset after) in milliseconds; in the first row both are the
+    same. Offsets are compared week by week, since some zones change twice within a month.
+    """
+    info = ZoneInfo(zone)
+
+    def offset(second: int) -> int:
+        there = (_EPOCH + timedelta(seconds=second)).astimezone(info)
+        return (there.utcoffset() or timedelta()) // _SECOND
+
+    end = _LAST_DAY if year == 9999 else datetime(year + 1, 1, 1, tzinfo=UTC)
+    starts = [(at - _EPOCH) // _SECOND for at in (datetime(year, 1, 1, tzinfo=UTC), end)]
+    probes = [*range(starts[0], starts[1], _WEEK_SECONDS), starts[1]]
+    rows = [(starts[0], offset(starts[0]), offset(starts[0]))]
+    for low, high in itertools.pairwise(probes):
+        if offset(low) != offset(high):
+            change = bisect_left(range(low, high), True, key=lambda s: offset(s) != offset(low))
+            rows.append((low + change, offset(low), offset(high)))
+    return np.array(rows, np.int64) * 1000

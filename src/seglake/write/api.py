@@ -1,0 +1,92 @@
+"""Ingest as callers see it: from a pipeline file, from a job, from a DataFrame."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from seglake.config import Pipeline
+from seglake.engine import SparkEngine
+from seglake.errors import ConfigError, UsageError
+from seglake.times.instants import Time, to_epoch_ms
+from seglake.write.driver.report import Progress, Report, silent
+from seglake.write.driver.run import RunKey, ingest_files, ingest_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Interval = tuple[Time | None, Time | None]
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    *,
+    run_id: str | None = None,
+    interval: Interval = (None, None),
+    spark: SparkSession | None = None,
+    progress: Progress = silent,
+) -> Report:
+    """Ingest the files that a pipeline names, once per run id.
+
+    `run_id` is any text that makes this run the same run again: an Airflow run id, a data interval;
+    without one, every call is a run of its own, named by the clock. `interval` is what the run
+    declares to cover, from a time up to another, exclusive. `spark` is used as it is; without it a
+    local session starts when there is something to read. `progress` is told the name of each step,
+    which the log has too. Raises UsageError for a run id or interval
+    that is none, ConfigError, InputError, QuarantineLimit, StoreError or CommitConflict.
+    """
+    key = _key(run_id, interval)
+    return ingest_files(SparkEngine(spark), pipeline, key, progress)
+
+
+def ingest(
+    df: DataFrame,
+    settings: Pipeline,
+    *,
+    run_id: str | None = None,
+    interval: Interval = (None, None),
+    progress: Progress = silent,
+) -> Report:
+    """Ingest the rows of a DataFrame: the same path, settings and guarantees as for files.
+
+    `settings` is a pipeline with `input.format = "dataframe"` and `input.order_column`; its fields
+    are columns of `df`, dotted for fields of structs. Rejected rows are quarantined under the
+    number in the order column. `run_id` and `interval` are those of `run_pipeline`.
+    """
+    column = settings.input.order_column
+    if column is None:
+        raise ConfigError("seglake.ingest takes a pipeline with input.format = 'dataframe'")
+    if column not in df.columns:
+        raise ConfigError(f"input.order_column: {column!r} is none of {', '.join(df.columns)}")
+    key = _key(run_id, interval)
+    return ingest_frame(df, column, settings, key, progress)
+
+
+def _key(run_id: str | None, interval: Interval) -> RunKey:
+    return RunKey(_clock_id() if run_id is None else _text(run_id), _declared(*interval))
+
+
+def _text(run_id: str) -> str:
+    if not run_id:
+        raise UsageError("the run id is empty; give one, or none at all")
+    try:
+        run_id.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the run id {run_id!r} is no text; give one in UTF-8") from None
+    return run_id
+
+
+def _declared(start: Time | None, end: Time | None) -> tuple[int, int] | None:
+    """The interval in ms; UsageError where it is none."""
+    if start is None and end is None:
+        return None
+    if start is None or end is None:
+        raise UsageError("the run's interval has one end only: give its start and its end")
+    start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
+    if start_ms >= end_ms:
+        raise UsageError(f"the run's interval ends at {end}, which is not after its start, {start}")
+    return start_ms, end_ms
+
+
+def _clock_id() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")

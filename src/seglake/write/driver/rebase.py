@@ -1,0 +1,125 @@
+"""Moving an attempt's segments to new offsets after a lost race: no decoding, no shuffle.
+
+Offsets stand in 8 bytes of each batch, outside its checksum, and nowhere in the index files, which
+are relative. Under LogAppendTime the append time may have to move as well: then each batch gets a
+new max timestamp and checksum, and the index files are made anew from the batches' headers.
+
+What moves gets new checksums in the catalog, so the old ones are checked first: damage must not
+become what is right.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import crc32c
+import numpy as np
+
+from seglake.catalog.index_files import put_indexes
+from seglake.catalog.rows import SegmentRow
+from seglake.catalog.segment_checks import LogCheck, check_crc
+from seglake.engine import Engine
+from seglake.errors import CorruptData
+from seglake.format.batch import Batches, Table, rebase, restamp
+from seglake.format.decode import check_crcs, scan
+from seglake.format.index import IndexPolicy
+from seglake.format.segment import rebuild
+from seglake.layout import SUFFIXES
+from seglake.store import Store, open_store
+
+READ_BYTES = 16 * 2**20
+
+
+class Move(NamedTuple):
+    """What the tasks know: the offsets to add per partition, the new attempt, the append time."""
+
+    root: str
+    storage: dict[str, str]
+    deltas: dict[int, int]
+    attempt_id: str
+    append_time_ms: int
+
+    def run(self, engine: Engine, segments: list[SegmentRow]) -> list[SegmentRow]:
+        """Copy every segment to its new offsets; returns their new rows."""
+        moved = engine.map(self, segments)
+        return sorted(moved, key=lambda row: (row.partition, row.base_offset))
+
+    def __call__(self, row: SegmentRow) -> SegmentRow:
+        """Copy one segment's four files; CorruptData if they are not what its row describes."""
+        store = open_store(self.root, self.storage)
+        delta = self.deltas.get(row.partition, 0)
+        moved = dataclasses.replace(
+            row,
+            attempt_id=self.attempt_id,
+            index_attempt_id=self.attempt_id,
+            base_offset=row.base_offset + delta,
+            end_offset=row.end_offset + delta,
+            offset_of_max_timestamp=row.offset_of_max_timestamp + delta,
+        )
+        stamped = row.timestamp_type == "LogAppendTime" and row.max_timestamp < self.append_time_ms
+        stamp = self.append_time_ms if stamped else None
+        tables, crc = [], 0
+        with store.writer(moved.key("log")) as sink:
+            for batches in _moved_batches(store, row, delta, stamp):
+                sink.write(batches.data)
+                crc = crc32c.crc32c(batches.data.data, crc)
+                tables.append(batches.table)
+        moved = dataclasses.replace(moved, log_crc32c=crc)
+        if stamp is None:
+            return _copy_indexes(store, row, moved)
+        return _stamp_indexes(store, moved, np.concatenate(tables), stamp)
+
+
+def _moved_batches(
+    store: Store, row: SegmentRow, delta: int, stamp: int | None
+) -> Iterator[Batches]:
+    """The segment's batches at their new offsets, a few MiB at a time; at the end CorruptData."""
+    at, want, whole = 0, READ_BYTES, LogCheck(row)
+    while at < row.log_bytes:
+        data = memoryview(store.read(row.key("log"), at, min(at + want, row.log_bytes)))
+        table = _sound_table(row, data, at)
+        if not len(table):  # one batch is larger than what was read
+            want *= 2
+            continue
+        size = int(table["size"].sum(dtype=np.int64))
+        whole.add(data[:size], table)
+        moved = rebase(data[:size], table, delta)
+        yield moved if stamp is None else restamp(moved, stamp)
+        at, want = at + size, READ_BYTES
+    whole.check()
+
+
+def _sound_table(row: SegmentRow, data: memoryview, at: int) -> Table:
+    """The batches in a part of the log; a last one may be cut short, unless the log ends there."""
+    table, damage = scan(data, base_position=at)
+    try:
+        check_crcs(data, table, base_position=at)  # a wrong length shows only where a batch ends
+        if damage is not None and not (damage.cut_short and at + len(data) < row.log_bytes):
+            raise damage.error
+    except CorruptData as error:
+        raise error.within(row.key("log")) from None
+    return table
+
+
+def _copy_indexes(store: Store, row: SegmentRow, moved: SegmentRow) -> SegmentRow:
+    for suffix in SUFFIXES[1:]:
+        data = store.read_all(row.key(suffix))
+        check_crc(row, suffix, crc32c.crc32c(data))
+        store.put(moved.key(suffix), data)
+    return moved
+
+
+def _stamp_indexes(store: Store, row: SegmentRow, table: Table, stamp: int) -> SegmentRow:
+    table["offset_of_max"] = table["base_offset"]
+    sealed = rebuild(
+        row.base_offset, table, IndexPolicy(row.index_interval_kind, row.index_interval)
+    )
+    return dataclasses.replace(
+        row,
+        min_timestamp=stamp,
+        max_timestamp=stamp,
+        offset_of_max_timestamp=row.base_offset,
+        **put_indexes(store, row.key, sealed),
+    )

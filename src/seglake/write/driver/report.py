@@ -1,0 +1,118 @@
+"""What a run did: counts that add up, and where the time went."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from seglake.catalog.rows import SegmentRow
+from seglake.write.driver.inputs import Inputs
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+Status = Literal["committed", "already done"]
+
+
+def silent(_step: str) -> None:
+    """Shows nothing; the log has the steps."""
+
+
+@dataclass
+class Report:
+    """The result of one run.
+
+    input_rows = records + quarantined, always, and `reasons` says how many rows were quarantined
+    why. `skipped_files` were ingested into the topic before. `end_offsets` are exclusive, per log
+    partition that grew. `max_lateness_ms` is that of the events as they arrived (`lateness`); None
+    where there is no order of arrival. `version` is -1 until this call commits the run. `rebased`
+    counts lost races after which the segments were moved. Times in `seconds` are per step, those of
+    attempts that were planned again included.
+    """
+
+    topic: str
+    pipeline: str
+    run_id: str
+    attempt_id: str = ""
+    status: Status = "committed"
+    version: int = -1
+    input_files: int = 0
+    skipped_files: list[str] = field(default_factory=list)
+    changed_files: list[str] = field(default_factory=list)
+    input_bytes: int = 0
+    input_rows: int = 0
+    records: int = 0
+    quarantined: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    segments: int = 0
+    output_bytes: int = 0
+    index_bytes: int = 0
+    min_timestamp: int | None = None
+    max_timestamp: int | None = None
+    max_lateness_ms: int | None = None
+    end_offsets: dict[int, int] = field(default_factory=dict)
+    rebased: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    exit_code = 0
+
+    def log(self, text: str) -> None:
+        """A log line that names the run."""
+        logger.info(
+            "topic %s, pipeline %s, run %s: %s", self.topic, self.pipeline, self.run_id, text
+        )
+
+    def copy(self) -> Report:
+        """A report that goes on from this one; the times are shared."""
+        return replace(self)
+
+    def take_inputs(self, inputs: Inputs) -> None:
+        """Describe what is read and what is not."""
+        self.input_files = len(inputs.files)
+        self.input_bytes = sum(file.size for file in inputs.files)
+        self.skipped_files = [file.path for file in inputs.skipped]
+        self.changed_files = [file.path for file in inputs.changed]
+
+    def describe(self, segments: Sequence[SegmentRow]) -> None:
+        """Describe what was written."""
+        self.segments = len(segments)
+        self.index_bytes = sum(
+            row.index_bytes + row.timeindex_bytes + row.zonemap_bytes for row in segments
+        )
+        self.output_bytes = sum(row.log_bytes for row in segments) + self.index_bytes
+        self.min_timestamp = min((row.min_timestamp for row in segments), default=None)
+        self.max_timestamp = max((row.max_timestamp for row in segments), default=None)
+        self.end_offsets = {row.partition: row.end_offset for row in segments}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return asdict(self)
+
+    def as_json(self) -> str:
+        """The report as one JSON object."""
+        return json.dumps(self.as_dict(), ensure_ascii=False)
+
+    def as_row(self) -> str:
+        """What the run's catalog row keeps: of files that were left out, how many.
+
+        A folder that grows is skipped by each run, but for its newest files.
+        """
+        left_out = {"skipped_files": len(self.skipped_files)}
+        return json.dumps({**self.as_dict(), **left_out}, ensure_ascii=False)
+
+    @contextmanager
+    def step(self, name: str, progress: Progress) -> Iterator[None]:
+        """Announce a step, in the log as well, and add its duration when it ends."""
+        self.log(name)
+        progress(name)
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            spent = self.seconds.get(name, 0.0) + time.monotonic() - begun
+            self.seconds[name] = round(spent, 3)

@@ -1,0 +1,1 @@
+"""The files of a run: which they are, their bytes, how they are divided among tasks."""

@@ -1,0 +1,1 @@
+"""The map side: a unit of input becomes sorted, encoded blobs."""

@@ -1,0 +1,1 @@
+"""The reduce side: the blobs of a piece become segments."""

@@ -1,0 +1,1 @@
+"""Rows of input files become records: one module per input format."""

@@ -1,0 +1,149 @@
+"""The CSV scanner: where records and the wanted fields of each stand."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, pair_mask
+from seglake.write.rows.line_chunks import count_newlines, first_newline
+
+_BAD_QUOTES = -1
+_NOT_ENDED = -2
+_MOST_ROWS = 1 << 16  # found in one call: a row takes more memory here than a short one in the file
+
+Table = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int8]
+
+
+@njit(cache=True, nogil=True)
+def _next(base: int, position: int, end: int, byte: int) -> int:
+    """The next LF or `byte` before `end`, or `end`."""
+    while position < end:
+        mask = pair_mask(base, position, byte)
+        if mask:
+            return min(position + lowest_bit(mask), end)
+        position += WIDTH
+    return end
+
+
+@njit(cache=True, nogil=True)
+def _closing_quote(base: int, position: int, end: int, quote: int) -> tuple[int, int, int]:
+    """From behind an opening quote: the closing one (`end`: none), doubled quotes, line feeds."""
+    doubled = feeds = 0
+    while True:
+        position = _next(base, position, end, quote)
+        if position == end:
+            return end, doubled, feeds
+        if byte_at(base, position) != quote:
+            feeds += 1
+            position += 1
+        elif position + 1 < end and byte_at(base, position + 1) == quote:
+            doubled += 1
+            position += 2
+        else:
+            return position, doubled, feeds
+
+
+@njit(cache=True, nogil=True)
+def _record(
+    base: int, position: int, end: int, marks: Int64s, slots: Int64s, spans: Table
+) -> tuple[int, int, int]:
+    """Read one record: the LF (or `end`) behind it, its count of columns, line feeds inside it.
+
+    `marks` is (delimiter, quote, whether quoted fields may hold line feeds). Of column c that has a
+    slot, spans[slot] becomes (start, length, doubled quotes). Instead of a position, _BAD_QUOTES or
+    _NOT_ENDED (inside quotes at `end`).
+    """
+    delimiter, quote = marks[0], marks[1]
+    column = feeds = 0
+    while True:
+        doubled = 0
+        start = position
+        if position < end and byte_at(base, position) == quote:
+            start += 1
+            stop, doubled, inside = _closing_quote(base, start, end, quote)
+            feeds += inside
+            if inside and not marks[2]:
+                return _BAD_QUOTES, column, feeds
+            if stop == end:
+                return _NOT_ENDED, column, feeds
+            position = stop + 1
+            after = byte_at(base, position) if position < end else 0x0A
+            if after == 0x0D and (position + 1 >= end or byte_at(base, position + 1) == 0x0A):
+                position = min(position + 1, end)
+                after = 0x0A
+            if after not in (delimiter, 0x0A):
+                return _BAD_QUOTES, column, feeds
+        else:
+            position = _next(base, position, end, delimiter)
+            stop = position
+            if (stop == end or byte_at(base, stop) == 0x0A) and stop > start:
+                stop -= byte_at(base, stop - 1) == 0x0D
+        slot = slots[column] if column < len(slots) else -1
+        if slot >= 0:
+            spans[slot, 0], spans[slot, 1], spans[slot, 2] = start, stop - start, doubled
+        column += 1
+        if position == end or byte_at(base, position) == 0x0A:
+            return position, column, feeds
+        position += 1
+
+
+@njit(cache=True, nogil=True)
+def scan_records(
+    data: Bytes, position: int, end: int, final: bool, marks: Int64s, slots: Int64s, wanted: int
+) -> tuple[Int64s, Int64s, Int64s, Codes, npt.NDArray[np.int64], int, int]:
+    """The records in data[position:end]: starts, lengths, line numbers, reasons and spans.
+
+    Then where the records end, and the count of lines before that. What there is no room for is
+    left for the next call, and without `final` a record that reaches `end`.
+    """
+    base = data.ctypes.data
+    most = min(count_newlines(data, position, end) + 1, _MOST_ROWS)
+    starts, lengths = np.empty(most, np.int64), np.empty(most, np.int64)
+    numbers, reasons = np.empty(most, np.int64), np.zeros(most, np.int8)
+    spans = np.zeros((most, wanted, 3), np.int64)
+    row = number = 0
+    while position < end and row < most:
+        stop, columns, feeds = _record(base, position, end, marks, slots, spans[row])
+        reason = 0 if columns == len(slots) else 1
+        if stop < 0:
+            if stop == _NOT_ENDED and not final:
+                break
+            reason, feeds = 1, 0
+            stop = first_newline(data, position, end)
+        if stop == end and not final:
+            break
+        length = stop - position
+        length -= length > 0 and byte_at(base, stop - 1) == 0x0D
+        if length > 0:
+            starts[row], lengths[row], numbers[row] = position, length, number
+            reasons[row] = reason
+            if reason:
+                spans[row] = 0
+            row += 1
+        number += feeds + 1
+        position = min(stop + 1, end)
+    return starts[:row], lengths[:row], numbers[:row], reasons[:row], spans[:row], position, number
+
+
+@njit(cache=True, nogil=True)
+def undouble(
+    data: Bytes, starts: Int64s, lengths: Int32s, doubled: Int64s, quote: int
+) -> tuple[Bytes, Int64s]:
+    """The items back to back, with one quote for two where `doubled` is not 0; and their ends."""
+    total = 0
+    for row in range(len(starts)):
+        total += max(lengths[row], 0) - doubled[row]
+    out, ends = np.empty(total + PADDING, np.uint8), np.empty(len(starts), np.int64)
+    base, size = data.ctypes.data, 0
+    for row in range(len(starts)):
+        position, end = starts[row], starts[row] + max(lengths[row], 0)
+        while position < end:
+            out[size] = byte_at(base, position)
+            position += 1 + (doubled[row] > 0 and out[size] == quote)
+            size += 1
+        ends[row] = size
+    return out, ends

@@ -1,0 +1,365 @@
+"""The JSON scanner: one pass validates a line (RFC 8259) and notes where the wanted values stand.
+
+Every token is stopped by a byte at the end of the line, a line feed or the zeros of the padding, so
+that nothing compares positions with the end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.text.simd import (
+    PADDING,
+    WIDTH,
+    byte_at,
+    lowest_bit,
+    no_digit_mask,
+    string_stop_mask,
+    utf8_sequence,
+)
+
+MAX_DEPTH = 512
+MISSING, PLAIN, ESCAPED, RAW, NONE = range(5)  # what stands in a slot; NONE is JSON's null
+FINE, NOT_JSON, NOT_UTF8 = 0, -1, -2  # the verdict on a line
+
+# Row e of a tree of wanted keys: where in `keys` the key begins, its length, the slot its value
+# goes to or -1, first and last + 1 of the entries below it, first and last + 1 of the slots at or
+# below it, which a repeated key empties. Entry 0 is the line's object, NOWHERE any unwanted one.
+KEY, LENGTH, SLOT, FIRST, LAST, LOW, HIGH = range(7)
+NOWHERE = 1
+
+Int8s = npt.NDArray[np.int8]
+Entries = npt.NDArray[np.int64]
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _skip_space(base: int, position: int) -> int:
+    """The next byte that is no blank. A line feed is none here: it ends the line."""
+    while True:
+        byte = byte_at(base, position)
+        if byte > 0x20 or byte not in (0x20, 0x09, 0x0D):
+            return position
+        position += 1
+
+
+@njit(cache=True, nogil=True)
+def _skip_escape(base: int, position: int) -> int:
+    """The byte behind the escape whose backslash is at `position`, or NOT_JSON."""
+    kind = byte_at(base, position + 1)
+    if kind != 0x75:
+        known = kind in (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74)
+        return position + 2 if known else NOT_JSON
+    for k in range(position + 2, position + 6):
+        byte = byte_at(base, k)
+        if not (0x30 <= byte <= 0x39 or 0x41 <= byte <= 0x46 or 0x61 <= byte <= 0x66):
+            return NOT_JSON
+    return position + 6
+
+
+@njit(cache=True, nogil=True)
+def _skip_unusual(base: int, position: int) -> int:
+    """The byte behind the escape or UTF-8 sequences at `position`, or a verdict."""
+    byte = byte_at(base, position)
+    if byte == 0x5C:
+        return _skip_escape(base, position)
+    if byte < 0x20:
+        return NOT_JSON
+    while byte >= 0x80:
+        size = utf8_sequence(base, position)
+        if size == 0:
+            return NOT_UTF8
+        position += size
+        byte = byte_at(base, position)
+    return position
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _skip_string(base: int, position: int) -> tuple[int, bool]:
+    """From behind the opening quote: the closing quote or a verdict; whether an escape stood."""
+    escaped = False
+    while True:
+        mask = string_stop_mask(base, position)
+        if mask == 0:
+            position += WIDTH
+            continue
+        position += lowest_bit(mask)
+        byte = byte_at(base, position)
+        if byte == 0x22:
+            return position, escaped
+        escaped |= byte == 0x5C
+        position = _skip_unusual(base, position)
+        if position < 0:
+            return position, escaped
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _skip_digits(base: int, position: int) -> int:
+    mask = no_digit_mask(base, position)
+    while mask == 0:
+        position += WIDTH
+        mask = no_digit_mask(base, position)
+    return position + lowest_bit(mask)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _skip_number(base: int, position: int) -> int:
+    """The byte behind the number at `position`, or NOT_JSON."""
+    position += byte_at(base, position) == 0x2D
+    first = byte_at(base, position)
+    if first < 0x30 or first > 0x39:
+        return NOT_JSON
+    position = position + 1 if first == 0x30 else _skip_digits(base, position)
+    if byte_at(base, position) == 0x2E:
+        begin = position + 1
+        position = _skip_digits(base, begin)
+        if position == begin:
+            return NOT_JSON
+    if byte_at(base, position) | 0x20 == 0x65:
+        sign = byte_at(base, position + 1)
+        begin = position + 1 + (sign in (0x2B, 0x2D))
+        position = _skip_digits(base, begin)
+        if position == begin:
+            return NOT_JSON
+    return position
+
+
+@njit(cache=True, nogil=True)
+def _skip_literal(base: int, position: int) -> int:
+    """The byte behind true, false or null, or NOT_JSON."""
+    first = byte_at(base, position)
+    word = b"true" if first == 0x74 else b"null" if first == 0x6E else b"false"
+    for k in range(len(word)):
+        if byte_at(base, position + k) != word[k]:
+            return NOT_JSON
+    return position + len(word)
+
+
+@njit(cache=True, nogil=True)
+def _hex(base: int, position: int) -> int:
+    """The four hexadecimal digits at `position`."""
+    value = 0
+    for k in range(position, position + 4):
+        byte = byte_at(base, k)
+        value = value * 16 + (byte & 15) + 9 * (byte >> 6)
+    return value
+
+
+@njit(cache=True, nogil=True)
+def _put_utf8(code: int, out: Bytes, size: int) -> int:
+    """Write a code point at out[size]; returns the new size. A lone surrogate becomes U+FFFD."""
+    if 0xD800 <= code < 0xE000:
+        code = 0xFFFD
+    if code < 0x80:
+        out[size] = code
+        return size + 1
+    if code < 0x800:
+        out[size] = 0xC0 | code >> 6
+        out[size + 1] = 0x80 | code & 63
+        return size + 2
+    if code < 0x10000:
+        out[size] = 0xE0 | code >> 12
+        out[size + 1] = 0x80 | code >> 6 & 63
+        out[size + 2] = 0x80 | code & 63
+        return size + 3
+    out[size] = 0xF0 | code >> 18
+    out[size + 1] = 0x80 | code >> 12 & 63
+    out[size + 2] = 0x80 | code >> 6 & 63
+    out[size + 3] = 0x80 | code & 63
+    return size + 4
+
+
+@njit(cache=True, nogil=True)
+def _unescape(base: int, position: int, end: int, out: Bytes, size: int) -> int:
+    """Append the string data[position:end], which is valid, to `out`; returns the new size."""
+    while position < end:
+        byte = byte_at(base, position)
+        if byte != 0x5C:
+            out[size] = byte
+            size += 1
+            position += 1
+            continue
+        kind = byte_at(base, position + 1)
+        position += 2
+        if kind == 0x75:
+            code = _hex(base, position)
+            position += 4
+            if (
+                0xD800 <= code < 0xDC00
+                and position + 6 <= end
+                and (byte_at(base, position) == 0x5C and byte_at(base, position + 1) == 0x75)
+            ):
+                low = _hex(base, position + 2)
+                if 0xDC00 <= low < 0xE000:
+                    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
+                    position += 6
+            size = _put_utf8(code, out, size)
+            continue
+        for k in range(5):
+            if kind == b"bfnrt"[k]:
+                kind = b"\b\f\n\r\t"[k]
+                break
+        out[size] = kind
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _match(base: int, begin: int, length: int, parent: int, keys: int, tree: Entries) -> int:
+    """The entry below `parent` whose key is the text at `begin`, or NOWHERE."""
+    for entry in range(tree[parent, FIRST], tree[parent, LAST]):
+        if tree[entry, LENGTH] != length:
+            continue
+        at = tree[entry, KEY]
+        k = 0
+        while k < length and byte_at(base, begin + k) == byte_at(keys, at + k):
+            k += 1
+        if k == length:
+            return entry
+    return NOWHERE
+
+
+@njit(cache=True, nogil=True)
+def _match_escaped(base: int, begin: int, end: int, parent: int, keys: int, tree: Entries) -> int:
+    """As `_match`, for a key that is written with escapes."""
+    plain = np.empty(end - begin + PADDING, np.uint8)
+    length = _unescape(base, begin, end, plain, 0)
+    return _match(plain.ctypes.data, 0, length, parent, keys, tree)
+
+
+@njit(cache=True, nogil=True)
+def _scan_line(
+    base: int,
+    position: int,
+    end: int,
+    keys: int,
+    tree: Entries,
+    places: Int64s,
+    sizes: Int64s,
+    stack: Entries,
+) -> int:
+    """Validate the object at `position`, fill `places` and `sizes` by slot; returns a verdict.
+
+    Bytes at and behind `end` stop every token: a line feed, or the zeros of the padding.
+    """
+    depth, slot, entry, in_object = 0, -1, 0, False
+    position = _skip_space(base, position)
+    if byte_at(base, position) != 0x7B:
+        return NOT_JSON
+    while True:
+        if in_object:  # a key
+            if byte_at(base, position) != 0x22:
+                return NOT_JSON
+            begin = position + 1
+            position, escaped = _skip_string(base, begin)
+            if position < 0:
+                return position
+            slot, entry = -1, NOWHERE
+            parent = stack[depth - 1, 0]
+            if tree[parent, FIRST] < tree[parent, LAST]:
+                if escaped:
+                    entry = _match_escaped(base, begin, position, parent, keys, tree)
+                else:
+                    entry = _match(base, begin, position - begin, parent, keys, tree)
+                slot = tree[entry, SLOT]
+                for k in range(tree[entry, LOW], tree[entry, HIGH]):
+                    sizes[k] = MISSING
+            position = _skip_space(base, position + 1)
+            if byte_at(base, position) != 0x3A:
+                return NOT_JSON
+            position = _skip_space(base, position + 1)
+        byte = byte_at(base, position)  # a value
+        begin, kind = position, RAW
+        if byte == 0x22:
+            begin += 1
+            stop, escaped = _skip_string(base, begin)
+            if stop < 0:
+                return stop
+            kind = ESCAPED if escaped else PLAIN
+            position = stop + 1
+        elif byte in (0x7B, 0x5B):
+            if depth == MAX_DEPTH:
+                return NOT_JSON
+            in_object = byte == 0x7B
+            stack[depth, 0], stack[depth, 1] = entry if in_object else NOWHERE, slot
+            stack[depth, 2], stack[depth, 3] = position, byte + 2
+            depth += 1
+            position = _skip_space(base, position + 1)
+            slot = -1
+            if byte_at(base, position) != byte + 2:  # } and ] are two behind { and [
+                entry = NOWHERE
+                continue
+        elif byte == 0x2D or 0x30 <= byte <= 0x39:
+            position = _skip_number(base, position)
+        else:
+            kind = NONE if byte == 0x6E else RAW
+            position = _skip_literal(base, position)
+        if position < 0:
+            return NOT_JSON
+        if slot >= 0:
+            places[slot] = begin
+            sizes[slot] = (position - begin - (kind in (PLAIN, ESCAPED))) << 3 | kind
+        while True:  # behind a value
+            position = _skip_space(base, position)
+            byte = byte_at(base, position)
+            if byte == 0x2C:
+                position = _skip_space(base, position + 1)
+                in_object = stack[depth - 1, 3] == 0x7D
+                slot, entry = -1, NOWHERE
+                break
+            depth -= 1
+            if byte != stack[depth, 3]:
+                return NOT_JSON
+            position += 1
+            slot = stack[depth, 1]
+            if slot >= 0:
+                places[slot] = stack[depth, 2]
+                sizes[slot] = (position - stack[depth, 2]) << 3 | RAW
+            if depth == 0:
+                return FINE if _skip_space(base, position) >= end else NOT_JSON
+
+
+@njit(cache=True, nogil=True)
+def scan_lines(
+    data: Bytes, starts: Int64s, lengths: Int32s, keys: Bytes, tree: Entries, slots: int
+) -> tuple[Entries, Entries, Int8s]:
+    """By line and slot: where a value begins, and its length * 8 + kind; by line: a verdict."""
+    base, keys_base = data.ctypes.data, keys.ctypes.data
+    rows = len(starts)
+    places, sizes = np.zeros((rows, slots), np.int64), np.zeros((rows, slots), np.int64)
+    stack = np.empty((MAX_DEPTH, 4), np.int64)  # entry, slot, first byte, closing bracket
+    verdicts = np.zeros(rows, np.int8)
+    for row in range(rows):
+        start = starts[row]
+        verdict = _scan_line(
+            base, start, start + lengths[row], keys_base, tree, places[row], sizes[row], stack
+        )
+        if verdict != FINE:
+            sizes[row] = MISSING
+        verdicts[row] = verdict
+    return places, sizes, verdicts
+
+
+@njit(cache=True, nogil=True)
+def unescape_all(
+    data: Bytes, starts: Int64s, lengths: Int32s, kinds: Int8s
+) -> tuple[Bytes, Int64s]:
+    """The items back to back with escapes resolved where the kind is ESCAPED; and their ends."""
+    total = 0
+    for row in range(len(starts)):
+        total += max(lengths[row], 0)
+    out = np.empty(total + PADDING, np.uint8)
+    ends = np.empty(len(starts), np.int64)
+    base, size = data.ctypes.data, 0
+    for row in range(len(starts)):
+        start, end = starts[row], starts[row] + max(lengths[row], 0)
+        if kinds[row] == ESCAPED:
+            size = _unescape(base, start, end, out, size)
+        else:
+            for k in range(start, end):
+                out[size] = byte_at(base, k)
+                size += 1
+        ends[row] = size
+    return out, ends

@@ -21,6 +21,7 @@ import uuid
 from typing import Literal, NamedTuple, get_args
 
 from seglake.errors import CorruptData, UsageError
+from seglake.limits import INT32_MAX, INT64_MAX
 
 CATALOG = "catalog"
 LOG_TABLE = "catalog/log"
@@ -33,7 +34,7 @@ Suffix = Literal["log", "index", "timeindex", "zonemap"]
 SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_TOPIC = "[a-zA-Z0-9._-]{1,249}"  # Kafka's Topic.validate, which also bars . and ..
+_TOPIC = "[a-zA-Z0-9._-]{1,249}"
 _NUMBER = "0|[1-9][0-9]{0,9}"
 _ATTEMPT_KEY = re.compile(
     rf"{ATTEMPTS}/({_UUID})/(manifest\.json|success|inputs\.json|blobs/{_UUID})"
@@ -42,7 +43,6 @@ _SEGMENT_KEY = re.compile(
     rf"{TOPICS}/(?!\.{{1,2}}-[0-9]+/)({_TOPIC})-({_NUMBER})/"
     rf"({_UUID})/([0-9]{{20}})\.({'|'.join(SUFFIXES)})"
 )
-_MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
 
 
 class SegmentFile(NamedTuple):
@@ -55,9 +55,14 @@ class SegmentFile(NamedTuple):
     suffix: Suffix
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka would accept the name of a topic (`Topic.validate`)."""
+    return name not in {".", ".."} and re.fullmatch(_TOPIC, name) is not None
+
+
 def check_topic(topic: str) -> str:
     """`topic` itself, if Kafka would accept the name; else UsageError."""
-    if topic in {".", ".."} or not re.fullmatch(_TOPIC, topic):
+    if not is_topic_name(topic):
         raise UsageError(
             f"topic {topic!r}: a name has 1 to 249 characters out of a-z A-Z 0-9 . _ - "
             "and is neither '.' nor '..'"
@@ -79,15 +84,15 @@ def new_attempt() -> str:
 
 def attempt_folder(topic: str, partition: int, attempt_id: str) -> str:
     """The folder that holds what one attempt wrote for one log partition."""
-    if not 0 <= partition <= _MAX_INT32:
-        raise UsageError(f"partition {partition} of {topic!r} is not in 0..{_MAX_INT32}")
+    if not 0 <= partition <= INT32_MAX:
+        raise UsageError(f"partition {partition} of {topic!r} is not in 0..{INT32_MAX}")
     return f"{TOPICS}/{check_topic(topic)}-{partition}/{check_attempt(attempt_id)}"
 
 
 def segment_key(file: SegmentFile) -> str:
     """The key of a segment's file; UsageError if a part of it has no place in a key."""
-    if not 0 <= file.base_offset <= _MAX_INT64:
-        raise UsageError(f"base offset {file.base_offset} is not in 0..{_MAX_INT64}")
+    if not 0 <= file.base_offset <= INT64_MAX:
+        raise UsageError(f"base offset {file.base_offset} is not in 0..{INT64_MAX}")
     if file.suffix not in SUFFIXES:
         raise UsageError(f"suffix {file.suffix!r} is not one of {', '.join(SUFFIXES)}")
     folder = attempt_folder(file.topic, file.partition, file.attempt_id)
@@ -97,7 +102,7 @@ def segment_key(file: SegmentFile) -> str:
 def parse_segment_key(key: str) -> SegmentFile:
     """The inverse of `segment_key`; CorruptData if no segment's file can have this key."""
     match = _SEGMENT_KEY.fullmatch(key)
-    if match is None or int(match[2]) > _MAX_INT32 or int(match[4]) > _MAX_INT64:
+    if match is None or int(match[2]) > INT32_MAX or int(match[4]) > INT64_MAX:
         raise CorruptData("this is not the key of a segment's file", file=key)
     suffix: Suffix = match[5]  # type: ignore[assignment]  # the pattern admits these four only
     return SegmentFile(match[1], int(match[2]), match[3], int(match[4]), suffix)

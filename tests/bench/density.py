@@ -12,7 +12,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.format.index import OFFSET_ENTRY, TIME_ENTRY, IndexPolicy
 from seglake.maintain.reindex import reindex
 from seglake.read.lake import Lake
-from seglake.read.lookup.partition import PartitionReader, Reader
+from seglake.read.lookup.partition import PartitionReader, SharedReads
 from seglake.read.zones.search import Zones
 from tests.bench.events import EVENTS_PER_SECOND
 from tests.bench.lookup import Tally
@@ -81,7 +81,7 @@ def _measure(bench: Workbench, root: str, policy: IndexPolicy) -> _Measured:
     events, random = bench.events, np.random.default_rng(5)
     fetched, seconds = [], []
     for time in random.integers(events.start_ms, events.end_ms, SEEKS).tolist():
-        reader = PartitionReader(view, Reader(tally))
+        reader = PartitionReader(view, SharedReads(tally))
         index = int(reader.segments_reaching(np.array([time]))[0])
         if index < len(view):
             reader.ask(reader.segment(index), Zones.next_reaching, time, -1)  # the index is loaded

@@ -14,7 +14,7 @@ import seglake
 from seglake.catalog.index_files import put_indexes
 from seglake.catalog.rows import SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
-from seglake.format.batch import HEADER, OVERHEAD, Batches, Table, rebase
+from seglake.format.batch import HEADER, OVERHEAD, Batches, BatchTable, rebase
 from seglake.format.segment import describe, rebuild
 from seglake.layout import new_attempt
 from seglake.maintain.rebuild import policy_of
@@ -45,7 +45,7 @@ length as many of them share a batch, which is decoded once.
 class _Segment(NamedTuple):
     row: SegmentRow
     log: bytes
-    table: Table
+    table: BatchTable
 
 
 def run(bench: Workbench) -> Section:

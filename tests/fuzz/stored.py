@@ -23,7 +23,14 @@ from seglake.catalog.rows import FILE_SCHEMAS, SourceRow
 from seglake.catalog.version.loading import files_after
 from seglake.errors import ConfigError, CorruptData
 from seglake.format import zonemap
-from seglake.format.batch import HEADER, OVERHEAD, Encoding, Table, encode_batches, encode_bodies
+from seglake.format.batch import (
+    HEADER,
+    OVERHEAD,
+    BatchTable,
+    Encoding,
+    encode_batches,
+    encode_bodies,
+)
 from seglake.format.compression import NAMES, compressor, decompress
 from seglake.format.decode import Decoded, check_crcs, decode_batches, scan_batches, with_extremes
 from seglake.format.index import OffsetIndex, TimeIndex
@@ -102,7 +109,7 @@ def records(data: bytes) -> None:
     _check(decode_batches(log, table, control=True, max_batch_bytes=BATCH_BYTES), table)
 
 
-def _check(decoded: Decoded, table: Table) -> None:
+def _check(decoded: Decoded, table: BatchTable) -> None:
     """Nothing leaves its buffer, everything can be given on, and be written and read again."""
     records, n = decoded.records, len(decoded.offsets)
     assert n == int(table["count"].sum())
@@ -169,7 +176,7 @@ def codecs(data: bytes) -> None:
 # ------------------------------------------------------------------ index files
 
 
-def _table() -> Table:
+def _table() -> BatchTable:
     log = _logs()[-1]
     table = scan_batches(log)
     return with_extremes(table, decode_batches(log, table))

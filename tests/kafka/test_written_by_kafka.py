@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from seglake.format.batch import CODEC_MASK, Table
+from seglake.format.batch import CODEC_MASK, BatchTable
 from seglake.format.compression import NAMES
 from seglake.format.decode import Decoded, decode_batches, scan_batches
 from seglake.format.index import IndexPolicy
@@ -99,7 +99,7 @@ def records_of(decoded: Decoded) -> list[Record]:
     return [Record(*each) for each in zip(*columns, strict=True)]
 
 
-def assert_headers_are_read(table: Table, batches: list[StoredBatch]) -> None:
+def assert_headers_are_read(table: BatchTable, batches: list[StoredBatch]) -> None:
     assert len(table) == len(batches)
     for row, batch in zip(table, batches, strict=True):
         for name in ("position", "size", "base_offset", "last_offset", "count", "max_timestamp"):

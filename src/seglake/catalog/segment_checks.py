@@ -7,7 +7,7 @@ import numpy as np
 
 from seglake.catalog.rows import SegmentRow
 from seglake.errors import CorruptData
-from seglake.format.batch import LEADER_EPOCH_AT, Table
+from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
 from seglake.format.records import Bytes
 from seglake.layout import Suffix
 
@@ -41,7 +41,7 @@ class LogCheck:
         self._at = self._crc = 0
         self._odd: int | None = None
 
-    def add(self, data: memoryview, table: Table) -> None:
+    def add(self, data: memoryview, table: BatchTable) -> None:
         """Take the next whole batches; `table` describes them."""
         self._crc = crc32c.crc32c(data, self._crc)
         if self._odd is None:
@@ -49,7 +49,7 @@ class LogCheck:
         self._next_offset = int(table["last_offset"][-1]) + 1
         self._at += int(table["size"].sum(dtype=np.int64))
 
-    def _first_odd(self, data: Bytes, table: Table) -> int | None:
+    def _first_odd(self, data: Bytes, table: BatchTable) -> int | None:
         starts = table["position"] - table["position"][0]
         follows = np.append(self._next_offset, table["last_offset"][:-1] + 1)
         epochs = data[starts[:, None] + (LEADER_EPOCH_AT + np.arange(4))]

@@ -118,7 +118,7 @@ class CatalogTable:
             raise UsageError(
                 f"version {version} is newer than the newest, {self._newest.version()}"
             )
-        with delta.naming(self._uri, f"version {version} cannot be read"):
+        with delta.delta_errors(self._uri, f"version {version} cannot be read"):
             try:
                 return DeltaTable(self._uri, version=version, storage_options=self._options)
             except (DeltaError, OverflowError) as error:
@@ -275,7 +275,7 @@ class CatalogTable:
         What was written at `before_ms` or later is left out: a commit may be about to name it.
         """
         handle = self._refreshed()
-        with delta.naming(self._uri, "vacuum failed"):
+        with delta.delta_errors(self._uri, "vacuum failed"):
             paths = handle.vacuum(
                 retention_hours,
                 dry_run=True,

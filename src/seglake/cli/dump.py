@@ -21,6 +21,7 @@ from seglake.format import zonemap
 from seglake.format.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME
 from seglake.format.compression import NAMES
 from seglake.format.index import OffsetIndex, TimeIndex
+from seglake.limits import INT64_MAX
 from seglake.read.decode.columns import SCHEMA, record_batch
 from seglake.read.fetch.chunks import Chunk, read_chunks
 from seglake.read.fetch.log_segment import LogSegment
@@ -61,7 +62,7 @@ def _print(columns: Columns, *, as_json: bool) -> None:
 def _chunks(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Chunk]:
     topic, partition = _topic_partition(folder)
     size = store.size(name)
-    segment = LogSegment(topic, partition, name, "", base_offset, 2**63 - 1, size, 0)
+    segment = LogSegment(topic, partition, name, "", base_offset, INT64_MAX, size, 0)
     return read_chunks(store, segment, segment.log)
 
 

@@ -16,12 +16,12 @@ import pyarrow as pa
 from seglake.cli.jsonlines import json_lines
 from seglake.cli.show import Column, Rows, moment, number, show
 from seglake.errors import UsageError
+from seglake.limits import INT64_MAX
 from seglake.read.log import Log
 from seglake.read.window.plan import Plan, ReadStats
 from seglake.times.instants import to_epoch_ms
 
 _TABLE_ROWS = 100  # unless more are asked for
-_FOREVER = 2**63 - 1
 
 Advance = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
@@ -45,15 +45,15 @@ def plan(log: Log, wanted: Wanted) -> Plan:
         if len(partitions) > 1:
             raise UsageError("--offset needs --partition: offsets count within one partition")
         log.read(partitions[0], wanted.offset, max_records=0)  # an offset outside is an error
-        return log.plan_offsets({partitions[0]: (wanted.offset, _FOREVER)})
+        return log.plan_offsets({partitions[0]: (wanted.offset, INT64_MAX)})
     if (wanted.start, wanted.end) == (None, None):
-        return log.plan_offsets(dict.fromkeys(partitions, (0, _FOREVER)))
+        return log.plan_offsets(dict.fromkeys(partitions, (0, INT64_MAX)))
     return log.plan_range(*_window(wanted), partitions=partitions)
 
 
 def _window(wanted: Wanted) -> tuple[int, int]:
     start = 0 if wanted.start is None else to_epoch_ms(wanted.start)
-    return start, _FOREVER if wanted.end is None else to_epoch_ms(wanted.end)
+    return start, INT64_MAX if wanted.end is None else to_epoch_ms(wanted.end)
 
 
 def plan_rows(planned: Plan) -> Rows:
@@ -114,7 +114,7 @@ def _reader(log: Log, planned: Plan, wanted: Wanted, stats: ReadStats) -> pa.Rec
 
 def _first(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
     """The first `count` records; nothing is read behind them."""
-    left = _FOREVER if count is None else count
+    left = INT64_MAX if count is None else count
     for batch in batches if left else ():
         yield batch.slice(0, left)
         left -= min(left, len(batch))

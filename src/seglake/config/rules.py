@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from seglake.layout import is_topic_name
 from seglake.times.directives import EPOCH_POWERS, ISO, SUPPORTED, unsupported
 
 _SECRET = re.compile(
@@ -35,7 +36,7 @@ def _names(value: object) -> object:
 
 def _topic_name(name: str) -> str:
     """Kafka's rule (org.apache.kafka.common.internals.Topic)."""
-    if name in {".", ".."} or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name):
+    if not is_topic_name(name):
         raise ValueError("a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not '.' or '..'")
     return name
 

@@ -13,10 +13,10 @@ from typing import Literal
 from pydantic import Field
 
 from seglake.config.rules import Location, Options
-from seglake.config.tables import HeaderFields, Input, Key, Table, Task, Timestamp, Topic, Value
+from seglake.config.tables import HeaderFields, Input, Key, Section, Task, Timestamp, Topic, Value
 
 
-class Pipeline(Table):
+class Pipeline(Section):
     """All settings of one pipeline. The keys of the `[pipeline]` table are its own fields."""
 
     name: str = Field(min_length=1, description="default: the name of the file, without `.toml`")

@@ -36,7 +36,7 @@ from seglake.times.directives import (
 )
 
 
-class Table(BaseModel):
+class Section(BaseModel):
     """A table of the file. Unknown keys are errors; values never change after loading.
 
     Types are those of TOML: `true` is no number, and "3" is none.
@@ -58,7 +58,7 @@ class Table(BaseModel):
         return key in self.model_fields_set
 
 
-class Input(Table):
+class Input(Section):
     """What is read."""
 
     paths: Locations = Field(
@@ -133,7 +133,7 @@ class Input(Table):
         return tuple(field.name for field in found.type)
 
 
-class Timestamp(Table):
+class Timestamp(Section):
     """Where the time of an event stands."""
 
     field: FieldName | None = Field(default=None, description="the field that holds it")
@@ -175,7 +175,7 @@ class Timestamp(Table):
             yield "timestamp.format has %I without %p; add %p or use %H"
 
 
-class Key(Table):
+class Key(Section):
     """The record key."""
 
     fields: FieldNames = Field(
@@ -194,7 +194,7 @@ class Key(Table):
             yield "key.separator needs two or more key.fields; remove one"
 
 
-class Value(Table):
+class Value(Section):
     """The record value."""
 
     source: Literal["line", "field", "columns"] | None = Field(
@@ -217,7 +217,7 @@ class Value(Table):
             yield "value.from = 'field' needs value.field; add it"
 
 
-class HeaderFields(Table):
+class HeaderFields(Section):
     """The record headers."""
 
     fields: FieldNames = Field(
@@ -229,7 +229,7 @@ class HeaderFields(Table):
     )
 
 
-class Topic(Table):
+class Topic(Section):
     """The topic; the keys of Kafka mean what they mean there."""
 
     name: TopicName = Field(description="as Kafka allows")
@@ -347,7 +347,7 @@ class Topic(Table):
             yield "topic.name leaves no room for '-<partition>' in a file name; shorten it"
 
 
-class Task(Table):
+class Task(Section):
     """Bounds of one task."""
 
     split_bytes: int = Field(

@@ -14,14 +14,14 @@ from seglake.datasource.options import Bound, Options
 from seglake.datasource.plain import plain, plain_errors
 from seglake.datasource.rows import in_spark, read_schema
 from seglake.errors import SeglakeError, UsageError
+from seglake.limits import ALL_TIMES
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
-from seglake.read.lookup.partition import EVER
 from seglake.read.window.plan import Window, pieces_in
 from seglake.store import Store, open_store
 
 
-class BatchReader(DataSourceReader):
+class BlockSearch(DataSourceReader):
     """What Spark asks of a batch query. Raises UsageError for options that a batch cannot have."""
 
     def __init__(self, options: Options) -> None:
@@ -61,8 +61,8 @@ def _times(options: Options) -> tuple[int, int]:
     """The window [start, end) in ms; a record without a timestamp (-1) is in no window."""
     start, end = options.start_time_ms, options.end_time_ms
     if start is None and end is None:
-        return EVER
-    return max(0, start or 0), EVER[1] if end is None else end
+        return ALL_TIMES
+    return max(0, start or 0), ALL_TIMES[1] if end is None else end
 
 
 def read_task(partition: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:

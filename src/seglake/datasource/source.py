@@ -29,7 +29,7 @@ from seglake.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from seglake.datasource.batch import BatchReader
+    from seglake.datasource.batch import BlockSearch
     from seglake.datasource.stream import StreamReader
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -63,12 +63,12 @@ class SeglakeDataSource(DataSource):
         return struct_of(self._parsed.columns)
 
     @plain_errors
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> BlockSearch:
         """What plans and reads a batch query; UsageError for options that only streams have."""
-        from seglake.datasource.batch import BatchReader  # noqa: PLC0415  # see the module's text
+        from seglake.datasource.batch import BlockSearch  # noqa: PLC0415  # see the module's text
 
         self._require_own(schema)
-        return BatchReader(self._parsed)
+        return BlockSearch(self._parsed)
 
     @plain_errors
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name

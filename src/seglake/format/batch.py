@@ -69,7 +69,7 @@ TABLE = np.dtype(
         ("lateness", np.int64),
     ]
 )
-Table = npt.NDArray[np.void]
+BatchTable = npt.NDArray[np.void]
 
 HEADER = np.dtype(
     [
@@ -123,7 +123,7 @@ class Batches(NamedTuple):
     """Encoded batches: their bytes, and the table that describes them."""
 
     data: Bytes
-    table: Table
+    table: BatchTable
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,9 @@ def encode_batches(
     return Batches(data, table)
 
 
-def _describe(timestamps: Int64s, firsts: Int64s, encoding: Encoding, base_offset: int) -> Table:
+def _describe(
+    timestamps: Int64s, firsts: Int64s, encoding: Encoding, base_offset: int
+) -> BatchTable:
     n = len(firsts) - 1
     table = np.zeros(n, TABLE)
     table["attributes"] = encoding.attributes
@@ -238,7 +240,7 @@ def _compress(data: Bytes, starts: Int64s, compress: Compress) -> tuple[Bytes, I
     return np.frombuffer(bytearray().join(parts), np.uint8), sizes
 
 
-def _write_headers(data: Bytes, table: Table) -> None:
+def _write_headers(data: Bytes, table: BatchTable) -> None:
     headers = np.zeros(len(table), HEADER)
     headers["base_offset"] = table["base_offset"]
     headers["length"] = table["size"] - LOG_OVERHEAD
@@ -254,20 +256,20 @@ def _write_headers(data: Bytes, table: Table) -> None:
     _write_crcs(data, table)
 
 
-def _write_crcs(data: Bytes, table: Table) -> None:
+def _write_crcs(data: Bytes, table: BatchTable) -> None:
     starts, view = _starts(table), data.data
     pairs = zip(starts.tolist(), table["size"].tolist(), strict=True)
     crcs = [crc32c.crc32c(view[start + CRC_START : start + size]) for start, size in pairs]
     encode_kernels.put_big_endians(data, starts, CRC_AT, np.array(crcs, np.int64), 4)
 
 
-def _starts(table: Table) -> Int64s:
+def _starts(table: BatchTable) -> Int64s:
     # of the batches in a buffer that begins with the first one
     starts: Int64s = table["position"] - table["position"][:1]
     return starts
 
 
-def rebase(data: Any, table: Table, delta: int) -> Batches:
+def rebase(data: Any, table: BatchTable, delta: int) -> Batches:
     """The same batches with every offset moved by `delta`; nothing else changes, CRCs included."""
     moved = np.frombuffer(data, np.uint8).copy()
     table = table.copy()

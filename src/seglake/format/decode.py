@@ -27,13 +27,14 @@ from seglake.format.batch import (
     OVERHEAD,
     TABLE,
     UNKNOWN,
-    Table,
+    BatchTable,
 )
-from seglake.format.decode_kernels import INT64_MAX, RecordColumns
+from seglake.format.decode_kernels import RecordColumns
 from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed
+from seglake.limits import INT64_MAX, INT64_MIN
 
 _NOTHING: Mapping[int, Any] = MappingProxyType({})
-_ALWAYS = fixed(np.array([[-INT64_MAX - 1, INT64_MAX, 0, INT64_MAX]], np.int64))
+_ALWAYS = fixed(np.array([[INT64_MIN, INT64_MAX, 0, INT64_MAX]], np.int64))
 
 
 LEAST_RECORD_BYTES = 7
@@ -88,7 +89,7 @@ class Head(NamedTuple):
     crc: int
 
 
-def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) -> Table:
+def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) -> BatchTable:
     """The table of the batches in `data`, from their headers alone.
 
     `data` begins with a batch; positions in the table count from `base_position`. With `partial`,
@@ -109,7 +110,7 @@ class Damage(NamedTuple):
     cut_short: bool
 
 
-def scan(data: Any, *, base_position: int = 0) -> tuple[Table, Damage | None]:
+def scan(data: Any, *, base_position: int = 0) -> tuple[BatchTable, Damage | None]:
     """The table of the batches in `data` up to the first header that cannot be right, and why."""
     buffer = read_only(data)
     n, end, problem = decode_kernels.find_batches(buffer)
@@ -145,7 +146,7 @@ def sound_heads(data: Any) -> list[Head] | None:
     return heads
 
 
-def check_crcs(data: Any, table: Table, *, base_position: int = 0) -> None:
+def check_crcs(data: Any, table: BatchTable, *, base_position: int = 0) -> None:
     """Raise CorruptData for the first batch whose CRC-32C is wrong."""
     view, crc = memoryview(data), crc32c.crc32c
     starts = table["position"] - base_position
@@ -164,7 +165,7 @@ def check_crcs(data: Any, table: Table, *, base_position: int = 0) -> None:
 
 def decode_batches(
     data: Any,
-    table: Table,
+    table: BatchTable,
     *,
     base_position: int = 0,
     check_crc: bool = True,
@@ -204,7 +205,7 @@ def decode_batches(
 
 def decompress_batches(
     data: Any,
-    table: Table,
+    table: BatchTable,
     *,
     base_position: int = 0,
     max_bytes: int = MAX_BATCH_BYTES,
@@ -244,7 +245,7 @@ def payload_of(parts: Sequence[Any]) -> Payload:
     return Payload(read_only(parts[0] if len(parts) == 1 else b"".join(parts)), starts, ends)
 
 
-def decode(table: Table, payload: Payload, within: Within | None = None) -> Decoded:
+def decode(table: BatchTable, payload: Payload, within: Within | None = None) -> Decoded:
     """The records of the payload's batches, which are the first of `table`; those `within` only.
 
     Raises CorruptData with the position of the batch.
@@ -295,7 +296,7 @@ def decode_times(data: Any, head: Head) -> npt.NDArray[np.int64]:
     return times
 
 
-def _decoded(table: Table, data: Bytes, columns: RecordColumns) -> Decoded:
+def _decoded(table: BatchTable, data: Bytes, columns: RecordColumns) -> Decoded:
     records = Records(
         columns.timestamps,
         Spans(data, columns.key_starts, columns.key_lengths),
@@ -305,7 +306,7 @@ def _decoded(table: Table, data: Bytes, columns: RecordColumns) -> Decoded:
     return Decoded(records, columns.offsets, columns.timestamp_types, columns.batch)
 
 
-def _parse_headers(data: Bytes, columns: RecordColumns, table: Table) -> Headers | None:
+def _parse_headers(data: Bytes, columns: RecordColumns, table: BatchTable) -> Headers | None:
     if not columns.header_counts.any():
         return None
     firsts = np.zeros(len(columns.offsets) + 1, np.int64)
@@ -331,7 +332,7 @@ def _headers_at(headers: Headers, rows: Int64s) -> Headers:
     return Headers(firsts, headers.keys.take(items), headers.values.take(items))
 
 
-def with_extremes(table: Table, decoded: Decoded) -> Table:
+def with_extremes(table: BatchTable, decoded: Decoded) -> BatchTable:
     """The table of headers completed with what only the records tell.
 
     `decoded` holds every record of the table's batches, control records included. Batches without

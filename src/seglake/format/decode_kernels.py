@@ -19,10 +19,10 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from seglake.format.records import Int32s, Int64s
+from seglake.limits import INT64_MAX
 
 BAD = -1
 
-INT64_MAX = 2**63 - 1
 
 CUT_SHORT, BAD_MAGIC, OLD_MAGIC, BAD_COUNT = 1, 2, 3, 4
 HEADER_PROBLEMS = {

@@ -18,7 +18,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from seglake.format.records import INT32_MAX
+from seglake.limits import INT32_MAX
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.errors import ConfigError, CorruptData
-from seglake.format.batch import Table
-from seglake.format.records import INT32_MAX, Int64s
+from seglake.format.batch import BatchTable
+from seglake.format.records import Int64s
+from seglake.limits import INT32_MAX
 
 OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
@@ -192,13 +193,15 @@ class TimeIndex:
         _check_length(data, TIME_ENTRY)
 
 
-def offset_index(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> OffsetIndex:
+def offset_index(
+    base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]
+) -> OffsetIndex:
     """The offset index of a segment whose batches `table` describes."""
     rows = table[indexed]
     return OffsetIndex.build(base_offset, rows["last_offset"].copy(), rows["position"].copy())
 
 
-def time_index(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> TimeIndex:
+def time_index(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> TimeIndex:
     """The time index, closing entry included, of a segment whose batches `table` describes."""
     if not len(table):
         return TimeIndex.build(base_offset, np.empty(0, np.int64), np.empty(0, np.int64))

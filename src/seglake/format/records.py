@@ -20,7 +20,6 @@ Bytes = npt.NDArray[np.uint8]
 
 NULL = -1  # the length of a null item, as in Kafka's own encoding
 
-INT32_MAX = 2**31 - 1  # the largest relative offset, file position and size of anything
 
 AnyArray = TypeVar("AnyArray", bound="npt.NDArray[Any]")
 

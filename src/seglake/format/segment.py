@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from seglake.errors import ConfigError
 from seglake.format import encode_kernels, zonemap
-from seglake.format.batch import Table
+from seglake.format.batch import BatchTable
 from seglake.format.decode import decode_batches, scan_batches, with_extremes
 from seglake.format.index import (
     OFFSET_ENTRY,
@@ -84,10 +84,10 @@ class Roller:
         self._state[encode_kernels.BASE] = base_offset
         for unseen in (encode_kernels.FIRST_MAX, encode_kernels.HIGHEST, encode_kernels.LAST_TIME):
             self._state[unseen] = -1
-        self._tables: list[Table] = []
+        self._tables: list[BatchTable] = []
         self._indexed: list[npt.NDArray[np.bool_]] = []
 
-    def append(self, table: Table) -> int:
+    def append(self, table: BatchTable) -> int:
         """Append the first batches of `table`; returns how many fit before the segment must roll.
 
         Positions in the table are ignored: batches stand one after another. Raises ConfigError for
@@ -105,7 +105,7 @@ class Roller:
         self._indexed.append(indexed[:taken])
         return int(taken)
 
-    def _require_possible(self, table: Table) -> None:
+    def _require_possible(self, table: BatchTable) -> None:
         largest = int(table["size"].max(initial=0))
         if largest > self._limits.segment_bytes:
             raise ConfigError(
@@ -120,7 +120,7 @@ class Roller:
         return seal(self.base_offset, table, self.indexed)
 
 
-def seal(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> Sealed:
+def seal(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> Sealed:
     """The index files of a segment whose batches, at their positions, are `table`."""
     highs = table["max_timestamp"]
     top = int(np.argmax(highs))
@@ -138,7 +138,7 @@ def seal(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> Seal
     )
 
 
-def _max_lateness(table: Table) -> int:
+def _max_lateness(table: BatchTable) -> int:
     # how far a record lies behind the newest one before it, in its batch or an earlier one; where a
     # batch holds records without timestamp too, its smallest one is not known
     before = np.maximum.accumulate(table["max_timestamp"])[:-1]
@@ -147,7 +147,7 @@ def _max_lateness(table: Table) -> int:
     return max(int(behind.max(initial=0)), int(table["lateness"].max(initial=0)))
 
 
-def choose_indexed(table: Table, policy: IndexPolicy) -> npt.NDArray[np.bool_]:
+def choose_indexed(table: BatchTable, policy: IndexPolicy) -> npt.NDArray[np.bool_]:
     """Which batches of one whole segment get an index entry."""
     everything = SegmentLimits(2**62, 2**62, 2**62)
     roller = Roller(int(table["base_offset"][0]) if len(table) else 0, everything, policy)
@@ -155,7 +155,7 @@ def choose_indexed(table: Table, policy: IndexPolicy) -> npt.NDArray[np.bool_]:
     return roller.indexed
 
 
-def describe(data: Any, *, base_position: int = 0, partial: bool = False) -> Table:
+def describe(data: Any, *, base_position: int = 0, partial: bool = False) -> BatchTable:
     """The table of the batches in `data`, records looked at; arguments as for `scan_batches`.
 
     A long log is described piece by piece: the tables of consecutive pieces are concatenated.
@@ -166,6 +166,6 @@ def describe(data: Any, *, base_position: int = 0, partial: bool = False) -> Tab
     return with_extremes(table, decoded)
 
 
-def rebuild(base_offset: int, table: Table, policy: IndexPolicy) -> Sealed:
+def rebuild(base_offset: int, table: BatchTable, policy: IndexPolicy) -> Sealed:
     """The index files of a log described by `table`, made anew as Kafka's `recover()` does."""
     return seal(base_offset, table, choose_indexed(table, policy))

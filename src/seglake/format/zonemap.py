@@ -27,8 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.errors import CorruptData
-from seglake.format.batch import UNKNOWN, Table
-from seglake.format.records import INT32_MAX, Int64s
+from seglake.format.batch import UNKNOWN, BatchTable
+from seglake.format.records import Int64s
+from seglake.limits import INT32_MAX
 
 MAGIC = b"SLZM"
 VERSION = 1
@@ -102,7 +103,7 @@ class ZoneMap:
         return len(self.positions)
 
 
-def build(base_offset: int, table: Table, indexed: npt.NDArray[np.bool_]) -> ZoneMap:
+def build(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> ZoneMap:
     """The zone map of a segment whose batches `table` describes, with min timestamps known."""
     if np.any(table["min_timestamp"] == UNKNOWN):
         raise ValueError("a zone map needs the timestamps of the records: decode the batches first")

@@ -10,7 +10,7 @@ import numpy as np
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.segment_checks import LogCheck, check_size
 from seglake.errors import CorruptData
-from seglake.format.batch import TABLE, Table
+from seglake.format.batch import TABLE, BatchTable
 from seglake.format.decode import with_extremes
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import Sealed, rebuild
@@ -47,7 +47,7 @@ def rebuild_segment(store: Store, row: SegmentRow, policy: IndexPolicy) -> Seale
     return sealed
 
 
-def describe_log(store: Store, row: SegmentRow) -> Table:
+def describe_log(store: Store, row: SegmentRow) -> BatchTable:
     """The table of the log's batches, every record looked at. Raises as `rebuild_segment`."""
     key = row.key("log")
     check_size(row, "log", store.size(key))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 from numba import njit
 
-from seglake.format.batch import Table
+from seglake.format.batch import BatchTable
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s
 
@@ -63,7 +63,7 @@ def join_blocks(
 
 @njit(cache=True, nogil=True)
 def place_batches(
-    table: Table, starts: Int64s, owners: Int64s, lows: Int64s, highs: Int64s,
+    table: BatchTable, starts: Int64s, owners: Int64s, lows: Int64s, highs: Int64s,
     last_offset: int, owner_of: Int32s,
 ) -> tuple[int, int]:  # fmt: skip
     """Find the stretch of the data that each batch is in, and check that it may stand there.
@@ -96,7 +96,9 @@ def place_batches(
 
 
 @njit(cache=True, nogil=True)
-def wanted_batches(table: Table, owner_of: Int32s, windows: npt.NDArray[Any], rows: Int64s) -> int:
+def wanted_batches(
+    table: BatchTable, owner_of: Int32s, windows: npt.NDArray[Any], rows: Int64s
+) -> int:
     """Fill `rows` with the batches that may have a record in the window of their extent."""
     found = 0
     for i in range(len(table)):
@@ -113,7 +115,7 @@ def wanted_batches(table: Table, owner_of: Int32s, windows: npt.NDArray[Any], ro
 
 
 @njit(cache=True, nogil=True)
-def bytes_of_batches(table: Table, batches: Int32s) -> int:
+def bytes_of_batches(table: BatchTable, batches: Int32s) -> int:
     """Bytes of the different batches among the ascending `batches`."""
     total, last = 0, -1
     for batch in batches:

@@ -11,7 +11,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.locks import Lock
 from seglake.read.log import Log
-from seglake.read.lookup.partition import CACHE_BYTES, Reader
+from seglake.read.lookup.partition import CACHE_BYTES, SharedReads
 from seglake.store import Store, open_store
 
 
@@ -49,7 +49,7 @@ class Lake:
         self._store, self._cache_bytes = store, cache_bytes
         self._catalog = CatalogTable.open(store.uri, storage_options)
         self._snapshot = self._catalog.snapshot(version)
-        self._reader = Reader(store, cache_bytes)
+        self._reader = SharedReads(store, cache_bytes)
         self._lock = Lock()  # a handle of the catalog is for one thread at a time
 
     def __repr__(self) -> str:

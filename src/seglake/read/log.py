@@ -18,7 +18,7 @@ from seglake.format.records import Headers, Int64s, Spans
 from seglake.read.decode.columns import schema_of
 from seglake.read.lookup.block_search import OffsetAndTimestamp
 from seglake.read.lookup.bulk import offsets_for_times, records_at
-from seglake.read.lookup.partition import PartitionReader, Reader
+from seglake.read.lookup.partition import PartitionReader, SharedReads
 from seglake.read.window.around import Around, with_plain_types
 from seglake.read.window.plan import (
     MEMORY_BYTES,
@@ -71,7 +71,7 @@ class Log:
         self,
         snapshot: Snapshot,
         topic: str,
-        reader: Reader,
+        reader: SharedReads,
         rows: Callable[[Kind], pa.Table],
         other: Callable[[int], Log],
     ) -> None:
@@ -412,8 +412,8 @@ _Options = tuple[tuple[str, str], ...]
 
 
 @lru_cache(8)
-def _reader_at(root: str, options: _Options, cache_bytes: int) -> Reader:
-    return Reader(open_store(root, dict(options)), cache_bytes)
+def _reader_at(root: str, options: _Options, cache_bytes: int) -> SharedReads:
+    return SharedReads(open_store(root, dict(options)), cache_bytes)
 
 
 def _rows_of(root: str, options: _Options, version: int, topic: str, kind: Kind) -> pa.Table:

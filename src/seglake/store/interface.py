@@ -105,7 +105,7 @@ def check_key(uri: str, key: str) -> str:
 
 
 @contextlib.contextmanager
-def naming(uri: str, key: str, failure: type[Exception] = OSError) -> Iterator[None]:
+def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iterator[None]:
     """Turns the system's exceptions, and a library's `failure`, into ours, naming the object.
 
     A library's exception is not kept as the cause: its text may hold a session token, see `reason`.

@@ -25,7 +25,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seglake.errors import StoreError
-from seglake.store.interface import Listed, Stat, Store, Writer, check_key, checked, naming, view
+from seglake.store.interface import (
+    Listed,
+    Stat,
+    Store,
+    Writer,
+    check_key,
+    checked,
+    store_errors,
+    view,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -74,7 +83,7 @@ class _LocalStore:
         return self.stat(key).size
 
     def stat(self, key: str) -> Stat:
-        with naming(self.uri, key):
+        with store_errors(self.uri, key):
             found = Path(self.uri, check_key(self.uri, key)).stat()
             if not stat.S_ISREG(found.st_mode):
                 raise FileNotFoundError
@@ -92,7 +101,7 @@ class _LocalStore:
                 more = os.pread(file.fd, end - start - len(data), start + len(data))
                 data += more
         except (OSError, ValueError, OverflowError) as error:
-            with naming(self.uri, key):
+            with store_errors(self.uri, key):
                 raise error from None
         return checked(self.uri, key, data, start, end)
 
@@ -122,7 +131,7 @@ class _LocalStore:
     def sync(self, key: str) -> None:
         """Syncs the file and all folders above it: who made it may have made any of them."""
         path = Path(self.uri, check_key(self.uri, key))
-        with naming(self.uri, key):
+        with store_errors(self.uri, key):
             _sync(path)
             for folder in path.parents:
                 with contextlib.suppress(PermissionError):  # nor could it be made in there
@@ -141,7 +150,7 @@ class _LocalStore:
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         folder = Path(self.uri, check_key(self.uri, prefix.rstrip("/")) if prefix else "")
-        with naming(self.uri, prefix):
+        with store_errors(self.uri, prefix):
             for path, found in _walk(folder):
                 key = Path(path).relative_to(self.uri).as_posix()
                 yield Listed(key, found.st_size, found.st_mtime_ns // 1_000_000)
@@ -150,7 +159,7 @@ class _LocalStore:
         """Removes the files, and each one's folder when that was its last."""
         for key in keys:
             path = Path(self.uri, check_key(self.uri, key))
-            with naming(self.uri, key):
+            with store_errors(self.uri, key):
                 path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 path.parent.rmdir()
@@ -197,7 +206,7 @@ class _LocalWriter:
         self._failed = False
 
     def __enter__(self) -> _LocalWriter:
-        with naming(self._store.uri, self._key):
+        with store_errors(self._store.uri, self._key):
             if self._durable:
                 self._store.make_folder(self._path.parent)
             else:
@@ -206,7 +215,7 @@ class _LocalWriter:
         return self
 
     def write(self, data: Data) -> None:
-        with naming(self._store.uri, self._key):
+        with store_errors(self._store.uri, self._key):
             try:
                 self._file.write(view(data))
             except BaseException:
@@ -224,7 +233,7 @@ class _LocalWriter:
                 self._temporary.unlink(missing_ok=True)
 
     def _finish(self) -> None:
-        with naming(self._store.uri, self._key):
+        with store_errors(self._store.uri, self._key):
             if self._failed:
                 raise OSError("not published, since a write to it failed")
             self._file.flush()

@@ -33,8 +33,8 @@ from seglake.store.interface import (
     Writer,
     check_key,
     checked,
-    naming,
     reason,
+    store_errors,
     view,
 )
 
@@ -155,14 +155,14 @@ class _ObjectStore:
         """Every object is there for good once its writer knows of it."""
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
-        with naming(self.uri, prefix, BaseError):
+        with store_errors(self.uri, prefix, BaseError):
             for chunk in obstore.list(self.client, prefix or None):
                 for found in chunk:
                     yield Listed(found["path"], found["size"], _milliseconds(found))
 
     def delete(self, keys: Iterable[str]) -> None:
         names = list(keys)
-        with naming(self.uri, ", ".join(names[:1]), BaseError):
+        with store_errors(self.uri, ", ".join(names[:1]), BaseError):
             try:
                 obstore.delete(self.client, names)
             except FileNotFoundError:  # some stores stop at an object that is gone
@@ -178,7 +178,7 @@ def _environment() -> dict[str, str]:
 
 
 def _naming(uri: str, key: str) -> AbstractContextManager[None]:
-    return naming(uri, check_key(uri, key), BaseError)
+    return store_errors(uri, check_key(uri, key), BaseError)
 
 
 def _milliseconds(found: ObjectMeta) -> int:

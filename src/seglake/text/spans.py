@@ -13,6 +13,7 @@ import pyarrow as pa
 from numba import njit
 
 from seglake.format.records import NULL, Bytes, Int32s, Int64s, Spans
+from seglake.limits import INT32_MAX
 from seglake.text.simd import PADDING, byte_at, padded
 
 
@@ -47,12 +48,9 @@ REASONS = np.array(
 Codes = npt.NDArray[np.int8]
 
 
-_MAX_INT32 = 2**31 - 1
-
-
 def _lengths(sizes: Int64s) -> Int32s:
     """Sizes as lengths; what no int32 can hold is too large for a record in any case."""
-    return np.minimum(sizes, _MAX_INT32).astype(np.int32)
+    return np.minimum(sizes, INT32_MAX).astype(np.int32)
 
 
 def constant(text: bytes, count: int) -> Spans:

@@ -18,6 +18,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING
 
 from seglake.errors import UsageError
+from seglake.limits import INT64_MAX
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,6 @@ Time = datetime | str | int
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _LOOKS_LIKE_SECONDS = range(10**8, 10**11)
-_LARGEST = 2**63 - 1  # what a record can hold
 
 
 def to_epoch_ms(value: Time) -> int:
@@ -95,7 +95,7 @@ def _from_datetime(value: datetime, shown: str) -> int:
 def _from_integer(value: int) -> int:
     if abs(value) in _LOOKS_LIKE_SECONDS:
         raise UsageError(f"{value} looks like seconds; give milliseconds: {value * 1000}")
-    if not -_LARGEST <= value <= _LARGEST:
+    if not -INT64_MAX <= value <= INT64_MAX:
         raise UsageError(f"{value} is beyond 64 bits; give milliseconds since the epoch")
     return value
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.format.records import Int64s
+from seglake.limits import INT64_MAX
 
 
 def covers(intervals: Iterable[tuple[int, int]], start: int, end: int) -> bool:
@@ -37,15 +38,12 @@ class Windows(NamedTuple):
     def meet(self, lows: Int64s, highs: Int64s) -> npt.NDArray[np.bool_]:
         """For each span from low to high, both inclusive: whether any window has a part of it."""
         following = np.searchsorted(self.ends, lows, "right")  # the first that ends behind `low`
-        met: npt.NDArray[np.bool_] = np.append(self.starts, _NEVER)[following] <= highs
+        met: npt.NDArray[np.bool_] = np.append(self.starts, INT64_MAX)[following] <= highs
         return met & (following < len(self.ends))
 
     def hold(self, lows: Int64s, highs: Int64s) -> npt.NDArray[np.bool_]:
         """For each span from low to high, both inclusive: whether one window has all of it."""
         following = np.searchsorted(self.ends, lows, "right")
-        starts, ends = np.append(self.starts, _NEVER), np.append(self.ends, _NEVER)
+        starts, ends = np.append(self.starts, INT64_MAX), np.append(self.ends, INT64_MAX)
         held: npt.NDArray[np.bool_] = (starts[following] <= lows) & (highs < ends[following])
         return held
-
-
-_NEVER = 2**63 - 1

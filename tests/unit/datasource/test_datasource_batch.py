@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from seglake.datasource import rows
-from seglake.datasource.batch import BatchReader, plan
+from seglake.datasource.batch import BlockSearch, plan
 from seglake.datasource.options import parse
 from seglake.datasource.source import SeglakeDataSource
 from seglake.errors import MissingObject, OffsetOutOfRange, SeglakeError, UnknownTopic, UsageError
@@ -31,12 +31,12 @@ from tests.unit.read.test_oracle import FAR, cuts, lake_of, runs, times
 T = 1_700_000_000_000
 
 
-def reader_of(root: Path, **options: str) -> BatchReader:
+def reader_of(root: Path, **options: str) -> BlockSearch:
     headers = {} if "columns" in options else {"includeHeaders": "true"}
     given = {"path": str(root), **headers, **options}
     if not {"assign", "subscribe", "subscribePattern"} & given.keys():
         given["subscribe"] = "events"
-    return BatchReader(parse(given))
+    return BlockSearch(parse(given))
 
 
 def read(root: Path, **options: str) -> list[Written]:

@@ -9,8 +9,8 @@ import pytest
 from seglake.format import batch, index, zonemap
 from seglake.format.compression import NAMES
 from seglake.format.index import IndexPolicy
-from seglake.format.records import INT32_MAX
 from seglake.format.segment import SegmentLimits
+from seglake.limits import INT32_MAX
 from tests.unit.format.kafka_model import Record
 from tests.unit.format.test_batch import encode
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seglake.format.batch import Table, encode_batches, encode_bodies
+from seglake.format.batch import BatchTable, encode_batches, encode_bodies
 from seglake.read.fetch.log_segment import LogSegment, Ranges
 from seglake.read.window.plan import Piece, Window
 from tests.lakes import Event, Shape, Written, records_of
@@ -20,7 +20,7 @@ class MadeLog(NamedTuple):
 
     segment: LogSegment
     data: bytes
-    table: Table
+    table: BatchTable
     records: list[Written]
 
     def piece(self, window: Window) -> Piece:

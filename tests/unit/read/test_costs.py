@@ -19,7 +19,7 @@ from seglake.format.segment import choose_indexed, describe
 from seglake.format.zonemap import ZoneMap
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.lake import Lake
-from seglake.read.lookup.partition import PartitionReader, Reader
+from seglake.read.lookup.partition import PartitionReader, SharedReads
 from seglake.read.window.plan import ReadStats
 from seglake.read.zones.search import Zones
 from seglake.store import CountingStore, open_store
@@ -73,7 +73,7 @@ def write_large(tmp_path, number: int) -> tuple[PartitionReader, CountingStore]:
         log.seek(number * BLOCK_BYTES)
         log.write(block(number))
     store.counts.requests = store.counts.bytes_read = 0
-    return PartitionReader(view, Reader(store)), store
+    return PartitionReader(view, SharedReads(store)), store
 
 
 @pytest.mark.parametrize("number", [0, 511, 512, 123_456, BLOCKS - 1])

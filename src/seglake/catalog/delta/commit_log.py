@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.errors import CommitConflict, CorruptData, MissingObject
+from seglake.limits import REQUESTS
 from seglake.store import Store
 
 Action = dict[str, Any]
 
 CHECKPOINT_INTERVAL = 25
 _ACTIONS_A_COMMIT = 250  # that a checkpoint may have to write for each commit since the last one
-_AHEAD = 16  # commits that are looked for at once
 _A_DAY_MS = 86_400_000  # much less than commits are kept for
 _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
@@ -106,7 +106,7 @@ class DeltaLog:
             found += there
             if len(there) < ahead:
                 break
-            ahead = min(2 * ahead, _AHEAD)
+            ahead = min(2 * ahead, REQUESTS)
         return found
 
     def has(self, version: int) -> bool:

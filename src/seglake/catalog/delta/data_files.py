@@ -29,9 +29,9 @@ from seglake.catalog.version.snapshot import TIMESTAMP_TYPES
 from seglake.errors import CorruptData
 from seglake.format import compression
 from seglake.layout import SUFFIXES
+from seglake.limits import REQUESTS
 from seglake.store import Store
 
-_READERS = 16  # requests at once: a catalog that waits for compaction has many small files
 _CHECKSUM = re.compile(r".*-([0-9a-f]{8})\.parquet")
 
 _Item = TypeVar("_Item")
@@ -84,7 +84,7 @@ def read_at_once(
     """What `read` gives for every item, in order; many at once where reading means waiting."""
     if len(items) < 2 or "://" not in store.uri:  # a local read does not wait
         return list(map(read, items))
-    with ThreadPoolExecutor(min(_READERS, len(items))) as readers:
+    with ThreadPoolExecutor(min(REQUESTS, len(items))) as readers:
         return list(readers.map(read, items))
 
 

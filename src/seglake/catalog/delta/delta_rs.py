@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def naming(uri: str, problem: str) -> Iterator[None]:
+def delta_errors(uri: str, problem: str) -> Iterator[None]:
     """Turns what delta-rs raises into StoreError. It is not kept as the cause, see `reason`."""
     try:
         yield
@@ -44,7 +44,7 @@ def open_or_create(
 ) -> None:
     """Create the table at `uri` unless it exists; several may try at once. Raises StoreError."""
     with (
-        naming(uri, "the table cannot be created"),
+        delta_errors(uri, "the table cannot be created"),
         contextlib.suppress(CommitFailedError),  # someone else has just created it
     ):
         DeltaTable.create(
@@ -67,7 +67,7 @@ def open_table(uri: str, options: dict[str, str]) -> DeltaTable:
     Raises MissingObject if there is none, UsageError if it has a `seglake.format` that this code
     does not know, and StoreError if it cannot be read.
     """
-    with naming(uri, "the table cannot be read"):
+    with delta_errors(uri, "the table cannot be read"):
         try:
             table = DeltaTable(uri, storage_options=options)
         except TableNotFoundError as error:
@@ -92,7 +92,7 @@ def checkpoint_if_due(log: DeltaLog, options: dict[str, str], made: Iterable[int
     """
     try:
         if any(map(log.asks_for_checkpoint, made)):
-            with naming(log.table_uri, "a checkpoint cannot be written"):
+            with delta_errors(log.table_uri, "a checkpoint cannot be written"):
                 table = DeltaTable(log.table_uri, storage_options=options)
                 table.create_checkpoint()
                 store = open_store(log.table_uri, options)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from seglake.errors import CorruptData, UsageError
 from seglake.format.decode import Decoded
 from seglake.format.records import Headers, Int32s, Int64s, Records, Spans
+from seglake.limits import INT32_MAX
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.kernels import append_items
 
@@ -32,8 +33,6 @@ SCHEMA = pa.schema(_FIELDS)
 
 Array = Any  # a pa.Array: pyarrow's stubs ask for the type of its items
 ValuesOf = Callable[[Decoded, Sequence[LogSegment], Int32s], npt.ArrayLike]
-
-_MAX_BYTES = 2**31 - 1  # of one column in an Arrow array with 32-bit offsets
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
@@ -57,7 +56,7 @@ def record_batch(
     """The records at the positions `rows` (None: all) with the columns of `schema`."""
     chosen = decoded if rows is None else decoded.take(rows)
     size = len(chosen.records.values.data)
-    if size > _MAX_BYTES:
+    if size > INT32_MAX:
         what = f"{size} bytes of records for one record batch"
         raise CorruptData(what, file=segment.log_key)
     columns = Columns(schema, len(chosen.offsets), size)

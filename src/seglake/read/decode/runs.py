@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglake.format.batch import Table
+from seglake.format.batch import BatchTable
 from seglake.format.decode import LEAST_RECORD_BYTES, Within
 from seglake.read.decode.columns import Columns
 from seglake.read.fetch.chunks import Chunk
@@ -65,7 +65,7 @@ def _cuts(sizes: npt.NDArray[np.int32], count: int, known: bool) -> list[int]:
 
 def _run(
     chunk: Chunk,
-    rows: Table,
+    rows: BatchTable,
     within: Within,
     schema: pa.Schema,
     limit_bytes: int,

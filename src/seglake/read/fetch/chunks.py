@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from seglake.errors import CorruptData
-from seglake.format.batch import LOG_OVERHEAD, MAX_BATCH_BYTES, OVERHEAD, Table
+from seglake.format.batch import LOG_OVERHEAD, MAX_BATCH_BYTES, OVERHEAD, BatchTable
 from seglake.format.decode import (
     Damage,
     Decoded,
@@ -39,7 +39,7 @@ from seglake.store import Store
 FETCH_BYTES = 4 * 2**20
 
 
-Keep = Callable[[Table, Sequence[Any] | None], None]
+Keep = Callable[[BatchTable, Sequence[Any] | None], None]
 """Takes batches and their records, or None for batches of which no records are wanted."""
 
 
@@ -65,7 +65,7 @@ class Chunk(NamedTuple):
     """
 
     data: Any
-    table: Table
+    table: BatchTable
     owner_of: Int32s
     extents: Sequence[Any]
     owners: Int64s
@@ -80,7 +80,7 @@ class Chunk(NamedTuple):
         segment: LogSegment = self.extents[0].segment
         return segment
 
-    def decode(self, rows: Table, *, control: bool = False) -> Decoded:
+    def decode(self, rows: BatchTable, *, control: bool = False) -> Decoded:
         """The records of some of its batches. Raises CorruptData."""
         try:
             return decode_batches(self.data, rows, check_crc=False, control=control)
@@ -89,10 +89,10 @@ class Chunk(NamedTuple):
 
     def decode_in_parts(
         self,
-        rows: Table,
+        rows: BatchTable,
         limit_bytes: int,
         within: Within | None = None,
-    ) -> Iterator[tuple[Table, Decoded]]:
+    ) -> Iterator[tuple[BatchTable, Decoded]]:
         """The records of `rows`, control batches too, some `limit_bytes` decompressed at a time.
 
         A part is larger only if its last batch is what makes it so. Raises CorruptData.

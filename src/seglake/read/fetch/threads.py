@@ -15,8 +15,8 @@ from typing import TypeVar
 from numba.core.compiler_lock import global_compiler_lock
 
 from seglake.errors import SeglakeError
+from seglake.limits import REQUESTS
 
-REQUESTS = 16  # that wait for storage at the same time
 DECODERS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
 
 _pools: dict[str, ThreadPoolExecutor] = {}

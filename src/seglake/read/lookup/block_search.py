@@ -61,7 +61,7 @@ class _Block:
         return next(rows, len(self.heads))
 
 
-class BatchReader:
+class BlockSearch:
     """Searches blocks of a lake's logs. Everything raises CorruptData and StoreError."""
 
     def __init__(self, store: Store, cache: ByteCache) -> None:

@@ -14,34 +14,34 @@ from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import OffsetNotFound, OffsetOutOfRange
 from seglake.format.decode import Decoded
 from seglake.format.records import Int64s
+from seglake.limits import ALL_TIMES
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.chunks import read_chunk
 from seglake.read.fetch.log_segment import LogSegment
-from seglake.read.lookup.block_search import BatchReader, OffsetAndTimestamp
+from seglake.read.lookup.block_search import BlockSearch, OffsetAndTimestamp
 from seglake.read.window.batch_cache import KeptBatches
 from seglake.read.zones.maps import ZoneMaps
 from seglake.read.zones.search import Block, Zones
 from seglake.store import Store
 
-EVER = -(2**63), 2**63 - 1  # all timestamps
 CACHE_BYTES = 256 * 2**20
 _SEGMENTS_HELD = 4096
 
 
-class Reader:
+class SharedReads:
     """What all reads of a lake share: its store, and a cache of zone maps and decoded batches."""
 
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
         self.store, self.cache_bytes = store, cache_bytes
         cache = ByteCache(cache_bytes // 2)
-        self.zone_maps, self.batches = ZoneMaps(store, cache), BatchReader(store, cache)
+        self.zone_maps, self.batches = ZoneMaps(store, cache), BlockSearch(store, cache)
         self.kept = KeptBatches(ByteCache(cache_bytes - cache_bytes // 2))
 
 
 class PartitionReader:
     """Lookups in one log partition, in one version of the lake."""
 
-    def __init__(self, view: PartitionView, reader: Reader) -> None:
+    def __init__(self, view: PartitionView, reader: SharedReads) -> None:
         self.view, self._reader = view, reader
         self._held: dict[int, LogSegment] = {}
         self.ask, self.store, self.kept = reader.zone_maps.ask, reader.store, reader.kept
@@ -127,7 +127,7 @@ class PartitionReader:
             return after
         index = self.view.index_of(offset)
         segment = self.segment(index)
-        blocks = self.ask(segment, Zones.select, *EVER, offset, segment.end_offset)
+        blocks = self.ask(segment, Zones.select, *ALL_TIMES, offset, segment.end_offset)
         lows = self.view.segments.min_timestamps[index + 1 :], blocks.min_timestamps[1:]
         unread = np.concatenate([*lows, self._timestamps_since(segment, offset)])
         return int(unread.min(initial=after))

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from seglake.errors import UsageError
 from seglake.format.murmur2 import partition_of
 from seglake.format.records import Int32s, Int64s, Spans
+from seglake.limits import INT64_MAX
 from seglake.read.decode.columns import SCHEMA, Array
 from seglake.read.lookup.partition import PartitionReader
 from seglake.read.window.plan import Piece, ReadStats, Window, execute
@@ -41,7 +42,7 @@ class Around:
         self, log: Log, at: str, before_ms: int, after_ms: int, key: str | None, schema: pa.Schema
     ) -> None:
         least, most = sorted((before_ms, after_ms))
-        if least < 0 or not 0 < most < 2**63:
+        if least < 0 or not 0 < most <= INT64_MAX:
             raise UsageError("before_ms and after_ms are not negative, and one of them is above 0")
         self._log, self._at, self._key, self._schema = log, at, key, schema
         self._before_ms, self._after_ms = before_ms, after_ms
@@ -92,7 +93,7 @@ class Around:
             codes, keys = found.indices.fill_null(-1).to_numpy().astype(np.int64), found.dictionary
             spans = _spans(keys)
             homes = tuple(partition_of(spans, count) for count in self._partition_counts)
-        low, high = self._before_ms, 2**63 - 1 - self._after_ms
+        low, high = self._before_ms, INT64_MAX - self._after_ms
         # no window begins before 0: a record without a timestamp, which is -1, is in none
         starts = np.maximum(times, low) - low
         ends = np.minimum(times, high) + self._after_ms

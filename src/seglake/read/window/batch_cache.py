@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from seglake.format.batch import TABLE, Table
+from seglake.format.batch import TABLE, BatchTable
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.chunks import Chunk, chunks
 from seglake.store import Store
@@ -67,7 +67,7 @@ class KeptBatches:
         found = zip(positions, map(self._cache.get, _keys(chunk, chunk.table)), strict=True)
         return {at: batch.records for at, batch in found if batch and batch.records is not None}
 
-    def _keep(self, chunk: Chunk, rows: Table, parts: Sequence[Any] | None) -> None:
+    def _keep(self, chunk: Chunk, rows: BatchTable, parts: Sequence[Any] | None) -> None:
         """Keep some batches of the chunk with their records, or without if these are not wanted."""
         keys, table = _keys(chunk, rows), rows.copy()
         table["position"] = [position for _, position in keys]
@@ -111,7 +111,7 @@ def _chunk_of(pieces: list[tuple[Piece, list[_Batch]]]) -> Chunk:
     return Chunk(b"", table, owner_of.astype(np.int32), extents, numbers, starts, -starts, known)
 
 
-def _keys(chunk: Chunk, rows: Table) -> list[tuple[str, int]]:
+def _keys(chunk: Chunk, rows: BatchTable) -> list[tuple[str, int]]:
     """The log and the position in it of each batch."""
     stretches = chunk.starts.searchsorted(rows["position"], "right") - 1
     positions = (rows["position"] + chunk.shifts[stretches]).tolist()

@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.format.records import fixed
+from seglake.limits import INT64_MAX, INT64_MIN, REQUESTS
 from seglake.read.decode.runs import Run, runs_of
 from seglake.read.fetch.chunks import Chunk, chunks
 from seglake.read.fetch.log_segment import LogSegment, Ranges
-from seglake.read.fetch.threads import DECODERS, REQUESTS, ahead, side_by_side
+from seglake.read.fetch.threads import DECODERS, ahead, side_by_side
 from seglake.read.kernels import meeting
 from seglake.read.lookup.partition import PartitionReader
 from seglake.read.window.batch_cache import KeptBatches
@@ -32,10 +33,10 @@ MEMORY_BYTES = 32 * 2**20
 class Window(NamedTuple):
     """What a read wants of a partition: records inside both ranges, whose ends are exclusive."""
 
-    start_ms: int = -(2**63)
-    end_ms: int = 2**63 - 1
+    start_ms: int = INT64_MIN
+    end_ms: int = INT64_MAX
     start_offset: int = 0
-    end_offset: int = 2**63 - 1
+    end_offset: int = INT64_MAX
 
     def bounds(self) -> tuple[int, int, int, int]:
         """Smallest and largest timestamp, smallest and largest offset of what is wanted."""

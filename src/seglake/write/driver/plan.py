@@ -15,12 +15,13 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.write.reduce.merge import Place
 
 TASKS_PER_CORE = 3  # enough to balance, few enough to pay for
 
-FIRST = Place(-(2**63), 0, 0, 0)
-LAST = Place(2**63 - 1, 2**63 - 1, 2**63 - 1, 0)
+FIRST = Place(INT64_MIN, 0, 0, 0)
+LAST = Place(INT64_MAX, INT64_MAX, INT64_MAX, 0)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from seglake.catalog.rows import SegmentRow
 from seglake.catalog.segment_checks import LogCheck, check_crc
 from seglake.engine import Engine
 from seglake.errors import CorruptData
-from seglake.format.batch import Batches, Table, rebase, restamp
+from seglake.format.batch import Batches, BatchTable, rebase, restamp
 from seglake.format.decode import check_crcs, scan
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
@@ -91,7 +91,7 @@ def _moved_batches(
     whole.check()
 
 
-def _sound_table(row: SegmentRow, data: memoryview, at: int) -> Table:
+def _sound_table(row: SegmentRow, data: memoryview, at: int) -> BatchTable:
     """The batches in a part of the log; a last one may be cut short, unless the log ends there."""
     table, damage = scan(data, base_position=at)
     try:
@@ -111,7 +111,7 @@ def _copy_indexes(store: Store, row: SegmentRow, moved: SegmentRow) -> SegmentRo
     return moved
 
 
-def _stamp_indexes(store: Store, row: SegmentRow, table: Table, stamp: int) -> SegmentRow:
+def _stamp_indexes(store: Store, row: SegmentRow, table: BatchTable, stamp: int) -> SegmentRow:
     table["offset_of_max"] = table["base_offset"]
     sealed = rebuild(
         row.base_offset, table, IndexPolicy(row.index_interval_kind, row.index_interval)

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from seglake.config import Pipeline
 from seglake.errors import InputError, MissingObject, StoreError
+from seglake.limits import REQUESTS
 from seglake.store import open_store
 from seglake.write.input.streams import SourceFile, find_codec, is_archive, locate
 from seglake.write.rows.csv import check_headers
@@ -34,7 +35,6 @@ __all__ = ["SourceFile", "Split", "list_inputs", "plan_splits"]
 
 _WILDCARD = re.compile(r"[*?\[]")
 _VISIBLE = r"(?![._])"
-_THREADS = 16  # requests at once while listing an object store
 
 
 class Split(NamedTuple):
@@ -66,7 +66,7 @@ def list_inputs(pipeline: Pipeline) -> list[SourceFile]:
                 f"{path}: no file found; correct input.paths or set on_empty = 'ok'{hint}"
             )
         found |= files
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(REQUESTS) as pool:
         return list(pool.map(partial(_stat, options=options), sorted(found)))
 
 

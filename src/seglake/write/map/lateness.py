@@ -12,17 +12,16 @@ import numpy as np
 from numba import njit
 
 from seglake.format.records import Int32s, Int64s
+from seglake.limits import INT64_MAX
 
 Noted = tuple[int, int, int, int]  # partition, smallest time, largest time, lateness within, in ms
-
-_NEVER = 2**63 - 1
 
 
 class Arrivals:
     """The times of consecutive records, each of one of `partitions` log partitions."""
 
     def __init__(self, partitions: int) -> None:
-        self._low = np.full(partitions, _NEVER)
+        self._low = np.full(partitions, INT64_MAX)
         self._high = np.full(partitions, -1)
         self._late = np.zeros(partitions, np.int64)
 
@@ -32,7 +31,7 @@ class Arrivals:
 
     def noted(self) -> list[Noted]:
         """What `latest` has to know, for each partition that has records."""
-        seen = np.flatnonzero(self._low < _NEVER)
+        seen = np.flatnonzero(self._low < INT64_MAX)
         columns = [seen, self._low[seen], self._high[seen], self._late[seen]]
         return list(zip(*(column.tolist() for column in columns), strict=True))
 

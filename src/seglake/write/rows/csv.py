@@ -18,6 +18,7 @@ import numpy as np
 from seglake.config import Pipeline
 from seglake.errors import InputError
 from seglake.format.records import NULL, Spans
+from seglake.limits import REQUESTS
 from seglake.text.spans import from_ends, json_objects, quoted
 from seglake.times.directives import TimeFormat
 from seglake.times.readers import Times, read_times
@@ -26,7 +27,6 @@ from seglake.write.rows.csv_kernels import scan_records, undouble
 from seglake.write.rows.line_chunks import REJECTED_BYTES, Chunk, Lines, Window, first_newline
 
 _HEADER_BYTES = 1 << 20  # the longest header line
-_THREADS = 16
 
 Header = tuple[str, ...]
 
@@ -138,7 +138,7 @@ def read_header(file: SourceFile, pipeline: Pipeline) -> Header | None:
 
 def check_headers(files: Sequence[SourceFile], pipeline: Pipeline) -> None:
     """InputError unless all files that are not empty have the header of the first such file."""
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(REQUESTS) as pool:
         headers = list(pool.map(partial(read_header, pipeline=pipeline), files))
     known = [(file.path, header) for file, header in zip(files, headers, strict=True) if header]
     for path, header in known[1:]:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from seglake.config import Pipeline
 from seglake.errors import InputError
 from seglake.format.records import Int64s, Spans
+from seglake.limits import REQUESTS
 from seglake.text.spans import (
     base64,
     concatenate,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 _MS = pa.timestamp("ms")
 _MOST_ROWS = 1 << 14  # decoded at once: repeated values take little room in the file only
-_THREADS = 16  # files whose columns are looked at at once
 
 
 def parquet_rows(split: Split, pipeline: Pipeline) -> Iterator[ParquetRows]:
@@ -77,7 +77,7 @@ def check_schemas(files: Sequence[SourceFile], pipeline: Pipeline) -> None:
     Types may differ as far as Arrow can merge them: the number 1 is the same JSON in any width.
     """
     full = [file for file in files if file.size]
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(REQUESTS) as pool:
         schemas = list(pool.map(partial(_read_schema, pipeline=pipeline), full))
     for file, schema in zip(full[1:], schemas[1:], strict=True):
         changed = [name for name in {**schemas[0], **schema} if not _same(name, schemas[0], schema)]

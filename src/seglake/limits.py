@@ -1,0 +1,13 @@
+"""Bounds that several rooms share."""
+
+from __future__ import annotations
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+
+ALL_TIMES = INT64_MIN, INT64_MAX
+"""Every timestamp in ms, both ends inclusive."""
+
+REQUESTS = 16
+"""Requests to an object store that wait at the same time."""

@@ -23,7 +23,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.write.driver.report import Report
-from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.unit.format.kafka_model import read_log
 
 T = 1_700_000_000_000
@@ -145,7 +145,7 @@ def pipeline_of(root: Path | str, paths: Any, **changes: Any) -> Pipeline:
 
 def ingest(pipeline: Pipeline, run_id: str = "1", interval: Any = None) -> Report:
     """One run, in this process, without a word."""
-    return ingest_files(LocalEngine(), pipeline, RunKey(run_id, interval))
+    return ingest_files(LocalEngine(), pipeline, DeclaredRun(run_id, interval))
 
 
 # ------------------------------------------------------------------ the model

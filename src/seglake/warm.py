@@ -19,7 +19,7 @@ from seglake.cli.jsonlines import json_lines
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.read.lake import open as open_lake
-from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.driver.run import DeclaredRun, ingest_files
 
 START_MS = 1_700_000_000_000
 EVENTS = 300
@@ -84,7 +84,7 @@ def _round_trip(root: Path, settings: Settings) -> None:
     topic = {"name": "warm", "partitions": 2, "batch.size": 2048, **settings.get("topic", {})}
     tables = {**settings, "name": "warm", "root": str(root), "topic": topic}
     tables["max_quarantine_ratio"] = 0.5
-    ingest_files(LocalEngine(), Pipeline.model_validate(tables), RunKey("warm"))
+    ingest_files(LocalEngine(), Pipeline.model_validate(tables), DeclaredRun("warm"))
     log = open_lake(str(root)).topic("warm")
     for partition, end in log.end_offsets().items():
         if end:

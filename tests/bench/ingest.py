@@ -12,7 +12,7 @@ from pathlib import Path
 from seglake.engine import LocalEngine
 from seglake.write.api import run_pipeline
 from seglake.write.driver.report import Report
-from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.bench import writers
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, race
 from tests.bench.memory import Peaks
@@ -175,7 +175,7 @@ def _profile(bench: Workbench) -> Table:
 def _ingest_here(bench: Workbench, order: str) -> None:
     root = str(bench.scratch(f"profile-{order}"))
     pipeline = bench.pipeline(root, order, bench.events.files[:1])
-    ingest_files(LocalEngine(), pipeline, RunKey("profile"))
+    ingest_files(LocalEngine(), pipeline, DeclaredRun("profile"))
 
 
 def _own_seconds(profile: cProfile.Profile) -> dict[str, float]:

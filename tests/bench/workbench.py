@@ -14,7 +14,7 @@ from seglake.config import Pipeline
 from seglake.engine import Engine, SparkEngine
 from seglake.errors import SeglakeError
 from seglake.session import delta_jars, spark_session
-from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.bench import writers
 from tests.bench.events import Events, generate
 from tests.bench.measure import say
@@ -110,7 +110,7 @@ class Workbench:
             say(f"ingesting {len(chosen.times):,} events in order of {order}")
             engine = self._engine or SparkEngine(self.spark)
             pipeline = self.pipeline(root, order, chosen.files, **topic)
-            report = ingest_files(engine, pipeline, RunKey("bench"))
+            report = ingest_files(engine, pipeline, DeclaredRun("bench"))
             require(report.records == len(chosen.times), "an ingest lost records")
             self._lakes[name] = root
         return self._lakes[name]

@@ -29,7 +29,7 @@ from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import open_store
 from seglake.write.driver.rebase import Move
-from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.chaos.unruly import make_unruly
 
 OF_TASKS = {
@@ -107,7 +107,7 @@ def steps_told(trace: Path) -> list[Step]:
 def _ingest(
     engine: Engine, tables: dict[str, Any], run_id: str, progress: Callable[[str], None]
 ) -> None:
-    ingest_files(engine, Pipeline.model_validate(tables), RunKey(run_id), progress)
+    ingest_files(engine, Pipeline.model_validate(tables), DeclaredRun(run_id), progress)
 
 
 def _overtake(tables: dict[str, Any], run_id: str) -> None:

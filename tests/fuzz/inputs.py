@@ -23,9 +23,10 @@ from seglake.format.records import Spans
 from seglake.text import simd as bytescan
 from seglake.times.kernels import MAX_MS, READ
 from seglake.times.readers import read_times
-from seglake.write.input.listing import SourceFile, Split, plan_splits
-from seglake.write.rows.records import Extracted, read_split
+from seglake.write.input.files import SourceFile, Split
+from seglake.write.rows.records import Extracted
 from tests.fuzz.targets import target
+from tests.inputs import chunks_of, splits_of
 from tests.unit.ingest.readers import pipeline
 from tests.unit.ingest.test_json_scan import check
 
@@ -114,7 +115,7 @@ def _read(data: bytes, settings: Pipeline) -> list[tuple[Any, ...]]:
     file = SourceFile(str(FILE), len(data), 1000, None)
     rows: list[tuple[Any, ...]] = []
     try:
-        for split in plan_splits([file], settings):
+        for split in splits_of(settings, [file]):
             rows += _rows(split, settings)
     except ConfigError as error:  # of a file, nobody can be told to correct the settings
         raise AssertionError("a file cannot contradict settings") from error
@@ -123,7 +124,7 @@ def _read(data: bytes, settings: Pipeline) -> list[tuple[Any, ...]]:
 
 def _rows(split: Split, settings: Pipeline) -> Iterator[tuple[Any, ...]]:
     total = 0
-    for found in read_split(split, settings):
+    for found in chunks_of(split, settings):
         yield from _told(found)
         total += len(found.records.values.data)
         if total > MOST_BYTES:

@@ -40,8 +40,9 @@ from seglake.layout import parse_attempt_key, parse_segment_key, segment_key
 from seglake.read.decode.columns import SCHEMA, record_batch
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.zones.search import Zones
-from seglake.write.driver.inputs import freeze
-from seglake.write.spool.blob import Run, pack_batches, pack_run, unpack_batches, unpack_run
+from seglake.write.driver.frozen import freeze
+from seglake.write.spool.packing import pack_batches, pack_records, unpack_batches, unpack_records
+from seglake.write.spool.sorted_records import SortedRecords
 from tests.fuzz.bounds import guarded
 from tests.fuzz.targets import target
 from tests.lakes import Event, Shape, _encode
@@ -273,10 +274,10 @@ def _blobs() -> list[bytes]:
     bodies = encode_bodies(made, np.arange(len(made)))
     keys = np.sort(made.timestamps)
     runs = [
-        Run(made.timestamps, None, made.timestamps, bodies),
-        Run(keys, keys.copy(), made.timestamps, bodies),
+        SortedRecords(made.timestamps, None, made.timestamps, bodies),
+        SortedRecords(keys, keys.copy(), made.timestamps, bodies),
     ]
-    wholes = [pack_run(run) for run in runs]
+    wholes = [pack_records(run) for run in runs]
     inner = [lz4.block.decompress(whole) for whole in wholes]
     finished = [pack_batches(batches), pack_batches(packed)]
     return [
@@ -294,7 +295,7 @@ def blobs(data: bytes) -> None:
         batches = unpack_batches(guarded(rest).data)
         assert batches.table.dtype.names
         return
-    run = unpack_run(lz4.block.compress(rest) if kind == b"\1" else guarded(rest).data)
+    run = unpack_records(lz4.block.compress(rest) if kind == b"\1" else guarded(rest).data)
     assert len(run.keys) == len(run.timestamps) == len(run.bodies)
     assert np.all(run.bodies.sizes >= 0)
     assert run.bodies.sizes.sum() <= len(run.bodies.data)

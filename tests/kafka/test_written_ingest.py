@@ -17,7 +17,7 @@ from seglake.engine import LocalEngine
 from seglake.format.compression import NAMES
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.write.driver.rebase import Move
-from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.kafka.judge import Header, Kafka, Record
 from tests.kafka.test_written_segments import (
     accepted,
@@ -88,7 +88,7 @@ def pipeline_of(root: Path, order: str, codec: str, timestamp_type: str) -> Pipe
 
 def ingest(pipeline: Pipeline, run_id: str) -> list[SegmentRow]:
     """Ingest what is new; the rows of all segments that the topic then has."""
-    ingest_files(LocalEngine(), pipeline, RunKey(run_id))
+    ingest_files(LocalEngine(), pipeline, DeclaredRun(run_id))
     catalog = CatalogTable.open(pipeline.root)
     return catalog.segments(catalog.snapshot(), "events")
 

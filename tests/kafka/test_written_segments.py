@@ -16,9 +16,11 @@ from seglake.format.batch import encode_bodies
 from seglake.format.compression import NAMES
 from seglake.layout import attempt_folder, new_attempt
 from seglake.store import open_store
-from seglake.write.map.sort import encoding_of
-from seglake.write.reduce.segment_writer import Piece, SegmentWriter, encode_runs
-from seglake.write.spool.blob import Run
+from seglake.write.encoding import encoding_of
+from seglake.write.reduce.batches import encode
+from seglake.write.reduce.piece import Piece
+from seglake.write.reduce.segment_writer import SegmentWriter
+from seglake.write.spool.sorted_records import SortedRecords
 from tests.kafka.judge import Kafka, KafkaError, Record
 from tests.lakes import Event, records_of
 from tests.strategies import (
@@ -46,13 +48,13 @@ def write(root: Path, log: Stored, partition: int = 0) -> list[SegmentRow]:
     """Write a log as a task of an ingest does; the rows of its segments."""
     records = records_of(log.events)
     bodies = encode_bodies(records, np.arange(len(records)))
-    whole = Run(records.timestamps, None, records.timestamps, bodies)
+    whole = SortedRecords(records.timestamps, None, records.timestamps, bodies)
     cuts = range(0, len(whole), RUN_RECORDS)
     runs = (whole.part(at, min(at + RUN_RECORDS, len(whole))) for at in cuts)
     piece = Piece(log.topic.name, partition, new_attempt(), log.base_offset, 0)
-    encoding = encoding_of(log.pipeline, log.append_time_ms)
+    encoding = encoding_of(log.topic, log.append_time_ms)
     with SegmentWriter(open_store(str(root)), piece, log.topic) as writer:
-        for batches in encode_runs(runs, encoding, log.base_offset):
+        for batches in encode(runs, encoding, log.base_offset):
             writer.append(batches)
         return writer.close()
 

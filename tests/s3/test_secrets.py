@@ -24,7 +24,7 @@ from seglake.config import load
 from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.errors import ConfigError, SeglakeError, StoreError
 from seglake.store import CountingStore, open_store
-from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.raw_events import TINY, Line, T, pipeline_of, read_lake, write_file
 from tests.s3.proxy import Fault, Proxy
 from tests.s3.server import BUCKET, REGION, Server
@@ -90,9 +90,9 @@ def test_nothing_that_an_ingest_writes_sends_or_logs_has_keys(
         """The other run commits first, so that this one has to move its segments."""
         said.append(step)
         if step == "commit":
-            said.append(str(ingest_files(LocalEngine(), other, RunKey("1"), said.append)))
+            said.append(str(ingest_files(LocalEngine(), other, DeclaredRun("1"), said.append)))
 
-    report = ingest_files(engine, mine, RunKey("1"), progress)
+    report = ingest_files(engine, mine, DeclaredRun("1"), progress)
     assert report.rebased == 1
     assert set(engine.sent) == {"Read", "Write", "Quarantine", "Move", "Count"}
     for name, sent in engine.sent.items():
@@ -113,7 +113,7 @@ def test_pickled_readers_have_no_keys_and_work(
 ) -> None:
     """Keys that a caller gave as options stay with it: a worker has its own."""
     path = write_file(tmp_path / "a.jsonl", [Line(T + n) for n in range(20)])
-    ingest_files(LocalEngine(), pipeline_of(place, path), RunKey("1"))
+    ingest_files(LocalEngine(), pipeline_of(place, path), DeclaredRun("1"))
     given = {
         "AWS_ACCESS_KEY_ID": server.access_key,
         "AWS_SECRET_ACCESS_KEY": server.secret_key,
@@ -158,7 +158,7 @@ def failures(root: str, options: dict[str, str]) -> Iterator[tuple[str, Callable
     made = [pa.table({})]
     yield f"{lake}/catalog/quarantine: ", lambda: QuarantineTable(lake, options).add_parts(made, "")
     settings = pipeline_of(lake, f"{root}/in", storage=options)
-    yield f"{lake}/catalog/log: ", lambda: ingest_files(LocalEngine(), settings, RunKey("1"))
+    yield f"{lake}/catalog/log: ", lambda: ingest_files(LocalEngine(), settings, DeclaredRun("1"))
 
 
 def assert_each_is_refused(
@@ -209,10 +209,10 @@ def test_an_error_of_a_task_has_no_keys_either(
             monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
 
     with pytest.raises(StoreError, match=r"/blobs/.*SignatureDoesNotMatch") as caught:
-        ingest_files(PicklingEngine(), settings, RunKey("1"), progress)
+        ingest_files(PicklingEngine(), settings, DeclaredRun("1"), progress)
     assert_hidden("".join(traceback.format_exception(caught.value)), hidden)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", hidden[0])
-    ingest_files(PicklingEngine(), settings, RunKey("1"))
+    ingest_files(PicklingEngine(), settings, DeclaredRun("1"))
     assert sum(map(len, read_lake(f"{place}/lake").values())) == 1
 
 

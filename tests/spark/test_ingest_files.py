@@ -23,7 +23,7 @@ from seglake.errors import CorruptData, InputError, QuarantineLimit
 from seglake.layout import SUFFIXES
 from seglake.write.api import run_pipeline
 from seglake.write.driver.report import Report
-from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.chaos.unruly import unruly
 from tests.raw_events import (
     TINY,
@@ -136,7 +136,7 @@ def test_tasks_that_fail_at_first_change_nothing(
     notes.mkdir()
     some = sorted(inbox.iterdir())[:2]  # each failure costs the start of a Python worker
     settings = pipeline_of(tmp_path / "lake", some, order=order, topic=TOPIC, task=TASK)
-    ingest_files(FailingEngine(spark, notes), settings, RunKey("1"))
+    ingest_files(FailingEngine(spark, notes), settings, DeclaredRun("1"))
     assert (
         len({note.name.split("-")[0] for note in notes.glob("* fails")}) >= 3
     )  # stages that failed

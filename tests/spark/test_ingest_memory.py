@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from seglake.engine import Item, Result, SparkEngine, Task
-from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.bounded import TASK, TASK_BYTES, write_lines
 from tests.raw_events import pipeline_of, segments_of
 
@@ -50,7 +50,7 @@ def test_memory_is_bounded_by_the_settings(spark: SparkSession, tmp_path: Path, 
         peaks.mkdir()
         count = write_lines(tmp_path / f"{name}.jsonl", size)
         settings = pipeline_of(tmp_path / name, tmp_path / f"{name}.jsonl", order=order, task=TASK)
-        report = ingest_files(Watched(spark, peaks), settings, RunKey("1"))
+        report = ingest_files(Watched(spark, peaks), settings, DeclaredRun("1"))
         written = sum(row.record_count for row in segments_of(settings.root))
         assert (report.records, written) == (count, count)
         most.append(max(int(path.read_text()) for path in peaks.iterdir()) * 1024)

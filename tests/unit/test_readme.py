@@ -12,7 +12,7 @@ from seglake.cli.app import app
 from seglake.config import load, reference
 from seglake.demo_events import generate
 from seglake.engine import LocalEngine
-from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.driver.run import DeclaredRun, ingest_files
 
 PROJECT = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (pipeline,) = blocks("toml")
     (folder / "web.toml").write_text(pipeline)
     with contextlib.chdir(folder):
-        report = ingest_files(LocalEngine(), load("web.toml"), RunKey("2026-11-20T01"))
+        report = ingest_files(LocalEngine(), load("web.toml"), DeclaredRun("2026-11-20T01"))
     assert report.records == 20_000
     assert report.input_rows == report.records + report.quarantined
     return folder

@@ -9,17 +9,16 @@ import pyarrow as pa
 
 from seglake.catalog.version.snapshot import TIMESTAMP_TYPES
 from seglake.format.records import Int32s, Spans
+from seglake.text.json import base64, quoted
 from seglake.text.spans import (
-    base64,
-    concatenate,
     constant,
     decimal_text,
     from_arrow,
+    join_rows,
     nulls_as,
-    quoted,
     where_null,
 )
-from seglake.write.rows.line_chunks import invalid_utf8
+from seglake.text.utf8 import invalid_utf8
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
@@ -45,7 +44,7 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     for name, texts in fields.items():
         opening = "," if parts else "{"
         parts += [constant(f'{opening}"{name}":'.encode(), count), texts]
-    return _bytes(concatenate([*parts, constant(b"}\n", count)]))
+    return _bytes(join_rows([*parts, constant(b"}\n", count)]))
 
 
 def _bytes(spans: Spans) -> bytes:
@@ -61,9 +60,9 @@ def _text(array: Any) -> Spans:
     if invalid.any():
         count = len(spans)
         encoded = base64(where_null(spans, ~invalid))
-        wrapped = concatenate([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
+        wrapped = join_rows([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
         plain = nulls_as(texts, b"")
-        texts = concatenate([plain, where_null(wrapped, ~invalid)])
+        texts = join_rows([plain, where_null(wrapped, ~invalid)])
         return nulls_as(where_null(texts, spans.lengths < 0), b"null")
     return nulls_as(texts, b"null")
 
@@ -84,9 +83,9 @@ def _headers(lists: Any) -> Spans:
         return constant(b"[]", len(lists))
     keys, values = _text(items.field("key")), _text(items.field("value"))
     labels = constant(b',{"key":', count), constant(b',"value":', count), constant(b"}", count)
-    texts = concatenate([labels[0], keys, labels[1], values, labels[2]])
+    texts = join_rows([labels[0], keys, labels[1], values, labels[2]])
     ends = np.append(texts.starts, texts.starts[-1] + texts.lengths[-1])
     starts, stops = ends[firsts[:-1]], ends[firsts[1:]]
     some = starts < stops  # the first comma of a record's items goes
     inner = Spans(texts.data, starts + some, (stops - starts - some).astype(np.int32))
-    return concatenate([constant(b"[", len(lists)), inner, constant(b"]", len(lists))])
+    return join_rows([constant(b"[", len(lists)), inner, constant(b"]", len(lists))])

@@ -3,9 +3,10 @@
 from seglake.config.loading import from_tables, load
 from seglake.config.reference import reference
 from seglake.config.settings import Pipeline
-from seglake.config.tables import Timestamp, Topic
+from seglake.config.tables import Input, Timestamp, Topic
 
 __all__ = [
+    "Input",
     "Pipeline",
     "Timestamp",
     "Topic",

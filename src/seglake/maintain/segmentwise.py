@@ -13,10 +13,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglake.catalog.rows import SegmentRow
-from seglake.engine import SparkEngine
+from seglake.engine import SparkEngine, share_out
 from seglake.maintain.reports import Progress
 from seglake.store import Store
-from seglake.write.driver.plan import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,10 +69,7 @@ def _on_spark(
 ) -> list[Any]:
     engine = SparkEngine(spark)
     done, total = 0, sum(row.log_bytes for row in rows)
-    bins = pack([row.log_bytes for row in rows], _TASKS_PER_CORE * engine.cores)
-    shares: list[list[int]] = [[] for _ in range(max(bins) + 1)]
-    for number, share in enumerate(bins):
-        shares[share].append(number)
+    shares = share_out([row.log_bytes for row in rows], _TASKS_PER_CORE * engine.cores)
     results: dict[int, Any] = {}
     for first in range(0, len(shares), engine.cores):
         wave = shares[first : first + engine.cores]

@@ -1,4 +1,4 @@
-"""Looking at bytes 32 at a time: the primitives under the line, JSON and CSV kernels.
+"""Intrinsics that look at 32 bytes at once: the primitives under the line, JSON and CSV kernels.
 
 Numba writes no vector compare by itself, so these intrinsics do: each loads 32 bytes and returns a
 mask in which bit k says whether byte k is one of those sought. They take the address of a buffer
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]  # ships no types
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic as _intrinsic
 
 from seglake.format.records import Bytes
@@ -118,32 +118,6 @@ def _lowest_bit(_typing: Any, mask: Any) -> Any:
 pair_mask: Callable[[int, int, int], int] = intrinsic(_pair_mask)
 byte_at: Callable[[int, int], int] = intrinsic(_byte_at)
 lowest_bit: Callable[[int], int] = intrinsic(_lowest_bit)
-
-
-@njit(cache=True, nogil=True, forceinline=True)
-def utf8_sequence(base: int, position: int) -> int:
-    """The length of the UTF-8 sequence that begins at `position`, or 0 if it is none.
-
-    The table of well-formed sequences is Unicode's (chapter 3, table 3-7): no overlong forms, no
-    surrogates, nothing above U+10FFFF.
-    """
-    first = byte_at(base, position)
-    if first < 0x80:
-        return 1
-    second = byte_at(base, position + 1)
-    if 0xC2 <= first <= 0xDF:
-        return 2 if second & 0xC0 == 0x80 else 0
-    third = byte_at(base, position + 2)
-    if 0xE0 <= first <= 0xEF:
-        low = 0xA0 if first == 0xE0 else 0x80
-        high = 0x9F if first == 0xED else 0xBF
-        return 3 if low <= second <= high and third & 0xC0 == 0x80 else 0
-    if 0xF0 <= first <= 0xF4:
-        low = 0x90 if first == 0xF0 else 0x80
-        high = 0x8F if first == 0xF4 else 0xBF
-        fine = third & 0xC0 == 0x80 and byte_at(base, position + 3) & 0xC0 == 0x80
-        return 4 if low <= second <= high and fine else 0
-    return 0
 
 
 def padded(size: int) -> Bytes:

@@ -10,7 +10,7 @@ from seglake.engine import SparkEngine
 from seglake.errors import ConfigError, UsageError
 from seglake.times.instants import Time, to_epoch_ms
 from seglake.write.driver.report import Progress, Report, silent
-from seglake.write.driver.run import RunKey, ingest_files, ingest_frame
+from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,12 +31,12 @@ def run_pipeline(
     `run_id` is any text that makes this run the same run again: an Airflow run id, a data interval;
     without one, every call is a run of its own, named by the clock. `interval` is what the run
     declares to cover, from a time up to another, exclusive. `spark` is used as it is; without it a
-    local session starts when there is something to read. `progress` is told the name of each step,
-    which the log has too. Raises UsageError for a run id or interval
-    that is none, ConfigError, InputError, QuarantineLimit, StoreError or CommitConflict.
+    local session starts when there is something to read. `progress` gets the name of each step,
+    which the log has too. Raises UsageError for a bad run id or interval, ConfigError, InputError,
+    QuarantineLimit, StoreError or CommitConflict.
     """
-    key = _key(run_id, interval)
-    return ingest_files(SparkEngine(spark), pipeline, key, progress)
+    run = _declared(run_id, interval)
+    return ingest_files(SparkEngine(spark), pipeline, run, progress)
 
 
 def ingest(
@@ -58,12 +58,12 @@ def ingest(
         raise ConfigError("seglake.ingest takes a pipeline with input.format = 'dataframe'")
     if column not in df.columns:
         raise ConfigError(f"input.order_column: {column!r} is none of {', '.join(df.columns)}")
-    key = _key(run_id, interval)
-    return ingest_frame(df, column, settings, key, progress)
+    run = _declared(run_id, interval)
+    return ingest_frame(df, column, settings, run, progress)
 
 
-def _key(run_id: str | None, interval: Interval) -> RunKey:
-    return RunKey(_clock_id() if run_id is None else _text(run_id), _declared(*interval))
+def _declared(run_id: str | None, interval: Interval) -> DeclaredRun:
+    return DeclaredRun(_clock_id() if run_id is None else _text(run_id), _interval_ms(*interval))
 
 
 def _text(run_id: str) -> str:
@@ -76,8 +76,8 @@ def _text(run_id: str) -> str:
     return run_id
 
 
-def _declared(start: Time | None, end: Time | None) -> tuple[int, int] | None:
-    """The interval in ms; UsageError where it is none."""
+def _interval_ms(start: Time | None, end: Time | None) -> tuple[int, int] | None:
+    """The interval [start, end) in ms; UsageError for one that makes no sense."""
     if start is None and end is None:
         return None
     if start is None or end is None:

@@ -1,4 +1,4 @@
-"""Rejected rows on their way to the catalog: written by executors, added by the driver.
+"""Rejects become quarantined rows: executors write their files, the driver adds them.
 
 Rejects travel as blobs beside the records. Once the driver knows how many lines each split has,
 line numbers within a split become line numbers of the file.
@@ -16,17 +16,17 @@ import pyarrow.compute as pc
 
 from seglake.catalog.quarantine.parts import Part, write_part
 from seglake.engine import Engine
-from seglake.store import open_store
-from seglake.write.input.listing import Split
-from seglake.write.map.unit import SplitCount
-from seglake.write.spool.blob import REJECTS
-from seglake.write.spool.spool import read_staged
+from seglake.store import Store
+from seglake.write.input.files import Split
+from seglake.write.map.reject import read_rejects
+from seglake.write.map.summary import SplitCount
+from seglake.write.spool.spool import read_blobs
 
 FILE_BYTES = 32 * 2**20  # of compressed blobs in one file of rejected rows
 
 
 class Origin(NamedTuple):
-    """Where a split stands: its file, and how many lines of the file come before it."""
+    """Where a split begins: its file, and the number of lines of the file before it."""
 
     path: str
     lines_before: int
@@ -45,31 +45,26 @@ def origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, 
 
 
 class Quarantine(NamedTuple):
-    """What the tasks that write rejected rows know; pickled into them."""
+    """The task: spooled rejects → one file of quarantined rows."""
 
-    root: str
-    storage: dict[str, str]
+    store: Store
     topic: str
     attempt_id: str
     now_ms: int
     origins: dict[int, Origin]
 
-    def write(self, engine: Engine, staged: pa.Table) -> list[Part]:
-        """Write every rejected row; returns the files, which nobody sees before `add_parts`."""
-        rejects = staged.filter(pa.array(staged["kind"].to_numpy() == REJECTS))
+    def run(self, engine: Engine, rejects: pa.Table) -> list[Part]:
+        """Write every reject; returns the files, which are invisible until they are added."""
         ends = np.cumsum(rejects["size_bytes"].to_numpy())
         edges = np.flatnonzero(np.diff(ends // FILE_BYTES, prepend=-1)).tolist()
         files = [rejects.slice(a, b - a) for a, b in pairwise([*edges, len(rejects)])]
         return engine.map(self, files)
 
-    def __call__(self, staged: pa.Table) -> Part:
-        """Staged blobs of rejected rows → one written file."""
-        store = open_store(self.root, self.storage)
-        tables = [
-            pa.ipc.open_stream(pa.py_buffer(blob.data)).read_all()
-            for blob in read_staged(store, staged)
-        ]
-        return write_part(store, self.topic, self.attempt_id, self._rows(pa.concat_tables(tables)))
+    def __call__(self, spooled: pa.Table) -> Part:
+        """Write one file."""
+        tables = [read_rejects(blob.data) for blob in read_blobs(self.store, spooled)]
+        rows = self._rows(pa.concat_tables(tables))
+        return write_part(self.store, self.topic, self.attempt_id, rows)
 
     def _rows(self, rejects: pa.Table) -> pa.Table:
         splits = rejects["split"].to_numpy()

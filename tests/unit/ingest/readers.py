@@ -9,9 +9,8 @@ import numpy as np
 
 from seglake.config import Pipeline
 from seglake.text.simd import padded
-from seglake.write.input.listing import list_inputs, plan_splits
-from seglake.write.rows.line_chunks import Chunk
-from seglake.write.rows.records import read_split
+from seglake.write.rows.lines import LineChunk
+from tests.inputs import chunks_of, splits_of
 
 
 class Row(NamedTuple):
@@ -59,10 +58,10 @@ def read(settings: Pipeline) -> Result:
     rejects: list[Reject] = []
     partitions: list[int] = []
     path, first, chunks = "", 0, 0
-    for split in plan_splits(list_inputs(settings), settings):
+    for split in splits_of(settings):
         first = first if split.file.path == path else 0
         path, lines = split.file.path, 0
-        for found in read_split(split, settings):
+        for found in chunks_of(split, settings):
             assert found.row_count == len(found.records) + len(found.rejects)
             rows += _rows(found.records)
             bad = found.rejects
@@ -97,8 +96,8 @@ def read_bytes(data: bytes, form: str = "jsonl", name: str = "file", **tables: A
         return read(pipeline(path, form, **tables))
 
 
-def chunk(data: bytes) -> Chunk:
+def chunk(data: bytes) -> LineChunk:
     """The lines of `data` as one chunk."""
     buffer = padded(len(data))
     buffer[: len(data)] = np.frombuffer(data, np.uint8)
-    return Chunk(buffer, 0, len(data), too_long=False)
+    return LineChunk(buffer, 0, len(data), too_long=False)

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglake.errors import InputError
-from seglake.write.input.listing import list_inputs, plan_splits
+from tests.inputs import splits_of
 from tests.unit.ingest.readers import pipeline, read, read_bytes
 
 fields = st.text(st.sampled_from(list("ab,;\"\n\r'é ")), max_size=8)
@@ -131,9 +131,9 @@ def test_files_must_have_the_same_header(tmp_path: Path) -> None:
     (tmp_path / "3.csv").write_bytes(b"x,z\n1,2\n")
     settings = pipeline(tmp_path, "csv")
     with pytest.raises(InputError, match=r"3\.csv: schema changed: .*1\.csv \(y, z\)"):
-        plan_splits(list_inputs(settings), settings)
+        splits_of(settings)
     (tmp_path / "3.csv").write_bytes(b"y,x\n1,2\n")
     with pytest.raises(InputError, match="order of columns"):
-        plan_splits(list_inputs(settings), settings)
+        splits_of(settings)
     (tmp_path / "3.csv").write_bytes(b"x,y\n3,4\n")
     assert [row.value for row in read(settings).rows] == [b"1,2", b"3,4"]

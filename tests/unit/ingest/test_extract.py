@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.config import Pipeline
-from seglake.text.spans import REASONS, Reason
+from seglake.write.rows.rows import REASON_TEXTS, Reason
 from tests.unit.ingest.readers import Reject, Row, read_bytes
 
 TIME = {"field": "t", "format": "epoch_ms"}
@@ -61,9 +61,9 @@ def test_reasons(line: str | bytes, tables: dict[str, Any], reason: str) -> None
 
 
 def test_every_reason_has_its_words() -> None:
-    assert len(REASONS) == len(Reason)
+    assert len(REASON_TEXTS) == len(Reason)
     for reason in Reason:
-        words = str(REASONS[reason]).replace(" ", "_").replace("-", "").upper()
+        words = str(REASON_TEXTS[reason]).replace(" ", "_").replace("-", "").upper()
         assert words in {reason.name, "", "RECORD_TOO_LARGE"}
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seglake.text.spans import Reason
 from seglake.write.rows.jsonl import JsonRows, Wanted
+from seglake.write.rows.rows import Reason
 from tests.unit.ingest.readers import chunk
 
 NAMES = ("a", "b", "a.b", "a.b.c", "é", "")

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.write.map.lateness import Arrivals, latest
+from seglake.write.map.lateness import Arrivals, largest_lateness_ms
 
 PARTITIONS = 3
 events = st.tuples(st.integers(0, PARTITIONS - 1), st.integers(-1, 50) | st.integers(0, 2**60))
@@ -19,9 +19,9 @@ def test_units_joined_are_one_pass(units: list[list[list[tuple[int, int]]]]) -> 
         for chunk in unit:
             columns = np.array(chunk, np.int64).reshape(-1, 2)
             arrivals.add(columns[:, 1], columns[:, 0].astype(np.int32))
-        noted.append(arrivals.noted())
+        noted.append(arrivals.spans())
     worst, largest = 0, [-1] * PARTITIONS
     for partition, time in (event for unit in units for chunk in unit for event in chunk):
         worst = max(worst, largest[partition] - time)
         largest[partition] = max(largest[partition], time)
-    assert latest(noted) == worst
+    assert largest_lateness_ms(noted) == worst

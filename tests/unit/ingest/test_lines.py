@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seglake.write.rows.line_chunks import line_chunks
+from seglake.write.rows.lines import line_chunks
 from tests.unit.ingest.readers import Reject, Result, read_bytes
 
 BOM = b"\xef\xbb\xbf"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from seglake.config import Pipeline
 from seglake.errors import InputError
-from seglake.write.input.listing import _expression, list_inputs, plan_splits
-from seglake.write.rows.records import read_split
+from seglake.write.input.listing import _expression
+from tests.inputs import chunks_of, listed, splits_of
 from tests.unit.ingest.readers import pipeline, read
 
 FILES = [
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 def names(folder: Path, *paths: str, on_empty: str = "error") -> list[str]:
     given = [str(folder / path) for path in paths]
-    found = list_inputs(pipeline(given, "text", input={"on_empty": on_empty}))
+    found = listed(pipeline(given, "text", input={"on_empty": on_empty}))
     assert all(file.size == 1 and file.modified_ms > 0 and file.etag for file in found)
     return [str(Path(file.path).relative_to(folder)) for file in found]
 
@@ -79,9 +79,7 @@ def test_paths_are_relative_to_the_current_directory(
 ) -> None:
     monkeypatch.chdir(folder)
     for path in ("a.jsonl", "./a.jsonl", "a.j*", f"file://{folder}/a.jsonl", f"file:{folder}/a.j*"):
-        assert [file.path for file in list_inputs(pipeline(path, "text"))] == [
-            str(folder / "a.jsonl")
-        ]
+        assert [file.path for file in listed(pipeline(path, "text"))] == [str(folder / "a.jsonl")]
 
 
 @pytest.mark.parametrize("path", ["nope", "nope/x.jsonl", "a.jsonl/x"])
@@ -108,7 +106,7 @@ def test_globs_of_one_name_as_fnmatch(glob: str, name: str) -> None:
 
 def test_an_unreadable_file_is_named(folder: Path) -> None:
     settings = pipeline(folder / "a.jsonl", "text")
-    found = list_inputs(settings)
+    found = listed(settings)
     (folder / "a.jsonl").unlink()
     with pytest.raises(InputError, match=r"a\.jsonl: cannot be read: "):
         read_listed(settings, found)
@@ -128,15 +126,15 @@ def test_a_glob_does_not_enter_folders(folder: Path) -> None:
 
 
 def read_listed(settings: Pipeline, files: list[object]) -> object:
-    splits = plan_splits(files, settings)  # type: ignore[arg-type]
-    return [list(read_split(split, settings)) for split in splits]
+    splits = splits_of(settings, files)  # type: ignore[arg-type]
+    return [list(chunks_of(split, settings)) for split in splits]
 
 
 def test_a_file_that_grew_is_read_as_it_was_listed(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"one\n")
     settings = pipeline(path, "text")
-    found = list_inputs(settings)
+    found = listed(settings)
     path.write_bytes(b"one\ntwo\n")
     (chunks,) = read_listed(settings, found)  # type: ignore[misc, arg-type, attr-defined]
     assert chunks[0].records.values.tolist() == [b"one"]
@@ -151,7 +149,7 @@ def test_splits(tmp_path: Path) -> None:
     (tmp_path / "3").write_bytes(b"\x1f\x8b\x08" + b"x" * 249)
     task = {"split_bytes": 100}
     settings = pipeline(tmp_path, "text", task=task)
-    splits = plan_splits(list_inputs(settings), settings)
+    splits = splits_of(settings)
     cuts = [(s.number, Path(s.file.path).name, s.start, s.end) for s in splits]
     assert cuts == [
         (0, "1", 0, 100),
@@ -161,7 +159,7 @@ def test_splits(tmp_path: Path) -> None:
         (4, "3", 0, 252),
     ]
     whole = pipeline(tmp_path, "text", task=task, headers={"source": True})
-    assert len(plan_splits(list_inputs(whole), whole)) == 3
+    assert len(splits_of(whole)) == 3
 
 
 def test_paths_in_a_store() -> None:

@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import InputError
-from seglake.write.input.listing import list_inputs, plan_splits
-from seglake.write.rows.parquet import ParquetRows, parquet_rows
+from seglake.write.rows.arrow import ArrowRows
+from seglake.write.rows.parquet import Parquet
+from tests.inputs import splits_of, store_of
 from tests.unit.ingest.readers import Result, pipeline, read, read_bytes
 
 texts = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -193,8 +194,11 @@ def test_repeated_values_do_not_make_a_batch_large(tmp_path: Path) -> None:
     text = pa.array(["x" * 200, "y" * 200]).take(pa.array(np.arange(100_000) % 2))
     write({"text": text}, tmp_path / "file")
     settings = pipeline(tmp_path / "file", "parquet", task={"chunk_bytes": 1 << 20})
-    (split,) = plan_splits(list_inputs(settings), settings)
-    sizes = [len(rows.field("text").data) for rows in parquet_rows(split, settings)]
+    (split,) = splits_of(settings)
+    sizes = [
+        len(rows.field("text").data)
+        for _, rows in Parquet().read(split, store_of(settings), settings)
+    ]
     assert sum(sizes) > 20_000_000
     assert max(sizes) < 1.1 * 2**20
 
@@ -202,7 +206,9 @@ def test_repeated_values_do_not_make_a_batch_large(tmp_path: Path) -> None:
 def test_a_rejected_row_needs_no_column_that_can_be_json() -> None:
     columns = [pa.array([1, 2]), pa.array([3, 4]), pa.array([b"a", b"b"]).cast(pa.binary())]
     batch = pa.record_batch(columns, names=["x", "x", "y"])
-    assert ParquetRows("file", batch).shown(np.array([1])).tolist() == [b'{"x":2,"x":4,"y":"Yg=="}']
+    assert ArrowRows("file", batch).take_raw(np.array([1])).tolist() == [
+        b'{"x":2,"x":4,"y":"Yg=="}'
+    ]
 
 
 def test_a_column_so_named_comes_before_one_inside_a_struct() -> None:
@@ -230,7 +236,7 @@ def test_what_is_no_parquet_is_named() -> None:
 
 def test_a_wanted_column_must_be_there_once() -> None:
     batch = pa.record_batch([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "b", "a"])
-    rows = ParquetRows("file", batch)
+    rows = ArrowRows("file", batch)
     assert rows.field("b").tolist() == [b"2"]
     with pytest.raises(InputError, match="file: there are several columns a"):
         rows.field("a")

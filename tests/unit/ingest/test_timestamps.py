@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from seglake.config import Timestamp
 from seglake.errors import ConfigError
 from seglake.format.records import Spans
-from seglake.text.spans import concatenate
+from seglake.text.spans import join_rows
 from seglake.times.directives import SUPPORTED
 from seglake.times.kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.patterns import compile_pattern
@@ -28,7 +28,7 @@ def times(form: str, texts: list[str | bytes], **settings: object) -> list[int |
     """Milliseconds, or the word for what is wrong."""
     spans = Spans.of([text if isinstance(text, bytes) else text.encode() for text in texts])
     made = Timestamp.model_validate({"field": "t", "format": form, **settings})
-    ms, codes = read_times(concatenate([spans]), made.time_format)
+    ms, codes = read_times(join_rows([spans]), made.time_format)
     words = {UNREADABLE: "unreadable", OUT_OF_RANGE: "range"}
     return [m if c == READ else words[c] for m, c in zip(ms.tolist(), codes.tolist(), strict=True)]
 

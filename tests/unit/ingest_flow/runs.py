@@ -8,58 +8,58 @@ import numpy as np
 from hypothesis import strategies as st
 
 from seglake.format.batch import Bodies
-from seglake.write.reduce.merge import Place, SortedBlob
-from seglake.write.spool.blob import Run
+from seglake.write.spool.order import Place, PlacedRecords
+from seglake.write.spool.sorted_records import SortedRecords
 
 
 class Item(NamedTuple):
     """A record of a run; the body tells it from every other."""
 
-    key: int
-    second: int
+    sort_key: int
+    tie_breaker: int
     timestamp: int
     body: bytes
 
 
-def run_of(items: list[Item], *, seconds: bool, same: bool = False) -> Run:
+def run_of(items: list[Item], *, seconds: bool, same: bool = False) -> SortedRecords:
     """The items as a run; with `same`, their keys are their timestamps."""
-    keys = np.array([item.key for item in items], np.int64)
+    keys = np.array([item.sort_key for item in items], np.int64)
     sizes = np.array([len(item.body) for item in items], np.int64)
     data = np.frombuffer(b"".join(item.body for item in items), np.uint8)
-    return Run(
+    return SortedRecords(
         keys,
-        np.array([item.second for item in items], np.int64) if seconds else None,
+        np.array([item.tie_breaker for item in items], np.int64) if seconds else None,
         keys if same else np.array([item.timestamp for item in items], np.int64),
         Bodies(np.cumsum(sizes) - sizes, sizes, data),
     )
 
 
-def items_of(run: Run) -> list[Item]:
+def items_of(run: SortedRecords) -> list[Item]:
     """A run as items again."""
     bodies = [
         run.bodies.data[start : start + size].tobytes()
         for start, size in zip(run.bodies.starts.tolist(), run.bodies.sizes.tolist(), strict=True)
     ]
-    seconds = [0] * len(run) if run.seconds is None else run.seconds.tolist()
-    return [*map(Item, run.keys.tolist(), seconds, run.timestamps.tolist(), bodies)]
+    seconds = [0] * len(run) if run.tie_breakers is None else run.tie_breakers.tolist()
+    return [*map(Item, run.sort_keys.tolist(), seconds, run.timestamps.tolist(), bodies)]
 
 
 class Blobs(NamedTuple):
     """Blobs of one log partition, in the order of units and sequences."""
 
-    blobs: list[SortedBlob]
+    blobs: list[PlacedRecords]
     seconds: bool
 
-    def arranged(self) -> list[SortedBlob]:
+    def arranged(self) -> list[PlacedRecords]:
         """In the order in which a merge takes them."""
         return sorted(self.blobs, key=lambda blob: blob.place)
 
     def items(self) -> list[Item]:
         """Every record in total order, sorted by itself."""
         everything = [
-            (item.key, item.second, *blob.place[2:], position, item)
+            (item.sort_key, item.tie_breaker, *blob.place[2:], position, item)
             for blob in self.blobs
-            for position, item in enumerate(items_of(blob.run))
+            for position, item in enumerate(items_of(blob.records))
         ]
         return [each[-1] for each in sorted(everything, key=lambda each: each[:5])]
 
@@ -81,6 +81,6 @@ def blob_lists(draw: st.DrawFn, *, seconds: bool | None = None) -> Blobs:
         at += count
         items = [Item(keys[i], order[i], i, b"%d." % i * draw(st.integers(0, 3))) for i in chosen]
         items.sort(key=lambda item: item[:2])  # stable: equal ones stay in order of arrival
-        place = Place(items[0].key, items[0].second, number // 3, 1 + number % 3)
-        blobs.append(SortedBlob(place, run_of(items, seconds=with_seconds)))
+        place = Place(items[0].sort_key, items[0].tie_breaker, number // 3, 1 + number % 3)
+        blobs.append(PlacedRecords(place, run_of(items, seconds=with_seconds)))
     return Blobs(blobs, with_seconds)

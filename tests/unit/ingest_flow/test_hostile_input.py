@@ -25,10 +25,11 @@ from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
 from seglake.write.api import run_pipeline
-from seglake.write.input.listing import list_inputs, plan_splits
-from seglake.write.map.unit import Summary, _gather, group_splits
+from seglake.write.map.summary import UnitSummary
+from seglake.write.map.unit import _gather, group_splits
 from tests.bounded import MIB, TASK_BYTES, measure, write_lines
 from tests.forged import FORGED
+from tests.inputs import splits_of, store_of
 from tests.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 from tests.strategies import examples
 
@@ -230,8 +231,11 @@ def test_what_lines_leave_behind_counts_as_what_it_holds(tmp_path: Path) -> None
     bounds = {"chunk_bytes": size, "split_bytes": 2**30}
     changes: dict[str, Any] = {"value": {"from": "field", "field": "n"}, "task": bounds}
     settings = pipeline_of(tmp_path / "lake", path, **changes)
-    (unit,) = group_splits(plan_splits(list_inputs(settings), settings), 2**30)
-    groups = [sum(chunk.line_count for _, chunk in g) for g in _gather(unit, settings, Summary())]
+    (unit,) = group_splits(splits_of(settings), 2**30)
+    groups = [
+        sum(chunk.line_count for _, chunk in g)
+        for g in _gather(unit, store_of(settings), settings, UnitSummary())
+    ]
     assert sum(groups) == 500
     assert max(groups) * 2000 < 2 * size
 

@@ -20,12 +20,11 @@ from seglake.errors import InputError, QuarantineLimit, UnknownTopic
 from seglake.format.compression import NAMES
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.store import open_store
-from seglake.write.driver.run import RunKey, ingest_files
-from seglake.write.input.listing import list_inputs, plan_splits
-from seglake.write.map.unit import Unit, group_splits
-from seglake.write.reduce.tasks import Read
-from seglake.write.spool.spool import read_staged
+from seglake.write.driver.run import DeclaredRun, ingest_files
+from seglake.write.map.unit import MapUnits, Unit, group_splits
+from seglake.write.spool.spool import read_blobs
 from tests.engines import ScatteredEngine
+from tests.inputs import splits_of
 from tests.raw_events import (
     TINY,
     Line,
@@ -107,7 +106,7 @@ def test_the_bytes_are_the_same_on_any_cores_after_any_failure(
             root = Path(folder) / str(number)
             topic = {"compression.type": codec, "batch.size": 300, "segment.bytes": 900}
             settings = pipeline_of(root, [Path(folder) / "in"], order=order, topic=topic, task=TINY)
-            ingest_files(engine, settings, RunKey("1"))
+            ingest_files(engine, settings, DeclaredRun("1"))
             made.append(of_a_lake(root))
         assert made[0] == made[1] == made[2]
 
@@ -121,10 +120,10 @@ def test_blobs_do_not_depend_on_how_units_meet_in_tasks(
         write_files(Path(folder) / "in", files)
         lake = Path(folder) / "lake"
         settings = pipeline_of(lake, [Path(folder) / "in"], order=order, task=TINY)
-        splits = plan_splits(list_inputs(settings), settings)
+        splits = splits_of(settings)
         units = group_splits(splits, settings.task.split_bytes)
         assert [split for unit in units for split in unit.splits] == splits
-        task = Read(settings, new_attempt(), T)
+        task = MapUnits(open_store(settings.root), settings, new_attempt(), T)
         alone = [blob for unit in units for blob in blobs_of(task, [unit])]
         together, at = [], 0
         for size in [*sizes, len(units)]:
@@ -133,10 +132,10 @@ def test_blobs_do_not_depend_on_how_units_meet_in_tasks(
         assert together == alone
 
 
-def blobs_of(task: Read, units: list[Unit]) -> list[tuple[dict[str, Any], bytes]]:
+def blobs_of(task: MapUnits, units: list[Unit]) -> list[tuple[dict[str, Any], bytes]]:
     """What is said of each staged blob but for its place, and its bytes."""
     found = []
-    for row, data in read_staged(open_store(task.pipeline.root), task(units)):
+    for row, data in read_blobs(task.store, task(units)):
         said = {name: row[name] for name in row if name not in {"object", "start", "end"}}
         found.append((said, bytes(data)))
     return found

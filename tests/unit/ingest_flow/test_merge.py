@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from seglake.errors import InputError
 from seglake.format.batch import Bodies
-from seglake.write.reduce.merge import Place, SortedBlob, count_before, merge
-from seglake.write.spool.blob import Run, pack_run, unpack_run
+from seglake.write.reduce.merge import merge
+from seglake.write.spool.order import Place, PlacedRecords
+from seglake.write.spool.packing import pack_records, unpack_records
+from seglake.write.spool.sorted_records import SortedRecords
 from tests.unit.ingest_flow.runs import Blobs, Item, blob_lists, items_of, run_of
 
 places = st.builds(
@@ -33,22 +35,22 @@ def test_a_merge_is_a_sort_of_everything(given_blobs: Blobs, buffer_bytes: int) 
 @given(blob_lists(), places)
 def test_what_stands_before_a_place(given_blobs: Blobs, place: Place) -> None:
     for blob in given_blobs.blobs:
-        if blob.run.seconds is None:
-            place = place._replace(second=0)
-        tail = blob.place[2:] if blob.run.seconds is None else ()
-        before = [i for i in items_of(blob.run) if (*i[:2], *tail) < place[: 2 + len(tail)]]
-        assert count_before(blob, place) == len(before)
+        if blob.records.tie_breakers is None:
+            place = place._replace(tie_breaker=0)
+        tail = blob.place[2:] if blob.records.tie_breakers is None else ()
+        before = [i for i in items_of(blob.records) if (*i[:2], *tail) < place[: 2 + len(tail)]]
+        assert blob.count_before(place) == len(before)
 
 
 @given(blob_lists())
 def test_blobs_come_back_from_their_packing(given_blobs: Blobs) -> None:
     for blob in given_blobs.blobs:
-        found = unpack_run(pack_run(blob.run))
-        assert items_of(found) == items_of(blob.run)
-        assert (found.seconds is None) == (blob.run.seconds is None)
+        found = unpack_records(pack_records(blob.records))
+        assert items_of(found) == items_of(blob.records)
+        assert (found.tie_breakers is None) == (blob.records.tie_breakers is None)
         for start in range(len(found)):
             part = found.part(start, len(found))
-            again = unpack_run(pack_run(part))
+            again = unpack_records(pack_records(part))
             assert items_of(again) == items_of(part) == items_of(part.detached())
         backwards = replace(found, bodies=found.bodies.take(slice(None, None, -1)))
         assert items_of(backwards.detached()) == items_of(backwards)
@@ -58,11 +60,11 @@ def test_blobs_come_back_from_their_packing(given_blobs: Blobs) -> None:
 def test_keys_that_are_timestamps_are_packed_once(times: list[int]) -> None:
     items = [Item(time, 0, time, b"b") for time in sorted(times)]
     run = run_of(items, seconds=False, same=True)
-    found = unpack_run(pack_run(run))
+    found = unpack_records(pack_records(run))
     assert items_of(found) == items
-    assert found.timestamps is found.keys
+    assert found.timestamps is found.sort_keys
     part = found.part(0, 1)
-    assert part.timestamps is part.keys
+    assert part.timestamps is part.sort_keys
 
 
 @given(blob_lists(seconds=True), st.data(), st.sampled_from([0, 100, 10**6]))
@@ -70,10 +72,10 @@ def test_equal_places_of_a_dataframe_are_an_error(
     given_blobs: Blobs, data: st.DataObject, buffer_bytes: int
 ) -> None:
     list(merge(iter(given_blobs.arranged()), buffer_bytes, "id"))
-    copied = items_of(data.draw(st.sampled_from(given_blobs.blobs)).run)[0]
-    twice = SortedBlob(Place(*copied[:2], 99, 1), run_of([copied], seconds=True))
+    copied = items_of(data.draw(st.sampled_from(given_blobs.blobs)).records)[0]
+    twice = PlacedRecords(Place(*copied[:2], 99, 1), run_of([copied], seconds=True))
     blobs = given_blobs._replace(blobs=[*given_blobs.blobs, twice])
-    with pytest.raises(InputError, match=f"'id' holds {copied.second} twice"):
+    with pytest.raises(InputError, match=f"'id' holds {copied.tie_breaker} twice"):
         list(merge(iter(blobs.arranged()), buffer_bytes, "id"))
 
 
@@ -83,24 +85,26 @@ BLOB_RECORDS, BODY_BYTES = 500, 100
 BLOB_BYTES = BLOB_RECORDS * (BODY_BYTES + 32)
 
 
-def wide_blobs(count: int, overlap: int) -> Iterator[SortedBlob]:
+def wide_blobs(count: int, overlap: int) -> Iterator[PlacedRecords]:
     """Blobs made one by one, each with keys that reach over so many of its successors."""
     sizes = np.full(BLOB_RECORDS, BODY_BYTES, np.int64)
     for number in range(count):
         keys = number * 1000 + np.arange(BLOB_RECORDS, dtype=np.int64) * 2 * overlap
         data = np.full(BLOB_RECORDS * BODY_BYTES, number % 256, np.uint8)
         bodies = Bodies(np.cumsum(sizes) - sizes, sizes.copy(), data)
-        yield SortedBlob(Place(int(keys[0]), 0, number, 1), Run(keys, None, keys, bodies))
+        yield PlacedRecords(
+            Place(int(keys[0]), 0, number, 1), SortedRecords(keys, None, keys, bodies)
+        )
 
 
-def peak_of(blobs: Iterator[SortedBlob], buffer_bytes: int) -> int:
+def peak_of(blobs: Iterator[PlacedRecords], buffer_bytes: int) -> int:
     tracemalloc.start()
     try:
         last = -1
         for run in merge(blobs, buffer_bytes):
-            assert last <= run.keys[0]
-            assert np.all(run.keys[1:] >= run.keys[:-1])
-            last = int(run.keys[-1])
+            assert last <= run.sort_keys[0]
+            assert np.all(run.sort_keys[1:] >= run.sort_keys[:-1])
+            last = int(run.sort_keys[-1])
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -118,11 +122,11 @@ def test_memory_is_bounded_by_the_buffer_and_the_overlap(overlap: int) -> None:
 def test_a_small_part_does_not_hold_a_large_blob() -> None:
     """What a piece takes of blobs that reach over many pieces is a few records of each."""
 
-    def parts() -> Iterator[SortedBlob]:
+    def parts() -> Iterator[PlacedRecords]:
         for number in range(400):
             blob = next(wide_blobs(1, 1))
             place = blob.place._replace(unit=number)
-            yield SortedBlob(place, blob.run).part(100, 110)
+            yield PlacedRecords(place, blob.records).part(100, 110)
 
     assert peak_of(parts(), 10**9) < 400 * BLOB_BYTES / 5
 
@@ -130,11 +134,13 @@ def test_a_small_part_does_not_hold_a_large_blob() -> None:
 def test_total_disorder_is_looked_at_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
 
-    def counting(blob: SortedBlob, place: Place) -> int:
+    count_before = PlacedRecords.count_before
+
+    def counting(blob: PlacedRecords, place: Place) -> int:
         looked.append(place)
         return count_before(blob, place)
 
-    monkeypatch.setattr("seglake.write.reduce.merge.count_before", counting)
+    monkeypatch.setattr(PlacedRecords, "count_before", counting)
     blobs = wide_blobs(300, 10**6)  # each reaches over all that follow
     assert sum(len(run) for run in merge(blobs, 10 * BLOB_BYTES)) == 300 * BLOB_RECORDS
     distinct = [a for a, b in pairwise(looked) if a != b]

@@ -9,17 +9,20 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.engine import share_out
 from seglake.write.driver import plan
-from seglake.write.reduce.merge import SortedBlob, count_before, merge
+from seglake.write.reduce.merge import merge
+from seglake.write.reduce.piece import Bounds
 from seglake.write.spool.blob import RECORDS, Blob
-from seglake.write.spool.spool import STAGED
+from seglake.write.spool.order import Place, PlacedRecords
+from seglake.write.spool.spool import SPOOLED
 from tests.unit.ingest_flow.runs import Item, blob_lists, items_of
 
 
 class Topic(NamedTuple):
     """Blobs of several log partitions, and what the driver knows of them."""
 
-    blobs: list[tuple[int, SortedBlob]]
+    blobs: list[tuple[int, PlacedRecords]]
     known: plan.Blobs
 
 
@@ -31,29 +34,30 @@ def topics(draw: st.DrawFn) -> Topic:
     return Topic(found, plan.Blobs.of(meta_of(found)))
 
 
-def meta_of(blobs: list[tuple[int, SortedBlob]]) -> pa.Table:
-    """Rows of STAGED, as the map side would have described the blobs."""
+def meta_of(blobs: list[tuple[int, PlacedRecords]]) -> pa.Table:
+    """Rows of SPOOLED, as the map side would have described the blobs."""
     rows = []
     for partition, (place, run) in blobs:
         last = items_of(run)[-1]
         row = Blob(
-            RECORDS, place.unit, partition=partition, sequence=place.sequence, records=len(run),
-            size_bytes=int(run.bodies.sizes.sum()), key=place.key, second=place.second,
-            last_key=last.key, last_second=last.second,
+            RECORDS, place.unit, partition=partition, number=place.blob, records=len(run),
+            size_bytes=int(run.bodies.sizes.sum()),
+            sort_key=place.sort_key, tie_breaker=place.tie_breaker,
+            last_sort_key=last.sort_key, last_tie_breaker=last.tie_breaker,
         )  # fmt: skip
         rows.append(row._asdict())
-    return pa.Table.from_pylist(rows, STAGED)
+    return pa.Table.from_pylist(rows, SPOOLED)
 
 
-def place_of(blob: SortedBlob, item: Item) -> plan.Place:
-    return plan.Place(item.key, item.second, *blob.place[2:])
+def place_of(blob: PlacedRecords, item: Item) -> Place:
+    return Place(item.sort_key, item.tie_breaker, *blob.place[2:])
 
 
-def counted(topic: Topic, cuts: list[plan.Cut], routes: list[tuple[int, int]]) -> dict:
+def counted(topic: Topic, cuts: list[Bounds], routes: list[tuple[int, int]]) -> dict:
     """What the count stage finds."""
     return {
-        (blob, number): count_before(topic.blobs[blob][1], cut.end)
-        - count_before(topic.blobs[blob][1], cut.start)
+        (blob, number): topic.blobs[blob][1].count_before(cut.end)
+        - topic.blobs[blob][1].count_before(cut.start)
         for blob in plan.straddlers(routes)
         for number, cut in enumerate(cuts)
         if cut.partition == topic.blobs[blob][0]
@@ -68,7 +72,7 @@ def test_pieces_hold_every_record_once_and_follow_each_other(
 ) -> None:
     cuts = plan.cut_partitions(topic.known, piece_bytes)
     routes = plan.assign(topic.known, cuts)
-    counts = plan.count_pieces(topic.known, routes, counted(topic, cuts, routes))
+    counts = plan.count_records(topic.known, routes, counted(topic, cuts, routes))
     bases = plan.base_offsets(cuts, counts, ends)
     following = {partition: ends.get(partition, 0) for partition, _ in topic.blobs}
     for number, cut in enumerate(cuts):
@@ -77,13 +81,13 @@ def test_pieces_hold_every_record_once_and_follow_each_other(
             cut.start <= place_of(blob, item) < cut.end
             for partition, blob in topic.blobs
             if partition == cut.partition
-            for item in items_of(blob.run)
+            for item in items_of(blob.records)
         )
         assert {partition for partition, _ in members} == {cut.partition}
         assert counts[number] == inside > 0
         assert bases[number] == following[cut.partition]
         following[cut.partition] += inside
-    sizes = Counter(partition for partition, blob in topic.blobs for _ in items_of(blob.run))
+    sizes = Counter(partition for partition, blob in topic.blobs for _ in items_of(blob.records))
     assert following == {p: ends.get(p, 0) + size for p, size in sizes.items()}
 
 
@@ -99,7 +103,7 @@ def test_pieces_one_after_another_are_the_whole(topic: Topic, piece_bytes: int) 
             if cut.partition != partition:
                 continue
             chosen = sorted((topic.blobs[blob][1] for blob, piece in routes if piece == number))
-            inside = (b.part(count_before(b, cut.start), count_before(b, cut.end)) for b in chosen)
+            inside = (b.part(b.count_before(cut.start), b.count_before(cut.end)) for b in chosen)
             pieces += [item for run in merge(inside, 50) for item in items_of(run)]
         assert pieces == whole
 
@@ -120,7 +124,7 @@ def test_there_are_no_more_pieces_than_the_size_asks_for(topic: Topic) -> None:
     cuts = plan.cut_partitions(topic.known, piece_bytes)
     starts = Counter(cut.partition for cut in cuts)
     for partition in starts:
-        sizes = [int(b.run.bodies.sizes.sum()) for p, b in topic.blobs if p == partition]
+        sizes = [int(b.records.bodies.sizes.sum()) for p, b in topic.blobs if p == partition]
         assert starts[partition] <= max(1, -(-sum(sizes) // piece_bytes))
 
 
@@ -128,7 +132,7 @@ def test_there_are_no_more_pieces_than_the_size_asks_for(topic: Topic) -> None:
 def test_every_piece_is_one_tasks_with_its_blobs_in_order(topic: Topic, tasks: int) -> None:
     cuts = plan.cut_partitions(topic.known, 30)
     routes = plan.assign(topic.known, cuts)
-    shares = plan.share_out(topic.known, routes, len(cuts), tasks)
+    shares = plan.share_pieces(topic.known, routes, len(cuts), tasks)
     assert len(shares) == min(tasks, len(cuts))
     assert sorted(piece for share in shares for piece, _ in share) == list(range(len(cuts)))
     for piece, blobs in (each for share in shares for each in share):
@@ -139,11 +143,9 @@ def test_every_piece_is_one_tasks_with_its_blobs_in_order(topic: Topic, tasks: i
 
 @given(st.lists(st.integers(0, 1000), max_size=60), st.integers(1, 12))
 def test_packing_is_balanced(sizes: list[int], bins: int) -> None:
-    chosen = plan.pack(sizes, bins)
-    assert len(chosen) == len(sizes)
-    loads = Counter(dict.fromkeys(range(min(bins, len(sizes))), 0))
-    for size, number in zip(sizes, chosen, strict=True):
-        loads[number] += size + 1
-    assert set(loads) == set(range(min(bins, len(sizes))))  # no bin is empty
-    largest = max(sizes, default=0) + 1
-    assert not sizes or max(loads.values()) - min(loads.values()) <= largest
+    shares = share_out(sizes, bins)
+    assert sorted(item for share in shares for item in share) == list(range(len(sizes)))
+    assert len(shares) == min(bins, len(sizes))
+    loads = [sum(sizes[item] + 1 for item in share) for share in shares]
+    assert 0 not in loads  # no task is empty
+    assert not sizes or max(loads) - min(loads) <= max(sizes) + 1

@@ -12,6 +12,7 @@ from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.maintain.rebuild import policy_of, rebuild_segment
+from seglake.store import open_store
 from seglake.write.driver import rebase
 from seglake.write.driver.rebase import Move
 from tests.damaged import flipped
@@ -37,7 +38,7 @@ def segment(maker: LakeMaker, clock: str) -> SegmentRow:
 
 def moved(maker: LakeMaker, row: SegmentRow) -> SegmentRow:
     """What becomes of a segment that moves by 100 offsets; a stamp becomes 3000."""
-    return Move(str(maker.root), {}, {0: 100}, new_attempt(), 3000)(row)
+    return Move(open_store(str(maker.root)), {0: 100}, new_attempt(), 3000)(row)
 
 
 @pytest.mark.parametrize("clock", CLOCKS)

@@ -22,8 +22,9 @@ from seglake.layout import new_attempt, success_key
 from seglake.store import local, open_store
 from seglake.write.api import run_pipeline
 from seglake.write.driver import commit
-from seglake.write.driver.run import RunKey, ingest_files
-from seglake.write.input.listing import Split
+from seglake.write.driver.run import DeclaredRun, ingest_files
+from seglake.write.input.content import InputStore
+from seglake.write.input.files import Split
 from seglake.write.map import unit as units
 from seglake.write.rows.records import Extracted, read_split
 from tests.raw_events import (
@@ -106,7 +107,7 @@ def test_an_interval_has_two_ends_in_order(inbox: Path, lake: Path) -> None:
 def test_the_input_of_a_run_is_frozen_by_its_first_attempt(inbox: Path, lake: Path) -> None:
     settings = pipeline_of(lake, inbox)
     with pytest.raises(Died):
-        ingest_files(Dying(), settings, RunKey("1"))
+        ingest_files(Dying(), settings, DeclaredRun("1"))
     late = write_file(inbox / "b.jsonl", [Line(T)])
     assert ingest(settings, "1").input_files == 1
     second = ingest(settings, "2")
@@ -116,7 +117,7 @@ def test_the_input_of_a_run_is_frozen_by_its_first_attempt(inbox: Path, lake: Pa
 
 def test_a_frozen_run_cannot_take_other_paths(inbox: Path, lake: Path) -> None:
     with pytest.raises(Died):
-        ingest_files(Dying(), pipeline_of(lake, inbox), RunKey("1"))
+        ingest_files(Dying(), pipeline_of(lake, inbox), DeclaredRun("1"))
     with pytest.raises(ConfigError, match=r"froze its input from .*another --run-id"):
         ingest(pipeline_of(lake, inbox / "a.jsonl"), "1")
 
@@ -124,7 +125,7 @@ def test_a_frozen_run_cannot_take_other_paths(inbox: Path, lake: Path) -> None:
 def test_a_frozen_file_that_changed_or_went_is_an_error(inbox: Path, lake: Path) -> None:
     settings = pipeline_of(lake, inbox)
     with pytest.raises(Died):
-        ingest_files(Dying(), settings, RunKey("1"))
+        ingest_files(Dying(), settings, DeclaredRun("1"))
     write_file(inbox / "a.jsonl", [Line(T + 1 + at, "abc"[at % 3]) for at in range(9)])
     with pytest.raises(InputError, match=r"a\.jsonl changed since this run listed it"):
         ingest(settings, "1")
@@ -139,8 +140,8 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
 ) -> None:
     """Else what is ingested would be some of the old file and some of the new one."""
 
-    def rewriting(split: Split, pipeline: Pipeline) -> Iterator[Extracted]:
-        for number, chunk in enumerate(read_split(split, pipeline)):
+    def rewriting(split: Split, files: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
+        for number, chunk in enumerate(read_split(split, files, pipeline)):
             yield chunk
             if number == 1:
                 data = path.read_bytes().replace(b'"a', b'"z') if becomes == "another file" else b""

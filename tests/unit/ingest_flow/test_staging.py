@@ -19,10 +19,10 @@ from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
 from seglake.layout import ATTEMPTS, new_attempt
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
-from seglake.write.driver.run import RunKey, ingest_files
-from seglake.write.reduce.tasks import Read
+from seglake.write.driver.run import DeclaredRun, ingest_files
+from seglake.write.map.unit import MapUnits
 from seglake.write.spool.blob import RECORDS, Blob
-from seglake.write.spool.spool import Stage, clear, read_staged
+from seglake.write.spool.spool import SpoolWriter, clear, read_blobs
 from tests.engines import dying
 from tests.raw_events import Line, T, ingest, pipeline_of, read_lake, write_files
 
@@ -38,11 +38,11 @@ def test_staged_blobs_come_back_in_any_order(tasks: list[list[Blob]], chance: An
     with tempfile.TemporaryDirectory() as folder:
         store, attempt = open_store(folder), new_attempt()
         for task in tasks:
-            with Stage(store, attempt) as stage:
+            with SpoolWriter(store, attempt) as stage:
                 for blob in task:
                     stage.add(blob)
             order = chance.sample(range(len(task)), len(task))
-            found = list(read_staged(store, stage.staged().take(pa.array(order, pa.int64()))))
+            found = list(read_blobs(store, stage.rows().take(pa.array(order, pa.int64()))))
             wanted = [task[at]._asdict() for at in order]
             assert [bytes(each.data) for each in found] == [each.pop("data") for each in wanted]
             assert [{name: each.row[name] for name in wanted[0]} for each in found] == wanted
@@ -53,7 +53,7 @@ def test_staged_blobs_come_back_in_any_order(tasks: list[list[Blob]], chance: An
 @pytest.mark.parametrize("at", range(9))
 def test_damage_between_stages_is_an_error_that_names_the_object(tmp_path: Path, at: int) -> None:
     store = open_store(str(tmp_path))
-    with Stage(store, new_attempt()) as stage:
+    with SpoolWriter(store, new_attempt()) as stage:
         stage.add(Blob(RECORDS, 0, b"one"))
         stage.add(Blob(RECORDS, 1, b"second"))
     (found,) = store.list()
@@ -61,7 +61,7 @@ def test_damage_between_stages_is_an_error_that_names_the_object(tmp_path: Path,
     content[at] ^= 1
     (tmp_path / found.key).write_bytes(content)
     with pytest.raises(CorruptData, match=f"{found.key} at byte {0 if at < 3 else 3}"):
-        list(read_staged(open_store(str(tmp_path)), stage.staged()))
+        list(read_blobs(open_store(str(tmp_path)), stage.rows()))
 
 
 class Losing(LocalEngine):
@@ -72,7 +72,7 @@ class Losing(LocalEngine):
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         results = super().map(task, items)
-        if isinstance(task, Read):
+        if isinstance(task, MapUnits):
             for path in self.lake.glob(f"{ATTEMPTS}/*/blobs/*"):
                 path.unlink() if self.suffix == "lost" else path.write_bytes(b"")
         return results
@@ -86,7 +86,7 @@ def test_a_run_that_loses_blobs_commits_nothing(
     lake = tmp_path / "lake"
     settings = pipeline_of(lake, tmp_path / "in")
     with pytest.raises(error, match="/blobs/"):
-        ingest_files(Losing(lake, damage), settings, RunKey("1"))
+        ingest_files(Losing(lake, damage), settings, DeclaredRun("1"))
     assert not CatalogTable.open(str(lake)).snapshot().files
     assert ingest(settings, "1").records == 8
 
@@ -108,7 +108,7 @@ def test_vacuum_takes_what_a_killed_run_staged(tmp_path: Path) -> None:
     report = ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "1")
     store = open_store(str(tmp_path / "lake"))
     for attempt in (report.attempt_id, new_attempt()):  # of a committed attempt, too
-        with Stage(store, attempt) as stage:
+        with SpoolWriter(store, attempt) as stage:
             stage.add(Blob(RECORDS, 0, b"left behind"))
     staged = sorted(found.key for found in store.list(ATTEMPTS) if "/blobs/" in found.key)
     assert len(staged) == 2

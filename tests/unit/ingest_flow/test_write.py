@@ -15,15 +15,18 @@ from seglake.format.compression import IDS, NAMES, compressor
 from seglake.format.records import Records, Spans
 from seglake.layout import new_attempt
 from seglake.store import open_store
-from seglake.write.reduce.segment_writer import Piece, SegmentWriter, encode_runs, rebase_all
-from seglake.write.spool.blob import Run, pack_batches, unpack_batches
+from seglake.write.reduce.batches import consecutive, encode
+from seglake.write.reduce.piece import Piece
+from seglake.write.reduce.segment_writer import SegmentWriter
+from seglake.write.spool.packing import pack_batches, unpack_batches
+from seglake.write.spool.sorted_records import SortedRecords
 from tests.strategies import T, topic_of
 
 
-def whole_run(values: list[bytes], times: list[int]) -> Run:
+def whole_run(values: list[bytes], times: list[int]) -> SortedRecords:
     records = Records(np.array(times, np.int64), Spans.nulls(len(values)), Spans.of([*values]))
     bodies = encode_bodies(records, np.arange(len(values)))
-    return Run(records.timestamps, None, records.timestamps, bodies)
+    return SortedRecords(records.timestamps, None, records.timestamps, bodies)
 
 
 records_lists = st.lists(
@@ -42,7 +45,7 @@ def test_batches_do_not_depend_on_the_buffer(
     whole = encode_batches(run.timestamps, run.bodies, encoding, base_offset=5)
     edges = [0, *sorted(min(cut, len(run)) for cut in cuts), len(run)]
     parts = (run.part(start, end) for start, end in itertools.pairwise(edges))
-    found = list(encode_runs(parts, encoding, 5))
+    found = list(encode(parts, encoding, 5))
     assert b"".join(part.data.tobytes() for part in found) == whole.data.tobytes()
     tables = np.concatenate([part.table for part in found])
     for name in set(whole.table.dtype.names) - {"position"}:
@@ -65,7 +68,7 @@ def test_finished_batches_travel_and_follow_each_other(
         ).data.tobytes()
         base += len(some)
     arrived = (unpack_batches(pack_batches(part)) for part in parts)
-    found = list(rebase_all(arrived, 1000))
+    found = list(consecutive(arrived, 1000))
     assert b"".join(part.data.tobytes() for part in found) == expected
     offsets = [row for part in found for row in part.table[["base_offset", "last_offset"]].tolist()]
     assert offsets[0][0] == 1000

@@ -18,7 +18,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.write.driver.report import Report
-from seglake.write.driver.run import RunKey, ingest_files
+from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.onlooker import Onlooker
 from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
 
@@ -60,7 +60,7 @@ def _write(tables: dict[str, Any], run_id: str, clock_ms: int) -> Done:
     time.time_ns = lambda: clock() + clock_ms * 1_000_000
     try:
         pipeline = Pipeline.model_validate(tables)
-        report = ingest_files(LocalEngine(), pipeline, RunKey(run_id), steps.append)
+        report = ingest_files(LocalEngine(), pipeline, DeclaredRun(run_id), steps.append)
     finally:
         CatalogTable.commit, time.time_ns = commit, clock
     return Done(report, steps.count("read and sort"), steps.count("write segments"), commits)

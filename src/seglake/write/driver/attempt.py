@@ -1,4 +1,4 @@
-"""One try at a run: what its steps share."""
+"""One try at a run: what the steps of an attempt share."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from seglake.config import Pipeline
 from seglake.engine import Engine
 from seglake.errors import UnknownTopic
 from seglake.layout import new_attempt
-from seglake.store import Store, open_store
+from seglake.store import Store
 from seglake.write.driver.report import Progress, Report
 from seglake.write.driver.sources import Source
-from seglake.write.driver.topic import append_time
+from seglake.write.driver.topics import append_time
 
 
-class RunKey(NamedTuple):
-    """What makes a run the same run again: its id within a pipeline, and the interval it covers."""
+class DeclaredRun(NamedTuple):
+    """A run as its caller declares it: its id, and the interval that it covers."""
 
     run_id: str
     interval: tuple[int, int] | None = None  # [start_ms, end_ms)
 
 
 class PlanAgain(Exception):
-    """Not an error: what was committed meanwhile changes what this run has to ingest."""
+    """Not an error: another commit changes what this run has to ingest."""
 
 
 def now_ms() -> int:
@@ -38,14 +38,15 @@ def now_ms() -> int:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Everything that it writes carries its id, and nothing of it is visible before its commit.
+    """One try at a run, which continues the version `base` of the catalog in `store`.
 
-    `base` is the version of the catalog that it continues.
+    Everything that an attempt writes carries its id, and nothing is visible before its commit.
     """
 
     engine: Engine
     pipeline: Pipeline
-    key: RunKey
+    run: DeclaredRun
+    store: Store
     table: CatalogTable
     base: Snapshot
     source: Source
@@ -63,11 +64,6 @@ class Attempt:
     def append_time_ms(self) -> int:
         """The time that records of a LogAppendTime topic get."""
         return append_time(self.base, self.topic, self.started_ms)
-
-    @cached_property
-    def store(self) -> Store:
-        """The lake's storage."""
-        return open_store(self.pipeline.root, self.pipeline.storage)
 
     def step(self, name: str) -> AbstractContextManager[None]:
         """Announce and time a step."""

@@ -1,11 +1,11 @@
 """Moving an attempt's segments to new offsets after a lost race: no decoding, no shuffle.
 
-Offsets stand in 8 bytes of each batch, outside its checksum, and nowhere in the index files, which
-are relative. Under LogAppendTime the append time may have to move as well: then each batch gets a
-new max timestamp and checksum, and the index files are made anew from the batches' headers.
+A base offset is 8 bytes of each batch, outside the batch's CRC. Index files hold relative offsets
+and stay as they are. Under LogAppendTime the append time may have to move as well: then each batch
+gets a new max timestamp and CRC, and the index files are made anew from the batches' headers.
 
-What moves gets new checksums in the catalog, so the old ones are checked first: damage must not
-become what is right.
+A moved file gets a new checksum in the catalog, so the old one is checked first: a damaged file
+must not get a valid checksum.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ from seglake.format.decode import check_crcs, scan
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.layout import SUFFIXES
-from seglake.store import Store, open_store
+from seglake.store import Store
 
 READ_BYTES = 16 * 2**20
 
 
 class Move(NamedTuple):
-    """What the tasks know: the offsets to add per partition, the new attempt, the append time."""
+    """The task: one segment → the same segment at other offsets.
 
-    root: str
-    storage: dict[str, str]
+    `deltas` are the offsets to add, per partition; `attempt_id` is that of the new files.
+    """
+
+    store: Store
     deltas: dict[int, int]
     attempt_id: str
     append_time_ms: int
@@ -48,8 +50,7 @@ class Move(NamedTuple):
 
     def __call__(self, row: SegmentRow) -> SegmentRow:
         """Copy one segment's four files; CorruptData if they are not what its row describes."""
-        store = open_store(self.root, self.storage)
-        delta = self.deltas.get(row.partition, 0)
+        store, delta = self.store, self.deltas.get(row.partition, 0)
         moved = dataclasses.replace(
             row,
             attempt_id=self.attempt_id,

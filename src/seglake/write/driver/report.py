@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from seglake.catalog.rows import SegmentRow
-from seglake.write.driver.inputs import Inputs
+from seglake.write.driver.selection import Selection
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +71,12 @@ class Report:
         """A report that goes on from this one; the times are shared."""
         return replace(self)
 
-    def take_inputs(self, inputs: Inputs) -> None:
+    def describe_input(self, selection: Selection) -> None:
         """Describe what is read and what is not."""
-        self.input_files = len(inputs.files)
-        self.input_bytes = sum(file.size for file in inputs.files)
-        self.skipped_files = [file.path for file in inputs.skipped]
-        self.changed_files = [file.path for file in inputs.changed]
+        self.input_files = len(selection.files)
+        self.input_bytes = sum(file.size for file in selection.files)
+        self.skipped_files = [file.path for file in selection.skipped]
+        self.changed_files = [file.path for file in selection.changed]
 
     def describe(self, segments: Sequence[SegmentRow]) -> None:
         """Describe what was written."""

@@ -1,10 +1,9 @@
 """One ingest run, from raw files to one catalog commit: the story, told by the driver.
 
-    already committed? → freeze the input → leave out what the topic has → map → count → cut and
-    place → write segments → write quarantine → commit; after a lost race: reload, then re-base or
-    plan again
+    already committed? → freeze the input → select the files → map → count → plan → write segments →
+    write quarantine → commit; after a lost race: reload, then re-base or plan again
 
-Nothing is visible before the commit, and a run that dies anywhere is simply run again.
+Nothing is visible before the commit. A run that dies anywhere is simply run again.
 """
 
 from __future__ import annotations
@@ -13,109 +12,115 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
-from seglake.engine import Engine, SparkEngine
+from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
 from seglake.errors import ConfigError, QuarantineLimit, StoreError
-from seglake.store import open_store
+from seglake.store import Store, open_store
 from seglake.write.driver import plan
-from seglake.write.driver.attempt import Attempt, PlanAgain, RunKey, end_offsets
+from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain, end_offsets
 from seglake.write.driver.commit import Commit, mark
-from seglake.write.driver.inputs import freeze
+from seglake.write.driver.frozen import freeze
 from seglake.write.driver.report import Progress, Report, silent
-from seglake.write.driver.sources import Counts, Files, Frame, Opener
+from seglake.write.driver.sources import Files, Frame, SourceMaker, SplitCounts
+from seglake.write.input.content import InputStore
 from seglake.write.input.listing import list_inputs
-from seglake.write.map.unit import summarised
+from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
-from seglake.write.reduce.segment_writer import Piece
-from seglake.write.reduce.tasks import Count, Share, Straddling, Write
-from seglake.write.spool.blob import BATCHES, RECORDS, REJECTS, SUMMARY
-from seglake.write.spool.spool import clear
+from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
+from seglake.write.reduce.tasks import CountStraddling, WritePieces
+from seglake.write.spool.blob import REJECTS, SUMMARY, WITH_RECORDS
+from seglake.write.spool.spool import clear, of_kinds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["RunKey", "ingest_files", "ingest_frame"]
+__all__ = ["DeclaredRun", "ingest_files", "ingest_frame"]
 
 logger = logging.getLogger(__name__)
 
 
 def ingest_files(
-    engine: Engine, pipeline: Pipeline, key: RunKey, progress: Progress = silent
+    engine: Engine, pipeline: Pipeline, run: DeclaredRun, progress: Progress = silent
 ) -> Report:
     """Ingest the files that the pipeline names, once.
 
-    The same run key again does nothing and says so; with other settings it is a ConfigError. Raises
-    InputError, QuarantineLimit, StoreError or CommitConflict. None leaves part of a run visible; a
-    StoreError at the commit may leave all of it, which the same run key again finds.
+    The same run id again does nothing and says so; with other settings it is a ConfigError. Raises
+    InputError, QuarantineLimit, StoreError or CommitConflict. After an error no part of the run is
+    visible, except that a StoreError at the commit may leave all of it visible; the same run id
+    again finds out.
     """
 
-    def opener(report: Report) -> Opener:
+    def make(store: Store, report: Report) -> SourceMaker:
         with report.step("list input", progress):
-            store = open_store(pipeline.root, pipeline.storage)
-            frozen = freeze(store, pipeline, key.run_id, lambda: list_inputs(pipeline))
-        return partial(Files, engine, pipeline, frozen)
+            files = InputStore(pipeline.storage)
+            paths, on_empty = pipeline.input.paths, pipeline.input.on_empty
+            listed = freeze(
+                store, pipeline, run.run_id, lambda: list_inputs(paths, files, on_empty)
+            )
+        return partial(Files, engine, pipeline, listed)
 
-    return _ingest(engine, pipeline, key, progress, opener)
+    return _ingest(engine, pipeline, run, progress, make)
 
 
 def ingest_frame(
     frame: DataFrame,
     order_column: str,
     pipeline: Pipeline,
-    key: RunKey,
+    run: DeclaredRun,
     progress: Progress = silent,
 ) -> Report:
-    """Ingest the rows of a DataFrame, once; as `ingest_files`, without files to remember."""
+    """Ingest the rows of a DataFrame, once; as `ingest_files`, but no source row remembers it."""
     engine = SparkEngine(frame.sparkSession)
     source = Frame(pipeline, frame, order_column)
-    return _ingest(engine, pipeline, key, progress, lambda _: lambda _: source)
+    return _ingest(engine, pipeline, run, progress, lambda *_: lambda _: source)
 
 
 def _ingest(
     engine: Engine,
     pipeline: Pipeline,
-    key: RunKey,
+    run: DeclaredRun,
     progress: Progress,
-    opener: Callable[[Report], Opener],
+    make: Callable[[Store, Report], SourceMaker],
 ) -> Report:
+    store = open_store(pipeline.root, pipeline.storage)
     table = CatalogTable.create(pipeline.root, pipeline.storage)
-    begun = Report(pipeline.topic.name, pipeline.name, key.run_id)
-    opened: Opener | None = None
+    begun = Report(pipeline.topic.name, pipeline.name, run.run_id)
+    source_of: SourceMaker | None = None
     while True:
         base, report = table.snapshot(), begun.copy()
         done = table.run(base, report.topic, report.pipeline, report.run_id)
         if done is not None:
-            return _already_done(report, done, pipeline, key)
-        opened = opened or opener(report)
-        source = opened(table.sources(base, report.topic))
-        attempt = Attempt(engine, pipeline, key, table, base, source, report, progress)
+            report = _already_done(report, done, pipeline, run)
+            mark(store, done.attempt_id)  # whoever committed it may have died before its mark
+            return report
+        source_of = source_of or make(store, report)
+        source = source_of(table.sources(base, report.topic))
+        attempt = Attempt(engine, pipeline, run, store, table, base, source, report, progress)
         try:
-            return _run(attempt)
+            return _attempt(attempt)
         except PlanAgain as reason:
             report.log(f"{reason}: planning again")
 
 
-def _already_done(report: Report, done: RunRow, pipeline: Pipeline, key: RunKey) -> Report:
+def _already_done(report: Report, done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> Report:
     if done.fingerprint != pipeline.fingerprint():
         raise ConfigError(
-            f"run {key.run_id!r} of pipeline {pipeline.name!r} is committed with other settings: "
+            f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed with other settings: "
             "give this run another --run-id, or restore the settings"
         )
     interval = (done.interval_start_ms, done.interval_end_ms)
-    if interval != (key.interval or (None, None)):
+    if interval != (run.interval or (None, None)):
         raise ConfigError(
-            f"run {key.run_id!r} of pipeline {pipeline.name!r} is committed with the interval "
+            f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed with the interval "
             f"{interval}: give this run another --run-id, or the same interval"
         )
-    mark(open_store(pipeline.root, pipeline.storage), done.attempt_id)  # its committer may be dead
     report.log("was committed before")
     report.status, report.attempt_id = "already done", done.attempt_id
     report.records, report.quarantined = done.records, done.quarantined
@@ -123,20 +128,20 @@ def _already_done(report: Report, done: RunRow, pipeline: Pipeline, key: RunKey)
     return report
 
 
-def _run(attempt: Attempt) -> Report:
+def _attempt(attempt: Attempt) -> Report:
     """Write everything and commit it."""
     report, source = attempt.report, attempt.source
     report.attempt_id = attempt.attempt_id
-    report.take_inputs(source.inputs)
-    counts: Counts = {}
+    report.describe_input(source.selection)
+    counts: SplitCounts = {}
     segments: list[SegmentRow] = []
     if not source.is_empty():
         try:
             with attempt.step("read and sort"):
-                staged = source.stage(attempt.attempt_id, attempt.append_time_ms)
-            counts = _count(attempt, staged)
-            segments = _write_segments(attempt, staged)
-            _write_quarantine(attempt, staged, counts)
+                spooled = source.spool(attempt.store, attempt.attempt_id, attempt.append_time_ms)
+            counts = _count(attempt, spooled)
+            segments = _write_segments(attempt, spooled)
+            _write_quarantine(attempt, spooled, counts)
         finally:
             _clear(attempt)
     commit = Commit(attempt, counts)
@@ -155,15 +160,14 @@ def _clear(attempt: Attempt) -> None:
         logger.warning("blobs of this run stay behind until `seglake vacuum`: %s", error)
 
 
-def _count(attempt: Attempt, staged: pa.Table) -> Counts:
+def _count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     """The counts of every split, once they add up and few enough rows are rejected."""
     report = attempt.report
-    kinds, records = staged["kind"].to_numpy(), staged["records"].to_numpy()
-    summaries = staged.filter(pa.array(kinds == SUMMARY))["counts"]
-    counts, report.reasons, report.max_lateness_ms = summarised(summaries.to_pylist())
+    summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
+    counts, report.reasons, report.max_lateness_ms = add_up(summaries)
     report.input_rows = sum(split.rows for split in counts.values())
-    report.records = int(records[_with_records(kinds)].sum())
-    report.quarantined = int(records[kinds == REJECTS].sum())
+    report.records = _records(of_kinds(spooled, *WITH_RECORDS))
+    report.quarantined = _records(of_kinds(spooled, REJECTS))
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")
     limit = attempt.pipeline.max_quarantine_ratio
@@ -176,18 +180,19 @@ def _count(attempt: Attempt, staged: pa.Table) -> Counts:
     return counts
 
 
-def _with_records(kinds: np.ndarray) -> np.ndarray:
-    chosen: np.ndarray = (kinds == RECORDS) | (kinds == BATCHES)
-    return chosen
+def _records(spooled: pa.Table) -> int:
+    return int(spooled["records"].to_numpy().sum())
 
 
-def _write_segments(attempt: Attempt, staged: pa.Table) -> list[SegmentRow]:
-    staged = staged.filter(pa.array(_with_records(staged["kind"].to_numpy())))
-    if not len(staged):
+def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
+    spooled = of_kinds(spooled, *WITH_RECORDS)
+    if not len(spooled):
         return []
     with attempt.step("plan"):
-        tasks = _plan(attempt, staged)
-    write = Write(attempt.pipeline, attempt.append_time_ms, attempt.source.order_column)
+        tasks = _plan(attempt, spooled)
+    pipeline, order_column = attempt.pipeline, attempt.source.order_column
+    merge_bytes, append_time_ms = pipeline.task.merge_bytes, attempt.append_time_ms
+    write = WritePieces(attempt.store, pipeline.topic, append_time_ms, merge_bytes, order_column)
     with attempt.step("write segments"):
         segments = list(chain.from_iterable(attempt.engine.map(write, tasks)))
     written = sum(row.record_count for row in segments)
@@ -196,44 +201,49 @@ def _write_segments(attempt: Attempt, staged: pa.Table) -> list[SegmentRow]:
     return sorted(segments, key=lambda row: (row.partition, row.base_offset))
 
 
-def _plan(attempt: Attempt, staged: pa.Table) -> list[list[Share]]:
+def _plan(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
     """What each task of the reduce side writes, and at which offsets."""
-    known = plan.Blobs.of(staged)
-    cuts = plan.cut_partitions(known, attempt.pipeline.task.piece_bytes)
-    routes = plan.assign(known, cuts)
-    counts = plan.count_pieces(known, routes, _straddling(attempt, staged, routes, cuts))
-    bases = plan.base_offsets(cuts, counts, end_offsets(attempt.base, attempt.topic))
-    bins = plan.TASKS_PER_CORE * attempt.engine.cores
+    blobs = plan.Blobs.of(spooled)
+    pieces = plan.cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
+    assignments = plan.assign(blobs, pieces)
+    straddling = _count_straddling(attempt, spooled, assignments, pieces)
+    counts = plan.count_records(blobs, assignments, straddling)
+    bases = plan.base_offsets(pieces, counts, end_offsets(attempt.base, attempt.topic))
 
-    def share(number: int, blobs: list[int]) -> Share:
-        name = (attempt.topic, cuts[number].partition, attempt.attempt_id)
+    def piece_input(number: int, members: list[int]) -> PieceInput:
+        name = (attempt.topic, pieces[number].partition, attempt.attempt_id)
         piece = Piece(*name, bases[number], attempt.started_ms)
-        return Share(piece, cuts[number], staged.take(pa.array(blobs)))
+        return PieceInput(piece, pieces[number], spooled.take(pa.array(members)))
 
-    tasks = plan.share_out(known, routes, len(cuts), bins)
-    return [[share(number, blobs) for number, blobs in task] for task in tasks]
+    most = TASKS_PER_CORE * attempt.engine.cores
+    tasks = plan.share_pieces(blobs, assignments, len(pieces), most)
+    return [[piece_input(number, members) for number, members in task] for task in tasks]
 
 
-def _straddling(
-    attempt: Attempt, staged: pa.Table, routes: list[tuple[int, int]], cuts: list[plan.Cut]
+def _count_straddling(
+    attempt: Attempt,
+    spooled: pa.Table,
+    assignments: list[tuple[int, int]],
+    pieces: list[Bounds],
 ) -> dict[tuple[int, int], int]:
-    """Records of each blob that overlaps a cut in each of its pieces, as {(blob, piece): n}."""
+    """The records of each straddling blob in each of its pieces, as {(blob, piece): count}."""
     found = [
-        Straddling(blob, {piece: cuts[piece] for piece in pieces}, staged.slice(blob, 1))
-        for blob, pieces in plan.straddlers(routes).items()
+        StraddlingBlob(blob, {number: pieces[number] for number in members}, spooled.slice(blob, 1))
+        for blob, members in plan.straddlers(assignments).items()
     ]
-    tasks = min(len(found), plan.TASKS_PER_CORE * attempt.engine.cores)
+    tasks = min(len(found), TASKS_PER_CORE * attempt.engine.cores)
     shares = [found[first::tasks] for first in range(tasks)]
-    counted = attempt.engine.map(Count(attempt.pipeline), shares)
+    counted = attempt.engine.map(CountStraddling(attempt.store), shares)
     return {place: count for counts in counted for place, count in counts.items()}
 
 
-def _write_quarantine(attempt: Attempt, staged: pa.Table, counts: Counts) -> None:
+def _write_quarantine(attempt: Attempt, spooled: pa.Table, counts: SplitCounts) -> None:
     if not attempt.report.quarantined:
         return
-    root, storage = attempt.pipeline.root, attempt.pipeline.storage
-    places = attempt.source.origins(counts)
+    origins = attempt.source.origins(counts)
     names = (attempt.topic, attempt.attempt_id, attempt.started_ms)
     with attempt.step("write quarantine"):
-        parts = Quarantine(root, storage, *names, places).write(attempt.engine, staged)
+        write = Quarantine(attempt.store, *names, origins)
+        parts = write.run(attempt.engine, of_kinds(spooled, REJECTS))
+        root, storage = attempt.pipeline.root, attempt.pipeline.storage
         QuarantineTable(root, storage).add_parts(parts, attempt.attempt_id)

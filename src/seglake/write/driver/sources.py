@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from seglake.catalog.rows import SourceRow
 from seglake.config import Pipeline
-from seglake.engine import Engine
-from seglake.write.driver.inputs import Inputs, choose, known_sources
-from seglake.write.driver.plan import TASKS_PER_CORE, pack
-from seglake.write.input.listing import SourceFile, plan_splits
-from seglake.write.map.frame import NAME, ReadFrame
-from seglake.write.map.unit import SplitCount, Unit, group_splits
+from seglake.engine import TASKS_PER_CORE, Engine, share_out
+from seglake.store import Store
+from seglake.write.driver.selection import Selection, known_versions, select
+from seglake.write.driver.splits import plan_splits
+from seglake.write.input.content import InputStore
+from seglake.write.input.files import SourceFile
+from seglake.write.map.frame import NAME, MapFrame
+from seglake.write.map.summary import SplitCount
+from seglake.write.map.unit import MapUnits, group_splits
 from seglake.write.quarantine import Origin, origins
-from seglake.write.reduce.tasks import Read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Counts = Mapping[int, SplitCount]
+SplitCounts = Mapping[int, SplitCount]  # by the number of the split
 
 
 class Source(Protocol):
     """The input of one attempt."""
 
     @property
-    def inputs(self) -> Inputs:
+    def selection(self) -> Selection:
         """The files that are read, and those that are not."""
 
     @property
@@ -39,57 +41,57 @@ class Source(Protocol):
     def is_empty(self) -> bool:
         """Whether there is nothing to read."""
 
-    def stage(self, attempt_id: str, append_time_ms: int) -> pa.Table:
-        """The map side: rows of STAGED."""
+    def spool(self, store: Store, attempt_id: str, append_time_ms: int) -> pa.Table:
+        """Run the map side; returns rows of SPOOLED."""
 
-    def origins(self, counts: Counts) -> dict[int, Origin]:
+    def origins(self, counts: SplitCounts) -> dict[int, Origin]:
         """Where the lines of each split stand."""
 
-    def rows(self, counts: Counts, topic: str, attempt_id: str) -> list[SourceRow]:
-        """What the catalog shall remember of the files."""
+    def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
+        """The catalog's rows of the files."""
 
     def is_taken(self, sources: pa.Table) -> bool:
-        """Whether some of the files were ingested since, given the source rows of now."""
+        """Whether one of the files was ingested meanwhile, given the newest source rows."""
 
 
-Opener = Callable[[pa.Table], Source]  # from the topic's source rows to the input of an attempt
+SourceMaker = Callable[[pa.Table], Source]  # from the topic's source rows to an attempt's input
 
 
 class Files:
-    """Those of a frozen input list that the topic does not have yet.
+    """The files of an input list that the topic does not have yet.
 
-    `sources` are the source rows of the topic. Raises InputError as `choose` and `plan_splits` do.
+    `sources` are the source rows of the topic. Raises InputError as `select` and `plan_splits` do.
     """
 
     order_column = None
 
     def __init__(
-        self, engine: Engine, pipeline: Pipeline, frozen: list[SourceFile], sources: pa.Table
+        self, engine: Engine, pipeline: Pipeline, listed: Sequence[SourceFile], sources: pa.Table
     ) -> None:
-        self._engine, self._pipeline, self._frozen = engine, pipeline, frozen
-        self._known = known_sources(sources, frozen)
-        self.inputs = choose(frozen, self._known, pipeline.on_changed_source)
-        self._splits = plan_splits(self.inputs.files, pipeline)
+        self._engine, self._pipeline, self._listed = engine, pipeline, listed
+        self._known = known_versions(sources, listed)
+        self.selection = select(listed, self._known, pipeline.on_changed_source)
+        store = InputStore(pipeline.storage, pipeline.input.compression)
+        self._splits = plan_splits(self.selection.files, store, pipeline)
 
     def is_empty(self) -> bool:
         """Whether no file is left."""
-        return not self.inputs.files
+        return not self.selection.files
 
-    def stage(self, attempt_id: str, append_time_ms: int) -> pa.Table:
-        """The blobs of all units, which tasks share out by size."""
+    def spool(self, store: Store, attempt_id: str, append_time_ms: int) -> pa.Table:
+        """Run the map side over all units, shared out over tasks by size."""
         units = group_splits(self._splits, self._pipeline.task.split_bytes)
-        bins = pack([unit.size_bytes for unit in units], TASKS_PER_CORE * self._engine.cores)
-        tasks: list[list[Unit]] = [[] for _ in range(max(bins) + 1)]
-        for unit, task in zip(units, bins, strict=True):
-            tasks[task].append(unit)
-        read = Read(self._pipeline, attempt_id, append_time_ms)
-        return pa.concat_tables(self._engine.map(read, tasks))
+        sizes = [unit.size_bytes for unit in units]
+        shares = share_out(sizes, TASKS_PER_CORE * self._engine.cores)
+        tasks = [[units[number] for number in share] for share in shares]
+        map_units = MapUnits(store, self._pipeline, attempt_id, append_time_ms)
+        return pa.concat_tables(self._engine.map(map_units, tasks))
 
-    def origins(self, counts: Counts) -> dict[int, Origin]:
+    def origins(self, counts: SplitCounts) -> dict[int, Origin]:
         """The file of each split and the lines before it."""
         return origins(self._splits, counts)
 
-    def rows(self, counts: Counts, topic: str, attempt_id: str) -> list[SourceRow]:
+    def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
         """One row per file."""
         rows: Counter[str] = Counter()
         for split in self._splits:
@@ -104,43 +106,43 @@ class Files:
                 rows=rows[file.path],
                 attempt_id=attempt_id,
             )
-            for file in self.inputs.files
+            for file in self.selection.files
         ]
 
     def is_taken(self, sources: pa.Table) -> bool:
-        """Whether the topic knows more of the files than it did."""
-        return known_sources(sources, self._frozen) != self._known
+        """Whether the topic has more versions of the files than before."""
+        return known_versions(sources, self._listed) != self._known
 
 
 class Frame:
-    """A DataFrame, which is read anew by every attempt, and of which no file is remembered."""
+    """A DataFrame. Every attempt reads it anew, and the catalog has no source rows of it."""
 
-    inputs = Inputs([], [], [])
+    selection = Selection([], [], [])
 
     def __init__(self, pipeline: Pipeline, frame: DataFrame, order_column: str) -> None:
         self._pipeline, self._frame = pipeline, frame
         self.order_column = order_column
 
     def is_empty(self) -> bool:
-        """Nobody knows before it is read."""
+        """False: nobody knows before the DataFrame is read."""
         return False
 
-    def stage(self, attempt_id: str, append_time_ms: int) -> pa.Table:
-        """The blobs of each partition of the DataFrame."""
-        task = ReadFrame(self._pipeline, self.order_column, attempt_id, append_time_ms)
-        return task.read(self._frame)
+    def spool(self, store: Store, attempt_id: str, append_time_ms: int) -> pa.Table:
+        """Run the map side over each partition of the DataFrame."""
+        del append_time_ms  # the reduce side encodes
+        return MapFrame(store, self._pipeline, self.order_column, attempt_id).read(self._frame)
 
-    def origins(self, counts: Counts) -> dict[int, Origin]:
-        """Rejected rows keep the number of the order column."""
+    def origins(self, counts: SplitCounts) -> dict[int, Origin]:
+        """Rejected rows carry the number of the order column."""
         del counts
         return {0: Origin(NAME, -1)}
 
-    def rows(self, counts: Counts, topic: str, attempt_id: str) -> list[SourceRow]:
-        """None."""
+    def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
+        """No rows."""
         del counts, topic, attempt_id
         return []
 
     def is_taken(self, sources: pa.Table) -> bool:
-        """Never: it has no files."""
+        """False: a DataFrame has no files."""
         del sources
         return False

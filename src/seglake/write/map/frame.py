@@ -1,8 +1,8 @@
 """Any Spark DataFrame as input: its partitions take the place of units.
 
 Spark promises no order and no stable partitions, so a column of the caller's with unique integers
-decides among equal event times (`order = "time"`), or alone (`order = "arrival"`). The log that
-comes out is then a function of the rows, whatever Spark does with them on the way.
+is the tie-breaker among equal event times (`order = "time"`), or the whole order (`order =
+"arrival"`). The log is then a function of the rows, whatever Spark does with them on the way.
 """
 
 from __future__ import annotations
@@ -14,46 +14,52 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.config import Pipeline
-from seglake.engine import raising_ours
+from seglake.engine import original_errors, run_task
 from seglake.errors import InputError
 from seglake.format.murmur2 import partition_of
 from seglake.format.records import Int32s, Int64s
-from seglake.store import open_store
-from seglake.write.map.sort import Cutter
-from seglake.write.map.unit import Summary, reject_blob
-from seglake.write.rows.parquet import ParquetRows
+from seglake.store import Store
+from seglake.write.map.reject import reject_blob
+from seglake.write.map.sort import BlobMaker
+from seglake.write.map.summary import UnitSummary
+from seglake.write.rows.arrow import ArrowRows
 from seglake.write.rows.records import Extracted, Rejects, extract
 from seglake.write.spool.blob import Blob
-from seglake.write.spool.spool import STAGED, Stage
+from seglake.write.spool.spool import SPOOLED, SpoolWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NAME = "DataFrame"  # where rejected rows come from, instead of a file
+NAME = "DataFrame"  # stands for the file of rejected rows
 _SPARK_TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.string(): "string"}
-_DDL = ", ".join(f"`{field.name}` {_SPARK_TYPES[field.type]}" for field in STAGED)
+_DDL = ", ".join(f"`{field.name}` {_SPARK_TYPES[field.type]}" for field in SPOOLED)
 
 
-class ReadFrame(NamedTuple):
-    """Rows of a DataFrame → rows of STAGED."""
+class MapFrame(NamedTuple):
+    """The map task: rows of a DataFrame → rows of SPOOLED."""
 
+    store: Store  # of the lake
     pipeline: Pipeline
     order_column: str
     attempt_id: str
-    append_time_ms: int
 
     def read(self, frame: DataFrame) -> pa.Table:
-        """Stage the blobs of all partitions; each row is evaluated in one task that counts."""
-        with raising_ours():
+        """Write the blobs of all partitions to the spool.
+
+        Spark may evaluate a row again after a failure; the blobs of one task count.
+        """
+        with original_errors():
             return frame.mapInArrow(self.__call__, _DDL).toArrow()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stage the blobs of one partition of the DataFrame."""
-        store = open_store(self.pipeline.root, self.pipeline.storage)
-        with Stage(store, self.attempt_id) as stage:
+        """Write the blobs of one partition of the DataFrame to the spool."""
+        yield from run_task(self._spool, batches).to_batches()
+
+    def _spool(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+        with SpoolWriter(self.store, self.attempt_id) as spool:
             for blob in self.blobs(batches):
-                stage.add(blob)
-        yield from stage.staged().to_batches()
+                spool.add(blob)
+        return spool.rows()
 
     def blobs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Blob]:
         """The blobs of one partition of the DataFrame."""
@@ -61,26 +67,26 @@ class ReadFrame(NamedTuple):
 
         context = TaskContext.get()
         unit = context.partitionId() if context else 0
-        cutter = Cutter(self.pipeline, unit, self.append_time_ms, merged=True)
-        summary = Summary()
+        maker, summary = BlobMaker(self.pipeline, unit), UnitSummary()
         summary.begin(unit)
         for batch in _gather(batches, self.pipeline.task.chunk_bytes):
-            found = extract(ParquetRows(NAME, batch), self.pipeline, NAME, 0)
+            found = extract(ArrowRows(NAME, batch), self.pipeline, NAME, 0)
             summary.add(unit, found)
-            yield from self._cut(found, _orders(batch, self.order_column), cutter, unit)
+            yield from self._blobs_of(found, _orders(batch, self.order_column), maker, unit)
         yield summary.blob(unit)
 
-    def _cut(self, found: Extracted, orders: Int64s, cutter: Cutter, unit: int) -> Iterator[Blob]:
-        kept = np.delete(orders, found.rejects.lines)
-        if len(kept):
-            keys = None if self.pipeline.order == "time" else np.zeros_like(kept)
-            yield from cutter.cut(found.records, self._partitions(found, kept), keys, kept)
+    def _blobs_of(
+        self, found: Extracted, orders: Int64s, maker: BlobMaker, unit: int
+    ) -> Iterator[Blob]:
+        ties = np.delete(orders, found.rejects.lines)
+        if len(ties):
+            yield from maker.blobs(found.records, self._partitions(found, ties), ties)
         if len(found.rejects):
             lines = orders[found.rejects.lines]
             yield reject_blob(unit, 0, Rejects(lines, found.rejects.reasons, found.rejects.raw))
 
     def _partitions(self, found: Extracted, orders: Int64s) -> Int32s:
-        """The log partition of each record; without a key, the order column decides."""
+        """The log partition of each record; for a null key the order column decides."""
         if found.partitions is not None:
             return found.partitions
         count, keys = self.pipeline.topic.partitions, found.records.keys
@@ -89,7 +95,7 @@ class ReadFrame(NamedTuple):
 
 
 def _gather(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Spark's batches, small ones together."""
+    """Spark's Arrow batches; small ones are joined."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

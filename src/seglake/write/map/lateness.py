@@ -1,7 +1,7 @@
 """How late events arrive: how far the time of one lies below the largest time before it.
 
-What counts is the order of arrival, by source file and position, within each log partition. Units
-are read side by side, so each notes a few numbers for every partition, and the driver joins them.
+The order of arrival counts, by source file and position, within each log partition. Units are read
+side by side, so each gives a few numbers for every partition, and the driver joins them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numba import njit
 from seglake.format.records import Int32s, Int64s
 from seglake.limits import INT64_MAX
 
-Noted = tuple[int, int, int, int]  # partition, smallest time, largest time, lateness within, in ms
+Span = tuple[int, int, int, int]  # partition, smallest time, largest time, lateness within, in ms
 
 
 class Arrivals:
@@ -29,15 +29,15 @@ class Arrivals:
         """Add the records that come next."""
         _add(timestamps, partitions, self._low, self._high, self._late)
 
-    def noted(self) -> list[Noted]:
-        """What `latest` has to know, for each partition that has records."""
+    def spans(self) -> list[Span]:
+        """What `largest_lateness_ms` needs of each partition that has records."""
         seen = np.flatnonzero(self._low < INT64_MAX)
         columns = [seen, self._low[seen], self._high[seen], self._late[seen]]
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def latest(units: Iterable[Iterable[Noted]]) -> int:
-    """The lateness in ms of the latest event of all, given the units in order of arrival."""
+def largest_lateness_ms(units: Iterable[Iterable[Span]]) -> int:
+    """The lateness of the latest event of all units, given in order of arrival."""
     highs: dict[int, int] = {}
     worst = 0
     for unit in units:

@@ -1,51 +1,25 @@
-"""The reduce side: record batches become segments on storage.
+"""Record batches become segments on storage.
 
-A piece is a contiguous part of one log partition, its base offset known. Its batches are appended
-to a segment until Kafka's rules roll it; a finished segment is four immutable files and one catalog
-row. Nothing here knows Spark: the code that executors run is tested without a JVM.
+A piece's batches are appended to a segment until Kafka's rules roll it. A finished segment is four
+immutable files and one catalog row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import crc32c
-import numpy as np
 
 from seglake.catalog.index_files import put_indexes
 from seglake.catalog.rows import SegmentRow
 from seglake.config import Topic
-from seglake.format.batch import Batches, Encoding, encode_batches, rebase
-from seglake.format.index import IndexPolicy
-from seglake.format.segment import Roller, SegmentLimits
+from seglake.format.batch import Batches
+from seglake.format.segment import Roller
 from seglake.layout import SegmentFile, Suffix, segment_key
 from seglake.store import Store
-from seglake.write.reduce.merge import join_bodies
-from seglake.write.spool.blob import Run
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Where a contiguous part of a log partition goes: [base_offset, base_offset + records)."""
-
-    topic: str
-    partition: int
-    attempt_id: str
-    base_offset: int
-    created_at_ms: int
-
-
-def limits_of(topic: Topic) -> SegmentLimits:
-    """When the topic's segments roll."""
-    return SegmentLimits(topic.segment_bytes, topic.segment_ms, topic.segment_index_bytes)
-
-
-def policy_of(topic: Topic) -> IndexPolicy:
-    """When the topic's batches get an index entry."""
-    return IndexPolicy(*topic.index_interval)
+from seglake.write.encoding import limits_of, policy_of
+from seglake.write.reduce.piece import Piece
 
 
 class SegmentWriter:
@@ -130,40 +104,3 @@ class SegmentWriter:
                 **described,
             )
         )
-
-
-def encode_runs(runs: Iterator[Run], encoding: Encoding, base_offset: int) -> Iterator[Batches]:
-    """The batches of consecutive runs, offsets from `base_offset` on.
-
-    A batch that a run leaves unfilled is finished with the records of the next one, so batch
-    boundaries do not depend on how the records were buffered.
-    """
-    left: Run | None = None
-    for run in runs:
-        whole = run if left is None else _append(left, run)
-        batches = encode_batches(whole.timestamps, whole.bodies, encoding, base_offset=base_offset)
-        table = batches.table[:-1]
-        done = int(batches.table["base_offset"][-1]) - base_offset if len(batches.table) else 0
-        if done:
-            yield Batches(batches.data[: int(batches.table["position"][-1])], table)
-        left = whole.part(done, len(whole)).detached()
-        base_offset += done
-    if left is not None and len(left):
-        yield encode_batches(left.timestamps, left.bodies, encoding, base_offset=base_offset)
-
-
-def _append(first: Run, second: Run) -> Run:
-    """`second` after `first`, unsorted: order is settled already."""
-    return Run(
-        np.concatenate([first.keys, second.keys]),
-        None,
-        np.concatenate([first.timestamps, second.timestamps]),
-        join_bodies([first.bodies, second.bodies]),
-    )
-
-
-def rebase_all(parts: Iterator[Batches], base_offset: int) -> Iterator[Batches]:
-    """Batches whose offsets each begin at 0, moved to follow each other from `base_offset` on."""
-    for part in parts:
-        yield rebase(part.data, part.table, base_offset)
-        base_offset += int(part.table["last_offset"][-1]) + 1

@@ -1,12 +1,7 @@
-"""The stages of an ingest as tasks: plain functions, which know neither Spark nor the driver.
+"""The tasks of the reduce side. Each is pickled to where it runs, with one item of work.
 
-    read      units → staged blobs           the map side; a DataFrame's tasks are in `frames`
-    count     straddling blobs → counts      only where a hot partition was cut
-    write     blobs of pieces → segments     the reduce side
-    reject    rejected rows → Parquet        in `quarantine`
-    move      segments → segments            after a lost race, in `rebase`
-
-A task is an object that is pickled to where it runs, and called there with one item of work.
+CountStraddling   straddling blobs → records per piece   only where a hot partition was cut
+WritePieces       blobs of pieces → segments
 """
 
 from __future__ import annotations
@@ -18,104 +13,73 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from seglake.catalog.rows import SegmentRow
-from seglake.config import Pipeline
+from seglake.config import Topic
 from seglake.format.batch import Batches
-from seglake.store import open_store
-from seglake.write.driver.plan import Cut
-from seglake.write.map.sort import encoding_of
-from seglake.write.map.unit import Unit, blobs_of_unit
-from seglake.write.reduce.merge import Place, SortedBlob, count_before, merge
-from seglake.write.reduce.segment_writer import Piece, SegmentWriter, encode_runs, rebase_all
-from seglake.write.spool.blob import BATCHES, unpack_batches, unpack_run
-from seglake.write.spool.spool import Stage, StagedBlob, read_staged
+from seglake.store import Store
+from seglake.write.encoding import encoding_of
+from seglake.write.reduce.batches import consecutive, encode
+from seglake.write.reduce.merge import merge
+from seglake.write.reduce.piece import Bounds, PieceInput, StraddlingBlob
+from seglake.write.reduce.segment_writer import SegmentWriter
+from seglake.write.spool.blob import BATCHES
+from seglake.write.spool.order import PlacedRecords
+from seglake.write.spool.packing import unpack_batches, unpack_records
+from seglake.write.spool.spool import SpooledBlob, place_of, read_blobs
 
 
-class Read(NamedTuple):
-    """Units of input files → rows of STAGED."""
-
-    pipeline: Pipeline
-    attempt_id: str
-    append_time_ms: int
-
-    def __call__(self, units: Sequence[Unit]) -> pa.Table:
-        """Stage the blobs of the units."""
-        store = open_store(self.pipeline.root, self.pipeline.storage)
-        with Stage(store, self.attempt_id) as stage:
-            for unit in units:
-                for blob in blobs_of_unit(unit, self.pipeline, self.append_time_ms):
-                    stage.add(blob)
-        return stage.staged()
-
-
-class Straddling(NamedTuple):
-    """A blob with records in several pieces."""
-
-    blob: int
-    cuts: dict[int, Cut]  # by piece
-    staged: pa.Table  # its row
-
-
-class Count(NamedTuple):
+class CountStraddling(NamedTuple):
     """Straddling blobs → how many of their records belong to each piece."""
 
-    pipeline: Pipeline
+    store: Store
 
-    def __call__(self, items: Sequence[Straddling]) -> dict[tuple[int, int], int]:
-        """Records of each (blob, piece)."""
-        store = open_store(self.pipeline.root, self.pipeline.storage)
-        blobs = read_staged(store, pa.concat_tables([item.staged for item in items]))
+    def __call__(self, blobs: Sequence[StraddlingBlob]) -> dict[tuple[int, int], int]:
+        """The records of each (blob, piece)."""
+        spooled = read_blobs(self.store, pa.concat_tables([blob.spooled for blob in blobs]))
         return {
-            (item.blob, piece): count_before(run, cut.end) - count_before(run, cut.start)
-            for item, run in zip(items, map(sorted_blob, blobs), strict=True)
-            for piece, cut in item.cuts.items()
+            (blob.number, piece): records.count_before(end) - records.count_before(start)
+            for blob, records in zip(blobs, map(_placed, spooled), strict=True)
+            for piece, (_, start, end) in blob.bounds.items()
         }
 
 
-class Share(NamedTuple):
-    """A piece that a task shall write: its blobs are rows of STAGED, in order of their places."""
+class WritePieces(NamedTuple):
+    """The blobs of pieces → segments, and their catalog rows.
 
-    piece: Piece
-    cut: Cut
-    staged: pa.Table
+    `order_column` is that of a DataFrame.
+    """
 
-
-class Write(NamedTuple):
-    """Blobs → the segments of each piece."""
-
-    pipeline: Pipeline
+    store: Store
+    topic: Topic
     append_time_ms: int
-    order_column: str | None  # of a DataFrame
+    merge_bytes: int
+    order_column: str | None
 
-    def __call__(self, shares: Sequence[Share]) -> list[SegmentRow]:
-        """Write the segments; returns their catalog rows."""
-        store = open_store(self.pipeline.root, self.pipeline.storage)
+    def __call__(self, inputs: Sequence[PieceInput]) -> list[SegmentRow]:
+        """Write the segments of some pieces; returns their rows."""
         rows: list[SegmentRow] = []
-        for piece, cut, staged in shares:
-            blobs = read_staged(store, staged)
-            with SegmentWriter(store, piece, self.pipeline.topic) as writer:
-                for batches in self._batches(blobs, cut, piece.base_offset):
+        for piece, bounds, spooled in inputs:
+            blobs = read_blobs(self.store, spooled)
+            with SegmentWriter(self.store, piece, self.topic) as writer:
+                for batches in self._batches(blobs, bounds, piece.base_offset):
                     writer.append(batches)
                 rows += writer.close()
         return rows
 
     def _batches(
-        self, blobs: Iterator[StagedBlob], cut: Cut, base_offset: int
+        self, blobs: Iterator[SpooledBlob], bounds: Bounds, base_offset: int
     ) -> Iterator[Batches]:
         first = next(blobs)
-        everything = chain([first], blobs)
+        blobs = chain([first], blobs)
         if first.row["kind"] == BATCHES:
-            return rebase_all((unpack_batches(blob.data) for blob in everything), base_offset)
-        inside = (_within(sorted_blob(blob), cut) for blob in everything)
-        runs = merge(inside, self.pipeline.task.merge_bytes, self.order_column)
-        return encode_runs(runs, encoding_of(self.pipeline, self.append_time_ms), base_offset)
+            return consecutive((unpack_batches(blob.data) for blob in blobs), base_offset)
+        inside = (_within(_placed(blob), bounds) for blob in blobs)
+        merged = merge(inside, self.merge_bytes, self.order_column)
+        return encode(merged, encoding_of(self.topic, self.append_time_ms), base_offset)
 
 
-def _within(blob: SortedBlob, cut: Cut) -> SortedBlob:
-    return blob.part(count_before(blob, cut.start), count_before(blob, cut.end))
+def _placed(blob: SpooledBlob) -> PlacedRecords:
+    return PlacedRecords(place_of(blob.row), unpack_records(blob.data))
 
 
-def sorted_blob(blob: StagedBlob) -> SortedBlob:
-    """A staged blob as records in order."""
-    row = blob.row
-    place = Place(row["key"], row["second"], row["unit"], row["sequence"])
-    return SortedBlob(place, unpack_run(blob.data))
+def _within(records: PlacedRecords, bounds: Bounds) -> PlacedRecords:
+    return records.part(records.count_before(bounds.start), records.count_before(bounds.end))

@@ -15,20 +15,56 @@ from functools import partial
 
 import numpy as np
 
-from seglake.config import Pipeline
+from seglake.config import Input, Pipeline
 from seglake.errors import InputError
 from seglake.format.records import NULL, Spans
 from seglake.limits import REQUESTS
-from seglake.text.spans import from_ends, json_objects, quoted
-from seglake.times.directives import TimeFormat
-from seglake.times.readers import Times, read_times
-from seglake.write.input.streams import SourceFile, Stream, open_parts
+from seglake.text.json import json_objects, quoted
+from seglake.text.newlines import first_newline
+from seglake.text.spans import from_ends
+from seglake.write.input.content import InputStore
+from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.csv_kernels import scan_records, undouble
-from seglake.write.rows.line_chunks import REJECTED_BYTES, Chunk, Lines, Window, first_newline
+from seglake.write.rows.lines import (
+    REJECTED_BYTES,
+    LineBuffer,
+    LineChunk,
+    LineRows,
+    Part,
+    TooLongRow,
+    parts_of,
+)
+from seglake.write.rows.rows import Rows
 
 _HEADER_BYTES = 1 << 20  # the longest header line
 
 Header = tuple[str, ...]
+
+
+class Csv:
+    """Records of fields, with a header line."""
+
+    def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
+        """InputError unless every file that is not empty has the header of the first such file."""
+        read = partial(read_header, store=store, settings=pipeline.input)
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            headers = list(pool.map(read, files))
+        known = [(file.path, header) for file, header in zip(files, headers, strict=True) if header]
+        for path, header in known[1:]:
+            require_same(*known[0], path, header)
+
+    def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
+        """Whether records are lines, and the file is neither compressed nor an archive."""
+        return not pipeline.input.multiline and store.is_plain(file)
+
+    def read(
+        self, split: Split, store: InputStore, pipeline: Pipeline
+    ) -> Iterator[tuple[str, Rows]]:
+        """The records of a split; see `Format.read`."""
+        for part in parts_of(split, store):
+            header = read_header(split.file, store, pipeline.input) if part.partial else None
+            for rows in _rows_of(part, header, pipeline):
+                yield part.path, rows
 
 
 class Layout:
@@ -58,7 +94,7 @@ class Layout:
         self.marks = np.array([ord(text.delimiter), ord(text.quote), text.multiline], np.int64)
 
 
-class CsvRows(Lines):
+class CsvRows(LineRows):
     """The records in data[begin:end] of a padded buffer; `end` is moved back to where they end.
 
     `lines_before` lines of the file, its header, are counted with them.
@@ -66,14 +102,14 @@ class CsvRows(Lines):
     """
 
     def __init__(
-        self, window: Window, end: int, final: bool, layout: Layout, lines_before: int = 0
+        self, buffer: LineBuffer, end: int, final: bool, layout: Layout, lines_before: int = 0
     ) -> None:
         found = scan_records(
-            window.data, window.begin, end, final, layout.marks, layout.by_column, len(layout.slots)
+            buffer.data, buffer.begin, end, final, layout.marks, layout.by_column, len(layout.slots)
         )
         starts, lengths, numbers, self.reasons, self._spans, self.end, count = found
         self.numbers, self.line_count = numbers + lines_before, count + lines_before
-        self.raw = Spans(window.data, starts, lengths.astype(np.int32))
+        self.raw = Spans(buffer.data, starts, lengths.astype(np.int32))
         self._layout = layout
 
     def field(self, name: str) -> Spans:
@@ -85,67 +121,52 @@ class CsvRows(Lines):
             spans = from_ends(*undouble(*spans, np.ascontiguousarray(doubled), quote))
         return Spans(spans.data, spans.starts, np.where(length == 0, np.int32(NULL), spans.lengths))
 
-    def times(self, name: str, form: TimeFormat) -> Times:
-        """The values of a field as times."""
-        return read_times(self.field(name), form)
-
     def objects(self, names: Sequence[str]) -> Spans:
         """All values are JSON strings, or null if empty; no names: every column."""
         names = names or self._layout.header
         return json_objects(names, [quoted(self.field(n)) for n in names], len(self.numbers))
 
 
-def csv_chunks(
-    stream: Stream, path: str, pipeline: Pipeline, limit: int, header: Header | None
-) -> Iterator[CsvRows | Chunk]:
-    """The records that begin in the first `limit` bytes of `stream`; or a Chunk that is too long.
+def _rows_of(part: Part, header: Header | None, pipeline: Pipeline) -> Iterator[Rows]:
+    """The records that begin in the first `limit` bytes of a stream.
 
-    With a `header` the stream begins inside a line that is not wanted; else with the header itself.
+    With a `header` the stream begins inside a line of the split before; else with the header.
     """
-    window = Window(stream, pipeline.task.chunk_bytes, limit)
+    buffer = LineBuffer(part.stream, pipeline.task.chunk_bytes, part.limit)
     skipping = header is not None
-    layout = Layout(path, header, pipeline) if header else None
-    while not window.done and window.fill():
+    layout = Layout(part.path, header, pipeline) if header else None
+    while not buffer.done and buffer.fill():
         if skipping:
-            skipping = not window.skip_line()
-            if skipping or window.done:
+            skipping = not buffer.skip_line()
+            if skipping or buffer.done:
                 continue
         if layout is None:
-            layout = Layout(path, _take_header(window, path, pipeline), pipeline)
-            yield CsvRows(window, window.begin, True, layout, lines_before=1)
-            if window.done:
+            layout = Layout(part.path, _take_header(buffer, part.path, pipeline.input), pipeline)
+            yield CsvRows(buffer, buffer.begin, True, layout, lines_before=1)
+            if buffer.done:
                 continue
         multiline = pipeline.input.multiline
-        end, final = (window.filled, window.final) if multiline else (window.line_end(), True)
-        rows = CsvRows(window, end, final, layout)
-        if rows.end > window.begin:
+        end, final = (buffer.filled, buffer.final) if multiline else (buffer.line_end(), True)
+        rows = CsvRows(buffer, end, final, layout)
+        if rows.end > buffer.begin:
             yield rows
-            window.begin = rows.end
-        elif window.full:
-            stop = first_newline(window.data, 0, min(window.filled, REJECTED_BYTES))
-            yield Chunk(window.data, 0, stop, True)
+            buffer.begin = rows.end
+        elif buffer.full:
+            stop = first_newline(buffer.data, 0, min(buffer.filled, REJECTED_BYTES))
+            yield TooLongRow(LineChunk(buffer.data, 0, stop, True))
             skipping = True
 
 
-def read_header(file: SourceFile, pipeline: Pipeline) -> Header | None:
+def read_header(file: SourceFile, store: InputStore, settings: Input) -> Header | None:
     """The names in the header line of a CSV file; None if the file is empty."""
-    for path, stream in open_parts(file, pipeline):
-        window = Window(stream, _HEADER_BYTES, _HEADER_BYTES)
-        if window.fill():
-            return _take_header(window, path, pipeline)
+    for path, stream in store.parts(file):
+        buffer = LineBuffer(stream, _HEADER_BYTES, _HEADER_BYTES)
+        if buffer.fill():
+            return _take_header(buffer, path, settings)
     return None
 
 
-def check_headers(files: Sequence[SourceFile], pipeline: Pipeline) -> None:
-    """InputError unless all files that are not empty have the header of the first such file."""
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        headers = list(pool.map(partial(read_header, pipeline=pipeline), files))
-    known = [(file.path, header) for file, header in zip(files, headers, strict=True) if header]
-    for path, header in known[1:]:
-        same_header(known[0][0], known[0][1], path, header)
-
-
-def same_header(first_path: str, first: Header, path: str, header: Header) -> None:
+def require_same(first_path: str, first: Header, path: str, header: Header) -> None:
     """InputError if two files of one run differ in their headers."""
     if header != first:
         changed = [name for name in (*first, *header) if (name in first) != (name in header)]
@@ -155,20 +176,20 @@ def same_header(first_path: str, first: Header, path: str, header: Header) -> No
         )
 
 
-def _take_header(window: Window, path: str, pipeline: Pipeline) -> Header:
-    """Use the first line of the window, which is the header."""
-    while not (window.has_line or window.final or window.full):
-        window.fill()
-    window.skip_mark()
-    begin = window.begin
-    if not window.skip_line() and not window.final:
-        raise InputError(f"{path}: no line ends in the first {window.filled} bytes; is it CSV?")
+def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
+    """Use the first line of the stream, which is the header."""
+    while not (buffer.has_line or buffer.final or buffer.full):
+        buffer.fill()
+    buffer.skip_mark()
+    begin = buffer.begin
+    if not buffer.skip_line() and not buffer.final:
+        raise InputError(f"{path}: no line ends in the first {buffer.filled} bytes; is it CSV?")
     try:
-        line = window.data[begin : window.begin].tobytes().decode()
+        line = buffer.data[begin : buffer.begin].tobytes().decode()
     except UnicodeDecodeError:
         raise InputError(f"{path}: the header is not UTF-8; convert the file") from None
-    text = pipeline.input
+    text = csv.reader([line], delimiter=settings.delimiter, quotechar=settings.quote)
     try:
-        return tuple(next(csv.reader([line], delimiter=text.delimiter, quotechar=text.quote), []))
+        return tuple(next(text, []))
     except csv.Error as problem:
         raise InputError(f"{path}: the header cannot be read: {problem}; correct it") from None

@@ -7,8 +7,8 @@ import numpy.typing as npt
 from numba import njit
 
 from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.text.newlines import count_newlines, first_newline
 from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, pair_mask
-from seglake.write.rows.line_chunks import count_newlines, first_newline
 
 _BAD_QUOTES = -1
 _NOT_ENDED = -2

@@ -1,20 +1,21 @@
-"""JSON lines: fields by name out of lines that were scanned, not parsed: no tree is built.
+"""JSON lines: the wanted fields of each line, found by one scan that builds no tree.
 
-A line must be one JSON object; anything that RFC 8259 forbids, bytes that are not UTF-8 and nesting
-beyond 512 levels make it a rejected line.
+A line must be one JSON object. It is rejected if RFC 8259 forbids it, if its bytes are not UTF-8,
+or if it nests deeper than 512 levels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from seglake.config import Pipeline
 from seglake.format.records import NULL, Int32s, Int64s, Spans
+from seglake.text.json import json_objects
+from seglake.text.newlines import split_lines
 from seglake.text.simd import PADDING
-from seglake.text.spans import Reason, from_ends, json_objects, where_null
-from seglake.times.directives import TimeFormat
-from seglake.times.readers import Times, read_times
+from seglake.text.spans import from_ends, where_null
 from seglake.write.rows.jsonl_kernels import (
     ESCAPED,
     MISSING,
@@ -24,18 +25,27 @@ from seglake.write.rows.jsonl_kernels import (
     scan_lines,
     unescape_all,
 )
-from seglake.write.rows.line_chunks import Chunk, Lines, split_lines
+from seglake.write.rows.lines import LineChunk, LineFormat, LineRows
+from seglake.write.rows.rows import Reason, Rows
 
 _REASONS = np.array([Reason.NONE, Reason.NOT_PARSEABLE, Reason.INVALID_UTF8], np.int8)
 
-Path = tuple[str, ...]
+FieldPath = tuple[str, ...]
+
+
+class Jsonl(LineFormat):
+    """One JSON object per line."""
+
+    def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
+        """Rows that know the fields which the pipeline names."""
+        wanted = Wanted(pipeline.fields())
+        return lambda chunk: JsonRows(chunk, wanted)
 
 
 class Wanted:
-    """The fields to look for. "a.b" is the key "b" inside the object at "a", or a key "a.b".
+    """The fields to find. "a.b" is the member "b" of the object at "a", or a member "a.b".
 
-    Where a line has both, the key that is literally so named wins. Of repeated keys the last
-    counts.
+    Where a line has both, the member "a.b" wins. Of repeated members the last one counts.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -55,7 +65,7 @@ class Wanted:
             np.int64,
         )
 
-    def _entry(self, path: Path | None, entries: Sequence[Path | None]) -> list[int]:
+    def _entry(self, path: FieldPath | None, entries: Sequence[FieldPath | None]) -> list[int]:
         """Slot, range of entries below, range of slots at or below a path."""
         if path is None:
             return [-1, 0, 0, 0, 0]
@@ -67,10 +77,10 @@ class Wanted:
         return [self.slots.get(path, -1), first, last, low, high]
 
 
-class JsonRows(Lines):
+class JsonRows(LineRows):
     """The rows of a chunk of JSON lines."""
 
-    def __init__(self, chunk: Chunk, wanted: Wanted) -> None:
+    def __init__(self, chunk: LineChunk, wanted: Wanted) -> None:
         lines = split_lines(chunk.data, chunk.start, chunk.end)
         starts, lengths, self.numbers, self.line_count = lines
         self.raw = Spans(chunk.data, starts, lengths)
@@ -94,10 +104,6 @@ class JsonRows(Lines):
         starts, lengths, kinds = self._found(name)
         string = (kinds == PLAIN) | (kinds == ESCAPED)
         return Spans(self.raw.data, starts - string, (lengths + 2 * string).astype(np.int32))
-
-    def times(self, name: str, form: TimeFormat) -> Times:
-        """The values of a field as times."""
-        return read_times(self.field(name), form)
 
     def objects(self, names: Sequence[str]) -> Spans:
         """One JSON object per row."""

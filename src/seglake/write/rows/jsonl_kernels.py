@@ -18,8 +18,8 @@ from seglake.text.simd import (
     lowest_bit,
     no_digit_mask,
     string_stop_mask,
-    utf8_sequence,
 )
+from seglake.text.utf8 import utf8_sequence
 
 MAX_DEPTH = 512
 MISSING, PLAIN, ESCAPED, RAW, NONE = range(5)  # what stands in a slot; NONE is JSON's null

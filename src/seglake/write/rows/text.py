@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow.compute as pc
 
-from seglake.config import Pipeline
+from seglake.config import Input, Pipeline
 from seglake.format.records import Spans
-from seglake.text.spans import (
-    Reason,
-    from_arrow,
-    json_objects,
-    quoted,
-    to_arrow,
-    where_null,
-)
-from seglake.times.directives import TimeFormat
-from seglake.times.kernels import UNREADABLE
-from seglake.times.readers import Times, read_times
-from seglake.write.rows.line_chunks import Chunk, Lines, invalid_utf8, split_lines
+from seglake.text.json import json_objects, quoted
+from seglake.text.newlines import split_lines
+from seglake.text.spans import from_arrow, to_arrow, where_null
+from seglake.text.utf8 import invalid_utf8
+from seglake.write.rows.lines import LineChunk, LineFormat, LineRows
+from seglake.write.rows.rows import Reason, Rows
 
 
-class TextRows(Lines):
+class Text(LineFormat):
+    """One event per line."""
+
+    def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
+        """Rows whose fields are the groups of `input.pattern`."""
+        return lambda chunk: TextRows(chunk, pipeline.input)
+
+
+class TextRows(LineRows):
     """The lines of a chunk. With a pattern, a line must be UTF-8 and match it."""
 
-    def __init__(self, chunk: Chunk, pipeline: Pipeline) -> None:
+    def __init__(self, chunk: LineChunk, settings: Input) -> None:
         lines = split_lines(chunk.data, chunk.start, chunk.end)
         starts, lengths, self.numbers, self.line_count = lines
         self.raw = Spans(chunk.data, starts, lengths)
         self.reasons = np.zeros(len(starts), np.int8)
-        self._groups = pipeline.input.groups()
-        if pipeline.input.pattern is not None:
-            self._match(pipeline.input.pattern)
+        self._groups = settings.groups()
+        if settings.pattern is not None:
+            self._match(settings.pattern)
 
     def _match(self, pattern: str) -> None:
         invalid = invalid_utf8(*self.raw)
@@ -48,33 +50,7 @@ class TextRows(Lines):
         spans = from_arrow(pc.struct_field(self._found, name))
         return where_null(spans, spans.lengths <= 0)
 
-    def times(self, name: str, form: TimeFormat) -> Times:
-        """The values of a field as times."""
-        return read_times(self.field(name), form)
-
     def objects(self, names: Sequence[str]) -> Spans:
         """All values are JSON strings or null; no names: every group."""
         names = names or self._groups
         return json_objects(names, [quoted(self.field(n)) for n in names], len(self.numbers))
-
-
-class LongRow(Lines):
-    """The beginning of one line that is longer than a chunk: always rejected."""
-
-    def __init__(self, chunk: Chunk) -> None:
-        self.numbers, self.line_count = np.zeros(1, np.int64), 1
-        self.reasons = np.array([Reason.TOO_LARGE], np.int8)
-        size = np.array([chunk.end - chunk.start], np.int32)
-        self.raw = Spans(chunk.data, np.array([chunk.start], np.int64), size)
-
-    def field(self, _name: str) -> Spans:
-        """Nothing is looked for in such a line."""
-        return Spans.nulls(1)
-
-    def times(self, _name: str, _form: TimeFormat) -> Times:
-        """The values of a field as times."""
-        return Times(np.zeros(1, np.int64), np.array([UNREADABLE], np.int8))
-
-    def objects(self, _names: Sequence[str]) -> Spans:
-        """One JSON object per row."""
-        return Spans.nulls(1)

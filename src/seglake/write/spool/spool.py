@@ -1,9 +1,9 @@
 """Where blobs wait between the stages: on the lake's own storage, one object per task.
 
-A task's blobs go one after another into one object under `attempts/<attempt>/blobs/`; the driver
-gets a row of STAGED for each, and the tasks of the next stage read those that they are told. So no
-executor has to outlive its task, a hot partition's tasks read what they need and no more, and the
-rows of a DataFrame are evaluated once. When the attempt ends, however it ends, the folder goes.
+A task's blobs stand one after another in one object under `attempts/<attempt>/blobs/`. The driver
+gets a row of SPOOLED for each, and the tasks of the next stage read the rows that the driver gives
+them. So no executor has to outlive its task, a hot partition's tasks read only what they need, and
+the rows of a DataFrame are evaluated once. The objects are deleted when the attempt ends.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import crc32c
+import numpy as np
 import pyarrow as pa
 
 from seglake.errors import CorruptData
 from seglake.layout import blobs_folder, new_blobs_key
 from seglake.store import Store
 from seglake.write.spool.blob import Blob
+from seglake.write.spool.order import Place
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,66 +32,66 @@ _COLUMNS: dict[str, pa.DataType] = {
     "kind": pa.int32(),
     "unit": pa.int64(),
     "partition": pa.int32(),
-    "sequence": pa.int32(),
+    "number": pa.int32(),
     "records": pa.int64(),
     "size_bytes": pa.int64(),
-    "key": pa.int64(),
-    "second": pa.int64(),
-    "last_key": pa.int64(),
-    "last_second": pa.int64(),
-    "counts": pa.string(),
-    # where the data stands
+    "sort_key": pa.int64(),
+    "tie_breaker": pa.int64(),
+    "last_sort_key": pa.int64(),
+    "last_tie_breaker": pa.int64(),
+    "text": pa.string(),
+    # where the blob's data stands
     "object": pa.string(),
     "start": pa.int64(),
     "end": pa.int64(),
     "crc32c": pa.int64(),
 }
-STAGED = pa.schema(_COLUMNS)
-_AHEAD = 2  # blobs that are fetched while one is worked on
+SPOOLED = pa.schema(_COLUMNS)
+_AHEAD = 2  # blobs fetched while one is worked on
 
 
-class Stage:
-    """Takes the blobs of one task; a context manager that leaves nothing after an error."""
+class SpoolWriter:
+    """Writes the blobs of one task; a context manager that leaves no object after an error."""
 
     def __init__(self, store: Store, attempt_id: str) -> None:
         self._store, self._object = store, new_blobs_key(attempt_id)
         self._rows: list[dict[str, Any]] = []
         self._open = ExitStack()
         self._sink: Any = None
-        self._at = 0
+        self._end = 0
 
     def add(self, blob: Blob) -> None:
-        """Write the blob's data and note the rest."""
-        place: dict[str, Any] = {"object": self._object, "start": self._at, "crc32c": 0}
+        """Write the blob's data and remember its row."""
+        place: dict[str, Any] = {"object": self._object, "start": self._end, "crc32c": 0}
         if blob.data:
             if self._sink is None:
                 writer = self._store.writer(self._object, durable=False)
                 self._sink = self._open.enter_context(writer)
             self._sink.write(blob.data)
-            self._at += len(blob.data)
+            self._end += len(blob.data)
             place["crc32c"] = crc32c.crc32c(blob.data)
-        row = blob._replace(data=b"")._asdict()  # else the task would hold all that it wrote
-        self._rows.append(row | place | {"end": self._at})
+        row = blob._replace(data=b"")._asdict()  # the data would stay in memory
+        self._rows.append(row | place | {"end": self._end})
 
-    def staged(self) -> pa.Table:
-        """The rows of STAGED; the data can be read after the block."""
-        return pa.Table.from_pylist(self._rows, STAGED)
+    def rows(self) -> pa.Table:
+        """The rows of SPOOLED; their data can be read once the block has ended."""
+        return pa.Table.from_pylist(self._rows, SPOOLED)
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> SpoolWriter:
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._open.__exit__(*error)
 
 
-class StagedBlob(NamedTuple):
-    """A row of STAGED, and the data."""
+class SpooledBlob(NamedTuple):
+    """A row of SPOOLED, and its data."""
 
     row: dict[str, Any]
     data: Buffer
 
 
-def read_staged(store: Store, rows: pa.Table) -> Iterator[StagedBlob]:
+def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
     """The blobs in the order of `rows`, a few of them fetched ahead.
 
     Raises CorruptData, or StoreError, naming the object.
@@ -103,7 +105,32 @@ def read_staged(store: Store, rows: pa.Table) -> Iterator[StagedBlob]:
             yield blob
 
 
-def _fetch(store: Store, row: dict[str, Any]) -> StagedBlob:
+def of_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
+    """The rows of SPOOLED of some kinds."""
+    return spooled.filter(pa.array(np.isin(spooled["kind"].to_numpy(), kinds)))
+
+
+def first_places(spooled: pa.Table) -> list[Place]:
+    """The place of the first record of each blob."""
+    return _places(spooled, "sort_key", "tie_breaker")
+
+
+def last_places(spooled: pa.Table) -> list[Place]:
+    """The place of the last record of each blob."""
+    return _places(spooled, "last_sort_key", "last_tie_breaker")
+
+
+def _places(spooled: pa.Table, *sorted_by: str) -> list[Place]:
+    columns = (spooled[name].to_pylist() for name in (*sorted_by, "unit", "number"))
+    return [Place(*place) for place in zip(*columns, strict=True)]
+
+
+def place_of(row: dict[str, Any]) -> Place:
+    """The place of the first record of a blob, given its row."""
+    return Place(row["sort_key"], row["tie_breaker"], row["unit"], row["number"])
+
+
+def _fetch(store: Store, row: dict[str, Any]) -> SpooledBlob:
     start, end = row["start"], row["end"]
     data = store.read(row["object"], start, end) if start < end else b""
     if crc32c.crc32c(data) != row["crc32c"]:
@@ -112,7 +139,7 @@ def _fetch(store: Store, row: dict[str, Any]) -> StagedBlob:
             file=f"{store.uri}/{row['object']}",
             position=start,
         )
-    return StagedBlob(row, data)
+    return SpooledBlob(row, data)
 
 
 def clear(store: Store, attempt_id: str) -> None:

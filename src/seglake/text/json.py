@@ -1,0 +1,110 @@
+"""JSON text (RFC 8259) out of columns of spans: objects, strings, base64."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit
+
+from seglake.format.records import Bytes, Int32s, Int64s, Spans
+from seglake.text.simd import PADDING, padded
+from seglake.text.spans import constant, from_ends, join_rows, nulls_as, where_null
+
+
+def json_objects(names: Sequence[str], texts: Sequence[Spans], count: int) -> Spans:
+    """One JSON object per row from columns of JSON text; a null item is the literal null."""
+    parts = [constant(b"{", count)]
+    for number, (name, text) in enumerate(zip(names, texts, strict=True)):
+        label = f"{',' if number else ''}{json.dumps(name, ensure_ascii=False)}:"
+        parts += [constant(label.encode(), count), nulls_as(text, b"null")]
+    return join_rows([*parts, constant(b"}", count)])
+
+
+@njit(cache=True, nogil=True)
+def _quote(data: Bytes, starts: Int64s, lengths: Int32s, short: Bytes) -> tuple[Bytes, Int64s]:
+    """JSON strings of UTF-8 texts, back to back, and their ends. `short` is the escape letter."""
+    total = 0
+    for row in range(len(starts)):
+        for k in range(starts[row], starts[row] + max(lengths[row], 0)):
+            letter = short[data[k]]
+            total += 1 if letter == 0 else 6 if letter == 0x75 else 2
+        total += 2
+    out = np.empty(total + PADDING, np.uint8)
+    ends = np.empty(len(starts), np.int64)
+    size = 0
+    for row in range(len(starts)):
+        out[size] = 0x22
+        size += 1
+        for k in range(starts[row], starts[row] + max(lengths[row], 0)):
+            byte = data[k]
+            letter = short[byte]
+            if letter == 0:
+                out[size] = byte
+                size += 1
+                continue
+            out[size] = 0x5C
+            out[size + 1] = letter
+            size += 2
+            if letter == 0x75:
+                out[size : size + 2] = 0x30
+                out[size + 2] = 0x30 + (byte >> 4)
+                out[size + 3] = (0x57 if byte & 15 > 9 else 0x30) + (byte & 15)
+                size += 4
+        out[size] = 0x22
+        size += 1
+        ends[row] = size
+    return out, ends
+
+
+def _escape_letters() -> Bytes:
+    """For each byte the letter behind the backslash that stands for it; 0: it stands for itself."""
+    letters = np.zeros(256, np.uint8)
+    letters[:0x20] = ord("u")
+    for byte, letter in zip(b'"\\\b\f\n\r\t', b'"\\bfnrt', strict=True):
+        letters[byte] = letter
+    return letters
+
+
+_LETTERS = _escape_letters()
+
+
+def quoted(texts: Spans) -> Spans:
+    """Valid UTF-8 texts as JSON strings; null stays null."""
+    out, ends = _quote(texts.data, texts.starts, texts.lengths, _LETTERS)
+    return where_null(from_ends(out, ends), texts.lengths < 0)
+
+
+_BASE64 = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
+
+
+def base64(spans: Spans) -> Spans:
+    """The items in base64 (RFC 4648, with padding); null stays null."""
+    ends = np.cumsum((np.maximum(spans.lengths, 0).astype(np.int64) + 2) // 3 * 4)
+    out = padded(int(ends[-1]) if len(ends) else 0)
+    _encode_base64(spans.data, spans.starts, spans.lengths, _BASE64, out)
+    return where_null(from_ends(out, ends), spans.lengths < 0)
+
+
+@njit(cache=True, nogil=True)
+def _encode_base64(
+    data: Bytes, starts: Int64s, lengths: Int32s, letters: Bytes, out: Bytes
+) -> None:
+    """The items in base64, back to back."""
+    at = 0
+    for row in range(len(starts)):
+        start, size = starts[row], lengths[row]
+        for k in range(0, size, 3):
+            bits = np.int64(data[start + k]) << 16
+            if k + 1 < size:
+                bits |= np.int64(data[start + k + 1]) << 8
+            if k + 2 < size:
+                bits |= np.int64(data[start + k + 2])
+            out[at] = letters[bits >> 18]
+            out[at + 1] = letters[(bits >> 12) & 63]
+            out[at + 2] = letters[(bits >> 6) & 63] if k + 1 < size else 0x3D
+            out[at + 3] = letters[bits & 63] if k + 2 < size else 0x3D
+            at += 4

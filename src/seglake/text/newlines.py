@@ -1,0 +1,86 @@
+"""Lines in a buffer: a line ends at LF, and one CR before it is not part of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.text.simd import WIDTH, byte_at, lowest_bit, newline_mask
+
+
+@njit(cache=True, nogil=True)
+def count_newlines(data: Bytes, start: int, end: int) -> int:
+    """LF bytes in data[start:end]; `data` is padded."""
+    base = data.ctypes.data
+    count = 0
+    position = start
+    while position < end:
+        mask = newline_mask(base, position)
+        if end - position < WIDTH:
+            mask &= (1 << (end - position)) - 1
+        while mask:
+            mask &= mask - 1
+            count += 1
+        position += WIDTH
+    return count
+
+
+@njit(cache=True, nogil=True)
+def split_lines(data: Bytes, start: int, end: int) -> tuple[Int64s, Int32s, Int64s, int]:
+    """Positions, lengths and numbers of the lines in data[start:end], and the count of all lines.
+
+    A last line without LF is a line. Empty lines are no rows and are left out, but they count in
+    the numbers, which are 0-based, and in the count. `data` is padded.
+    """
+    base = data.ctypes.data
+    size = count_newlines(data, start, end) + 1
+    starts, lengths = np.empty(size, np.int64), np.empty(size, np.int32)
+    numbers = np.empty(size, np.int64)
+    kept = number = 0
+    line = position = start
+    while position < end:
+        mask = newline_mask(base, position)
+        if end - position < WIDTH:
+            mask &= (1 << (end - position)) - 1
+        while mask:
+            stop = position + lowest_bit(mask)
+            mask &= mask - 1
+            length = stop - line
+            length -= length > 0 and byte_at(base, stop - 1) == 0x0D
+            starts[kept], lengths[kept], numbers[kept] = line, length, number
+            kept += length > 0
+            number += 1
+            line = stop + 1
+        position += WIDTH
+    if line < end:
+        length = end - line
+        length -= byte_at(base, end - 1) == 0x0D
+        starts[kept], lengths[kept], numbers[kept] = line, length, number
+        kept += length > 0
+        number += 1
+    return starts[:kept], lengths[:kept], numbers[:kept], number
+
+
+@njit(cache=True, nogil=True)
+def first_newline(data: Bytes, start: int, end: int) -> int:
+    """Position of the first LF in data[start:end], or `end`; `data` is padded."""
+    base = data.ctypes.data
+    while start < end:
+        mask = newline_mask(base, start)
+        if mask:
+            return min(start + lowest_bit(mask), end)
+        start += WIDTH
+    return end
+
+
+@njit(cache=True, nogil=True)
+def last_newline(data: Bytes, start: int, end: int) -> int:
+    """Position of the last LF in data[start:end], or -1."""
+    base = data.ctypes.data
+    position = end - 1
+    while position >= start:
+        if byte_at(base, position) == 0x0A:
+            return position
+        position -= 1
+    return -1

@@ -1,0 +1,62 @@
+"""Which files of a run still have to be ingested.
+
+Files that the topic already has are left out; `on_changed_source` decides about files that changed
+since then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.errors import InputError
+from seglake.write.input.files import FileVersion, SourceFile
+
+
+class Selection(NamedTuple):
+    """The files that a run reads, those ingested before, and those that changed since then."""
+
+    files: list[SourceFile]
+    skipped: list[SourceFile]
+    changed: list[SourceFile]
+
+
+def known_versions(sources: pa.Table, files: Sequence[SourceFile]) -> dict[str, list[FileVersion]]:
+    """The versions of these files in the catalog's source rows, by path."""
+    paths = pa.array([file.path for file in files], pa.string())
+    rows = sources.filter(pc.is_in(sources["path"], paths))
+    known: dict[str, list[FileVersion]] = {}
+    columns: list[list[Any]]
+    columns = [rows[name].to_pylist() for name in ("path", "size_bytes", "modified_ms", "etag")]
+    for path, *version in zip(*columns, strict=True):
+        known.setdefault(path, []).append(FileVersion(*version))
+    return known
+
+
+def select(
+    files: Sequence[SourceFile], known: Mapping[str, list[FileVersion]], on_changed: str
+) -> Selection:
+    """Divide a run's files by what the topic has already.
+
+    Raises InputError for a changed file if `on_changed` is "fail".
+    """
+    selected = Selection([], [], [])
+    for file in files:
+        versions = known.get(file.path)
+        if versions is None:
+            selected.files.append(file)
+        elif any(file.version.is_same(version) for version in versions):
+            selected.skipped.append(file)
+        else:
+            selected.changed.append(file)
+    if selected.changed and on_changed == "fail":
+        raise InputError(
+            f"{selected.changed[0].path} changed after it was ingested ({len(selected.changed)} "
+            "such files): set on_changed_source = 'skip' or 'ingest-as-new', or give it a new name"
+        )
+    if on_changed == "ingest-as-new":
+        return selected._replace(files=sorted([*selected.files, *selected.changed]))
+    return selected

@@ -1,0 +1,34 @@
+"""How the files of a run are divided among tasks: splits, which the map side groups to units."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from seglake.config import Pipeline
+from seglake.write.input.content import InputStore
+from seglake.write.input.files import SourceFile, Split
+from seglake.write.rows.formats import FORMATS
+
+
+def plan_splits(files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> list[Split]:
+    """Divide files into splits of `task.split_bytes`, as far as their format allows it.
+
+    A file whose lines are numbered (`headers.source`) is one split.
+
+    Raises:
+        InputError: a file cannot be read, or the files do not agree as their format demands.
+    """
+    form, size = FORMATS[pipeline.input.format], pipeline.task.split_bytes
+    form.check(files, store, pipeline)
+    splits: list[Split] = []
+    for file in files:
+        inner = range(size, file.size, size)
+        if pipeline.headers.source or not (inner and form.can_split(file, store, pipeline)):
+            inner = range(0)
+        edges = [0, *inner, file.size]
+        splits += [
+            Split(number, file, start, end)
+            for number, (start, end) in enumerate(itertools.pairwise(edges), len(splits))
+        ]
+    return splits

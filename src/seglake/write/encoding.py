@@ -1,0 +1,31 @@
+"""What a topic's settings mean for its bytes: batches, index entries, segments."""
+
+from __future__ import annotations
+
+from seglake.config import Topic
+from seglake.format.batch import Encoding
+from seglake.format.compression import IDS, compressor
+from seglake.format.index import IndexPolicy
+from seglake.format.segment import SegmentLimits
+
+
+def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
+    """How the topic's records become batches; `append_time_ms` counts for LogAppendTime topics."""
+    levels = {"zstd": topic.compression_zstd_level, "gzip": topic.compression_gzip_level}
+    stamped = topic.message_timestamp_type == "LogAppendTime"
+    return Encoding(
+        compressor(topic.compression_type, levels.get(topic.compression_type)),
+        IDS[topic.compression_type],
+        topic.batch_size,
+        append_time_ms if stamped else None,
+    )
+
+
+def policy_of(topic: Topic) -> IndexPolicy:
+    """When the topic's batches get an index entry."""
+    return IndexPolicy(*topic.index_interval)
+
+
+def limits_of(topic: Topic) -> SegmentLimits:
+    """When the topic's segments roll."""
+    return SegmentLimits(topic.segment_bytes, topic.segment_ms, topic.segment_index_bytes)

@@ -1,0 +1,102 @@
+"""The content of input files: fetched from their stores, decompressed, taken out of archives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from seglake.errors import InputError, StoreError
+from seglake.store import Store, open_store
+from seglake.write.input.archives import is_archive, members
+from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, codec_of, decompressed
+from seglake.write.input.files import FileVersion, SourceFile, locate
+from seglake.write.input.streams import RawFile
+
+Compression = Literal["auto", "none", "gzip", "bz2", "zstd"]
+
+
+class InputStore:
+    """Opens input files, wherever they stand; each bucket is connected to once.
+
+    `options` are storage options. With the `compression` "auto" the first bytes of a file tell its
+    codec; with "none" a file is neither compressed nor an archive.
+    """
+
+    def __init__(self, options: Mapping[str, str], compression: Compression = "auto") -> None:
+        self._options, self._compression = options, compression
+        self._buckets: dict[str, Store] = {}
+
+    def locate(self, path: str) -> tuple[Store, str]:
+        """The store that a path is in, and the object key there."""
+        root, key = locate(path)
+        if "://" not in root:
+            return open_store(root), key
+        if root not in self._buckets:
+            self._buckets[root] = open_store(root, self._options)
+        return self._buckets[root], key
+
+    def keys(self, folder: str) -> list[str]:
+        """The object keys below a folder, relative to it. Raises InputError."""
+        try:
+            return [found.key for found in open_store(folder, self._options).list()]
+        except StoreError as problem:
+            what = f"{folder}: cannot be listed: {problem}; check path and rights"
+            raise InputError(what) from None
+
+    def stat(self, path: str) -> FileVersion:
+        """The version of a file that is there now. Raises StoreError."""
+        store, key = self.locate(path)
+        return FileVersion(*store.stat(key))
+
+    def raw(self, file: SourceFile, start: int = 0) -> RawFile:
+        """The stored bytes of a file, from `start` on. Raises InputError, also while reading."""
+        return RawFile(file, *self.locate(file.path), start)
+
+    def parts(self, file: SourceFile) -> Iterator[tuple[str, Content]]:
+        """The content of a whole file: (path, stream), or one such pair per member of an archive.
+
+        A member's path is "<path of the archive>!<name of the member>". Each stream must be used up
+        before the next is taken.
+
+        Raises:
+            InputError: the compression is not supported, or bytes are damaged; also while reading.
+        """
+        codec = self._codec(file)
+        content = decompressed(self.raw(file), codec, file.path)
+        if self._is_archive(file, codec):
+            yield from members(file.path, content)
+        else:
+            yield file.path, content
+
+    def is_plain(self, file: SourceFile) -> bool:
+        """Whether a file is neither compressed nor an archive. Raises InputError."""
+        return self._codec(file) is None and not self._is_archive(file, None)
+
+    def require_unchanged(self, file: SourceFile) -> None:
+        """Raise InputError if the file is not the one that was listed."""
+        try:
+            found = self.stat(file.path)
+        except StoreError as error:
+            raise unreadable(file.path, error) from error
+        if not file.version.is_same(found):
+            raise InputError(
+                f"{file.path} changed since this run listed it: run again with another --run-id, "
+                "when nothing writes to it any more"
+            )
+
+    def _codec(self, file: SourceFile) -> Codec | None:
+        if self._compression == "none":
+            return None
+        if self._compression != "auto":
+            return self._compression
+        return codec_of(self.raw(file).read(HEAD_BYTES) or b"", file.path)
+
+    def _is_archive(self, file: SourceFile, codec: Codec | None) -> bool:
+        if self._compression == "none":
+            return False
+        return is_archive(decompressed(self.raw(file), codec, file.path))
+
+
+def unreadable(path: str, error: StoreError) -> InputError:
+    """The error for an input path that storage does not give."""
+    return InputError(f"{path}: cannot be read: {error}; check path and rights")

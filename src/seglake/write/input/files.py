@@ -1,0 +1,67 @@
+"""Input files as a run sees them: their names, their versions, their parts."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+
+class SourceFile(NamedTuple):
+    """An input file. `path` is absolute: a local path, or a URI."""
+
+    path: str
+    size: int
+    modified_ms: int
+    etag: str | None
+
+    @property
+    def version(self) -> FileVersion:
+        """What tells this content of the file from another."""
+        return FileVersion(self.size, self.modified_ms, self.etag)
+
+
+class FileVersion(NamedTuple):
+    """How a file looked at some moment. `etag` is None where the store gives none."""
+
+    size: int
+    modified_ms: int
+    etag: str | None
+
+    def is_same(self, other: FileVersion) -> bool:
+        """Whether size and etag agree; without etags, size and modification time."""
+        if self.etag and other.etag:
+            return self.size == other.size and self.etag == other.etag
+        return self.size == other.size and self.modified_ms == other.modified_ms
+
+
+class Split(NamedTuple):
+    """A part of a file: the rows that begin in its bytes `start` to `end`, exclusive.
+
+    Splits are numbered in the order of files and positions.
+    """
+
+    number: int
+    file: SourceFile
+    start: int
+    end: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the split is the whole file."""
+        return self.start == 0 and self.end >= self.file.size
+
+
+def locate(path: str) -> tuple[str, str]:
+    """A path as (root of a store, object key): the folder and name, or the bucket and the rest."""
+    if "://" in path and not path.startswith("file:"):
+        scheme, _, rest = path.partition("://")
+        bucket, _, key = rest.partition("/")
+        return f"{'s3' if scheme == 's3a' else scheme}://{bucket}", key
+    local = Path(os.path.abspath(_local(path)))  # noqa: PTH100  resolve() would follow links
+    return str(local.parent), local.name
+
+
+def _local(path: str) -> str:
+    return re.sub(r"^file:(//)?(?=/)", "", path)

@@ -1,0 +1,75 @@
+"""What the driver has to know of the units beside their blobs: counts, reasons, lateness.
+
+With the line count of each split the driver turns line numbers within a split into line numbers of
+the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from seglake.write.map.lateness import Arrivals, largest_lateness_ms
+from seglake.write.rows.records import Extracted
+from seglake.write.spool.blob import SUMMARY, Blob
+
+
+class SplitCount(NamedTuple):
+    """The size of a split: its lines, and the rows among them."""
+
+    lines: int
+    rows: int
+
+
+class UnitSummary:
+    """Counts the splits and the rejects of one unit."""
+
+    def __init__(self) -> None:
+        self._splits: dict[int, SplitCount] = {}
+        self._reasons: Counter[str] = Counter()
+
+    def begin(self, split: int) -> None:
+        """Count a split, which may be empty."""
+        self._splits[split] = SplitCount(0, 0)
+
+    def add(self, split: int, chunk: Extracted) -> None:
+        """Count a chunk of a split that was begun."""
+        lines, rows = self._splits[split]
+        self._splits[split] = SplitCount(lines + chunk.line_count, rows + chunk.row_count)
+        reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
+        self._reasons.update(dict(zip(reasons.tolist(), counts.tolist(), strict=True)))
+
+    def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
+        """The summary as a blob; `arrivals` only if the unit's records have an order of arrival."""
+        spans = None if arrivals is None else arrivals.spans()
+        counted = {"splits": self._splits, "reasons": self._reasons}
+        return Blob(SUMMARY, unit, text=json.dumps({**counted, "unit": unit, "arrivals": spans}))
+
+
+class Summary(NamedTuple):
+    """The summaries of all units together.
+
+    It has the counts of every split, the number of rejects for each reason, and the lateness of the
+    latest event in ms, None without an order of arrival.
+    """
+
+    splits: dict[int, SplitCount]
+    reasons: dict[str, int]
+    max_lateness_ms: int | None
+
+
+def add_up(texts: Iterable[str]) -> Summary:
+    """The summary of all units, given their texts in any order."""
+    splits: dict[int, SplitCount] = {}
+    reasons: Counter[str] = Counter()
+    summaries = sorted(map(json.loads, texts), key=lambda summary: int(summary["unit"]))
+    for summary in summaries:
+        splits |= {int(number): SplitCount(*counts) for number, counts in summary["splits"].items()}
+        reasons.update(summary["reasons"])
+    arrivals = [summary["arrivals"] for summary in summaries]
+    lateness = None if None in arrivals else largest_lateness_ms(arrivals)
+    return Summary(splits, dict(sorted(reasons.items())), lateness)

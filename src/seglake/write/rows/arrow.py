@@ -1,0 +1,96 @@
+"""Rows of an Arrow batch: of a Parquet file, or of a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.errors import InputError
+from seglake.format.records import Int64s, Spans
+from seglake.text.json import json_objects
+from seglake.times.directives import TimeFormat
+from seglake.times.kernels import READ, UNREADABLE
+from seglake.times.readers import Times, in_range, read_times
+from seglake.times.zones import to_utc
+from seglake.write.rows.arrow_json import json_of, json_or_null, text_of
+
+_MS = pa.timestamp("ms")
+
+
+class ArrowRows:
+    """The rows of an Arrow batch: each counts as a line, and `raw` is the JSON of its columns."""
+
+    def __init__(self, path: str, batch: Any) -> None:
+        self._path, self._batch = path, batch
+        self.line_count = batch.num_rows
+        self.numbers = np.arange(batch.num_rows, dtype=np.int64)
+        self.reasons = np.zeros(batch.num_rows, np.int8)
+
+    @property
+    def raw(self) -> Spans:
+        """The rows with every column."""
+        return self.objects(())
+
+    def take_raw(self, rows: Int64s) -> Spans:
+        """The rows at these positions; a column that cannot be JSON is null."""
+        columns = self._batch.take(pa.array(rows)).columns
+        return json_objects(self._batch.schema.names, list(map(json_or_null, columns)), len(rows))
+
+    def field(self, name: str) -> Spans:
+        """Strings and binaries as they are, anything else as in JSON; null if missing."""
+        return text_of(self._column(name), self._path)
+
+    def times(self, name: str, form: TimeFormat) -> Times:
+        """Columns of a time type by their type, others as `form` says."""
+        column = self._column(name)
+        if pa.types.is_date(column.type):
+            column = column.cast(pa.timestamp("s") if column.type == pa.date32() else _MS)
+        if not pa.types.is_timestamp(column.type):
+            if form.text is None:
+                raise InputError(
+                    f"{self._path}: column {name} has type {column.type}, which is no "
+                    "time; set timestamp.format"
+                )
+            return read_times(self.field(name), form)
+        null = column.is_null().to_numpy(zero_copy_only=False)
+        ms = _floor_ms(column)
+        local = ~null if column.type.tz is None else np.zeros(len(ms), np.bool_)
+        return in_range(
+            to_utc(ms, local, form.zone), np.where(null, UNREADABLE, READ).astype(np.int8)
+        )
+
+    def objects(self, names: Sequence[str]) -> Spans:
+        """One JSON object per row; no names: every column."""
+        names = names or self._batch.schema.names
+        texts = [json_of(self._column(name), self._path) for name in names]
+        return json_objects(names, texts, self.line_count)
+
+    def _column(self, name: str) -> Any:
+        """A column, or with dots the field of a struct column; a column so named comes first."""
+        names = self._batch.schema.names
+        first, *rest = [name] if name in names else name.split(".")
+        if names.count(first) > 1:
+            raise InputError(f"{self._path}: there are several columns {first}; rename all but one")
+        column: Any = self._batch.column(first) if first in names else None
+        for part in rest:
+            struct = column is not None and pa.types.is_struct(column.type)
+            known = struct and column.type.get_field_index(part) >= 0
+            column = pc.struct_field(column, part) if known else None
+        if column is None:
+            raise InputError(
+                f"{self._path}: schema changed: no column {name} (there are {', '.join(names)}); "
+                "correct the file or the settings"
+            )
+        return column
+
+
+def _floor_ms(column: Any) -> Int64s:
+    """A timestamp column as milliseconds, cut off towards the past; 0 for null."""
+    values: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy()
+    if column.type.unit == "s":
+        return values * 1000
+    return values // {"ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]

@@ -1,0 +1,123 @@
+"""Arrow columns as JSON text, array at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.errors import InputError
+from seglake.format.records import Spans
+from seglake.text.json import base64, json_objects, quoted
+from seglake.text.spans import (
+    constant,
+    from_arrow,
+    join_rows,
+    nulls_as,
+    to_arrow,
+    where_null,
+)
+
+_STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BINARIES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+_BYTES = (*_STRINGS, *_BINARIES)
+_TIMES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
+
+
+def text_of(column: Any, path: str) -> Spans:
+    """The values as bytes: strings and binaries as they are, times as ISO 8601, others as JSON."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return text_of(column.dictionary_decode(), path)
+    if any(test(kind) for test in _BYTES):
+        return from_arrow(column)
+    if any(test(kind) for test in _TIMES):
+        return from_arrow(_iso(column))
+    null = column.is_null().to_numpy(zero_copy_only=False)
+    return where_null(json_of(column, path), null)
+
+
+def json_of(column: Any, path: str) -> Spans:
+    """The values as JSON.
+
+    NaN and infinities become null, binaries base64, times ISO 8601 (in UTC if the type has a zone),
+    maps arrays of {"key": …, "value": …}. Raises InputError, which names `path`, for a type that
+    cannot be JSON.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return json_of(column.dictionary_decode(), path)
+    if any(test(kind) for test in (*_BYTES, *_TIMES)):
+        return nulls_as(quoted(_string(column)), b"null")
+    if pa.types.is_struct(kind):
+        parts = [json_of(pc.struct_field(column, [k]), path) for k in range(kind.num_fields)]
+        names = [kind.field(k).name for k in range(kind.num_fields)]
+        return _or_null(json_objects(names, parts, len(column)), column)
+    if any(test(kind) for test in _LISTS):
+        return _json_list(column, path)
+    return _json_number(column, path)
+
+
+def json_or_null(column: Any) -> Spans:
+    """The values as JSON; the literal null for a column that cannot be JSON."""
+    try:
+        return json_of(column, "")
+    except InputError:
+        return constant(b"null", len(column))
+
+
+def _string(column: Any) -> Spans:
+    """What stands between the quotes of a value that is a JSON string."""
+    if any(test(column.type) for test in _BINARIES):
+        return base64(from_arrow(column))
+    return from_arrow(_iso(column) if any(test(column.type) for test in _TIMES) else column)
+
+
+def _json_number(column: Any, path: str) -> Spans:
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
+    if pa.types.is_duration(column.type):
+        column = column.cast(pa.int64())
+    try:
+        return nulls_as(from_arrow(column.cast(pa.large_string())), b"null")
+    except pa.ArrowException as problem:
+        raise InputError(f"{path}: type {column.type} cannot be JSON: {problem}") from problem
+
+
+def _json_list(column: Any, path: str) -> Spans:
+    if pa.types.is_map(column.type):
+        items = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
+        column = column.cast(pa.list_(items))
+    if not pa.types.is_large_list(column.type):
+        column = column.cast(pa.large_list(column.type.value_type))
+    items = to_arrow(json_of(column.flatten(), path))
+    sizes = column.value_lengths().fill_null(0).to_numpy()
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+    lists = pa.LargeListArray.from_arrays(pa.array(ends), items)
+    joined = pc.binary_join(lists, pa.scalar(",", pa.large_string()))
+    n = len(column)
+    text = join_rows([constant(b"[", n), from_arrow(joined), constant(b"]", n)])
+    return _or_null(text, column)
+
+
+def _or_null(text: Spans, column: Any) -> Spans:
+    """`text`, or the literal null where the column is null."""
+    return nulls_as(where_null(text, column.is_null().to_numpy(zero_copy_only=False)), b"null")
+
+
+def _iso(column: Any) -> Any:
+    """Times as ISO 8601 text."""
+    if not pa.types.is_timestamp(column.type):
+        return column.cast(pa.large_string())
+    form = "%Y-%m-%dT%H:%M:%S" + ("Z" if column.type.tz else "")
+    if column.type.tz:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    return pc.strftime(column, form)

@@ -1,0 +1,19 @@
+"""The input formats by name: the one list to extend.
+
+A new format is a module with a `Format`, a line here, its settings in `seglake.config` and a page.
+"""
+
+from __future__ import annotations
+
+from seglake.write.rows.csv import Csv
+from seglake.write.rows.jsonl import Jsonl
+from seglake.write.rows.parquet import Parquet
+from seglake.write.rows.rows import Format
+from seglake.write.rows.text import Text
+
+FORMATS: dict[str, Format] = {
+    "jsonl": Jsonl(),
+    "csv": Csv(),
+    "text": Text(),
+    "parquet": Parquet(),
+}

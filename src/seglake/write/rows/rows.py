@@ -1,0 +1,98 @@
+"""What a row of the input is, whichever format it comes from, and why it may be rejected.
+
+A format gives its rows as `Rows`: columns of one chunk of a file. It is registered in `formats`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.config import Pipeline
+from seglake.format.records import Int64s, Spans
+from seglake.times.directives import TimeFormat
+from seglake.times.readers import Times
+from seglake.write.input.content import InputStore
+from seglake.write.input.files import SourceFile, Split
+
+Codes = npt.NDArray[np.int8]
+
+
+class Reason(IntEnum):
+    """Why a row is rejected. Of several reasons the first one counts."""
+
+    text: str
+
+    def __new__(cls, code: int, text: str) -> Reason:
+        """A member whose `text` stands in reports and in the quarantine."""
+        member = int.__new__(cls, code)
+        member._value_, member.text = code, text
+        return member
+
+    NONE = 0, ""
+    NOT_PARSEABLE = 1, "not parseable"
+    INVALID_UTF8 = 2, "invalid UTF-8"
+    TOO_LARGE = 3, "record too large"
+    TIMESTAMP_MISSING = 4, "timestamp missing"
+    TIMESTAMP_UNREADABLE = 5, "timestamp unreadable"
+    TIMESTAMP_OUT_OF_RANGE = 6, "timestamp out of range"
+    KEY_MISSING = 7, "key missing"
+    PARTITION_OUT_OF_RANGE = 8, "partition out of range"
+
+
+REASON_TEXTS = np.array([reason.text for reason in Reason])
+
+
+class Rows(Protocol):
+    """n rows of one chunk of a file."""
+
+    @property
+    def numbers(self) -> Int64s:
+        """The line of each row, 0-based, counted from the beginning of the chunk."""
+
+    @property
+    def line_count(self) -> int:
+        """Lines of the chunk, empty lines and headers included."""
+
+    @property
+    def reasons(self) -> Codes:
+        """Reason.NONE, or why the row cannot be read."""
+
+    @property
+    def raw(self) -> Spans:
+        """The rows as they stand in the file."""
+
+    def take_raw(self, rows: Int64s) -> Spans:
+        """The raw bytes of the rows at some positions, for the quarantine."""
+
+    def field(self, name: str) -> Spans:
+        """The values of a field as bytes; null where a row has none."""
+
+    def times(self, name: str, form: TimeFormat) -> Times:
+        """The values of a field as times."""
+
+    def objects(self, names: Sequence[str]) -> Spans:
+        """One JSON object per row, of the fields `names`."""
+
+
+class Format(Protocol):
+    """How files of one `input.format` become rows."""
+
+    def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
+        """Raise InputError unless one run can ingest all these files."""
+
+    def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
+        """Whether parts of the file can be read on their own. Raises InputError."""
+
+    def read(
+        self, split: Split, store: InputStore, pipeline: Pipeline
+    ) -> Iterator[tuple[str, Rows]]:
+        """The rows of a split, chunk by chunk, each with the path that it comes from.
+
+        Chunks are a function of the file's bytes, the split and the settings. One chunk takes a few
+        times `task.chunk_bytes` of memory. Raises InputError.
+        """

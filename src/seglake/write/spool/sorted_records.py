@@ -1,0 +1,74 @@
+"""Consecutive records of a run's total order, in columns: what blobs carry and merges join."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seglake.format.batch import Bodies
+from seglake.format.records import Int64s
+
+COLUMN_BYTES = 32  # of one record: sort key, timestamp or tie-breaker, start and size of its body
+
+
+@dataclass(frozen=True)
+class SortedRecords:
+    """n records in order (`seglake.write.spool.order`): what they are sorted by, and their bodies.
+
+    Timestamps are in ms. Where the event time is the sort key, both are one array. `tie_breakers`
+    is None where the position decides among equal sort keys.
+    """
+
+    sort_keys: Int64s
+    tie_breakers: Int64s | None
+    timestamps: Int64s
+    bodies: Bodies
+
+    def __len__(self) -> int:
+        return len(self.sort_keys)
+
+    def part(self, start: int, end: int) -> SortedRecords:
+        """Records `start` to `end`, exclusive, over the same buffers."""
+        chosen = slice(start, end)
+        ties = None if self.tie_breakers is None else self.tie_breakers[chosen]
+        sort_keys = self.sort_keys[chosen]
+        timestamps = sort_keys if self.by_time else self.timestamps[chosen]
+        return SortedRecords(sort_keys, ties, timestamps, self.bodies.take(chosen))
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the timestamps are the sort keys."""
+        return self.timestamps is self.sort_keys
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the bodies and columns; the buffers below may be larger."""
+        return int(self.bodies.sizes.sum()) + COLUMN_BYTES * len(self)
+
+    def detached(self) -> SortedRecords:
+        """The same records over buffers of their own, so that larger buffers can be freed."""
+        sort_keys = self.sort_keys.copy()
+        ties = None if self.tie_breakers is None else self.tie_breakers.copy()
+        timestamps = sort_keys if self.by_time else self.timestamps.copy()
+        return SortedRecords(sort_keys, ties, timestamps, self.bodies.detached())
+
+
+def append(first: SortedRecords, second: SortedRecords) -> SortedRecords:
+    """The records of `second` after those of `first`; both are ordered already."""
+    return SortedRecords(
+        np.concatenate([first.sort_keys, second.sort_keys]),
+        None,
+        np.concatenate([first.timestamps, second.timestamps]),
+        join_bodies([first.bodies, second.bodies]),
+    )
+
+
+def join_bodies(parts: Sequence[Bodies]) -> Bodies:
+    """The bodies of several parts, one after another, over one buffer."""
+    datas = [part.data for part in parts]
+    shifts = np.cumsum([0] + [len(data) for data in datas[:-1]])
+    starts = [part.starts + shift for part, shift in zip(parts, shifts, strict=True)]
+    sizes = np.concatenate([part.sizes for part in parts])
+    return Bodies(np.concatenate(starts), sizes, np.concatenate(datas))

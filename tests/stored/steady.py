@@ -20,8 +20,8 @@ import pytest
 from seglake.config import Pipeline, from_tables
 
 # The one import of tests/stored from below the public API: what runs an ingest without Spark.
-from seglake.ingest.engine import LocalEngine
-from seglake.ingest.pipeline import RunKey, ingest_files
+from seglake.engine import LocalEngine
+from seglake.write.driver.run import DeclaredRun, ingest_files
 
 HERE = "/proc/self/cwd"
 CLOCK_MS = 1_704_067_200_000  # 2024-01-01, before any file is written
@@ -84,7 +84,9 @@ def ingest(
         if step == "commit" and pending:
             pending.pop()()
 
-    report = ingest_files(LocalEngine(), _pipeline(settings), RunKey(run_id, interval), progress)
+    report = ingest_files(
+        LocalEngine(), _pipeline(settings), DeclaredRun(run_id, interval), progress
+    )
     return report.as_dict()
 
 

@@ -18,8 +18,8 @@ from seglake.catalog.quarantine.parts import Part, write_part
 from seglake.engine import Engine
 from seglake.store import Store
 from seglake.write.input.files import Split
-from seglake.write.map.reject import read_rejects
 from seglake.write.map.summary import SplitCount
+from seglake.write.spool.packing import unpack_rejects
 from seglake.write.spool.spool import read_blobs
 
 FILE_BYTES = 32 * 2**20  # of compressed blobs in one file of rejected rows
@@ -62,7 +62,7 @@ class Quarantine(NamedTuple):
 
     def __call__(self, spooled: pa.Table) -> Part:
         """Write one file."""
-        tables = [read_rejects(blob.data) for blob in read_blobs(self.store, spooled)]
+        tables = [unpack_rejects(blob.data) for blob in read_blobs(self.store, spooled)]
         rows = self._rows(pa.concat_tables(tables))
         return write_part(self.store, self.topic, self.attempt_id, rows)
 

@@ -13,9 +13,8 @@ from seglake.engine import share_out
 from seglake.write.driver import plan
 from seglake.write.reduce.merge import merge
 from seglake.write.reduce.piece import Bounds
-from seglake.write.spool.blob import RECORDS, Blob
 from seglake.write.spool.order import Place, PlacedRecords
-from seglake.write.spool.spool import SPOOLED
+from seglake.write.spool.spool import RECORDS, SPOOLED, Blob
 from tests.unit.ingest_flow.runs import Item, blob_lists, items_of
 
 

@@ -21,8 +21,7 @@ from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits
-from seglake.write.spool.blob import RECORDS, Blob
-from seglake.write.spool.spool import SpoolWriter, clear, read_blobs
+from seglake.write.spool.spool import RECORDS, Blob, SpoolWriter, clear, read_blobs
 from tests.engines import dying
 from tests.raw_events import Line, T, ingest, pipeline_of, read_lake, write_files
 

@@ -35,8 +35,7 @@ from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
-from seglake.write.spool.blob import REJECTS, SUMMARY, WITH_RECORDS
-from seglake.write.spool.spool import clear, of_kinds
+from seglake.write.spool.spool import REJECTS, SUMMARY, WITH_RECORDS, clear, of_kinds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

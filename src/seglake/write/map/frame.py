@@ -19,13 +19,11 @@ from seglake.errors import InputError
 from seglake.format.murmur2 import partition_of
 from seglake.format.records import Int32s, Int64s
 from seglake.store import Store
-from seglake.write.map.reject import reject_blob
-from seglake.write.map.sort import BlobMaker
+from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
 from seglake.write.rows.arrow import ArrowRows
 from seglake.write.rows.records import Extracted, Rejects, extract
-from seglake.write.spool.blob import Blob
-from seglake.write.spool.spool import SPOOLED, SpoolWriter
+from seglake.write.spool.spool import SPOOLED, Blob, SpoolWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,10 +16,11 @@ from seglake.format.batch import Encoding, encode_batches, encode_bodies
 from seglake.format.murmur2 import partition_of
 from seglake.format.records import Int32s, Int64s, Records
 from seglake.write.map.lateness import Arrivals
-from seglake.write.spool.blob import BATCHES, RECORDS, Blob
+from seglake.write.rows.records import Rejects
 from seglake.write.spool.order import sort_order
-from seglake.write.spool.packing import pack_batches, pack_records
+from seglake.write.spool.packing import pack_batches, pack_records, pack_rejects
 from seglake.write.spool.sorted_records import SortedRecords
+from seglake.write.spool.spool import BATCHES, RECORDS, REJECTS, Blob
 
 
 class BlobMaker:
@@ -92,6 +93,12 @@ class BlobMaker:
             last_sort_key=int(records.sort_keys[-1]),
             last_tie_breaker=0 if ties is None else int(ties[-1]),
         )
+
+
+def reject_blob(unit: int, split: int, rejects: Rejects) -> Blob:
+    """The rejects of one split."""
+    data = pack_rejects(split, rejects.lines, rejects.reasons, rejects.raw)
+    return Blob(REJECTS, unit, data, records=len(rejects), size_bytes=len(data))
 
 
 def _grouped(partitions: Int32s, count: int) -> tuple[Int64s, Int64s]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from seglake.write.map.lateness import Arrivals, largest_lateness_ms
 from seglake.write.rows.records import Extracted
-from seglake.write.spool.blob import SUMMARY, Blob
+from seglake.write.spool.spool import SUMMARY, Blob
 
 
 class SplitCount(NamedTuple):

@@ -19,12 +19,10 @@ from seglake.store import Store
 from seglake.write.encoding import encoding_of
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
-from seglake.write.map.reject import reject_blob
-from seglake.write.map.sort import BlobMaker
+from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
 from seglake.write.rows.records import Extracted, read_split
-from seglake.write.spool.blob import Blob
-from seglake.write.spool.spool import SpoolWriter
+from seglake.write.spool.spool import Blob, SpoolWriter
 
 _FILE_COST_BYTES = 1024  # a file costs something even when it is empty
 

@@ -21,10 +21,9 @@ from seglake.write.reduce.batches import consecutive, encode
 from seglake.write.reduce.merge import merge
 from seglake.write.reduce.piece import Bounds, PieceInput, StraddlingBlob
 from seglake.write.reduce.segment_writer import SegmentWriter
-from seglake.write.spool.blob import BATCHES
 from seglake.write.spool.order import PlacedRecords
 from seglake.write.spool.packing import unpack_batches, unpack_records
-from seglake.write.spool.spool import SpooledBlob, place_of, read_blobs
+from seglake.write.spool.spool import BATCHES, SpooledBlob, place_of, read_blobs
 
 
 class CountStraddling(NamedTuple):

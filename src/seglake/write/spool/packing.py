@@ -11,12 +11,21 @@ from typing import Any
 
 import lz4.block
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from seglake.errors import CorruptData
 from seglake.format.batch import TABLE, Batches, Bodies
-from seglake.format.records import Int64s
+from seglake.format.records import Int64s, Spans
 from seglake.write.spool.sorted_records import SortedRecords
 
+_REJECTS: dict[str, pa.DataType] = {
+    "split": pa.int64(),
+    "line": pa.int64(),
+    "reason": pa.string(),
+    "raw": pa.binary(),
+}
+REJECTS_SCHEMA = pa.schema(_REJECTS)
 _LARGEST_RATIO = 255  # of LZ4, by its format
 _HEAD = struct.Struct("<qBBxxxxxx")  # records; sort keys are the timestamps; tie-breakers present
 
@@ -86,6 +95,26 @@ def unpack_batches(data: Any) -> Batches:
     table = np.frombuffer(rows, TABLE)
     _require(table["size"].sum(dtype=np.int64) == len(raw))
     return Batches(np.frombuffer(raw, np.uint8), table)
+
+
+def pack_rejects(split: int, lines: Int64s, reasons: npt.NDArray[np.str_], raw: Spans) -> bytes:
+    """Rejected rows of one split as an Arrow stream; lines count from the first of the split."""
+    columns = [
+        pa.array(np.full(len(lines), split)),
+        pa.array(lines),
+        pa.array(reasons, pa.string()),
+        pa.array(raw.tolist(), pa.binary()),
+    ]
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, REJECTS_SCHEMA, options=options) as stream:
+        stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=REJECTS_SCHEMA))
+    return sink.getvalue().to_pybytes()
+
+
+def unpack_rejects(data: Any) -> pa.Table:
+    """The inverse of `pack_rejects`: rows of REJECTS_SCHEMA."""
+    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 
 def _squeeze(raw: bytes) -> bytes:

@@ -1,5 +1,9 @@
 """Where blobs wait between the stages: on the lake's own storage, one object per task.
 
+A blob is some records of one log partition, packed: the records in order (sort keys, timestamps and
+encoded bodies), or, in arrival order, finished record batches, since nothing is left to merge.
+Rejects and a summary of each unit travel the same way. Never does a single record travel.
+
 A task's blobs stand one after another in one object under `attempts/<attempt>/blobs/`. The driver
 gets a row of SPOOLED for each, and the tasks of the next stage read the rows that the driver gives
 them. So no executor has to outlive its task, a hot partition's tasks read only what they need, and
@@ -22,11 +26,13 @@ import pyarrow as pa
 from seglake.errors import CorruptData
 from seglake.layout import blobs_folder, new_blobs_key
 from seglake.store import Store
-from seglake.write.spool.blob import Blob
 from seglake.write.spool.order import Place
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+RECORDS, BATCHES, REJECTS, SUMMARY = range(4)  # kinds
+WITH_RECORDS = (RECORDS, BATCHES)
 
 _COLUMNS: dict[str, pa.DataType] = {
     "kind": pa.int32(),
@@ -48,6 +54,23 @@ _COLUMNS: dict[str, pa.DataType] = {
 }
 SPOOLED = pa.schema(_COLUMNS)
 _AHEAD = 2  # blobs fetched while one is worked on
+
+
+class Blob(NamedTuple):
+    """A blob, and what the driver has to know of it."""
+
+    kind: int
+    unit: int  # number of the input unit, in the order of the input list
+    data: bytes = b""
+    partition: int = 0
+    number: int = 0  # of the blob within its unit, from 1
+    records: int = 0
+    size_bytes: int = 0  # of the bodies, uncompressed, or of finished batches
+    sort_key: int = 0  # of the first record
+    tie_breaker: int = 0
+    last_sort_key: int = 0  # of the last record
+    last_tie_breaker: int = 0
+    text: str = ""  # a unit's summary
 
 
 class SpoolWriter:

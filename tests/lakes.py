@@ -17,8 +17,8 @@ import numpy as np
 
 from seglake.catalog.rows import PartitionRow, Row, RunRow, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
-from seglake.format.batch import Batches, Encoding, encode_batches, encode_bodies
 from seglake.format.compression import IDS, compressor
+from seglake.format.encode import Batches, Encoding, encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
 from seglake.format.records import Headers, Records, Spans
 from seglake.format.segment import Roller, SegmentLimits

@@ -14,7 +14,8 @@ import seglake
 from seglake.catalog.index_files import put_indexes
 from seglake.catalog.rows import SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
-from seglake.format.batch import HEADER, OVERHEAD, Batches, BatchTable, rebase
+from seglake.format.batch import HEADER, OVERHEAD, BatchTable
+from seglake.format.encode import Batches, rebase
 from seglake.format.segment import describe, rebuild
 from seglake.layout import new_attempt
 from seglake.maintain.rebuild import policy_of

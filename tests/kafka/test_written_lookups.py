@@ -20,6 +20,7 @@ from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.segment import describe, rebuild
 from seglake.layout import new_attempt
 from seglake.read.log import Log
+from tests.index_lookups import offset_floor, time_floor
 from tests.kafka.judge import Batch, Kafka, Record
 from tests.kafka.test_written_segments import (
     folder_of,
@@ -66,10 +67,10 @@ def test_index_lookups(kafka: Kafka, log: Stored, chance: random.Random) -> None
             offsets = offsets_to_ask(chance, base, records[-1].offset)
             ours = OffsetIndex.decode(base, index.read_bytes())
             theirs = kafka.offset_index_lookup(index, base, offsets)
-            assert [tuple(ours.lookup(offset)) for offset in offsets] == theirs
+            assert [tuple(offset_floor(ours, offset)) for offset in offsets] == theirs
             timely = TimeIndex.decode(base, time_index.read_bytes())
             theirs = kafka.time_index_lookup(time_index, base, times)
-            assert [tuple(timely.lookup(time)) for time in times] == theirs
+            assert [tuple(time_floor(timely, time)) for time in times] == theirs
 
 
 @given(logs, chances)
@@ -87,7 +88,7 @@ def test_a_read_starts_at_kafkas_batch(kafka: Kafka, log: Stored, chance: random
             found = [batches[row] if row < len(table) else None for row in rows]
             assert kafka.find_by_offset(folder, base, offsets) == found
             for offset, batch in zip(offsets, found, strict=True):
-                assert batch is None or entries.lookup(offset).position <= batch[1]
+                assert batch is None or offset_floor(entries, offset).position <= batch[1]
 
 
 # -------------------------------------------------------------------- whole logs

@@ -7,9 +7,9 @@
     3   lz4     one LZ4 frame: independent 64 KiB blocks, no checksums, no content size
     4   zstd    one zstd frame
 
-Compressors are values made once per task and used for every batch (`compressor`). What a codec's
-library writes is not canonical: two valid writers differ in bytes and agree after decompression.
-Decompression never yields more than the limit it is given: a bomb is `CorruptData`.
+A task makes its compressor once and uses it for every batch (`compressor`). Compressed bytes are
+not canonical: two valid writers may write different bytes for the same records. Decompression never
+yields more bytes than its limit: a decompression bomb is `CorruptData`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 def compressor(name: str, level: int | None = None) -> Compress | None:
-    """A function from records to their compressed form; None for codec "none".
+    """A function that compresses records, or None for codec "none".
 
-    `level` is the codec's own (`compression.gzip.level`, `compression.zstd.level`); None means
-    Kafka's default. Raises ConfigError for an unknown codec.
+    `level` is `compression.gzip.level` or `compression.zstd.level`; None means Kafka's default.
+    Raises ConfigError for an unknown codec.
     """
     if name not in IDS:
-        raise ConfigError(f"compression.type {name!r} is none of {', '.join(NAMES)}")
+        raise ConfigError(f"compression.type {name!r} is not one of {', '.join(NAMES)}")
     return None if name == "none" else _COMPRESSORS[name](level)
 
 
@@ -98,12 +98,12 @@ _COMPRESSORS: dict[str, Callable[[int | None], Compress]] = {
 
 
 def decompress(codec: int, data: Any, max_bytes: int) -> bytes:
-    """The records in a batch's payload; at most `max_bytes`.
+    """Decompress the records of a batch.
 
-    gzip and zstd payloads may be several members or frames, as Kafka's readers accept them. Raises
+    gzip and zstd payloads may have several members or frames, as in Kafka's readers. Raises
     CorruptData for an unknown codec, malformed or truncated input, bytes after the end of the
-    stream, or output beyond the limit. Memory is bounded by the limit and by what the codec could
-    make of so many bytes, whatever size the payload declares.
+    stream, or more than `max_bytes` of records. Memory is bounded by `max_bytes` and by the codec's
+    largest ratio, whatever size the payload declares.
     """
     if not 1 <= codec < len(NAMES):
         raise CorruptData(f"unknown compression codec {codec}")
@@ -143,7 +143,7 @@ def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
 
 def _unlz4(data: Any, max_bytes: int) -> bytes:
     stream = lz4.frame.LZ4FrameDecompressor()
-    # the library allocates its limit at once, and one byte never becomes more than 255
+    # the library allocates `max_length` at once, and one byte never expands to more than 255
     records: bytes = stream.decompress(data, max_length=min(max_bytes, 255 * len(data)) + 1)
     _require_within(len(records), max_bytes)
     _require(stream.eof, "the frame is cut short")
@@ -156,25 +156,25 @@ def _unzstd(data: Any, max_bytes: int) -> bytes:
     if size > max_bytes:
         _require_within(size, max_bytes)
     if 0 < size <= _ZSTD_MAX_RATIO * len(data):
-        try:  # nothing else here, as this is called for every batch
+        try:  # the usual case, with no call that is not needed
             return _zstd_context().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError:
-            pass  # several frames, or damage that is told below
+            pass  # several frames, or damage that raises below
     # Kafka's own writer does not declare the size
     return _drain(_zstd_context().decompressobj, data, max_bytes)
 
 
 def _drain(start: Callable[[], Any], data: Any, max_bytes: int) -> bytes:
-    """Decompress all members of `data`, in bites so small that none expands beyond the limit."""
+    """Decompress all members of `data`, in steps so small that none expands beyond the limit."""
     view, parts, at, total = memoryview(data), [], 0, 0
-    bite_bytes = max(1024, max_bytes // _ZSTD_MAX_RATIO)
+    step_bytes = max(1024, max_bytes // _ZSTD_MAX_RATIO)
     member = start()
     while at < len(view):
         if member.eof:
             member = start()
-        bite = view[at : at + bite_bytes]
-        parts.append(member.decompress(bite))
-        at += len(bite) - len(member.unused_data)
+        step = view[at : at + step_bytes]
+        parts.append(member.decompress(step))
+        at += len(step) - len(member.unused_data)
         total += len(parts[-1])
         _require_within(total, max_bytes)
     _require(member.eof, "the stream is cut short")
@@ -190,7 +190,7 @@ def _zstd_context() -> zstandard.ZstdDecompressor:
 
 
 _LOCAL = threading.local()
-_ZSTD_MAX_RATIO = 32 * 1024  # a block of 128 KiB takes at least 4 bytes
+_ZSTD_MAX_RATIO = 32 * 1024  # a block of 128 KiB has at least 4 compressed bytes
 
 _LIBRARY_ERRORS = (
     zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, ValueError, EOFError,

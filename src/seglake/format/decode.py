@@ -1,9 +1,9 @@
 """Reading record batches: headers to batch tables, batches to records as columns.
 
-`scan_batches` looks at headers only. `decompress_batches` and `decode` turn the batches of a table
-into records, `decode_batches` does both at once. Every length is checked against the space it has,
-and nothing is allocated on the word of a header: whatever the bytes are, the outcome is records or
-CorruptData. `sound_heads` and `decode_times` are for lookups, which need little of a few batches.
+`scan_batches` reads only headers. `decompress_batches` and `decode` turn the batches of a table
+into records; `decode_batches` does both. `intact_heads` and `decode_times` are for lookups, which
+need a few fields of a few batches. For any bytes, the result is records or CorruptData: every
+length is checked against its space, and memory is allocated only for bytes that exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from seglake.format.batch import (
     CODEC_MASK,
     CONTROL,
     CRC_START,
+    LEAST_RECORD_BYTES,
     LOG_APPEND_TIME,
+    MAGIC_AT,
     MAX_BATCH_BYTES,
     OVERHEAD,
     TABLE,
@@ -31,13 +33,10 @@ from seglake.format.batch import (
 )
 from seglake.format.decode_kernels import RecordColumns
 from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed
-from seglake.limits import INT64_MAX, INT64_MIN
+from seglake.limits import ALL_TIMES, INT64_MAX
 
 _NOTHING: Mapping[int, Any] = MappingProxyType({})
-_ALWAYS = fixed(np.array([[INT64_MIN, INT64_MAX, 0, INT64_MAX]], np.int64))
-
-
-LEAST_RECORD_BYTES = 7
+_ALL_RECORDS = fixed(np.array([[*ALL_TIMES, 0, INT64_MAX]], np.int64))
 
 
 class Payload(NamedTuple):
@@ -49,12 +48,12 @@ class Payload(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """n records read from batches, and where each stood."""
+    """n records read from batches, with their offsets and batches."""
 
     records: Records
     offsets: Int64s
     timestamp_types: npt.NDArray[np.int8]  # 0 CreateTime, 1 LogAppendTime
-    batch: Int32s  # row of each record's batch in the table
+    batch: Int32s  # row of each record's batch in the batch table
 
     def take(self, rows: Int64s) -> Decoded:
         """The records at the positions `rows`, over the same buffer."""
@@ -66,7 +65,7 @@ class Decoded(NamedTuple):
 
 
 class Within(NamedTuple):
-    """Which records are wanted of each batch: b has the window windows[window_of[b]].
+    """The window of records that a caller wants from each batch: windows[window_of[b]] for batch b.
 
     A window is smallest and largest timestamp, smallest and largest offset, all inclusive.
     """
@@ -76,7 +75,7 @@ class Within(NamedTuple):
 
 
 class Head(NamedTuple):
-    """One of a few batches in plain numbers; its position counts from the start of the bytes."""
+    """The header of a record batch as ints; `position` counts from the start of the bytes."""
 
     position: int
     size: int
@@ -90,12 +89,12 @@ class Head(NamedTuple):
 
 
 def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) -> BatchTable:
-    """The table of the batches in `data`, from their headers alone.
+    """The batch table of `data`, from headers alone.
 
-    `data` begins with a batch; positions in the table count from `base_position`. With `partial`,
-    a last batch that is cut short is left out, as Kafka's readers do; otherwise it is damage.
-    `min_timestamp`, `offset_of_max` and `lateness` are `UNKNOWN`. Raises CorruptData at the first
-    header that cannot be right, and for magic 0 and 1, which Kafka itself no longer writes.
+    `data` begins with a batch; positions in the table count from `base_position`. `min_timestamp`,
+    `offset_of_max` and `lateness` are `UNKNOWN`. With `partial`, a last batch that is cut short is
+    left out, as in Kafka's readers; otherwise it is damage. Raises CorruptData at the first
+    impossible header, and for magic 0 and 1, which Kafka itself no longer writes.
     """
     table, damage = scan(data, base_position=base_position)
     if damage is not None and not (partial and damage.cut_short):
@@ -104,35 +103,35 @@ def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) ->
 
 
 class Damage(NamedTuple):
-    """Why a scan ended before the bytes did; `cut_short` if more bytes may mend it."""
+    """Why a scan ended before its bytes. If `cut_short`, more bytes may complete the batch."""
 
     error: CorruptData
     cut_short: bool
 
 
 def scan(data: Any, *, base_position: int = 0) -> tuple[BatchTable, Damage | None]:
-    """The table of the batches in `data` up to the first header that cannot be right, and why."""
+    """The batch table of `data` up to the first impossible header, and what is wrong with it."""
     buffer = read_only(data)
     n, end, problem = decode_kernels.find_batches(buffer)
     table = np.empty(n, TABLE)
     decode_kernels.read_headers(buffer, base_position, UNKNOWN, table)
     if not problem:
         return table, None
-    told = {"left": len(buffer) - end, "magic": buffer[end : end + 17][-1]}
-    what = decode_kernels.HEADER_PROBLEMS[problem].format(**told)
+    facts = {"left": len(buffer) - end, "magic": buffer[end : end + MAGIC_AT + 1][-1]}
+    what = decode_kernels.HEADER_PROBLEMS[problem].format(**facts)
     error = CorruptData(what, position=base_position + end)
     return table, Damage(error, problem == decode_kernels.CUT_SHORT)
 
 
 def read_only(data: Any) -> Bytes:
-    """The bytes as kernels want them, so that they see one type whatever these stand in."""
+    """Any buffer as the one array type for which kernels are compiled."""
     return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
 
 
-def sound_heads(data: Any) -> list[Head] | None:
-    """The batches that `data` consists of, their checksums found right, or None.
+def intact_heads(data: Any) -> list[Head] | None:
+    """The headers of the batches in `data`, or None if a header or a checksum is wrong.
 
-    For a few batches this takes a fraction of the time that `scan_batches` and `check_crcs` take.
+    For a few batches this takes a fraction of the time of `scan_batches` and `check_crcs`.
     """
     rows = np.empty((len(data) // OVERHEAD, len(Head._fields)), np.int64)
     count = decode_kernels.read_heads(read_only(data), rows)
@@ -175,10 +174,10 @@ def decode_batches(
     """The records of the batches in `table`; `data` begins at file position `base_position`.
 
     Control batches (transaction markers) are left out unless `control`. Keys, values and headers
-    are spans into one buffer of decompressed records (into `data` itself where nothing is
-    compressed). Raises CorruptData, with the position of the batch, for a batch outside `data`, a
-    wrong CRC, a payload that cannot be decompressed or exceeds `max_batch_bytes`, and records that
-    do not fill their batch exactly.
+    are spans into one buffer of decompressed records, or into `data` if nothing is compressed.
+    Raises CorruptData, with the position of the batch, for a batch outside `data`, a wrong CRC, a
+    payload that cannot be decompressed or exceeds `max_batch_bytes`, and records that do not fill
+    their batch exactly.
     """
     log, table = read_only(data), fixed(table)
     outside, bits = decode_kernels.survey(table, base_position, len(log))
@@ -212,10 +211,10 @@ def decompress_batches(
     enough_bytes: int | None = None,
     known: Mapping[int, Any] = _NOTHING,
 ) -> list[Any]:
-    """The records of the first batches in `table`, as many as make `enough_bytes`, else of all.
+    """Decompress the batches of `table` in order until they yield `enough_bytes`.
 
-    What is `known` by the batch's position is not decompressed again. No batch yields more than
-    `max_bytes`. Raises CorruptData with the position of the batch.
+    `known` maps a batch's position to its records if they are decompressed already. No batch
+    yields more than `max_bytes`. Raises CorruptData with the position of the batch.
     """
     log, parts, total = memoryview(data), list[Any](), 0
     enough = max_bytes * len(table) if enough_bytes is None else enough_bytes
@@ -238,7 +237,7 @@ def decompress_batches(
 
 
 def payload_of(parts: Sequence[Any]) -> Payload:
-    """What was decompressed, in one buffer."""
+    """Join the results of `decompress_batches` in one buffer."""
     ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
     starts = np.zeros_like(ends)
     starts[1:] = ends[:-1]
@@ -246,20 +245,21 @@ def payload_of(parts: Sequence[Any]) -> Payload:
 
 
 def decode(table: BatchTable, payload: Payload, within: Within | None = None) -> Decoded:
-    """The records of the payload's batches, which are the first of `table`; those `within` only.
+    """The records of the payload that lie `within` their windows, or all records.
 
-    Raises CorruptData with the position of the batch.
+    The batches of the payload are the first rows of `table`. Raises CorruptData with the position
+    of the batch.
     """
     data, starts, ends = payload
     table = fixed(table[: len(ends)])
-    n, liar = decode_kernels.count_records(table, starts, ends)
-    if liar >= 0:
+    n, row = decode_kernels.count_records(table, starts, ends)
+    if row >= 0:
         raise CorruptData(
-            f"{ends[liar] - starts[liar]} bytes cannot hold {table['count'][liar]} records",
-            position=int(table["position"][liar]),
+            f"{ends[row] - starts[row]} bytes cannot hold {table['count'][row]} records",
+            position=int(table["position"][row]),
         )
     if within is None:
-        within = Within(_ALWAYS, np.zeros(len(table), np.int32))
+        within = Within(_ALL_RECORDS, np.zeros(len(table), np.int32))
     columns = decode_kernels.record_columns(n)
     windows, window_of = fixed(within.windows), fixed(within.window_of)
     found, row, problem = decode_kernels.parse_records(
@@ -274,9 +274,9 @@ def decode(table: BatchTable, payload: Payload, within: Within | None = None) ->
 
 
 def decode_times(data: Any, head: Head) -> npt.NDArray[np.int64]:
-    """Offsets, timestamps and their running maximum of one batch of `data`, each a row.
+    """Three rows of one batch of `data`: offsets, timestamps, running maximum of the timestamps.
 
-    A control batch has none. Raises CorruptData, which does not tell a position.
+    The rows of a control batch are empty. Raises CorruptData without a position.
     """
     if head.attributes & CONTROL:
         return np.empty((3, 0), np.int64)
@@ -333,10 +333,10 @@ def _headers_at(headers: Headers, rows: Int64s) -> Headers:
 
 
 def with_extremes(table: BatchTable, decoded: Decoded) -> BatchTable:
-    """The table of headers completed with what only the records tell.
+    """Complete a batch table made from headers: replace each `UNKNOWN`.
 
     `decoded` holds every record of the table's batches, control records included. Batches without
-    records (left by compaction) get -1 and their base offset.
+    records (left by compaction) get timestamp -1 and their base offset.
     """
     complete = table.copy()
     firsts = np.searchsorted(decoded.batch, np.arange(len(table) + 1)).astype(np.int64)

@@ -1,10 +1,10 @@
 """Compiled loops that read: batch headers to batch tables, records to columns.
 
-`find_batches` and `read_headers` walk headers; `parse_records` and `parse_headers` turn a buffer of
-records into columns, checking every length against the space it has (`DefaultRecord.readFrom`).
+`find_batches` and `read_headers` walk headers. `parse_records` and `parse_headers` turn a buffer of
+records into columns and check that every length fits its space (`DefaultRecord.readFrom`).
 
 Varints are Kafka's (`ByteUtils`), at most 5 bytes for 32-bit and 10 bytes for 64-bit values.
-Readers return the position after the value, or `BAD` where the bytes end early or the value is
+Readers return the position after the value, or `BAD` if the bytes end early or the value is
 longer than its type allows. As in `encode_kernels`, a kernel calls only kernels of its own module.
 """
 
@@ -18,11 +18,27 @@ import numpy.typing as npt
 from numba import njit, types
 from numba.extending import intrinsic
 
+from seglake.format.batch import (
+    ATTRIBUTES_AT,
+    BASE_OFFSET_AT,
+    BASE_TIMESTAMP_AT,
+    COUNT_AT,
+    CRC_AT,
+    LAST_OFFSET_DELTA_AT,
+    LEAST_RECORD_BYTES,
+    LENGTH_AT,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    OVERHEAD,
+)
 from seglake.format.records import Int32s, Int64s
 from seglake.limits import INT64_MAX
 
 BAD = -1
-
+_LEAST_LENGTH = LEAST_RECORD_BYTES - 1  # a record's length does not count its own byte
+_LEAST_OLD_MESSAGE_BYTES = 26  # of magic 0, offset and length included
 
 CUT_SHORT, BAD_MAGIC, OLD_MAGIC, BAD_COUNT = 1, 2, 3, 4
 HEADER_PROBLEMS = {
@@ -68,7 +84,7 @@ def get_varint(data, at, end, max_bytes):
 
 @intrinsic
 def _eight_bytes(_typing_context, data, _at):
-    """The eight bytes at a position, which must all be there, the first one in the lowest bits."""
+    """The eight bytes from a position, first byte in the lowest bits. All must be in the array."""
 
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -82,7 +98,7 @@ def _eight_bytes(_typing_context, data, _at):
 
 @intrinsic
 def _zeros_below(_typing_context, _bits):
-    """How many zeros stand below the lowest one of 64 bits."""
+    """The number of zero bits below the lowest set bit of 64."""
 
     def generate(context, builder, _signature, arguments):
         return builder.cttz(arguments[0], context.get_constant(types.boolean, 0))
@@ -92,7 +108,7 @@ def _zeros_below(_typing_context, _bits):
 
 @njit(cache=True, nogil=True, inline="always")
 def _first_varint(word):
-    """(value, bits it takes) of the varint in the lowest bits; right if these are 32 at most."""
+    """(value, its size in bits) of the varint in the lowest bits; correct up to 32 bits."""
     stops = ~word & np.uint64(0x8080808080808080)
     own = word & (stops ^ (stops - np.uint64(1)))
     zigzag = own & np.uint64(0x7F)
@@ -116,28 +132,27 @@ def get_big_endian(data, at, width):
 
 @njit(cache=True, nogil=True)
 def find_batches(data):
-    """Walk batch headers; returns how many, where the end or the problem is, and problem or 0."""
+    """Walk batch headers. Returns (batches, position of the end or the problem, problem or 0)."""
     at = np.int64(0)
     n = 0
     while at < len(data):
         left = len(data) - at
-        if left < 17:
+        if left <= MAGIC_AT:
             return n, at, CUT_SHORT
-        size = get_big_endian(data, at + 8, 4) + 12
-        magic = data[at + 16]
-        if magic < 2:
-            # the smallest message of the old formats has 14 bytes; zeros are padding, no message
-            return n, at, OLD_MAGIC if size >= 26 else BAD_MAGIC
-        if magic > 2 or size < 61:
+        size = get_big_endian(data, at + LENGTH_AT, 4) + LOG_OVERHEAD
+        magic = data[at + MAGIC_AT]
+        if magic < 2:  # or zeros, which are padding
+            return n, at, OLD_MAGIC if size >= _LEAST_OLD_MESSAGE_BYTES else BAD_MAGIC
+        if magic > 2 or size < OVERHEAD:
             return n, at, BAD_MAGIC
         if size > left:
             return n, at, CUT_SHORT
-        offset = get_big_endian(data, at, 8)
-        delta = get_big_endian(data, at + 23, 4)
-        count = get_big_endian(data, at + 57, 4)
+        offset = get_big_endian(data, at + BASE_OFFSET_AT, 8)
+        delta = get_big_endian(data, at + LAST_OFFSET_DELTA_AT, 4)
+        count = get_big_endian(data, at + COUNT_AT, 4)
         if offset < 0 or delta < 0 or count < 0 or count > delta + 1:
             return n, at, BAD_COUNT
-        if offset >= INT64_MAX - delta:  # a sum that overflows would be optimised away
+        if offset >= INT64_MAX - delta:  # the compiler removes a check of an overflowed sum
             return n, at, BAD_COUNT
         n += 1
         at += size
@@ -146,61 +161,61 @@ def find_batches(data):
 
 @njit(cache=True, nogil=True)
 def read_headers(data, base_position, unknown, table):
-    """Fill the table of the batches that `find_batches` found."""
+    """Fill the batch table of the batches that `find_batches` counted."""
     at = np.int64(0)
     for i in range(len(table)):
         row = table[i]
-        size = get_big_endian(data, at + 8, 4) + 12
+        size = get_big_endian(data, at + LENGTH_AT, 4) + LOG_OVERHEAD
         row.position, row.size = base_position + at, size
-        row.attributes = get_big_endian(data, at + 21, 2)
-        row.base_offset = get_big_endian(data, at, 8)
-        row.last_offset = row.base_offset + get_big_endian(data, at + 23, 4)
-        row.base_timestamp = get_big_endian(data, at + 27, 8)
-        row.count = get_big_endian(data, at + 57, 4)
-        row.max_timestamp = get_big_endian(data, at + 35, 8)
+        row.attributes = get_big_endian(data, at + ATTRIBUTES_AT, 2)
+        row.base_offset = get_big_endian(data, at + BASE_OFFSET_AT, 8)
+        row.last_offset = row.base_offset + get_big_endian(data, at + LAST_OFFSET_DELTA_AT, 4)
+        row.base_timestamp = get_big_endian(data, at + BASE_TIMESTAMP_AT, 8)
+        row.count = get_big_endian(data, at + COUNT_AT, 4)
+        row.max_timestamp = get_big_endian(data, at + MAX_TIMESTAMP_AT, 8)
         row.min_timestamp = row.offset_of_max = row.lateness = unknown
         at += size
 
 
 @njit(cache=True, nogil=True)
 def read_heads(data, heads):
-    """Fill a row for each batch; returns how many, or `BAD` if they are not all whole.
+    """Fill one row per batch with the fields of `decode.Head`.
 
-    A row is position, size, attributes, base offset, last offset, base timestamp, max timestamp,
-    count, checksum.
+    Returns the number of batches, or `BAD` if one of them is not whole.
     """
     n, _, problem = find_batches(data)
     if problem or n > len(heads):
         return BAD
     at = np.int64(0)
     for i in range(n):
-        size, base_offset = get_big_endian(data, at + 8, 4) + 12, get_big_endian(data, at, 8)
-        heads[i, 0], heads[i, 1], heads[i, 2] = at, size, get_big_endian(data, at + 21, 2)
-        heads[i, 3], heads[i, 4] = base_offset, base_offset + get_big_endian(data, at + 23, 4)
-        heads[i, 5], heads[i, 6] = (
-            get_big_endian(data, at + 27, 8),
-            get_big_endian(data, at + 35, 8),
-        )
-        heads[i, 7] = get_big_endian(data, at + 57, 4)
-        heads[i, 8] = get_big_endian(data, at + 17, 4) & 0xFFFFFFFF
+        size = get_big_endian(data, at + LENGTH_AT, 4) + LOG_OVERHEAD
+        heads[i, 0], heads[i, 1] = at, size
+        heads[i, 2] = get_big_endian(data, at + ATTRIBUTES_AT, 2)
+        offset = get_big_endian(data, at + BASE_OFFSET_AT, 8)
+        last_delta = get_big_endian(data, at + LAST_OFFSET_DELTA_AT, 4)
+        heads[i, 3], heads[i, 4] = offset, offset + last_delta
+        heads[i, 5] = get_big_endian(data, at + BASE_TIMESTAMP_AT, 8)
+        heads[i, 6] = get_big_endian(data, at + MAX_TIMESTAMP_AT, 8)
+        heads[i, 7] = get_big_endian(data, at + COUNT_AT, 4)
+        heads[i, 8] = get_big_endian(data, at + CRC_AT, 4) & 0xFFFFFFFF
         at += size
     return n
 
 
 @njit(cache=True, nogil=True)
 def read_crcs(data, starts, crcs):
-    """The checksum in the header of each batch."""
+    """Read the checksum in the header of each batch."""
     for i in range(len(starts)):
-        crcs[i] = get_big_endian(data, starts[i] + 17, 4)
+        crcs[i] = get_big_endian(data, starts[i] + CRC_AT, 4)
 
 
 @njit(cache=True, nogil=True)
 def survey(table, base_position, length):
-    """First batch outside `length` bytes from `base_position`, or -1, and all attributes or-ed."""
+    """(first batch outside `length` bytes from `base_position`, or -1; all attributes or-ed)."""
     bits = np.int64(0)
     for i in range(len(table)):
         start = table[i].position - base_position
-        if start < 0 or table[i].size < 61 or start + table[i].size > length:
+        if start < 0 or table[i].size < OVERHEAD or start + table[i].size > length:
             return i, bits
         bits |= table[i].attributes
     return -1, bits
@@ -208,18 +223,21 @@ def survey(table, base_position, length):
 
 @njit(cache=True, nogil=True)
 def count_records(table, starts, ends):
-    """(records, -1), or the first batch that claims more records than its bytes can hold."""
+    """(number of records, -1), or (_, first batch whose bytes cannot hold its record count).
+
+    So a wrong count cannot make a reader allocate memory.
+    """
     total = np.int64(0)
     for i in range(len(table)):
-        # the smallest record takes 7 bytes, so a lying count cannot make a reader allocate
-        if table[i].count < 0 or np.int64(table[i].count) * 7 > ends[i] - starts[i]:
+        least = np.int64(table[i].count) * LEAST_RECORD_BYTES
+        if table[i].count < 0 or least > ends[i] - starts[i]:
             return total, i
         total += table[i].count
     return total, -1
 
 
 class RecordColumns(NamedTuple):
-    """What `parse_records` fills: one item per record in each array."""
+    """The arrays that `parse_records` fills, one item per record."""
 
     offsets: Int64s
     timestamps: Int64s
@@ -241,7 +259,7 @@ _COLUMN_TYPES: tuple[Any, ...] = (
 
 
 def record_columns(count: int) -> RecordColumns:
-    """Columns for `count` records, not filled yet."""
+    """Columns for `count` records, without values yet."""
     return RecordColumns(*[np.empty(count, dtype) for dtype in _COLUMN_TYPES])
 
 
@@ -256,10 +274,10 @@ def _parse_field(data, at, end):
 
 @njit(cache=True, nogil=True, inline="always")
 def _short_head(data, at, batch_end):
-    """(whether it is right, end of the record, timestamp delta, offset delta, position of its key).
+    """(whether it is valid, end of the record, timestamp delta, offset delta, position of its key).
 
-    Nearly always all that stands before the key is in eight bytes, which must be there: they are
-    taken apart without a branch.
+    Nearly always, the fields before the key fit in eight bytes, and this decodes them without a
+    branch. The eight bytes must be in the array.
     """
     word = _eight_bytes(data, at)  # type: ignore[call-arg, var-annotated]  # numba adds the context
     length, size = _first_varint(word)
@@ -270,15 +288,15 @@ def _short_head(data, at, batch_end):
     taken = size + timestamp_size + offset_size + np.uint64(8)
     key = at + np.int64(taken >> np.uint64(3))
     short = (size <= 32) & (timestamp_size <= 32) & (offset_size <= 32) & (taken <= 64)
-    right = short & (length >= 6) & (key <= end) & (end <= batch_end)
-    return right, end, timestamp_delta, offset_delta, key
+    valid = short & (length >= _LEAST_LENGTH) & (key <= end) & (end <= batch_end)
+    return valid, end, timestamp_delta, offset_delta, key
 
 
 @njit(cache=True, nogil=True)
 def _record_head(data, at, batch_end):
     """(end of the record, timestamp delta, offset delta, position of its key or BAD)."""
     length, at = get_varint(data, at, batch_end, 5)
-    if at == BAD or length < 6 or length > batch_end - at:
+    if at == BAD or length < _LEAST_LENGTH or length > batch_end - at:
         return at, np.int64(0), np.int64(0), np.int64(BAD)
     end = at + length
     timestamp_delta, at = get_varint(data, at + 1, end, 10)
@@ -294,12 +312,13 @@ def parse_records(
     offsets, timestamps, timestamp_types, key_starts, key_lengths, value_starts, value_lengths,
     header_starts, header_counts, record_ends, batches,
 ):  # fmt: skip
-    """Parse the records of every batch that lie in its window.
+    """Parse the records of every batch that lie in the batch's window.
 
-    `data` holds the decompressed records of batch b from starts[b] to ends[b]; its window is row
-    window_of[b] of `windows`: smallest and largest timestamp, smallest and largest offset. The
-    other arrays have room for every record. Returns (records in the windows, 0, 0), or a batch and
-    its problem. Of records outside nothing behind the offset is looked at.
+    `data` holds the decompressed records of batch b from starts[b] to ends[b]. The batch's window
+    is row window_of[b] of `windows`: smallest and largest timestamp, smallest and largest offset,
+    all inclusive. The other arrays have room for every record. Returns (records in the windows, 0,
+    0) or (_, batch, its problem). For a record outside the window, only its timestamp and offset
+    are decoded.
     """
     n = 0
     for batch in range(len(table)):
@@ -307,14 +326,14 @@ def parse_records(
         low_time, high_time, low_offset, high_offset = window[0], window[1], window[2], window[3]
         base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset
         base_timestamp, max_timestamp = row.base_timestamp, row.max_timestamp
-        append_time = (row.attributes & 8) != 0
+        append_time = (row.attributes & LOG_APPEND_TIME) != 0
         at, batch_end = starts[batch], ends[batch]
         previous = np.int64(-1)
         for _ in range(row.count):
-            right = False
+            valid = False
             if len(data) - at >= 8:
-                right, end, timestamp_delta, offset_delta, key = _short_head(data, at, batch_end)
-            if right:
+                valid, end, timestamp_delta, offset_delta, key = _short_head(data, at, batch_end)
+            if valid:
                 at = key
             else:
                 end, timestamp_delta, offset_delta, at = _record_head(data, at, batch_end)
@@ -355,17 +374,17 @@ def parse_records(
 def parse_times(data, base_offset, last_delta, base_timestamp, append_time, times):
     """Fill the rows of `times`: offsets, timestamps and their running maximum of one batch.
 
-    `data` are its decompressed records. Their timestamps are counted from the base timestamp, or
-    are all `append_time` if that is not negative. Returns 0 or the problem; what stands behind a
-    record's offset is not looked at.
+    `data` are its decompressed records. Timestamps count from `base_timestamp`; if `append_time`
+    is not negative, it is the timestamp of every record. Returns 0 or the problem. Keys, values
+    and headers are not decoded.
     """
     at, batch_end = np.int64(0), np.int64(len(data))
     previous, top = np.int64(-1), np.int64(-INT64_MAX)
     for n in range(times.shape[1]):
-        right = False
+        valid = False
         if batch_end - at >= 8:
-            right, end, timestamp_delta, offset_delta, _ = _short_head(data, at, batch_end)
-        if not right:
+            valid, end, timestamp_delta, offset_delta, _ = _short_head(data, at, batch_end)
+        if not valid:
             end, timestamp_delta, offset_delta, key = _record_head(data, at, batch_end)
             if key == BAD:
                 return BAD_RECORD
@@ -380,7 +399,7 @@ def parse_times(data, base_offset, last_delta, base_timestamp, append_time, time
 
 @njit(cache=True, nogil=True)
 def parse_headers(data, starts, ends, firsts, key_starts, key_lengths, value_starts, value_lengths):
-    """Parse the headers of every record; returns -1, or the first record with damaged headers."""
+    """Parse the headers of every record. Returns -1, or the first record with damaged headers."""
     for record in range(len(starts)):
         at, end = starts[record], ends[record]
         for h in range(firsts[record], firsts[record + 1]):

@@ -1,14 +1,13 @@
 """Compiled loops that write: records to bodies, bodies to batches, batches to segments.
 
-`body_sizes` and `fill_bodies` gather key, value and headers of records in any order into bodies;
-`cut_batches` decides where batches end; `fill_records` frames bodies as records. `partition_keys`
-is Kafka's partitioner, `append` its append path over batch tables.
+`body_sizes` and `fill_bodies` gather key, value and headers of records into bodies, in any order.
+`cut_batches` decides where batches end, `fill_records` frames bodies as records. `partition_keys`
+is Kafka's partitioner, `append` is Kafka's append path over batch tables.
 
 Varints are Kafka's (`ByteUtils`): zigzag, then groups of seven bits, least significant first.
 
-Kernels have no annotations: numba infers their types from the arguments. A kernel calls only
-kernels of its own module, because numba's cache notices changes in a kernel's own file and in no
-other.
+Kernels have no annotations, because numba infers their types from the arguments. A kernel calls
+only kernels of its own module, because numba's cache notices changes only in a kernel's own file.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from seglake.limits import INT32_MAX
 
 @njit(cache=True, nogil=True, inline="always")
 def varint_size(value):
-    """Bytes that `value` takes as a varint or varlong, 1 to 10."""
+    """The size of `value` as a varint or varlong: 1 to 10 bytes."""
     zigzag = np.uint64((value << 1) ^ (value >> 63))
     size = 1
     while zigzag >= np.uint64(128):
@@ -34,7 +33,7 @@ def varint_size(value):
 
 @njit(cache=True, nogil=True, inline="always")
 def put_varint(out, at, value):
-    """Write `value` at `at`; returns the position after it."""
+    """Write `value` at `at`. Returns the position after it."""
     zigzag = np.uint64((value << 1) ^ (value >> 63))
     while zigzag >= np.uint64(128):
         out[at] = np.uint8(zigzag & np.uint64(127)) | np.uint8(128)
@@ -46,7 +45,7 @@ def put_varint(out, at, value):
 
 @intrinsic
 def _copy(typing_context, out, at, data, start, length):
-    """A memcpy between byte arrays: a loop over bytes takes six times as long on typical keys."""
+    """A memcpy between byte arrays; a loop over bytes takes six times as long on typical keys."""
     del typing_context, at, start, length  # the types do not depend on them
 
     def generate(context, builder, signature, arguments):
@@ -62,7 +61,7 @@ def _copy(typing_context, out, at, data, start, length):
 
 @njit(cache=True, nogil=True, inline="always")
 def put_bytes(out, at, data, start, length):
-    """Copy `length` bytes, none if it is negative; returns the position after them."""
+    """Copy `length` bytes, or nothing if it is negative. Returns the position after them."""
     if length <= 0:
         return at
     _copy(out, at, data, start, length)  # type: ignore[call-arg]  # numba adds the context
@@ -87,7 +86,7 @@ def put_big_endians(data, starts, shift, values, width):
 
 @njit(cache=True, nogil=True)
 def body_sizes(key_lengths, value_lengths, order, sizes):
-    """Bytes of each body without headers."""
+    """Compute the size of each body without headers."""
     for i in range(len(order)):
         key, value = np.int64(key_lengths[order[i]]), np.int64(value_lengths[order[i]])
         size = varint_size(key) + max(key, 0) + varint_size(value) + max(value, 0) + 1
@@ -98,7 +97,7 @@ def body_sizes(key_lengths, value_lengths, order, sizes):
 def fill_bodies(
     key_data, key_starts, key_lengths, value_data, value_starts, value_lengths, order, starts, out
 ):
-    """Write the bodies whose places `starts` gives."""
+    """Write each body at its position in `starts`, without headers."""
     for i in range(len(order)):
         row = order[i]
         at = starts[i]
@@ -107,7 +106,7 @@ def fill_bodies(
         at = put_bytes(out, at, key_data, key_starts[row], key)
         at = put_varint(out, at, value)
         at = put_bytes(out, at, value_data, value_starts[row], value)
-        out[at] = 0  # no headers
+        out[at] = 0  # number of headers
 
 
 @njit(cache=True, nogil=True)
@@ -122,7 +121,7 @@ def copy_bodies(starts, sizes, data, out):
 def body_sizes_with_headers(
     key_lengths, value_lengths, header_firsts, header_keys, header_values, order, sizes
 ):
-    """Bytes of each body with its headers."""
+    """Compute the size of each body with its headers."""
     for i in range(len(order)):
         row = order[i]
         key, value = np.int64(key_lengths[row]), np.int64(value_lengths[row])
@@ -140,7 +139,7 @@ def fill_bodies_with_headers(
     header_firsts, name_data, name_starts, name_lengths, content_data, content_starts,
     content_lengths, order, starts, out,
 ):  # fmt: skip
-    """Write the bodies whose places `starts` gives, headers included."""
+    """Write each body at its position in `starts`, with its headers."""
     for i in range(len(order)):
         row = order[i]
         at = starts[i]
@@ -165,10 +164,10 @@ def _record_length(timestamp_delta, offset_delta, body):
 
 @njit(cache=True, nogil=True)
 def cut_batches(timestamps, sizes, max_bytes, firsts, batch_sizes):
-    """Cut records into batches of at most `max_bytes` of records each; returns how many.
+    """Cut records into batches of at most `max_bytes` of records. Returns the number of batches.
 
-    `firsts` receives the first record of each batch and, last, the record count; `batch_sizes` the
-    bytes of each batch's records.
+    `firsts` receives the first record of each batch and, at its end, the record count.
+    `batch_sizes` receives the bytes of each batch's records.
     """
     batches = 0
     total = np.int64(0)
@@ -193,7 +192,7 @@ def cut_batches(timestamps, sizes, max_bytes, firsts, batch_sizes):
 
 @njit(cache=True, nogil=True)
 def fill_records(timestamps, starts, sizes, bodies, firsts, places, out):
-    """Frame every body as a record; the records of batch b go to `out` from places[b] on."""
+    """Frame every body as a record; the records of batch b begin at `out[places[b]]`."""
     for batch in range(len(places)):
         first = firsts[batch]
         at = places[batch]
@@ -208,17 +207,17 @@ def fill_records(timestamps, starts, sizes, bodies, firsts, places, out):
 
 @njit(cache=True, nogil=True)
 def extremes(timestamps, firsts, lows, highs, at, lateness):
-    """Smallest and largest timestamp of each run of records, and two more things.
+    """Smallest and largest timestamp of the records of each batch, and two more values.
 
-    `at` receives the first record with the largest timestamp, `lateness` the most by which a record
-    lies behind an earlier one of its run (records without timestamp aside). A run without records
-    has -1, -1, its first, 0.
+    `at` receives the first record with the largest timestamp. `lateness` receives the most by which
+    a record is older than an earlier record of its batch; records without timestamp do not count.
+    A batch without records has -1, -1, its entry of `firsts`, 0.
     """
-    for run in range(len(firsts) - 1):
-        low, high, where, late = np.int64(-1), np.int64(-1), firsts[run], np.int64(0)
-        for i in range(firsts[run], firsts[run + 1]):
+    for batch in range(len(firsts) - 1):
+        low, high, where, late = np.int64(-1), np.int64(-1), firsts[batch], np.int64(0)
+        for i in range(firsts[batch], firsts[batch + 1]):
             value = timestamps[i]
-            if i == firsts[run]:
+            if i == firsts[batch]:
                 low, high = value, value
             elif value > high:
                 high, where = value, i
@@ -226,7 +225,7 @@ def extremes(timestamps, firsts, lows, highs, at, lateness):
                 low = min(low, value)
                 if value >= 0:
                     late = max(late, high - value)
-        lows[run], highs[run], at[run], lateness[run] = low, high, where, late
+        lows[batch], highs[batch], at[batch], lateness[batch] = low, high, where, late
 
 
 @njit(cache=True, nogil=True)
@@ -264,14 +263,14 @@ def _murmur2(data, start, length):
 
 @njit(cache=True, nogil=True)
 def hash_keys(data, starts, lengths, hashes):
-    """The hash of each key; null hashes as empty."""
+    """Hash each key; a null key hashes as an empty one."""
     for i in range(len(starts)):
         hashes[i] = _murmur2(data, starts[i], max(np.int64(lengths[i]), 0))
 
 
 @njit(cache=True, nogil=True)
 def partition_keys(data, starts, lengths, count, first_null, partitions):
-    """The partition of each key; nulls go round from `first_null` on."""
+    """Choose the partition of each key; the i-th null key gets (first_null + i) % count."""
     nulls = np.int64(first_null)
     for i in range(len(starts)):
         if lengths[i] < 0:
@@ -282,14 +281,16 @@ def partition_keys(data, starts, lengths, count, first_null, partitions):
             partitions[i] = (np.int64(h) & 0x7FFFFFFF) % count
 
 
-# state of the segment being filled, one int64 each; -1 where no timestamp was seen
+# The state of the segment being filled: its base offset, its bytes, the largest timestamp of its
+# first batch, bytes or records since its last index entry, its largest timestamp, the interval of
+# that entry, its offset entries, its time entries, its last time entry. Without timestamps, -1.
 BASE, SIZE, FIRST_MAX, SINCE, HIGHEST, BUCKET, OFFSETS, TIMES, LAST_TIME = range(9)
 BY_BYTES, BY_RECORDS, BY_MS = range(3)
 
 
 @njit(cache=True, nogil=True)
 def append(state, table, by, interval, segment_bytes, segment_ms, max_offsets, max_times, indexed):
-    """Append batches until one must begin a new segment; returns how many were appended."""
+    """Append batches until one must begin a new segment. Returns the number of batches appended."""
     for i in range(len(table)):
         size, high = np.int64(table[i].size), table[i].max_timestamp
         if state[SIZE] > 0:

@@ -4,17 +4,17 @@
     .timeindex 12 bytes an entry:  timestamp i64, relative offset i32
 
 Big-endian, as all of Kafka. An offset entry maps the *last* offset of a batch to the position of
-its *first* byte (`OffsetIndex`). A time entry says: every record newer than `timestamp` stands
-after `offset`, the last offset of the earliest batch that reached this running maximum
-(`TimeIndex`). The first batch of a segment is never indexed; a closed segment's time index ends
-with its largest timestamp. Indexes are derived data: they follow from the segment's batches and the
-policy alone, and are rebuilt byte for byte.
+its *first* byte (`OffsetIndex`). A time entry says: every record newer than `timestamp` comes after
+`offset`, the last offset of the earliest batch that reached this running maximum (`TimeIndex`). The
+first batch of a segment is never indexed; a closed segment's time index ends with the segment's
+largest timestamp. Indexes depend only on the segment's batches and the policy, so they can be
+rebuilt byte for byte.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,13 +32,13 @@ POLICIES = ("bytes", "records", "ms")
 
 @dataclass(frozen=True)
 class IndexPolicy:
-    """When a batch gets an index entry. Exactly one of Kafka's rule and two of ours applies.
+    """When a batch gets an index entry: by Kafka's rule ("bytes") or one of Seglake's two.
 
     `by` "bytes": more than `interval` bytes since the last entry (Kafka's `index.interval.bytes`,
-    strict, counted before the batch; 0 is dense: every batch but the first).
+    strict, counted before the batch; 0 indexes every batch but the first).
     `by` "records": at least `interval` records since the last entry.
-    `by` "ms": the running maximum timestamp entered a later interval of this length (KIP-33's
-    minute).
+    `by` "ms": the running maximum timestamp entered a later interval of this length (KIP-33 has
+    one minute).
     """
 
     by: str = "bytes"
@@ -52,43 +52,29 @@ class IndexPolicy:
             raise ConfigError(f"index.interval.{self.by} must be positive, not {self.interval}")
 
 
-class OffsetEntry(NamedTuple):
-    """An absolute offset and the position of the batch that ends with it."""
-
-    offset: int
-    position: int
-
-
-class TimeEntry(NamedTuple):
-    """A running maximum timestamp (ms) and the absolute offset up to which it holds."""
-
-    timestamp: int
-    offset: int
-
-
+@dataclass(frozen=True)
 class OffsetIndex:
-    """The entries of one .index file, searchable; offsets are absolute."""
+    """The entries of one .index file as columns; offsets are absolute and increase strictly."""
 
-    def __init__(self, base_offset: int, offsets: Int64s, positions: Int64s) -> None:
-        self.base_offset = base_offset
-        self.offsets = offsets
-        self.positions = positions
+    base_offset: int
+    offsets: Int64s
+    positions: Int64s
 
     @classmethod
     def decode(cls, base_offset: int, data: Any) -> OffsetIndex:
-        """Read a file's bytes; a last entry that is cut short is left out, as Kafka opens it."""
+        """Read a file's bytes; a last entry that is cut short is left out, as in Kafka."""
         entries = _entries(data, OFFSET_ENTRY)
         offsets = base_offset + entries["relative_offset"].astype(np.int64)
         return cls(base_offset, offsets, entries["position"].astype(np.int64))
 
     @classmethod
     def build(cls, base_offset: int, offsets: Int64s, positions: Int64s) -> OffsetIndex:
-        """An index of strictly increasing offsets; raises CorruptData if it cannot be one."""
+        """Check and take these entries. Raises CorruptData if no index can hold them."""
         _check_relative(base_offset, offsets)
         if np.any(np.diff(offsets) <= 0):
             raise CorruptData("offsets of an offset index must increase strictly")
         if len(positions) and not 0 <= positions.min() <= positions.max() <= INT32_MAX:
-            raise CorruptData(f"a position is below 0 or beyond {INT32_MAX}")
+            raise CorruptData(f"a position is not in 0..{INT32_MAX}")
         return cls(base_offset, offsets, positions)
 
     def __len__(self) -> int:
@@ -101,60 +87,44 @@ class OffsetIndex:
         entries["position"] = self.positions
         return entries.tobytes()
 
-    def entry(self, number: int) -> OffsetEntry:
-        """The entry with this number, from 0. Raises IndexError outside the index."""
-        if not 0 <= number < len(self):
-            raise IndexError(f"entry {number} of an index with {len(self)} entries")
-        return OffsetEntry(int(self.offsets[number]), int(self.positions[number]))
-
-    def lookup(self, offset: int) -> OffsetEntry:
-        """The last entry with an offset <= `offset`; (base offset, 0) where there is none."""
-        number = int(np.searchsorted(self.offsets, offset, "right")) - 1
-        return OffsetEntry(self.base_offset, 0) if number < 0 else self.entry(number)
-
-    def upper_bound(self, fetch: OffsetEntry, fetch_bytes: int) -> OffsetEntry | None:
-        """The first entry at or after `fetch.position + fetch_bytes` (`fetchUpperBoundOffset`)."""
-        number = int(np.searchsorted(self.positions, fetch.position + fetch_bytes))
-        return self.entry(number) if number < len(self) else None
-
     def check(self, data: Any) -> None:
-        """Kafka's `sanityCheck` of the file this index was decoded from. Raises CorruptData."""
-        if len(self) and self.offsets[-1] < self.base_offset:
-            raise CorruptData(
-                f"the last offset {self.offsets[-1]} lies below the base offset {self.base_offset}"
-            )
+        """Check the file from which this index was decoded, as Kafka's `sanityCheck` does.
+
+        Raises CorruptData.
+        """
+        _check_last(self.base_offset, self.offsets)
         _check_length(data, OFFSET_ENTRY)
 
 
+@dataclass(frozen=True)
 class TimeIndex:
-    """The entries of one .timeindex file, searchable; offsets are absolute."""
+    """The entries of one .timeindex file as columns; offsets are absolute."""
 
-    def __init__(self, base_offset: int, timestamps: Int64s, offsets: Int64s) -> None:
-        self.base_offset = base_offset
-        self.timestamps = timestamps
-        self.offsets = offsets
+    base_offset: int
+    timestamps: Int64s
+    offsets: Int64s
 
     @classmethod
     def decode(cls, base_offset: int, data: Any) -> TimeIndex:
-        """Read a file's bytes; a last entry that is cut short is left out, as Kafka opens it."""
+        """Read a file's bytes; a last entry that is cut short is left out, as in Kafka."""
         entries = _entries(data, TIME_ENTRY)
         offsets = base_offset + entries["relative_offset"].astype(np.int64)
         return cls(base_offset, entries["timestamp"].astype(np.int64), offsets)
 
     @classmethod
     def build(cls, base_offset: int, timestamps: Int64s, offsets: Int64s) -> TimeIndex:
-        """An index of the given points; one that repeats its predecessor's timestamp is left out.
+        """Check these points and take those with a later timestamp than the point before.
 
-        Both must not decrease (`TimeIndex.maybeAppend`); a leading timestamp of -1 is left out.
-        Raises CorruptData otherwise.
+        A leading timestamp of -1 is left out. Raises CorruptData if timestamps or offsets decrease
+        (`TimeIndex.maybeAppend`).
         """
         _check_relative(base_offset, offsets)
         if np.any(np.diff(timestamps) < 0):
             raise CorruptData("timestamps of a time index must not decrease")
-        keep = np.diff(timestamps, prepend=np.int64(-1)) > 0
-        if np.any(np.diff(offsets[keep]) < 0):
+        rises = np.diff(timestamps, prepend=np.int64(-1)) > 0
+        if np.any(np.diff(offsets[rises]) < 0):
             raise CorruptData("offsets of a time index must not decrease")
-        return cls(base_offset, timestamps[keep], offsets[keep])
+        return cls(base_offset, timestamps[rises], offsets[rises])
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -166,30 +136,14 @@ class TimeIndex:
         entries["relative_offset"] = self.offsets - self.base_offset
         return entries.tobytes()
 
-    def entry(self, number: int) -> TimeEntry:
-        """The entry with this number, from 0. Raises IndexError outside the index."""
-        if not 0 <= number < len(self):
-            raise IndexError(f"entry {number} of an index with {len(self)} entries")
-        return TimeEntry(int(self.timestamps[number]), int(self.offsets[number]))
-
-    @property
-    def last(self) -> TimeEntry:
-        """The last entry; (-1, base offset) of an empty index."""
-        return self.entry(len(self) - 1) if len(self) else TimeEntry(-1, self.base_offset)
-
-    def lookup(self, timestamp: int) -> TimeEntry:
-        """The last entry with a timestamp <= `timestamp`; (-1, base offset) where there is none."""
-        number = int(np.searchsorted(self.timestamps, timestamp, "right")) - 1
-        return TimeEntry(-1, self.base_offset) if number < 0 else self.entry(number)
-
     def check(self, data: Any) -> None:
-        """Kafka's `sanityCheck` of the file this index was decoded from. Raises CorruptData."""
+        """Check the file from which this index was decoded, as Kafka's `sanityCheck` does.
+
+        Raises CorruptData.
+        """
         if len(self) and self.timestamps[-1] < self.timestamps[0]:
-            raise CorruptData("the last timestamp lies below the first")
-        if len(self) and self.offsets[-1] < self.base_offset:
-            raise CorruptData(
-                f"the last offset {self.offsets[-1]} lies below the base offset {self.base_offset}"
-            )
+            raise CorruptData("the last timestamp is smaller than the first")
+        _check_last(self.base_offset, self.offsets)
         _check_length(data, TIME_ENTRY)
 
 
@@ -216,10 +170,15 @@ def _entries(data: Any, dtype: np.dtype[Any]) -> npt.NDArray[np.void]:
     return np.frombuffer(data, dtype, len(memoryview(data).cast("B")) // dtype.itemsize)
 
 
+def _check_last(base_offset: int, offsets: Int64s) -> None:
+    if len(offsets) and offsets[-1] < base_offset:
+        raise CorruptData(f"the last offset {offsets[-1]} is below the base offset {base_offset}")
+
+
 def _check_length(data: Any, dtype: np.dtype[Any]) -> None:
     size = len(memoryview(data).cast("B"))
     if size % dtype.itemsize:
-        raise CorruptData(f"{size} bytes are no multiple of the entry's {dtype.itemsize}")
+        raise CorruptData(f"{size} bytes are not a multiple of the entry's {dtype.itemsize}")
 
 
 def _check_relative(base_offset: int, offsets: Int64s) -> None:

@@ -9,7 +9,7 @@ from seglake.format.records import Int32s, Spans
 
 
 def murmur2(keys: Spans) -> Int32s:
-    """The signed 32-bit hash of each key; a null hashes as the empty string."""
+    """The signed 32-bit hash of each key; a null key hashes as an empty one."""
     hashes = np.empty(len(keys), np.int32)
     encode_kernels.hash_keys(*keys.fixed(), hashes)
     return hashes
@@ -18,8 +18,8 @@ def murmur2(keys: Spans) -> Int32s:
 def partition_of(keys: Spans, partition_count: int, *, first_null: int = 0) -> Int32s:
     """The partition of each key, as Kafka's producer chooses it: (hash & 0x7fffffff) % count.
 
-    Kafka places null keys at random; here the i-th null key of the call goes to partition
-    (first_null + i) % count, so that a repeated task places them as before.
+    Kafka chooses a random partition for a null key. Here the i-th null key of the call goes to
+    partition (first_null + i) % count, so a repeated task makes the same choice.
     """
     partitions = np.empty(len(keys), np.int32)
     encode_kernels.partition_keys(*keys.fixed(), partition_count, first_null, partitions)

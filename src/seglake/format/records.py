@@ -1,8 +1,8 @@
-"""Records as columns: the one shape in which events travel between the layers.
+"""Records as columns: the one form in which records pass between the layers.
 
-No object per record exists anywhere in Seglake. Variable-length bytes are `Spans`: positions in a
-shared buffer. A raw line of an input file, a key cut out of it and a value inside a decompressed
-batch are all spans, so nothing is copied before it is encoded or handed to Arrow.
+Seglake has no object per record. Variable-length bytes are `Spans`: positions in a shared buffer. A
+raw line of an input file, a key in that line and a value in a decompressed batch are all spans, so
+nothing is copied before it is encoded or given to Arrow.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
-NULL = -1  # the length of a null item, as in Kafka's own encoding
-
+NULL = -1  # the length of a null item, as in Kafka's encoding
 
 AnyArray = TypeVar("AnyArray", bound="npt.NDArray[Any]")
 
 
 def fixed(array: AnyArray) -> AnyArray:
-    """The array as a contiguous read-only view, so that every caller's looks alike to a kernel.
+    """The array as a contiguous read-only view, so that a kernel sees one array type.
 
-    numba compiles a kernel anew, for seconds, for each mix of writable, read-only and strided
-    arguments.
+    For each combination of writable, read-only and strided arguments, numba compiles a kernel
+    again, which takes seconds.
     """
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
@@ -38,7 +37,7 @@ def fixed(array: AnyArray) -> AnyArray:
 class Spans(NamedTuple):
     """n byte strings: item i is data[starts[i] : starts[i] + lengths[i]], null if lengths[i] is -1.
 
-    Spans may overlap, repeat, and stand in any order. `data` may be read-only.
+    Spans may overlap, repeat and come in any order. `data` may be read-only.
     """
 
     data: Bytes
@@ -67,7 +66,7 @@ class Spans(NamedTuple):
         return Spans(self.data, self.starts[order], self.lengths[order])
 
     def fixed(self) -> Spans:
-        """The same items in arrays that are `fixed`."""
+        """The same items over `fixed` arrays."""
         return Spans(fixed(self.data), fixed(self.starts), fixed(self.lengths))
 
     def tolist(self) -> list[bytes | None]:
@@ -78,9 +77,9 @@ class Spans(NamedTuple):
 
 
 class Headers(NamedTuple):
-    """Headers of n records: record i owns items firsts[i] to firsts[i + 1] of `keys` and `values`.
+    """Headers of n records: those of record i are items firsts[i] to firsts[i + 1], exclusive.
 
-    Keys are never null (Kafka forbids it); values may be.
+    Header keys are never null, as Kafka forbids it; header values may be null.
     """
 
     firsts: Int64s  # n + 1 entries
@@ -90,7 +89,7 @@ class Headers(NamedTuple):
 
 @dataclass(frozen=True)
 class Records:
-    """n records: timestamps in ms since the epoch (-1: none), keys, values, headers if any."""
+    """n records. Timestamps are ms since the epoch, or -1 for a record without one."""
 
     timestamps: Int64s
     keys: Spans
@@ -102,7 +101,7 @@ class Records:
 
 
 def concatenate(parts: Sequence[Records]) -> Records:
-    """The records of several parts, one after another, over one buffer per column."""
+    """Join the records of several parts, in their order, over one buffer per column."""
     headers = None
     if any(part.headers is not None for part in parts):
         headers = _join_headers([part.headers or _no_headers(len(part)) for part in parts])

@@ -1,9 +1,9 @@
-"""Segments: which batches share a file, which of them are indexed, and the files beside the log.
+"""Segments: which batches share a log, which of them are indexed, and the index files.
 
-`Roller` is Kafka's append path as a pure function of batch tables: it says where a segment must end
+`Roller` is Kafka's append path as a pure function of batch tables: it decides where a segment ends
 (`LogSegment.shouldRoll`) and which batches get an index entry (`LogSegment.append`, the per-batch
-rule of KAFKA-806). `seal` turns what it knows of a segment into the three index files. `rebuild`
-does the same from the bytes of a log, so an index can always be made again.
+rule of KAFKA-806). `seal` makes the three index files of a segment. `rebuild` makes the same files
+from an existing log.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from seglake.format.index import (
     time_index,
 )
 from seglake.format.records import fixed
+from seglake.limits import INT64_MAX
 
 
 @dataclass(frozen=True)
 class SegmentLimits:
     """When a segment ends. Names and defaults are Kafka's topic settings.
 
-    `segment_bytes` may be reached exactly; `segment_ms` is event time between the first batch's and
-    the next batch's largest timestamp, exceeded strictly; `index_bytes` bounds each index file.
+    A segment has at most `segment_bytes`, and each of its index files at most `index_bytes`. A
+    batch begins a new segment if its largest timestamp is more than `segment_ms` above that of the
+    segment's first batch.
     """
 
     segment_bytes: int = 2**30
@@ -43,7 +45,7 @@ class SegmentLimits:
 
 
 class Sealed(NamedTuple):
-    """A finished segment's index files, and what the catalog records of it."""
+    """The index files of a finished segment, and the facts that its catalog row states."""
 
     offset_index: bytes
     time_index: bytes
@@ -88,10 +90,10 @@ class Roller:
         self._indexed: list[npt.NDArray[np.bool_]] = []
 
     def append(self, table: BatchTable) -> int:
-        """Append the first batches of `table`; returns how many fit before the segment must roll.
+        """Append batches of `table` until the segment must roll. Returns how many were appended.
 
-        Positions in the table are ignored: batches stand one after another. Raises ConfigError for
-        a batch that no segment can hold.
+        Batches follow one another in the segment, whatever their positions in the table. Raises
+        ConfigError for a batch that no segment can hold.
         """
         self._require_possible(table)
         indexed = np.zeros(len(table), np.bool_)
@@ -114,14 +116,14 @@ class Roller:
             )
 
     def seal(self) -> Sealed:
-        """The index files of the segment filled so far; it must hold at least one batch."""
+        """Make the index files of the segment filled so far, which has at least one batch."""
         table = np.concatenate(self._tables)
         table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
         return seal(self.base_offset, table, self.indexed)
 
 
 def seal(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> Sealed:
-    """The index files of a segment whose batches, at their positions, are `table`."""
+    """Make the index files of the segment whose batches `table` describes."""
     highs = table["max_timestamp"]
     top = int(np.argmax(highs))
     lows = table["min_timestamp"][table["count"] > 0]
@@ -139,8 +141,8 @@ def seal(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) ->
 
 
 def _max_lateness(table: BatchTable) -> int:
-    # how far a record lies behind the newest one before it, in its batch or an earlier one; where a
-    # batch holds records without timestamp too, its smallest one is not known
+    # the most by which a record is older than a record before it, in its batch or an earlier one;
+    # if a batch also has records without timestamp, its smallest timestamp is not known
     before = np.maximum.accumulate(table["max_timestamp"])[:-1]
     lows = table["min_timestamp"][1:]
     behind = np.where(lows >= 0, before - lows, 0)
@@ -149,16 +151,16 @@ def _max_lateness(table: BatchTable) -> int:
 
 def choose_indexed(table: BatchTable, policy: IndexPolicy) -> npt.NDArray[np.bool_]:
     """Which batches of one whole segment get an index entry."""
-    everything = SegmentLimits(2**62, 2**62, 2**62)
-    roller = Roller(int(table["base_offset"][0]) if len(table) else 0, everything, policy)
+    no_limits = SegmentLimits(INT64_MAX, INT64_MAX, INT64_MAX)
+    roller = Roller(int(table["base_offset"][0]) if len(table) else 0, no_limits, policy)
     roller.append(table)
     return roller.indexed
 
 
 def describe(data: Any, *, base_position: int = 0, partial: bool = False) -> BatchTable:
-    """The table of the batches in `data`, records looked at; arguments as for `scan_batches`.
+    """The complete batch table of `data`: all its records are decoded.
 
-    A long log is described piece by piece: the tables of consecutive pieces are concatenated.
+    Arguments are those of `scan_batches`. Tables of consecutive parts of a log can be concatenated.
     Raises CorruptData.
     """
     table = scan_batches(data, base_position=base_position, partial=partial)
@@ -167,5 +169,5 @@ def describe(data: Any, *, base_position: int = 0, partial: bool = False) -> Bat
 
 
 def rebuild(base_offset: int, table: BatchTable, policy: IndexPolicy) -> Sealed:
-    """The index files of a log described by `table`, made anew as Kafka's `recover()` does."""
+    """Make the index files of the log that `table` describes, as Kafka's `recover()` does."""
     return seal(base_offset, table, choose_indexed(table, policy))

@@ -1,7 +1,7 @@
 """The zone map: per index block of a segment, the smallest and largest record timestamp.
 
-Kafka's time index holds a running maximum, so under disorder it bounds a window on one side only.
-The zone map bounds it on both: a block whose [min, max] misses the window is not read.
+Kafka's time index has a running maximum, so under disorder it bounds a window on one side only. The
+zone map bounds the window on both sides: a reader skips a block whose [min, max] misses the window.
 
     header, 32 bytes     magic "SLZM" | version u16 | fence span u16 | blocks u32 | fences u32
                          | log bytes u64 | CRC-32C of the header so far and of the fences u32
@@ -10,11 +10,12 @@ The zone map bounds it on both: a block whose [min, max] misses the window is no
                          | CRC-32C of its entries u32 | zero u32
     entries, 24 bytes    relative offset i32 | position i32 | min timestamp i64 | max timestamp i64
 
-Little-endian. A block runs from its position to the next one's; block 0 begins the segment, the
-others are the batches that have an index entry. Its relative offset is that of its first batch. A
-fence sums up `fence span` entries. So one read of header and fences and one of a fence's entries
-answer an offset or a time in a segment that is not cached, each checked by its own CRC. Nothing in
-it is absolute: it survives a re-base. A record without timestamp counts as -1.
+Little-endian. An index block ends where the next one begins. Block 0 begins the segment, each other
+block begins with a batch that has an index entry. The relative offset of a block is that of its
+first batch. A fence sums up `fence span` entries. So a lookup in a segment that is not cached takes
+two reads, each checked by its own CRC: header and fences, then the entries of one fence. All
+offsets and positions are relative, so a zone map survives a re-base. A record without timestamp
+counts as -1.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import numpy.typing as npt
 from seglake.errors import CorruptData
 from seglake.format.batch import UNKNOWN, BatchTable
 from seglake.format.records import Int64s
-from seglake.limits import INT32_MAX
+from seglake.limits import INT32_MAX, INT64_MAX
 
 MAGIC = b"SLZM"
 VERSION = 1
@@ -69,13 +70,13 @@ _CRC_AT = HEADER.fields["crc"][1] if HEADER.fields else 0
 
 
 def fences_end(block_count: int) -> int:
-    """Bytes of header and fences of a zone map with this many blocks: what a first read fetches."""
+    """Bytes of the header and fences of a zone map: what a first read fetches."""
     return HEADER.itemsize + FENCE.itemsize * -(-block_count // FENCE_SPAN)
 
 
 @dataclass(frozen=True)
 class Fences:
-    """Header and fences of a zone map: enough to choose which entries to read."""
+    """Header and fences of a zone map, from which a reader chooses the entries to read."""
 
     log_bytes: int
     block_count: int
@@ -83,7 +84,7 @@ class Fences:
     rows: npt.NDArray[np.void]
 
     def entries_range(self, first: int, last: int) -> tuple[int, int]:
-        """Bytes [start, end) in the file of the entries of fences `first` to `last` inclusive."""
+        """The byte range [start, end) of the entries of fences `first` to `last`, inclusive."""
         start = HEADER.itemsize + FENCE.itemsize * len(self.rows)
         blocks = min((last + 1) * self.fence_span, self.block_count)
         return start + ENTRY.itemsize * first * self.fence_span, start + ENTRY.itemsize * blocks
@@ -91,7 +92,7 @@ class Fences:
 
 @dataclass(frozen=True)
 class ZoneMap:
-    """Consecutive blocks of one segment, as columns. `ends` are the blocks' end positions."""
+    """Consecutive blocks of one segment, as columns. `ends` are end positions, exclusive."""
 
     relative_offsets: Int64s
     positions: Int64s
@@ -104,22 +105,25 @@ class ZoneMap:
 
 
 def build(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> ZoneMap:
-    """The zone map of a segment whose batches `table` describes, with min timestamps known."""
+    """The zone map of the segment whose batches `table` describes.
+
+    Raises ValueError for a table made from headers alone.
+    """
     if np.any(table["min_timestamp"] == UNKNOWN):
         raise ValueError("a zone map needs the timestamps of the records: decode the batches first")
     starts = np.union1d(np.flatnonzero(indexed), [0]) if len(table) else np.empty(0, np.int64)
-    lows = np.where(table["count"] > 0, table["min_timestamp"], np.iinfo(np.int64).max)
+    lows = np.where(table["count"] > 0, table["min_timestamp"], INT64_MAX)
     low = np.minimum.reduceat(lows, starts) if len(starts) else lows
     high = np.maximum.reduceat(table["max_timestamp"], starts) if len(starts) else lows
     positions = table["position"][starts] - (table["position"][0] if len(table) else 0)
     total = np.int64(table["size"].sum(dtype=np.int64))
     if total > INT32_MAX:
-        raise CorruptData(f"a segment of {total} bytes is larger than {INT32_MAX}")
+        raise CorruptData(f"a segment of {total} bytes is larger than the limit of {INT32_MAX}")
     return ZoneMap(
         table["base_offset"][starts] - base_offset,
         positions,
         np.append(positions[1:], total)[: len(positions)],
-        np.minimum(low, high),  # a block of emptied batches has no low
+        np.minimum(low, high),  # without records, a block's `low` is INT64_MAX
         high,
     )
 
@@ -155,13 +159,16 @@ def _header_crc(header: Any, fences: Any) -> int:
 
 
 def decode_fences(data: Any) -> Fences:
-    """Header and fences from the first bytes of a file; `data` may go on. Raises CorruptData."""
+    """Decode header and fences from the first bytes of a file. Raises CorruptData.
+
+    `data` may have more bytes than these.
+    """
     view = memoryview(data).cast("B")
     if len(view) < HEADER.itemsize:
         raise CorruptData(f"a zone map of {len(view)} bytes is shorter than its header")
     header = np.frombuffer(view, HEADER, 1)[0]
     if header["magic"] != MAGIC or header["version"] != VERSION:
-        raise CorruptData(f"no zone map of version {VERSION} begins here")
+        raise CorruptData(f"this is not a zone map of version {VERSION}")
     count, span = int(header["fences"]), int(header["fence_span"])
     end = HEADER.itemsize + FENCE.itemsize * count
     if end > len(view):
@@ -172,14 +179,14 @@ def decode_fences(data: Any) -> Fences:
     if not span or count != -(-blocks // span):
         raise CorruptData(f"{count} fences of {span} blocks do not cover {blocks} blocks")
     if log_bytes > INT32_MAX or header["zero"]:
-        raise CorruptData(f"a zone map of a segment of {log_bytes} bytes cannot be")
+        raise CorruptData(f"a zone map cannot describe a segment of {log_bytes} bytes")
     rows = np.frombuffer(view[HEADER.itemsize : end], FENCE)
     _require_order(rows, log_bytes, HEADER.itemsize)
     return Fences(log_bytes, blocks, span, rows)
 
 
 def _require_order(rows: npt.NDArray[np.void], end: int, file_position: int) -> None:
-    """Blocks stand one after another, the last one begins before position `end` of the log."""
+    """Check that blocks follow one another and the last begins before position `end` of the log."""
     for name, limit in (("position", end), ("relative_offset", INT32_MAX + 1)):
         column = rows[name]
         rising = np.all(column[:-1] < column[1:])
@@ -188,7 +195,7 @@ def _require_order(rows: npt.NDArray[np.void], end: int, file_position: int) -> 
 
 
 def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
-    """The blocks under fences `first` to `last` from the bytes that `entries_range` names."""
+    """Decode the blocks of fences `first` to `last` from the bytes of `entries_range`."""
     start, end = fences.entries_range(first, last)
     view = memoryview(data).cast("B")
     if len(view) != end - start:
@@ -214,7 +221,7 @@ def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
 
 
 def decode(data: Any) -> ZoneMap:
-    """All blocks of a whole file. Raises CorruptData."""
+    """Decode all blocks of a whole file. Raises CorruptData."""
     fences = decode_fences(data)
     start, end = fences.entries_range(0, len(fences.rows) - 1)
     view = memoryview(data).cast("B")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from seglake.config import Topic
-from seglake.format.batch import Encoding
 from seglake.format.compression import IDS, compressor
+from seglake.format.encode import Encoding
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import SegmentLimits
 

@@ -11,16 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglake.errors import ConfigError, CorruptData, InputError
-from seglake.format.batch import (
-    UNKNOWN,
-    Batches,
-    Bodies,
-    Encoding,
-    encode_batches,
-    encode_bodies,
-    rebase,
-    restamp,
-)
+from seglake.format.batch import UNKNOWN
 from seglake.format.compression import IDS, compressor, decompress
 from seglake.format.decode import (
     Decoded,
@@ -30,10 +21,19 @@ from seglake.format.decode import (
     decode_batches,
     decode_times,
     decompress_batches,
+    intact_heads,
     payload_of,
     scan_batches,
-    sound_heads,
     with_extremes,
+)
+from seglake.format.encode import (
+    Batches,
+    Bodies,
+    Encoding,
+    encode_batches,
+    encode_bodies,
+    rebase,
+    restamp,
 )
 from seglake.format.records import Headers, Records, Spans
 from tests.strategies import examples
@@ -102,7 +102,7 @@ def read(data: bytes, **options) -> list[Found]:
 
 def check_heads(data: bytes, decoded: Decoded) -> None:
     """The quick way through a few batches finds the same as the one for many."""
-    heads = sound_heads(data)
+    heads = intact_heads(data)
     assert heads is not None
     for number, (head, row) in enumerate(zip(heads, scan_batches(data), strict=True)):
         known = {"records": "count"}
@@ -482,7 +482,7 @@ def attempt(data: bytes) -> tuple[list[Found], int]:
     try:
         return read(data), 0
     except CorruptData as damage:
-        for head in sound_heads(data) or []:
+        for head in intact_heads(data) or []:
             with suppress(CorruptData):
                 decode_times(data, head)
         return [], damage.position

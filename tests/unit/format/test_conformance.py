@@ -14,15 +14,24 @@ import numpy as np
 import pytest
 
 from seglake.errors import ConfigError, CorruptData
-from seglake.format.batch import rebase, restamp
 from seglake.format.compression import compressor, decompress
 from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.decode_kernels import BAD, get_varint
+from seglake.format.encode import rebase, restamp
 from seglake.format.encode_kernels import put_varint
-from seglake.format.index import IndexPolicy, OffsetEntry, OffsetIndex, TimeIndex
+from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.murmur2 import murmur2, partition_of
 from seglake.format.records import Spans
 from seglake.format.segment import Roller, Sealed, SegmentLimits, describe, rebuild
+from tests.index_lookups import (
+    OffsetEntry,
+    last_time,
+    offset_entries,
+    offset_floor,
+    time_entries,
+    time_floor,
+    upper_bound,
+)
 from tests.unit.format import kafka_model as model
 from tests.unit.format.kafka_model import CODECS, Record, Row
 from tests.unit.format.test_batch import encode, read, rows
@@ -378,16 +387,15 @@ class TestOffsetIndex:
     @cases(29, 34)
     def test_empty(self):
         index = offsets_of(45)
-        assert index.lookup(92) == (45, 0)
-        with pytest.raises(IndexError, match="0 entries"):
-            index.entry(0)
+        assert offset_floor(index, 92) == (45, 0)
+        assert offset_entries(index) == []
 
     @cases(30, 31, 34)
     def test_entries(self):
         index = offsets_of(45, *[(46 + i, i) for i in range(30)])
-        assert index.lookup(44) == index.lookup(45) == (45, 0)
-        assert index.lookup(75) == index.lookup(90) == (75, 29)
-        assert [index.entry(i) for i in range(30)] == [(46 + i, i) for i in range(30)]
+        assert offset_floor(index, 44) == offset_floor(index, 45) == (45, 0)
+        assert offset_floor(index, 75) == offset_floor(index, 90) == (75, 29)
+        assert offset_entries(index) == [(46 + i, i) for i in range(30)]
 
     @cases(32)
     @pytest.mark.parametrize("second", [50, 51])
@@ -411,7 +419,7 @@ class TestOffsetIndex:
     def test_file(self):
         data = offsets_of(45, (51, 0), (52, 1)).encode()
         assert len(data) == 16
-        assert OffsetIndex.decode(45, data).entry(1) == (52, 1)
+        assert offset_entries(OffsetIndex.decode(45, data))[1] == (52, 1)
 
     @cases(37)
     def test_upper_bound(self):
@@ -421,8 +429,8 @@ class TestOffsetIndex:
             (first, 5, second), (first, 10, second), (first, 22, third), (first, 23, third),
             (second, 24, fourth), (fourth, 1, None), (first, 200, None), (second, 200, None),
         ):  # fmt: skip
-            assert index.upper_bound(OffsetEntry(*fetch), size) == want
-        assert offsets_of(45).upper_bound(OffsetEntry(45, 0), 5) is None
+            assert upper_bound(index, OffsetEntry(*fetch), size) == want
+        assert upper_bound(offsets_of(45), OffsetEntry(45, 0), 5) is None
 
     @cases(38, 39)
     def test_sanity(self):
@@ -458,17 +466,15 @@ class TestOffsetIndex:
 class TestTimeIndex:
     @cases(41)
     def test_empty(self):
-        assert times_of(45).lookup(100) == times_of(45).last == (-1, 45)
+        assert time_floor(times_of(45), 100) == last_time(times_of(45)) == (-1, 45)
 
     @cases(42)
     def test_entries(self):
         index = times_of(45, *[(10 * i, 45 + 10 * i) for i in range(1, 30)])
-        assert index.lookup(9) == (-1, 45)
-        assert index.lookup(25) == (20, 65)
-        assert index.lookup(30) == (30, 75)
-        assert (index.entry(0), index.entry(3)) == ((10, 55), (40, 85))
-        with pytest.raises(IndexError):
-            index.entry(29)
+        assert time_floor(index, 9) == (-1, 45)
+        assert time_floor(index, 25) == (20, 65)
+        assert time_floor(index, 30) == (30, 75)
+        assert time_entries(index) == [(10 * i, 45 + 10 * i) for i in range(1, 30)]
 
     @cases(43, 44)
     def test_what_may_follow(self):
@@ -477,11 +483,11 @@ class TestTimeIndex:
         with pytest.raises(CorruptData, match="timestamps"):
             times_of(45, (30, 75), (29, 80))
         assert len(times_of(45, (30, 75), (30, 80))) == 1
-        assert times_of(45, (30, 75), (31, 75)).last == (31, 75)
+        assert last_time(times_of(45, (30, 75), (31, 75))) == (31, 75)
 
     @cases(46)
     def test_first_entry(self):
-        assert times_of(45, (0, 45)).last == (0, 45)
+        assert last_time(times_of(45, (0, 45))) == (0, 45)
         assert len(times_of(45, (-1, 45))) == 0
 
     @cases(47)
@@ -514,7 +520,7 @@ def seal_log(log: bytes, base_offset: int, interval: int) -> Sealed:
 
 def first_offset(log: bytes, sealed: Sealed, base: int, offset: int) -> int | None:
     """Base offset of the batch in which a read of `offset` begins, found by the index."""
-    start = OffsetIndex.decode(base, sealed.offset_index).lookup(offset).position
+    start = offset_floor(OffsetIndex.decode(base, sealed.offset_index), offset).position
     table = scan_batches(log[start:])
     found = table[table["last_offset"] >= offset]
     return int(found["base_offset"][0]) if len(found) else None
@@ -522,8 +528,8 @@ def first_offset(log: bytes, sealed: Sealed, base: int, offset: int) -> int | No
 
 def first_since(log: bytes, sealed: Sealed, base: int, time: int) -> tuple[int, int] | None:
     """(timestamp, offset) of the first record at or after `time`, found by both indexes."""
-    at = TimeIndex.decode(base, sealed.time_index).lookup(time).offset
-    start = OffsetIndex.decode(base, sealed.offset_index).lookup(at).position
+    at = time_floor(TimeIndex.decode(base, sealed.time_index), time).offset
+    start = offset_floor(OffsetIndex.decode(base, sealed.offset_index), at).position
     found = [f for f in read(log[start:]) if f.record.timestamp >= time]
     return (found[0].record.timestamp, found[0].offset) if found else None
 
@@ -603,9 +609,9 @@ class TestSegments:
             for time in times:
                 assert first_since(GOLDEN_LOG, sealed, 1000, time) == want
         index = OffsetIndex.decode(1000, sealed.offset_index)
-        assert index.lookup(999) == index.lookup(1000) == (1000, 0)
-        assert index.lookup(1003) == (1002, 144)
-        assert index.lookup(1009) == (1008, 576)
+        assert offset_floor(index, 999) == offset_floor(index, 1000) == (1000, 0)
+        assert offset_floor(index, 1003) == (1002, 144)
+        assert offset_floor(index, 1009) == (1008, 576)
         assert first_offset(GOLDEN_LOG, sealed, 1000, 1010) is None
 
     @cases(68)

@@ -8,6 +8,7 @@ import pytest
 
 from seglake.format import batch, index, zonemap
 from seglake.format.compression import NAMES
+from seglake.format.encode import Encoding
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import SegmentLimits
 from seglake.limits import INT32_MAX
@@ -66,7 +67,7 @@ def test_limits():
     assert told == {
         "relative offset, position, size of a `.log`": INT32_MAX,
         "a batch, decompressed, in bytes": batch.MAX_BATCH_BYTES,
-        "`batch.size` by default": batch.Encoding(None, 0).batch_bytes,
+        "`batch.size` by default": Encoding(None, 0).batch_bytes,
         "`segment.bytes` by default": limits.segment_bytes,
         "`segment.ms` by default": limits.segment_ms,
         "`segment.index.bytes` by default": limits.index_bytes,

@@ -13,6 +13,7 @@ from seglake.format.compression import NAMES
 from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.segment import describe, rebuild
+from tests.index_lookups import offset_entries, time_entries
 from tests.unit.format import kafka_model as model
 from tests.unit.format.kafka_model import Found, Record
 from tests.unit.format.test_batch import rows
@@ -85,8 +86,8 @@ class TestReadable:
         assert sealed.time_index == file(name, "timeindex")
         offsets = OffsetIndex.decode(segment["base_offset"], sealed.offset_index)
         times = TimeIndex.decode(segment["base_offset"], sealed.time_index)
-        assert [list(offsets.entry(i)) for i in range(len(offsets))] == segment["offset_index"]
-        assert [list(times.entry(i)) for i in range(len(times))] == segment["time_index"]
+        assert [list(entry) for entry in offset_entries(offsets)] == segment["offset_index"]
+        assert [list(entry) for entry in time_entries(times)] == segment["time_index"]
 
 
 @pytest.mark.parametrize("name", REFUSED)

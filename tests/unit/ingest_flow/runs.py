@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from seglake.format.batch import Bodies
+from seglake.format.encode import Bodies
 from seglake.write.spool.order import Place, PlacedRecords
 from seglake.write.spool.sorted_records import SortedRecords
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import InputError
-from seglake.format.batch import Bodies
+from seglake.format.encode import Bodies
 from seglake.write.reduce.merge import merge
 from seglake.write.spool.order import Place, PlacedRecords
 from seglake.write.spool.packing import pack_records, unpack_records

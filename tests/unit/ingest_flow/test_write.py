@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.format.batch import Encoding, encode_batches, encode_bodies
 from seglake.format.compression import IDS, NAMES, compressor
+from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans
 from seglake.layout import new_attempt
 from seglake.store import open_store

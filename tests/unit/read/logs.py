@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seglake.format.batch import BatchTable, encode_batches, encode_bodies
+from seglake.format.batch import BatchTable
+from seglake.format.encode import encode_batches, encode_bodies
 from seglake.read.fetch.log_segment import LogSegment, Ranges
 from seglake.read.window.plan import Piece, Window
 from tests.lakes import Event, Shape, Written, records_of

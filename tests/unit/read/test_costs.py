@@ -13,7 +13,7 @@ import seglake
 from seglake.catalog.version.segment_columns import ATTEMPT, DETAILS, Attempts, Segments
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.format import zonemap
-from seglake.format.batch import encode_batches, encode_bodies
+from seglake.format.encode import encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import choose_indexed, describe
 from seglake.format.zonemap import ZoneMap

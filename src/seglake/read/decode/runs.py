@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglake.format.batch import BatchTable
-from seglake.format.decode import LEAST_RECORD_BYTES, Within
+from seglake.format.batch import LEAST_RECORD_BYTES, BatchTable
+from seglake.format.decode import Within
 from seglake.read.decode.columns import Columns
 from seglake.read.fetch.chunks import Chunk
 from seglake.read.kernels import bytes_of_batches, wanted_batches

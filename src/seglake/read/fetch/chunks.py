@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from seglake.errors import CorruptData
-from seglake.format.batch import LOG_OVERHEAD, MAX_BATCH_BYTES, OVERHEAD, BatchTable
+from seglake.format.batch import LENGTH_AT, LOG_OVERHEAD, MAX_BATCH_BYTES, OVERHEAD, BatchTable
 from seglake.format.decode import (
     Damage,
     Decoded,
@@ -300,7 +300,8 @@ def _rest(chunk: Chunk, last: _Request, damage: Damage) -> _Rest:
     position = damage.error.position
     start = chunk.file_position(position)
     tail = memoryview(chunk.data)[position:]
-    size = int.from_bytes(tail[8:12], "big") + LOG_OVERHEAD if len(tail) >= LOG_OVERHEAD else 0
+    length = int.from_bytes(tail[LENGTH_AT:LOG_OVERHEAD], "big")
+    size = length + LOG_OVERHEAD if len(tail) >= LOG_OVERHEAD else 0
     goes_on = last.until > last.ends[-1] and position >= chunk.starts[-1]
     if not damage.cut_short or not goes_on or start + size > last.until:
         raise damage.error

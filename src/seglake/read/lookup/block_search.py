@@ -16,8 +16,8 @@ from seglake.format.decode import (
     Head,
     decode_batches,
     decode_times,
+    intact_heads,
     scan_batches,
-    sound_heads,
 )
 from seglake.format.records import Int64s
 from seglake.read.fetch.byte_cache import ByteCache
@@ -108,7 +108,7 @@ class BlockSearch:
         if known is not None:
             return known, None
         data = self._store.read(segment.log_key, block.position, block.end)
-        heads = sound_heads(data)
+        heads = intact_heads(data)
         if heads is None or not _ascend(heads, block):
             read_chunk(self._store, segment, block.ranges)  # tells what is wrong, and where
             raise StoreError(f"{segment.log_key}: what is read from it changes")

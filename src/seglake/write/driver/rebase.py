@@ -22,8 +22,9 @@ from seglake.catalog.rows import SegmentRow
 from seglake.catalog.segment_checks import LogCheck, check_crc
 from seglake.engine import Engine
 from seglake.errors import CorruptData
-from seglake.format.batch import Batches, BatchTable, rebase, restamp
+from seglake.format.batch import BatchTable
 from seglake.format.decode import check_crcs, scan
+from seglake.format.encode import Batches, rebase, restamp
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.layout import SUFFIXES

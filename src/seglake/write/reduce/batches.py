@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from seglake.format.batch import Batches, Encoding, encode_batches, rebase
+from seglake.format.encode import Batches, Encoding, encode_batches, rebase
 from seglake.write.spool.sorted_records import SortedRecords, append
 
 

@@ -14,7 +14,7 @@ import crc32c
 from seglake.catalog.index_files import put_indexes
 from seglake.catalog.rows import SegmentRow
 from seglake.config import Topic
-from seglake.format.batch import Batches
+from seglake.format.encode import Batches
 from seglake.format.segment import Roller
 from seglake.layout import SegmentFile, Suffix, segment_key
 from seglake.store import Store

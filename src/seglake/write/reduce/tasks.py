@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from seglake.catalog.rows import SegmentRow
 from seglake.config import Topic
-from seglake.format.batch import Batches
+from seglake.format.encode import Batches
 from seglake.store import Store
 from seglake.write.encoding import encoding_of
 from seglake.write.reduce.batches import consecutive, encode

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.config import Pipeline
+from seglake.format.batch import OVERHEAD
 from seglake.format.records import Headers, Int32s, Int64s, Records, Spans
 from seglake.text.spans import constant, decimal_text, interleave, join_fields, small_integers
 from seglake.text.utf8 import invalid_utf8
@@ -24,7 +25,7 @@ from seglake.write.rows.lines import REJECTED_BYTES
 from seglake.write.rows.rows import REASON_TEXTS, Codes, Reason, Rows
 
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
-_RECORD_BYTES = 61 + 21  # a batch's own bytes, and Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
+_RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
 _LENGTH_BYTES = 5  # the longest varint in front of a key, a value or a part of a header
 
 

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.errors import CorruptData
-from seglake.format.batch import TABLE, Batches, Bodies
+from seglake.format.batch import TABLE
+from seglake.format.encode import Batches, Bodies
 from seglake.format.records import Int64s, Spans
 from seglake.write.spool.sorted_records import SortedRecords
 

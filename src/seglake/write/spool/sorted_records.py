@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seglake.format.batch import Bodies
+from seglake.format.encode import Bodies
 from seglake.format.records import Int64s
 
 COLUMN_BYTES = 32  # of one record: sort key, timestamp or tie-breaker, start and size of its body

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from seglake.errors import MissingObject
 from seglake.store import Listed, Stat, Store
-from seglake.store.interface import checked
+from seglake.store.interface import check_length
 
 
 class DamagedStore:
@@ -33,7 +33,7 @@ class DamagedStore:
 
     def read(self, key: str, start: int, end: int) -> bytes:
         data = self.read_all(key)[start:end]
-        checked(self.uri, key, data, start, end)
+        check_length(self.uri, key, data, start, end)
         return data
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:

@@ -1,15 +1,15 @@
-"""The keys of a lake: the one place that spells them, and the one that reads them back.
+"""The object keys of a lake: this module alone spells and parses them.
 
-    catalog/log/                                                  Delta: the only truth
-    catalog/log.unfinished/rebuild                                while the table is made again
+    catalog/log/                                                  Delta: the catalog
+    catalog/log.unfinished/rebuild                                Delta: a catalog being rebuilt
     catalog/quarantine/                                           Delta: rejected input rows
-    topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   immutable, one attempt's own
-    attempts/<attempt>/manifest.json | success                    what an attempt wrote
-    attempts/<attempt>/blobs/<name>                               between its stages; then deleted
-    attempts/<digest of the run's key>/inputs.json                what a run reads
+    topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
+    attempts/<attempt>/manifest.json | success                    the segments an attempt wrote
+    attempts/<attempt>/blobs/<name>                               blobs between map and reduce
+    attempts/<digest of the run key>/inputs.json                  the input list of a run
 
-A key is relative to the root, its parts are separated by "/", and no part of it is data: topics are
-checked against Kafka's rule, attempts are UUIDs, and run ids, which may hold anything, are hashed.
+A key is relative to the root, and "/" separates its parts. No part is arbitrary text: topics follow
+Kafka's rule, attempts are UUIDs, and run ids are hashed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SEGMENT_KEY = re.compile(
 
 
 class SegmentFile(NamedTuple):
-    """One of the four files of a segment, identified by what its key says."""
+    """One of the four files of a segment: the parts of its key."""
 
     topic: str
     partition: int
@@ -56,41 +56,41 @@ class SegmentFile(NamedTuple):
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether Kafka would accept the name of a topic (`Topic.validate`)."""
+    """Whether Kafka accepts the name of a topic (`Topic.validate`)."""
     return name not in {".", ".."} and re.fullmatch(_TOPIC, name) is not None
 
 
-def check_topic(topic: str) -> str:
-    """`topic` itself, if Kafka would accept the name; else UsageError."""
+def check_topic(topic: str) -> None:
+    """Raise UsageError unless Kafka accepts the name of the topic."""
     if not is_topic_name(topic):
         raise UsageError(
             f"topic {topic!r}: a name has 1 to 249 characters out of a-z A-Z 0-9 . _ - "
             "and is neither '.' nor '..'"
         )
-    return topic
 
 
-def check_attempt(attempt_id: str) -> str:
-    """`attempt_id` itself, if it is a UUID in its canonical lower-case form; else UsageError."""
+def check_attempt(attempt_id: str) -> None:
+    """Raise UsageError unless the id is a UUID in its canonical lower-case form."""
     if not re.fullmatch(_UUID, attempt_id):
         raise UsageError(f"attempt {attempt_id!r} is not a UUID in lower case with hyphens")
-    return attempt_id
 
 
 def new_attempt() -> str:
-    """A fresh attempt id."""
+    """A new attempt id."""
     return str(uuid.uuid4())
 
 
 def attempt_folder(topic: str, partition: int, attempt_id: str) -> str:
-    """The folder that holds what one attempt wrote for one log partition."""
+    """The folder of the segments that one attempt writes for one log partition."""
     if not 0 <= partition <= INT32_MAX:
         raise UsageError(f"partition {partition} of {topic!r} is not in 0..{INT32_MAX}")
-    return f"{TOPICS}/{check_topic(topic)}-{partition}/{check_attempt(attempt_id)}"
+    check_topic(topic)
+    check_attempt(attempt_id)
+    return f"{TOPICS}/{topic}-{partition}/{attempt_id}"
 
 
 def segment_key(file: SegmentFile) -> str:
-    """The key of a segment's file; UsageError if a part of it has no place in a key."""
+    """The key of a segment's file. Raises UsageError if a part of it is out of range."""
     if not 0 <= file.base_offset <= INT64_MAX:
         raise UsageError(f"base offset {file.base_offset} is not in 0..{INT64_MAX}")
     if file.suffix not in SUFFIXES:
@@ -100,7 +100,7 @@ def segment_key(file: SegmentFile) -> str:
 
 
 def parse_segment_key(key: str) -> SegmentFile:
-    """The inverse of `segment_key`; CorruptData if no segment's file can have this key."""
+    """The inverse of `segment_key`. Raises CorruptData if no segment's file can have this key."""
     match = _SEGMENT_KEY.fullmatch(key)
     if match is None or int(match[2]) > INT32_MAX or int(match[4]) > INT64_MAX:
         raise CorruptData("this is not the key of a segment's file", file=key)
@@ -109,34 +109,42 @@ def parse_segment_key(key: str) -> SegmentFile:
 
 
 def manifest_key(attempt_id: str) -> str:
-    """Where an attempt says which files it wrote."""
-    return f"{ATTEMPTS}/{check_attempt(attempt_id)}/manifest.json"
+    """The key of the list of files that an attempt wrote."""
+    return _attempt_key(attempt_id, "manifest.json")
 
 
 def success_key(attempt_id: str) -> str:
-    """The mark that an attempt wrote all it had to."""
-    return f"{ATTEMPTS}/{check_attempt(attempt_id)}/success"
+    """The key of the mark that an attempt wrote all its files."""
+    return _attempt_key(attempt_id, "success")
 
 
 def blobs_folder(attempt_id: str) -> str:
-    """Where the tasks of an attempt leave what other tasks of it shall read."""
-    return f"{ATTEMPTS}/{check_attempt(attempt_id)}/blobs"
+    """The folder of an attempt's blobs."""
+    return _attempt_key(attempt_id, "blobs")
 
 
 def new_blobs_key(attempt_id: str) -> str:
-    """A fresh key there: two tries of one task may write at once."""
+    """A new key in the blobs folder; two tries of one task may write at once."""
     return f"{blobs_folder(attempt_id)}/{uuid.uuid4()}"
 
 
+def _attempt_key(attempt_id: str, name: str) -> str:
+    check_attempt(attempt_id)
+    return f"{ATTEMPTS}/{attempt_id}/{name}"
+
+
 def inputs_key(topic: str, pipeline: str, run_id: str) -> str:
-    """Where a run's input list is frozen: the same for every attempt at this run key."""
+    """The key of a run's input list: the same for every attempt at this run key."""
     name = json.dumps([topic, pipeline, run_id]).encode()
     digest = uuid.UUID(bytes=hashlib.sha256(name).digest()[:16])
     return f"{ATTEMPTS}/{digest}/inputs.json"
 
 
 def parse_attempt_key(key: str) -> tuple[str, str]:
-    """The attempt (or the run's digest) and the file name in an `attempts/` key, or CorruptData."""
+    """The attempt (or the digest of the run key) and the file name in an `attempts/` key.
+
+    Raises CorruptData if no attempt's file can have this key.
+    """
     match = _ATTEMPT_KEY.fullmatch(key)
     if match is None:
         raise CorruptData("this is not the key of an attempt's file", file=key)

@@ -6,7 +6,7 @@ import random
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from seglake.config import Pipeline, from_tables, load, reference
-from seglake.config.loading import TABLES
+from seglake.config.input import INPUT_FORMATS, FormatName, Input
+from seglake.config.loading import SECTIONS
 from seglake.errors import ConfigError
+from seglake.write.rows.formats import FORMATS
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -172,6 +174,14 @@ MISTAKES = [
 ]
 
 
+def test_formats_and_their_own_keys() -> None:
+    assert tuple(INPUT_FORMATS) == get_args(FormatName)
+    assert set(FORMATS) == {name for name, form in INPUT_FORMATS.items() if form.in_files}
+    own_keys = [key for form in INPUT_FORMATS.values() for key in form.own_keys]
+    assert len(own_keys) == len(set(own_keys))
+    assert set(own_keys) <= set(Input.model_fields)
+
+
 @pytest.mark.parametrize(("overrides", "text"), MISTAKES, ids=lambda m: str(m)[:60])
 def test_mistakes(tmp_path: Path, overrides: dict[str, Any], text: str) -> None:
     assert problem(tmp_path, **overrides).startswith(f"/web.toml: {text}")
@@ -226,7 +236,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be read .*; check the path"):
         load(tmp_path / "nope.toml")
     assert "is not TOML" in problem(tmp_path, "[topic\n")
-    assert "name: stands in no table; put it under [pipeline]" in problem(tmp_path, 'name = "x"\n')
+    assert "name: is in no table; put it under [pipeline]" in problem(tmp_path, 'name = "x"\n')
 
 
 def test_storage_options_are_text(tmp_path: Path) -> None:
@@ -313,7 +323,7 @@ def test_the_fingerprint_covers_what_decides_the_bytes(
 
 def test_the_reference_names_every_key() -> None:
     text = reference()
-    for table, model in TABLES.items():
+    for table, model in SECTIONS.items():
         section = text.split(f"## [{table}]")[1].split("\n## ")[0]
         for name, info in model.model_fields.items():
             row = next(

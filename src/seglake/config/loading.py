@@ -1,4 +1,4 @@
-"""From a TOML file, or its tables, to a `Pipeline`, or to an error that says what to change."""
+"""Loading: from a TOML file to a `Pipeline`, or to an error that says what to change."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from seglake.config.input import Input
+from seglake.config.pipeline import Pipeline
 from seglake.config.rules import flat
-from seglake.config.settings import Pipeline
-from seglake.config.tables import HeaderFields, Input, Key, Task, Timestamp, Topic, Value
+from seglake.config.sections import HeaderFields, Key, Task, Timestamp, Topic, Value
 from seglake.errors import ConfigError
 
-TABLES: dict[str, type[BaseModel]] = {
+SECTIONS: dict[str, type[BaseModel]] = {
     "input": Input,
     "timestamp": Timestamp,
     "key": Key,
@@ -29,9 +30,9 @@ TABLES: dict[str, type[BaseModel]] = {
 
 
 def own_fields() -> dict[str, FieldInfo]:
-    """The fields of Pipeline that stand in the file's `[pipeline]` table."""
+    """The fields of `Pipeline` in the section `[pipeline]`."""
     fields = Pipeline.model_fields
-    return {name: info for name, info in fields.items() if name not in {*TABLES, "storage"}}
+    return {name: info for name, info in fields.items() if name not in {*SECTIONS, "storage"}}
 
 
 def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pipeline:
@@ -53,8 +54,7 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pip
 def from_tables(tables: Mapping[str, Mapping[str, Any]]) -> Pipeline:
     """Check settings that are given as the tables of a pipeline file.
 
-    `pipeline.name` must be there, since there is no file that gives it. Raises ConfigError, as
-    `load` does.
+    `pipeline.name` is required, as there is no file name. Raises ConfigError, as `load` does.
     """
     return _checked({name: dict(flat(table)) for name, table in tables.items()}, "settings", {})
 
@@ -71,7 +71,7 @@ def _checked(tables: dict[str, dict[str, Any]], place: str, defaults: dict[str, 
 
 
 def _read(file: Path) -> dict[str, dict[str, Any]]:
-    """The tables of a file, each as {key: value}."""
+    """The tables of a file, each as {dotted key: value}."""
     try:
         document = tomllib.loads(file.read_text("utf-8"))
     except OSError as problem:
@@ -80,18 +80,18 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"{file}: is not TOML: {problem}; correct that line") from None
     loose = [key for key, value in document.items() if not isinstance(value, dict)]
     if loose:
-        raise ConfigError(f"{file}: {loose[0]}: stands in no table; put it under [pipeline]")
+        raise ConfigError(f"{file}: {loose[0]}: is in no table; put it under [pipeline]")
     return {name: dict(flat(table)) for name, table in document.items()}
 
 
-def _keys(table: str) -> list[str]:
-    fields = own_fields() if table == "pipeline" else TABLES[table].model_fields
+def _keys(section: str) -> list[str]:
+    fields = own_fields() if section == "pipeline" else SECTIONS[section].model_fields
     return [info.alias or name for name, info in fields.items()]
 
 
 def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
-    """Tables that do not exist and keys that `[pipeline]` does not have."""
-    names = ["pipeline", *TABLES, "storage"]
+    """A problem for each unknown table, and for each unknown key of `[pipeline]`."""
+    names = ["pipeline", *SECTIONS, "storage"]
     for name in tables:
         if name not in names:
             yield f"{name}: unknown table; {_nearest(name, names)}"
@@ -112,11 +112,11 @@ def _nearest(name: str, names: list[str], prefix: str = "") -> str:
 def _explain(error: Any) -> str:
     """One of pydantic's errors as `key: problem; remedy`."""
     place = [str(part) for part in error["loc"]]
-    if not place or (place[0] in TABLES and len(place) == 1):
+    if not place or (place[0] in SECTIONS and len(place) == 1):
         if error["type"] == "missing":
             return f"{place[0]}: the table is missing; add [{place[0]}]"
         return str(error["msg"]).removeprefix("Value error, ")
-    key = ".".join(place) if place[0] in {*TABLES, "storage"} else ".".join(["pipeline", *place])
+    key = ".".join(place) if place[0] in {*SECTIONS, "storage"} else ".".join(["pipeline", *place])
     match error["type"]:
         case "missing":
             return f"{key}: is missing; add it under [{key.split('.')[0]}]"

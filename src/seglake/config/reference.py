@@ -1,4 +1,4 @@
-"""The settings page: docs/settings.md is what `reference` returns."""
+"""The page docs/settings.md, made from the settings and their descriptions."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from seglake.config.loading import TABLES, own_fields
-from seglake.config.settings import Pipeline
+from seglake.config.loading import SECTIONS, own_fields
+from seglake.config.pipeline import Pipeline
 
 
 def reference() -> str:
-    """The settings as Markdown, one table per table of the file; docs/settings.md is this text."""
+    """The text of docs/settings.md: one Markdown table per section."""
     parts = ["# Settings\n\nOne TOML file describes one pipeline. Keys with dots are Kafka's.\n"]
     own = "Which lake, in which order, and what to do when something is wrong."
     parts.append(_section("pipeline", own, own_fields()))
-    for table, model in TABLES.items():
-        parts.append(_section(table, str(model.__doc__), model.model_fields))
+    for name, model in SECTIONS.items():
+        parts.append(_section(name, str(model.__doc__), model.model_fields))
     storage = Pipeline.model_fields["storage"]
     parts.append(f"## [storage]\n\nAny key: {storage.description}.\n")
     return "\n".join(parts)
 
 
-def _section(table: str, about: str, fields: Mapping[str, FieldInfo]) -> str:
+def _section(section: str, about: str, fields: Mapping[str, FieldInfo]) -> str:
     rows = [
         f"| `{info.alias or name}` | {_type(info.annotation)} | {_default(info)} "
         f"| {(info.description or '').replace('|', chr(92) + '|')} |"
         for name, info in fields.items()
     ]
     head = "| key | type | default | meaning |\n|---|---|---|---|"
-    return f"## [{table}]\n\n{about}\n\n{head}\n" + "\n".join(rows) + "\n"
+    return f"## [{section}]\n\n{about}\n\n{head}\n" + "\n".join(rows) + "\n"
 
 
 def _type(annotation: Any) -> str:
-    """A type in the words of a settings page."""
+    """A type in the words of the page."""
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(annotation))
     parts = [part for part in get_args(annotation) if part not in {type(None), Ellipsis}]

@@ -1,25 +1,20 @@
-"""What a single setting may be: types with their checks, and with the remedy in their errors."""
+"""The types of single settings: each checks its value, and its errors name the remedy."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from seglake.credentials import has_credentials, is_secret
 from seglake.layout import is_topic_name
 from seglake.times.directives import EPOCH_POWERS, ISO, SUPPORTED, unsupported
 
-_SECRET = re.compile(
-    r"secret|password|passwd|token|(access|account|master|customer)_?key|credential|sas_", re.I
-)
-
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The keys of nested tables, joined by dots."""
+    """The items of nested tables, their keys joined by dots."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
@@ -28,14 +23,13 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _names(value: object) -> object:
-    """One name stands for a list of one."""
+    """A list of names; a single name is a list of one."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value
 
 
 def _topic_name(name: str) -> str:
-    """Kafka's rule (org.apache.kafka.common.internals.Topic)."""
     if not is_topic_name(name):
         raise ValueError("a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not '.' or '..'")
     return name
@@ -50,7 +44,7 @@ def _zone(name: str) -> str:
 
 
 def _location(value: str) -> str:
-    if "://" in value and "@" in urlsplit(value).netloc and not value.startswith("abfs"):
+    if "://" in value and has_credentials(value) and not value.startswith("abfs"):
         raise ValueError("credentials do not belong in a URI; set them in the environment")
     return value
 
@@ -70,14 +64,14 @@ def _time_format(text: str) -> str:
 
 
 def _options(value: object) -> object:
-    """Options travel as text, booleans in the spelling of object stores."""
+    """Options as text, with booleans as object stores spell them."""
     if not isinstance(value, Mapping):
         return value
-    secrets = [key for key in value if _SECRET.search(str(key))]
+    secrets = [key for key in value if is_secret(str(key))]
     if secrets:
         raise ValueError(f"{secrets[0]} is a secret; set it in the environment, not in a file")
     for key, text in value.items():
-        if "@" in urlsplit(str(text)).netloc:
+        if has_credentials(str(text)):
             raise ValueError(f"{key} has credentials in its URL; set it in the environment")
     return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
 

@@ -1,7 +1,7 @@
-"""Objects under one root: ranged reads, atomic puts, streams that publish only when complete.
+"""Objects below one root: ranged reads, atomic puts, streams that publish only when complete.
 
-Objects are immutable: a key is written once, or replaced as a whole. Keys are relative to the root,
-with "/" between their parts; see `seglake.layout`.
+An object is written once, or replaced as a whole. Keys are relative to the root, with "/" between
+their parts; see `seglake.layout`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "memory")
 def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> Store:
     """The store at `uri`: a path, `file:`, `s3:`, `s3a:`, `gs:`, `abfs(s):`, `az:` or `memory:`.
 
-    Nothing is contacted yet, and a local root need not exist. Raises ConfigError for a scheme that
-    is not known and for credentials inside the URI.
+    The call contacts no server and caches nothing; a local root need not exist. Raises ConfigError
+    for an unknown scheme and for credentials in the URI.
     """
     scheme, colon, rest = uri.partition(":")
     if scheme == "file" and colon:

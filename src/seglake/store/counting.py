@@ -1,4 +1,4 @@
-"""A store that counts what passes through it: for tests, and for the reports of reads."""
+"""A store that counts its requests and bytes: for tests, and for the reports of reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Counts:
-    """What a `CountingStore` saw; a range is one request, even where neighbours shared theirs."""
+    """Requests and bytes of a `CountingStore`. A range is one request, even if ranges share one."""
 
     requests: int = 0
     bytes_read: int = 0
@@ -26,7 +26,7 @@ class Counts:
 
 
 class CountingStore:
-    """Any store, with its requests and bytes counted in `counts`."""
+    """Any store; `counts` has its requests and bytes."""
 
     def __init__(self, store: Store) -> None:
         self._store, self.uri = store, store.uri
@@ -44,7 +44,7 @@ class CountingStore:
             self.counts.bytes_written += written
 
     def size(self, key: str) -> int:
-        """As in `Store`, like every method here: one request."""
+        """One request. Every method does what it does in `Store`."""
         self._count()
         return self._store.size(key)
 
@@ -60,7 +60,7 @@ class CountingStore:
         return data
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """One request a range."""
+        """One request per range."""
         found = self._store.read_ranges(key, starts, ends)
         self._count(*found, requests=len(found))
         return found
@@ -77,13 +77,13 @@ class CountingStore:
         self._store.put(key, data)
 
     def put_if_absent(self, key: str, data: Data) -> bool:
-        """One request, and its bytes even when the object existed."""
+        """One request; its bytes count even if the object existed."""
         self._count(written=view(data).nbytes)
         return self._store.put_if_absent(key, data)
 
     @contextlib.contextmanager
     def writer(self, key: str, *, durable: bool = True) -> Iterator[Writer]:
-        """One request, and the bytes that were written to the stream."""
+        """One request, and the bytes written to the stream."""
         self._count()
         with self._store.writer(key, durable=durable) as stream:
             yield _CountingWriter(stream, lambda size: self._count(requests=0, written=size))
@@ -93,12 +93,12 @@ class CountingStore:
         self._store.sync(key)
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
-        """One request, however many pages the store needs."""
+        """One request for any number of pages."""
         self._count()
         return self._store.list(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """One request, however many objects."""
+        """One request for any number of objects."""
         self._count()
         self._store.delete(keys)
 

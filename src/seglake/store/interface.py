@@ -1,4 +1,4 @@
-"""What every store can do, and how all of them report failure."""
+"""The interface of every store, and the errors that all stores raise."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Buffer
 
-    Data = Buffer | npt.NDArray[Any]  # an array is a buffer too, but numpy says so from 3.12 on
+    Data = Buffer | npt.NDArray[Any]  # an array is a buffer, but numpy's types say so from 3.12 on
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs colours its messages
 
 
 class Stat(NamedTuple):
-    """What a store knows of an object. `etag` changes with the content; None if there is none."""
+    """Size, modification time and etag of an object. The etag, if any, changes with the content."""
 
     size: int
     modified_ms: int
@@ -41,14 +41,14 @@ class Writer(Protocol):
     """A stream into one object."""
 
     def write(self, data: Data) -> None:
-        """Append `data` to the object; StoreError if storage fails."""
+        """Append `data` to the object. Raises StoreError if storage fails."""
 
 
 class Store(Protocol):
-    """Objects below `uri`. Every method raises StoreError, or MissingObject, naming the object.
+    """Objects below `uri`. Every method raises StoreError or MissingObject, which name the object.
 
-    `public_options` are the storage options that may be told to another process: no credential.
-    `remote` tells that a read waits for a network, so that several at once come sooner.
+    `public_options` are the storage options without credentials, which other processes may see. If
+    `remote`, a read waits for a network, so concurrent reads save time.
     """
 
     uri: str
@@ -62,53 +62,51 @@ class Store(Protocol):
         """Length, modification time and etag of the object."""
 
     def read(self, key: str, start: int, end: int) -> Buffer:
-        """Exactly the bytes start to end (exclusive); a range beyond the object is an error."""
+        """The bytes [start, end) of the object; a range beyond the object is an error."""
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """Like `read` for every pair; an object store may fetch near neighbours in one request."""
+        """Like `read` for every pair; an object store may join near ranges in one request."""
 
     def read_all(self, key: str) -> Buffer:
         """The whole object."""
 
     def put(self, key: str, data: Data) -> None:
-        """Write the object atomically, replacing what was there."""
+        """Write the object atomically; replaces an object of this key."""
 
     def put_if_absent(self, key: str, data: Data) -> bool:
-        """Write the object atomically unless the key exists; False if it did.
+        """Write the object atomically unless its key exists. Returns whether it was written.
 
-        On an object store it may exist by this very call: a lost reply looks like a lost race.
+        After a lost reply, an object store returns False for an object that this call wrote.
         """
 
     def writer(self, key: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
         """Stream an object of any size in constant memory.
 
-        The object appears when the block ends without an exception and every write succeeded;
-        otherwise nothing appears and what was uploaded is discarded. Unless `durable`, a store may
-        lose it when the power fails.
+        The object appears if the block ends without an exception and every write succeeded;
+        otherwise the store discards all parts. Unless `durable`, a loss of power may lose it.
         """
 
     def sync(self, key: str) -> None:
-        """Let an object that another library wrote survive a loss of power from now on."""
+        """Make an object that another library wrote survive a loss of power."""
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
-        """Every object below the folder `prefix`; nothing if there is no such folder."""
+        """Every object below the folder `prefix`, or nothing if the folder does not exist."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove the objects; one that is already gone is not an error."""
+        """Remove the objects; a missing object is not an error."""
 
 
-def check_key(uri: str, key: str) -> str:
-    """`key` itself, unless it could leave the root; then StoreError."""
+def check_key(uri: str, key: str) -> None:
+    """Raise StoreError for a key that could leave the root."""
     if "\0" in key or not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise StoreError(f"{uri}: {key!r} is not a key")
-    return key
 
 
 @contextlib.contextmanager
 def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iterator[None]:
-    """Turns the system's exceptions, and a library's `failure`, into ours, naming the object.
+    """Turn exceptions of the system, and a library's `failure`, into errors that name the object.
 
-    A library's exception is not kept as the cause: its text may hold a session token, see `reason`.
+    A library's exception does not become the cause: its text may hold a session token (`reason`).
     """
     try:
         yield
@@ -120,15 +118,15 @@ def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iter
 
 
 def reason(error: Exception) -> str:
-    """What a storage library's exception says, on one line.
+    """The message of a storage library's exception, on one line.
 
-    Left out are its debugging output and, but for code and message, the answer of an S3 server: a
-    refused request is repeated in there with its headers, an expired session token as it was.
+    Debugging output is left out, and so is the answer of an S3 server but for its code and message:
+    the answer repeats the headers of a refused request, with the session token.
     """
     text = _COLOURS.sub("", str(error)).partition("\n\nDebug source")[0]
-    said, *answer = re.split(r"<\?xml|<Error>", text, maxsplit=1)
-    told = re.findall(r"<(?:Code|Message)>([^<]*)<", "".join(answer))
-    return " ".join(" ".join([said, *told]).split()) or type(error).__name__
+    message, *answer = re.split(r"<\?xml|<Error>", text, maxsplit=1)
+    facts = re.findall(r"<(?:Code|Message)>([^<]*)<", "".join(answer))
+    return " ".join(" ".join([message, *facts]).split()) or type(error).__name__
 
 
 def view(data: Data) -> memoryview:
@@ -136,9 +134,8 @@ def view(data: Data) -> memoryview:
     return memoryview(cast("Buffer", data)).cast("B")
 
 
-def checked(uri: str, key: str, data: Buffer, start: int, end: int) -> Buffer:
-    """`data` itself if it is as long as the range it was read from; else StoreError."""
-    got = view(data).nbytes
-    if got != end - start:
-        raise StoreError(f"{uri}/{key}: short read of [{start}, {end}): {got} bytes came back")
-    return data
+def check_length(uri: str, key: str, data: Buffer, start: int, end: int) -> None:
+    """Raise StoreError unless `data` is as long as the range [start, end) it was read from."""
+    found = view(data).nbytes
+    if found != end - start:
+        raise StoreError(f"{uri}/{key}: short read of [{start}, {end}): {found} bytes came back")

@@ -1,15 +1,14 @@
 """A store of local files, on a disk or a mounted share.
 
-Reads go through a bounded set of open descriptors and `pread`: a warm 4 KiB read takes about a
-microsecond, needs no lock, and survives a fork. Mapped memory is no faster once the bytes are used,
-and would kill the process if a file were truncated under it; a `pread` comes back short, which is
-an error like any other.
+Reads use `pread` on a bounded set of open descriptors: a warm 4 KiB read takes about a microsecond,
+needs no lock and survives a fork. Mapped memory is no faster once the bytes are used, and it kills
+the process if another one truncates the file; a short `pread` is an error like any other.
 
-A write goes to a temporary file in the same folder (`<key>.<32 hex>.tmp`, left behind only by a
-crash), which is renamed, or linked where nothing may be replaced. If it is to be durable, the file
-is fsynced before and the folder after; and so is, once, every folder between it and the root, for
-whoever made one may have died before its name was on the disk. So what the catalog names is there
-when the power fails.
+A write goes to a temporary file in the same folder (`<key>.<32 hex>.tmp`; only a crash leaves it
+behind). The file is then renamed, or linked if it must not replace another. A durable write syncs
+the file before that, and its folder after. It also syncs, once, every folder up to the root,
+because the process that made a folder may have died before the folder's name was on the disk. So a
+loss of power loses no file that the catalog names.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from seglake.store.interface import (
     Store,
     Writer,
     check_key,
-    checked,
+    check_length,
     store_errors,
     view,
 )
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
     from seglake.store.interface import Data
 
-_OPEN_FILES = 128  # descriptors that one store keeps for reading
+_OPEN_FILES = 128  # descriptors that one store holds open for reading
 
 
 def local_store(root: str) -> Store:
@@ -50,7 +49,7 @@ def local_store(root: str) -> Store:
 
 
 class _OpenFile:
-    """A descriptor that lives as long as anyone holds it: eviction never closes one in use."""
+    """A descriptor that stays open while it is in use, also after its eviction from the cache."""
 
     __slots__ = ("fd",)
 
@@ -64,14 +63,14 @@ class _OpenFile:
 
 
 class _LocalStore:
-    """Files below a folder. One that another process replaced may be read as it was before."""
+    """Files below a folder. If another process replaces a file, a read may give the old bytes."""
 
     remote = False
 
     def __init__(self, root: str) -> None:
         self.uri, self.public_options = root, dict[str, str]()
         self._open = lru_cache(_OPEN_FILES)(partial(_open_below, self.uri))
-        self._lasting = set[Path]()  # folders below the root whose names are on the disk
+        self._synced = set[Path]()  # folders below the root whose names are on the disk
 
     def __repr__(self) -> str:
         return f"open_store({self.uri!r})"
@@ -84,7 +83,7 @@ class _LocalStore:
 
     def stat(self, key: str) -> Stat:
         with store_errors(self.uri, key):
-            found = Path(self.uri, check_key(self.uri, key)).stat()
+            found = _path(self.uri, key).stat()
             if not stat.S_ISREG(found.st_mode):
                 raise FileNotFoundError
         etag = f"{found.st_mtime_ns:x}-{found.st_size:x}"
@@ -93,17 +92,15 @@ class _LocalStore:
     def read(self, key: str, start: int, end: int) -> Buffer:
         try:
             file = self._open(key)
-            data = os.pread(file.fd, end - start, start)
-            more = data
-            while (
-                more and len(data) < end - start
-            ):  # a call gives 2 GiB at most, on some mounts less
+            data = more = os.pread(file.fd, end - start, start)
+            while more and len(data) < end - start:  # one call reads at most 2 GiB
                 more = os.pread(file.fd, end - start - len(data), start + len(data))
                 data += more
         except (OSError, ValueError, OverflowError) as error:
             with store_errors(self.uri, key):
                 raise error from None
-        return checked(self.uri, key, data, start, end)
+        check_length(self.uri, key, data, start, end)
+        return data
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
         return [self.read(key, start, end) for start, end in zip(starts, ends, strict=True)]
@@ -129,36 +126,35 @@ class _LocalStore:
         return _LocalWriter(self, key, os.replace, durable=durable)
 
     def sync(self, key: str) -> None:
-        """Syncs the file and all folders above it: who made it may have made any of them."""
-        path = Path(self.uri, check_key(self.uri, key))
+        """Sync the file and all folders above it, any of which may be new."""
+        path = _path(self.uri, key)
         with store_errors(self.uri, key):
             _sync(path)
             for folder in path.parents:
-                with contextlib.suppress(PermissionError):  # nor could it be made in there
+                with contextlib.suppress(PermissionError):  # then nothing new can be in the folder
                     _sync(folder)
 
     def make_folder(self, folder: Path) -> None:
-        """Makes a folder, and those above it, whose names are on the disk from then on."""
-        there = folder.is_dir()
+        """Make a folder and those above it, and sync their names to the disk."""
         inside = Path(self.uri) in folder.parents
-        if there and (folder in self._lasting or not inside):
+        if folder.is_dir() and (folder in self._synced or not inside):
             return
         self.make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         _sync(folder.parent)
-        self._lasting.add(folder)
+        self._synced.add(folder)
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
-        folder = Path(self.uri, check_key(self.uri, prefix.rstrip("/")) if prefix else "")
+        folder = _path(self.uri, prefix.rstrip("/")) if prefix else Path(self.uri)
         with store_errors(self.uri, prefix):
             for path, found in _walk(folder):
                 key = Path(path).relative_to(self.uri).as_posix()
                 yield Listed(key, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Removes the files, and each one's folder when that was its last."""
+        """Remove the files, and each folder that becomes empty."""
         for key in keys:
-            path = Path(self.uri, check_key(self.uri, key))
+            path = _path(self.uri, key)
             with store_errors(self.uri, key):
                 path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
@@ -166,18 +162,23 @@ class _LocalStore:
         self.forget()
 
     def forget(self) -> None:
-        """Lets go of every open file."""
+        """Close every open file that no read uses."""
         self._open.cache_clear()
 
 
+def _path(root: str, key: str) -> Path:
+    check_key(root, key)
+    return Path(root, key)
+
+
 def _open_below(root: str, key: str) -> _OpenFile:
-    return _OpenFile(Path(root, check_key(root, key)))
+    return _OpenFile(_path(root, key))
 
 
 def _walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below `folder` in the order of names; what vanishes meanwhile is left out.
+    """Every file below `folder` in the order of names, without files that vanish meanwhile.
 
-    A link to nothing is listed as itself, so that whoever wants to read it gets an error.
+    A link to a missing file is listed itself, so that a read of it is an error.
     """
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as found:
         for entry in sorted(found, key=lambda entry: entry.name):
@@ -185,12 +186,12 @@ def _walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
                 yield from _walk(entry.path)
                 continue
             with contextlib.suppress(FileNotFoundError):
-                to_nothing = entry.is_symlink() and not Path(entry.path).exists()
-                yield entry.path, entry.stat(follow_symlinks=not to_nothing)
+                dangling = entry.is_symlink() and not Path(entry.path).exists()
+                yield entry.path, entry.stat(follow_symlinks=not dangling)
 
 
 class _LocalWriter:
-    """A temporary file beside its target; `publish` (a rename or a link) gives it the name."""
+    """A temporary file beside its target; `publish` (a rename or a link) gives it its name."""
 
     def __init__(
         self,
@@ -201,7 +202,7 @@ class _LocalWriter:
         durable: bool = True,
     ) -> None:
         self._store, self._key, self._publish, self._durable = store, key, publish, durable
-        self._path = Path(store.uri, check_key(store.uri, key))
+        self._path = _path(store.uri, key)
         self._temporary = self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex}.tmp")
         self._failed = False
 
@@ -229,7 +230,7 @@ class _LocalWriter:
         finally:
             with contextlib.suppress(OSError):
                 self._file.close()
-            with contextlib.suppress(OSError):  # what is left behind, vacuum removes
+            with contextlib.suppress(OSError):  # then vacuum removes the file
                 self._temporary.unlink(missing_ok=True)
 
     def _finish(self) -> None:

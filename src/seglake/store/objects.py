@@ -1,7 +1,7 @@
 """A store on an object store, through obstore (the Rust object_store), which also retries.
 
 Credentials come from the environment, an instance's identity, or the storage options, which have
-the names that `deltalake` uses. A pickled store carries none of them: a worker finds its own.
+the names that `deltalake` uses. A pickled store carries no credentials: a worker finds its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import (
@@ -25,6 +24,7 @@ from obstore.exceptions import (
 )
 from obstore.store import from_url
 
+from seglake.credentials import has_credentials, is_private
 from seglake.errors import ConfigError, StoreError
 from seglake.store.interface import (
     Listed,
@@ -32,7 +32,7 @@ from seglake.store.interface import (
     Store,
     Writer,
     check_key,
-    checked,
+    check_length,
     reason,
     store_errors,
     view,
@@ -44,27 +44,25 @@ if TYPE_CHECKING:
 
     from seglake.store.interface import Data
 
-_PART_BYTES = 8 * 1024 * 1024  # 10,000 parts of it, the limit of S3, are more than any segment
+_PART_BYTES = 8 * 1024 * 1024  # no segment needs more than 10,000 parts, the limit of S3
 _PARTS_IN_FLIGHT = 4
 _RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(minutes=2)}
-_CLIENT = {"timeout": "120s", "connect_timeout": "10s"}  # of one request
+_CLIENT = {"timeout": "120s", "connect_timeout": "10s"}  # for one request
 _CLIENT_OPTIONS = re.compile(
     "(?:aws_|azure_|google_)?"
     "(allow_http|allow_invalid_certificates|connect_timeout|default_content_type|pool_idle_timeout|"
     "pool_max_idle_per_host|proxy_url|proxy_ca_certificate|proxy_excludes|randomize_addresses|"
     "read_timeout|root_certificate|timeout|user_agent)"
 )
-_SECRET_WORDS = frozenset({"key", "secret", "token", "password", "sas", "proxy"})
-_NOT_SECRET = ("_file", "token_service_url", "_enabled", "kms_key_id")
 
 
 def object_store(uri: str, storage_options: dict[str, str]) -> Store:
-    """The objects below `uri`, a prefix of a bucket; `memory:` is one store that nobody shares.
+    """The objects below `uri`, a prefix of a bucket. Each `memory:` store has its own objects.
 
-    Raises ConfigError for credentials in an endpoint: errors would tell them.
+    Raises ConfigError for credentials in an endpoint, because error messages would show them.
     """
     for name, value in storage_options.items():
-        if "endpoint" in name.lower() and "@" in urlsplit(value).netloc:
+        if "endpoint" in name.lower() and has_credentials(value):
             raise ConfigError(f"storage option {name} must not hold credentials")
     return _ObjectStore(uri, storage_options)
 
@@ -76,7 +74,7 @@ class _ObjectStore:
 
     def __init__(self, uri: str, storage_options: dict[str, str]) -> None:
         self.uri, self._options = uri, storage_options
-        self.public_options = {k: v for k, v in storage_options.items() if not _secret(k)}
+        self.public_options = {k: v for k, v in storage_options.items() if not is_private(k)}
 
     def __repr__(self) -> str:
         return f"open_store({self.uri!r})"
@@ -105,40 +103,44 @@ class _ObjectStore:
         return self.stat(key).size
 
     def stat(self, key: str) -> Stat:
-        with _naming(self.uri, key):
+        with _object_errors(self.uri, key):
             found = obstore.head(self.client, key)
         return Stat(found["size"], _milliseconds(found), found["e_tag"])
 
     def read(self, key: str, start: int, end: int) -> Buffer:
         if start == end:
             return b""
-        with _naming(self.uri, key):
+        with _object_errors(self.uri, key):
             data = obstore.get_range(self.client, key, start=start, end=end)
-        return checked(self.uri, key, data, start, end)
+        check_length(self.uri, key, data, start, end)
+        return data
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
         pairs = list(zip(starts, ends, strict=True))
-        some = [(start, end) for start, end in pairs if start < end]
-        with _naming(self.uri, key):
-            got = obstore.get_ranges(
-                self.client, key, starts=[start for start, _ in some], ends=[end for _, end in some]
-            )
-        found = dict(zip(some, got, strict=True))
-        return [checked(self.uri, key, found.get(pair, b""), *pair) for pair in pairs]
+        filled = [pair for pair in pairs if pair[0] < pair[1]]
+        first, last = [start for start, _ in filled], [end for _, end in filled]
+        with _object_errors(self.uri, key):
+            found = obstore.get_ranges(self.client, key, starts=first, ends=last)
+        data_of: dict[tuple[int, int], Buffer] = dict(zip(filled, found, strict=True))
+        for pair in pairs:
+            check_length(self.uri, key, data_of.setdefault(pair, b""), *pair)
+        return [data_of[pair] for pair in pairs]
 
     def read_all(self, key: str) -> Buffer:
-        with _naming(self.uri, key):
+        with _object_errors(self.uri, key):
             return obstore.get(self.client, key).bytes()
 
     def put(self, key: str, data: Data) -> None:
-        with _naming(self.uri, key):
+        with _object_errors(self.uri, key):
             obstore.put(self.client, key, view(data), chunk_size=_PART_BYTES)
 
     def put_if_absent(self, key: str, data: Data) -> bool:
-        with _naming(self.uri, key):
+        with _object_errors(self.uri, key):
             try:
                 return self._create(key, data)
-            except GenericError:  # obstore repeats only what it may do twice: here a False is right
+            except (
+                GenericError
+            ):  # obstore does not retry a create; False is right after a lost reply
                 return self._create(key, data)
 
     def _create(self, key: str, data: Data) -> bool:
@@ -148,11 +150,11 @@ class _ObjectStore:
         return False
 
     def writer(self, key: str, *, durable: bool = True) -> AbstractContextManager[Writer]:
-        del durable  # every object is
+        del durable  # every object is durable
         return _ObjectWriter(self, key)
 
     def sync(self, key: str) -> None:
-        """Every object is there for good once its writer knows of it."""
+        """An object store syncs every object itself."""
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         with store_errors(self.uri, prefix, BaseError):
@@ -165,29 +167,25 @@ class _ObjectStore:
         with store_errors(self.uri, ", ".join(names[:1]), BaseError):
             try:
                 obstore.delete(self.client, names)
-            except FileNotFoundError:  # some stores stop at an object that is gone
+            except FileNotFoundError:  # some stores stop at a missing object
                 for name in names:
                     with contextlib.suppress(FileNotFoundError):
                         obstore.delete(self.client, name)
 
 
 def _environment() -> dict[str, str]:
-    """What obstore finds there itself, unless it is given any client option."""
-    mine = ("AWS_", "AZURE_", "GOOGLE_")
-    return {name: value for name, value in os.environ.items() if name.upper().startswith(mine)}
+    """The variables that obstore reads itself, but only if it is given no client option."""
+    clouds = ("AWS_", "AZURE_", "GOOGLE_")
+    return {name: value for name, value in os.environ.items() if name.upper().startswith(clouds)}
 
 
-def _naming(uri: str, key: str) -> AbstractContextManager[None]:
-    return store_errors(uri, check_key(uri, key), BaseError)
+def _object_errors(uri: str, key: str) -> AbstractContextManager[None]:
+    check_key(uri, key)
+    return store_errors(uri, key, BaseError)
 
 
 def _milliseconds(found: ObjectMeta) -> int:
     return int(found["last_modified"].timestamp() * 1000)
-
-
-def _secret(option: str) -> bool:
-    name = option.lower()
-    return not name.endswith(_NOT_SECRET) and not _SECRET_WORDS.isdisjoint(name.split("_"))
 
 
 class _ObjectWriter:
@@ -197,7 +195,7 @@ class _ObjectWriter:
         self._store, self._key, self._failed = store, key, False
 
     def __enter__(self) -> _ObjectWriter:
-        with _naming(self._store.uri, self._key):
+        with _object_errors(self._store.uri, self._key):
             self._stream = obstore.open_writer(
                 self._store.client,
                 self._key,
@@ -207,7 +205,7 @@ class _ObjectWriter:
         return self
 
     def write(self, data: Data) -> None:
-        with _naming(self._store.uri, self._key):
+        with _object_errors(self._store.uri, self._key):
             try:
                 self._stream.write(view(data))
             except BaseException:
@@ -216,9 +214,11 @@ class _ObjectWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None or self._failed:
-            with contextlib.suppress(BaseError, OSError):  # then the bucket's lifecycle does
+            with contextlib.suppress(
+                BaseError, OSError
+            ):  # then the bucket's lifecycle removes them
                 self._stream.__exit__(kind or StoreError, None, None)  # discards the parts
-        with _naming(self._store.uri, self._key):
+        with _object_errors(self._store.uri, self._key):
             if kind is None and self._failed:
                 raise OSError("not published, since a write to it failed")
             if kind is None:

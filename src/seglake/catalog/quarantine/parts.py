@@ -44,7 +44,8 @@ class Part(NamedTuple):
 def write_part(store: Store, topic: str, attempt_id: str, rows: pa.Table) -> Part:
     """Write rows (of FILE_SCHEMA) as one file, which is invisible until the driver adds it."""
     layout.check_topic(topic)
-    name = f"topic={topic}/{layout.check_attempt(attempt_id)}-{uuid.uuid4()}"
+    layout.check_attempt(attempt_id)
+    name = f"topic={topic}/{attempt_id}-{uuid.uuid4()}"
     rows = rows.select(FILE_SCHEMA.names).cast(FILE_SCHEMA)
     path, size, stats = write_parquet(store, layout.QUARANTINE_TABLE, name, rows)
     return Part(topic, path, size, len(rows), stats)

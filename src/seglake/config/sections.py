@@ -1,4 +1,4 @@
-"""The tables of a pipeline file, each a frozen model, every key of it a field.
+"""The sections of a pipeline file but `[input]`: each is a frozen model, each key a field.
 
 Keys that Kafka has carry Kafka's dotted names (`segment.bytes`); in Python they are
 `segment_bytes`.
@@ -9,20 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, Self
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from seglake.config.rules import (
-    FieldName,
-    FieldNames,
-    Locations,
-    OneByte,
-    TimeFormatText,
-    TopicName,
-    Zone,
-    flat,
-)
+from seglake.config.rules import FieldName, FieldNames, TimeFormatText, TopicName, Zone, flat
+from seglake.limits import INT32_MAX
 from seglake.times.directives import (
     DAY,
     HALF,
@@ -37,9 +27,9 @@ from seglake.times.directives import (
 
 
 class Section(BaseModel):
-    """A table of the file. Unknown keys are errors; values never change after loading.
+    """One table of the file. Unknown keys are errors; values never change after loading.
 
-    Types are those of TOML: `true` is no number, and "3" is none.
+    Types are those of TOML: neither `true` nor "3" is a number.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -52,85 +42,11 @@ class Section(BaseModel):
         return self
 
     def _contradictions(self) -> Iterator[str]:
+        """What is wrong with the values together, each as problem and remedy."""
         yield from ()
 
     def _given(self, key: str) -> bool:
         return key in self.model_fields_set
-
-
-class Input(Section):
-    """What is read."""
-
-    paths: Locations = Field(
-        default=(),
-        description="files, folders and globs (`**` too); local, relative to the current "
-        "directory, or URIs (`s3://…`); needed unless the format is `dataframe`",
-    )
-    format: Literal["jsonl", "csv", "parquet", "text", "dataframe"] = Field(
-        description="how a file is read; `dataframe`: the rows of one given to `seglake.ingest`"
-    )
-    compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(
-        default="auto",
-        description="`auto`: by the first bytes of a file; tar archives are unpacked unless `none`",
-    )
-    on_empty: Literal["ok", "error"] = Field(
-        default="error", description="what to do when a path or glob matches no file"
-    )
-    delimiter: OneByte = Field(
-        default=",", description="csv: between two fields, one ASCII character"
-    )
-    quote: OneByte = Field(default='"', description="csv: around a field; doubled inside one")
-    multiline: bool = Field(
-        default=True,
-        description="csv: quoted fields may hold line breaks; `false` lets large files be split",
-    )
-    pattern: str | None = Field(
-        default=None,
-        description="text: RE2 expression from the start of a line; named groups are fields",
-    )
-    order_column: FieldName | None = Field(
-        default=None,
-        description="dataframe: a unique integer in every row, which decides among equal event "
-        "times, or alone; the rows of a DataFrame have no other order",
-    )
-
-    def _contradictions(self) -> Iterator[str]:
-        for key in ("delimiter", "quote", "multiline"):
-            if self._given(key) and self.format != "csv":
-                yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
-        if self.order_column is not None and self.format != "dataframe":
-            yield f"input.order_column contradicts input.format = {self.format!r}; remove one"
-        if self.order_column is None and self.format == "dataframe":
-            yield "input.order_column is missing; name a column with a unique integer in every row"
-        if self.format == "dataframe" and self.paths:
-            yield "input.paths contradicts input.format = 'dataframe'; remove paths"
-        if self.format != "dataframe" and not self.paths:
-            yield "input.paths is missing; name the files to read"
-        if self.pattern is not None and self.format != "text":
-            yield f"input.pattern contradicts input.format = {self.format!r}; remove one"
-        if self.columnar and self.compression not in {"auto", "none"}:
-            yield f"input.compression contradicts input.format = {self.format!r}; remove it"
-        if self.delimiter == self.quote:
-            yield "input.delimiter and input.quote are the same character; change one"
-        yield from self._pattern_problems()
-
-    @property
-    def columnar(self) -> bool:
-        """Whether rows come as typed columns instead of as lines."""
-        return self.format in {"parquet", "dataframe"}
-
-    def _pattern_problems(self) -> Iterator[str]:
-        try:
-            self.groups()
-        except pa.ArrowInvalid as problem:
-            yield f"input.pattern: {problem}; use RE2 syntax and (?P<name>...) groups"
-
-    def groups(self) -> tuple[str, ...]:
-        """The named groups of `pattern`; () without one."""
-        if self.pattern is None:
-            return ()
-        found = pc.extract_regex(pa.array([], pa.string()), self.pattern)
-        return tuple(field.name for field in found.type)
 
 
 class Timestamp(Section):
@@ -150,7 +66,7 @@ class Timestamp(Section):
 
     @property
     def time_format(self) -> TimeFormat:
-        """How the field's times are written."""
+        """Format, zone and year of the field's times."""
         return TimeFormat(self.format, self.zone, self.year)
 
     def _contradictions(self) -> Iterator[str]:
@@ -252,7 +168,7 @@ class Topic(Section):
         default=2**30,
         alias="segment.bytes",
         ge=14,
-        le=2**31 - 1,
+        le=INT32_MAX,
         description="largest segment file",
     )
     segment_ms: int = Field(
@@ -262,7 +178,7 @@ class Topic(Section):
         default=4096,
         alias="index.interval.bytes",
         ge=0,
-        le=2**31 - 1,
+        le=INT32_MAX,
         description="an index entry at least every so many bytes; 0: for every batch",
     )
     index_interval_records: int | None = Field(
@@ -281,7 +197,7 @@ class Topic(Section):
         default=10_485_760,
         alias="segment.index.bytes",
         ge=24,
-        le=2**31 - 1,
+        le=INT32_MAX,
         description="largest index",
     )
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
@@ -301,7 +217,7 @@ class Topic(Section):
         default=1_048_588,
         alias="max.message.bytes",
         ge=100,
-        le=2**31 - 1,
+        le=INT32_MAX,
         description="largest record; larger ones are quarantined. Counted are 82 bytes of batch "
         "and record, the key, the value, and each header, with 5 bytes for each length",
     )
@@ -309,19 +225,19 @@ class Topic(Section):
         default=16_384,
         alias="batch.size",
         ge=1,
-        le=2**31 - 1,
+        le=INT32_MAX,
         description="bytes of a batch, uncompressed",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _dotted(cls, table: object) -> object:
-        """TOML reads an unquoted `segment.bytes` as a table in a table; both spellings mean one."""
+        """Join dotted keys: TOML reads an unquoted `segment.bytes` as a table in a table."""
         return dict(flat(table)) if isinstance(table, Mapping) else table
 
     @property
     def index_interval(self) -> tuple[Literal["bytes", "records", "ms"], int]:
-        """The one interval of index entries that holds: its unit and its length."""
+        """The unit and the length of the interval of index entries."""
         if self.index_interval_records is not None:
             return "records", self.index_interval_records
         if self.index_interval_ms is not None:

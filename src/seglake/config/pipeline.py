@@ -1,7 +1,4 @@
-"""The settings of a pipeline: all tables of one TOML file together.
-
-What the lake's files, records and batches depend on goes into `Pipeline.fingerprint`.
-"""
+"""The settings of a pipeline: all sections of one TOML file."""
 
 from __future__ import annotations
 
@@ -12,12 +9,13 @@ from typing import Literal
 
 from pydantic import Field
 
+from seglake.config.input import Input
 from seglake.config.rules import Location, Options
-from seglake.config.tables import HeaderFields, Input, Key, Section, Task, Timestamp, Topic, Value
+from seglake.config.sections import HeaderFields, Key, Section, Task, Timestamp, Topic, Value
 
 
 class Pipeline(Section):
-    """All settings of one pipeline. The keys of the `[pipeline]` table are its own fields."""
+    """All settings of one pipeline. The fields that are no section are keys of `[pipeline]`."""
 
     name: str = Field(min_length=1, description="default: the name of the file, without `.toml`")
     root: Location = Field(description="folder or URI of the lake")
@@ -49,16 +47,16 @@ class Pipeline(Section):
 
     @property
     def value_source(self) -> Literal["line", "field", "columns"]:
-        """`value.from`, or the default of the input's format."""
+        """`value.from`, or its default for the input format."""
         return self.value.source or ("columns" if self.input.columnar else "line")
 
     @property
     def wants_every_column(self) -> bool:
-        """Whether the value is made of all columns of the input, whichever they are."""
+        """Whether the value is made of every column of the input."""
         return self.value_source == "columns" and not self.value.columns
 
     def fields(self) -> tuple[str, ...]:
-        """Every field that is taken from a row, each once, in order of first use."""
+        """The fields that a record takes from its row, each once, in order of first use."""
         named = (
             self.timestamp.field,
             *self.key.fields,
@@ -70,11 +68,11 @@ class Pipeline(Section):
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def fingerprint(self) -> str:
-        """SHA-256, in hex, of every setting that decides which records and bytes come out.
+        """SHA-256, in hex, of every setting that decides which records and bytes a run writes.
 
-        Two files with the same tables in another order have one fingerprint. Where the lake
-        stands, how storage is reached and when a run gives up are left out; so is what stands at
-        its default, since a key that a later version adds must not change what older runs have.
+        The order of tables and keys does not matter. Left out are the lake's place, the access to
+        storage, the reasons for a run to fail, and every setting at its default: so a key that a
+        later version adds does not change the fingerprint of an older run.
         """
         exclude = {"name": True, "root": True, "storage": True, "max_quarantine_ratio": True}
         dump = self.model_dump(
@@ -93,15 +91,17 @@ class Pipeline(Section):
                 f"value.from = 'line' contradicts input.format = {self.input.format!r}; "
                 "use columns or field"
             )
-        if self.input.format == "dataframe" and self.headers.source:
-            yield "headers.source contradicts input.format = 'dataframe'; remove it"
-        if self.input.format == "jsonl" and self.wants_every_column:
-            yield "value.from = 'columns' needs value.columns with input.format = 'jsonl'; add them"
+        if self.headers.source and not self.input.kind.in_files:
+            yield f"headers.source contradicts input.format = {self.input.format!r}; remove it"
+        if self.wants_every_column and not self.input.kind.knows_columns:
+            yield (
+                "value.from = 'columns' needs value.columns with input.format = "
+                f"{self.input.format!r}; add them"
+            )
         if self.input.format == "text":
             groups = self.input.groups()
-            for name in self.fields():
-                if name not in groups:
-                    yield f"field {name!r} is no named group of input.pattern; add (?P<{name}>...)"
+            for name in (name for name in self.fields() if name not in groups):
+                yield f"field {name!r} is no named group of input.pattern; add (?P<{name}>...)"
 
     def _time_problems(self) -> Iterator[str]:
         clock = self.topic.message_timestamp_type

@@ -1,0 +1,110 @@
+"""The section `[input]`, and what is special about each input format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from seglake.config.rules import FieldName, Locations, OneByte
+from seglake.config.sections import Section
+
+FormatName = Literal["jsonl", "csv", "parquet", "text", "dataframe"]
+
+
+class InputFormat(NamedTuple):
+    """What sets one format apart from the others."""
+
+    own_keys: tuple[str, ...] = ()  # keys of `[input]` that no other format has
+    in_files: bool = True  # else the rows are those of a DataFrame
+    columnar: bool = False  # rows are typed columns; else each is a line
+    knows_columns: bool = True  # else each row has its own fields
+
+
+INPUT_FORMATS: dict[FormatName, InputFormat] = {
+    "jsonl": InputFormat(knows_columns=False),
+    "csv": InputFormat(("delimiter", "quote", "multiline")),
+    "parquet": InputFormat(columnar=True),
+    "text": InputFormat(("pattern",)),
+    "dataframe": InputFormat(("order_column",), in_files=False, columnar=True),
+}
+
+
+class Input(Section):
+    """What is read."""
+
+    paths: Locations = Field(
+        default=(),
+        description="files, folders and globs (`**` too); local, relative to the current "
+        "directory, or URIs (`s3://…`); needed unless the format is `dataframe`",
+    )
+    format: FormatName = Field(
+        description="how a file is read; `dataframe`: the rows of one given to `seglake.ingest`"
+    )
+    compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(
+        default="auto",
+        description="`auto`: by the first bytes of a file; tar archives are unpacked unless `none`",
+    )
+    on_empty: Literal["ok", "error"] = Field(
+        default="error", description="what to do when a path or glob matches no file"
+    )
+    delimiter: OneByte = Field(
+        default=",", description="csv: between two fields, one ASCII character"
+    )
+    quote: OneByte = Field(default='"', description="csv: around a field; doubled inside one")
+    multiline: bool = Field(
+        default=True,
+        description="csv: quoted fields may hold line breaks; `false` lets large files be split",
+    )
+    pattern: str | None = Field(
+        default=None,
+        description="text: RE2 expression from the start of a line; named groups are fields",
+    )
+    order_column: FieldName | None = Field(
+        default=None,
+        description="dataframe: a unique integer in every row, which decides among equal event "
+        "times, or alone; the rows of a DataFrame have no other order",
+    )
+
+    @property
+    def kind(self) -> InputFormat:
+        """What sets the format apart."""
+        return INPUT_FORMATS[self.format]
+
+    @property
+    def columnar(self) -> bool:
+        """Whether rows come as typed columns instead of as lines."""
+        return self.kind.columnar
+
+    def groups(self) -> tuple[str, ...]:
+        """The named groups of `pattern`; () without a pattern."""
+        if self.pattern is None:
+            return ()
+        found = pc.extract_regex(pa.array([], pa.string()), self.pattern)
+        return tuple(field.name for field in found.type)
+
+    def _contradictions(self) -> Iterator[str]:
+        for kind in INPUT_FORMATS.values():
+            for key in kind.own_keys if kind != self.kind else ():
+                if self._given(key) and getattr(self, key) is not None:
+                    yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
+        if self.format == "dataframe" and self.order_column is None:
+            yield "input.order_column is missing; name a column with a unique integer in every row"
+        if self.paths and not self.kind.in_files:
+            yield f"input.paths contradicts input.format = {self.format!r}; remove paths"
+        if self.kind.in_files and not self.paths:
+            yield "input.paths is missing; name the files to read"
+        if self.columnar and self.compression not in {"auto", "none"}:
+            yield f"input.compression contradicts input.format = {self.format!r}; remove it"
+        if self.delimiter == self.quote:
+            yield "input.delimiter and input.quote are the same character; change one"
+        yield from self._pattern_problems()
+
+    def _pattern_problems(self) -> Iterator[str]:
+        try:
+            self.groups()
+        except pa.ArrowInvalid as problem:
+            yield f"input.pattern: {problem}; use RE2 syntax and (?P<name>...) groups"

@@ -1,0 +1,33 @@
+"""Which storage options and URLs may hold credentials.
+
+Credentials come from the environment, or from the storage options of one process. A settings file
+must not hold them, and a store that is pickled does not carry them.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+_SECRET = re.compile(
+    r"secret|password|passwd|token|(access|account|master|customer)_?key|sas_", re.I
+)
+_PRIVATE_WORDS = frozenset({"key", "sas", "proxy"})  # the URL of a proxy may hold a password
+_NO_SECRET = ("_file", "token_service_url", "_enabled", "kms_key_id")
+
+
+def is_secret(option: str) -> bool:
+    """Whether a settings file must not hold an option: a secret, or the place of one."""
+    return bool(_SECRET.search(option)) or "credential" in option.lower()
+
+
+def is_private(option: str) -> bool:
+    """Whether the value of an option may be or hold a secret, so that it stays in its process."""
+    name = option.lower()
+    named_so = _SECRET.search(name) or not _PRIVATE_WORDS.isdisjoint(name.split("_"))
+    return bool(named_so) and not name.endswith(_NO_SECRET)
+
+
+def has_credentials(url: str) -> bool:
+    """Whether a URL names a user, perhaps with a password."""
+    return "@" in urlsplit(url).netloc

@@ -5,8 +5,8 @@
     log.offsets_for_times({0: "2026-11-20T01:00:00Z"})
     log.read_range("2026-11-20T01:00:00Z", "2026-11-20T01:00:10Z")
 
-`open` and all that it leads to need no Spark; `ingest` writes a DataFrame with Spark; `errors` has
-the exceptions. Nothing is imported before it is used.
+`open` and its results need no Spark; `ingest` writes a DataFrame with Spark; `errors` has the
+exceptions. Each is imported at its first use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Web events to try Seglake with: JSON lines as a fleet of servers writes them.
 
-Lines stand in order of arrival; the event times in them lag behind by seconds, one in a thousand
-by minutes. A few users and pages make most of the traffic. Some lines are broken. The same seed
-gives the same lines.
+Lines come in order of arrival. Their event times are seconds earlier, one in a thousand minutes
+earlier. A few users and pages make most of the traffic. Some lines are broken. The same seed gives
+the same lines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPAN_MS = 24 * 3_600_000
 BROKEN_PER_MILLION = 500
 LATE_SHARE = 0.001
 USERS = 50_000
-BLOCK_LINES = 1 << 16  # what is held in memory at once
+BLOCK_LINES = 1 << 16  # lines in memory at once
 
 _PATHS: Strings = pa.array(
     ["/", "/search", "/login", "/cart", "/checkout", "/account", "/help", "/api/v1/items"]
@@ -41,7 +41,7 @@ _AGENTS: Strings = pa.array(
 
 
 class Generated(NamedTuple):
-    """What was written: `events` good lines and `broken` others; event times in epoch ms."""
+    """The files written, their good lines (`events`) and `broken` lines, and the event times."""
 
     files: list[Path]
     events: int
@@ -51,7 +51,7 @@ class Generated(NamedTuple):
 
 
 class _Visitors(NamedTuple):
-    """Who may act: a name and an address for each user, the most active first."""
+    """A name and an address for each user, the most active first."""
 
     names: Strings
     addresses: Strings
@@ -71,10 +71,10 @@ def generate(
     seed: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> Generated:
-    """Writes `events` good lines, and 500 broken ones per million, into `files` files in `folder`.
+    """Write `events` good lines, and 500 broken lines per million, to `files` files in `folder`.
 
-    Each file covers its share of one day, stragglers apart; every fourth is a .gz. `progress` is
-    called with the number of lines just written. Files of the same names are replaced.
+    Each file covers its share of one day by arrival; every fourth is a .gz. `progress` gets the
+    number of lines just written. Files of the same names are replaced.
 
     Raises:
         ValueError: fewer than one file, or fewer events than files.
@@ -103,19 +103,19 @@ def generate(
 
 
 def _share(total: int, number: int, files: int) -> int:
-    """How many of `total` things go into file `number`."""
+    """How many of `total` items go into file `number`."""
     return total * (number + 1) // files - total * number // files
 
 
 def _scatter(rng: np.random.Generator, good: int, broken: int) -> Bools:
-    """For each line of a file: is it a broken one?"""
+    """Which lines of a file are broken."""
     is_broken = np.zeros(good + broken, np.bool_)
     is_broken[rng.choice(good + broken, broken, replace=False)] = True
     return is_broken
 
 
 def _arrivals(rng: np.random.Generator, lines: int, number: int, files: int) -> Int64s:
-    """When the lines of a file arrive, in epoch ms: rising through the file's share of the day."""
+    """The arrival times of a file's lines, in epoch ms: they rise through its share of the day."""
     start = START_MS + SPAN_MS * number // files
     return start + np.sort(rng.integers(0, SPAN_MS // files, lines))
 
@@ -125,7 +125,7 @@ def _blocks(lines: int) -> Iterator[slice]:
 
 
 def _lateness(rng: np.random.Generator, lines: int) -> Int64s:
-    """How long ago, in ms, an event that arrives now took place."""
+    """The time in ms between each event and its arrival."""
     usual = rng.exponential(2_000, lines).astype(np.int64)
     stalled = rng.integers(60_000, 600_000, lines)
     return np.where(rng.random(lines) < LATE_SHARE, stalled, usual)
@@ -137,19 +137,19 @@ def _bounds(times: Int64s) -> Int64s:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file for writing; a .gz without a time or a name inside, so that it can be compared."""
+    """Open a file for writing. A .gz has no time and no name inside: equal lines, equal bytes."""
     with path.open("wb") as out:
         if path.suffix != ".gz":
             yield out
             return
         with gzip.GzipFile("", "wb", compresslevel=1, fileobj=out, mtime=0) as packed:
-            yield packed  # type: ignore[misc]  # GzipFile has all of IO[bytes] but its type
+            yield packed  # type: ignore[misc]  # GzipFile has the methods of IO[bytes]
 
 
 def _lines(
     rng: np.random.Generator, visitors: _Visitors, times: Int64s, broken: Bools
 ) -> pa.Buffer:
-    """The bytes of a block of lines: one for each of `times`, damaged where `broken` says so."""
+    """The bytes of a block of lines: one for each of `times`, damaged if it is in `broken`."""
     stamp, rest = _join('"ts":', _text(times), ","), _without_time(rng, visitors, len(times))
     damage = np.where(broken, rng.integers(1, 4, len(times)), 0)
     cut, missing, nonsense = (pa.array(damage == kind) for kind in (1, 2, 3))
@@ -160,7 +160,7 @@ def _lines(
 
 
 def _without_time(rng: np.random.Generator, visitors: _Visitors, count: int) -> Strings:
-    """All of a line but its opening brace and its time."""
+    """The rest of each line, after its opening brace and its time."""
     user = _few(rng, USERS, count)
     path = _pick(_PATHS, _few(rng, len(_PATHS), count))
     status = _pick(_STATUSES, np.searchsorted(_STATUS_LIMITS, rng.random(count), side="right"))
@@ -176,7 +176,7 @@ def _pick(column: Strings, rows: Int64s) -> Strings:
 
 
 def _few(rng: np.random.Generator, kinds: int, count: int) -> Int64s:
-    """`count` numbers below `kinds`, number k about 1 / (k + 1) as often as 0 (Zipf's law)."""
+    """`count` numbers below `kinds`; k occurs about 1 / (k + 1) as often as 0 (Zipf's law)."""
     return np.power(float(kinds), rng.random(count)).astype(np.int64) - 1
 
 
@@ -185,12 +185,12 @@ def _text(numbers: Int64s) -> Strings:
 
 
 def _join(*parts: Strings) -> Strings:
-    """The parts, columns or constants, one after another in each row."""
+    """Join the parts, columns or constants, in each row."""
     return pc.binary_join_element_wise(*parts, "")
 
 
 def _bytes(lines: Strings) -> pa.Buffer:
-    """The strings of a fresh column without anything between them; nothing is copied."""
+    """The bytes of a new column's strings, which are contiguous; nothing is copied."""
     _, offsets, data = lines.buffers()
     length = int(np.frombuffer(offsets, np.int32)[len(lines)])
     return pa.py_buffer(data).slice(0, length)

@@ -1,20 +1,20 @@
-"""What can go wrong, by whose fault it is and what helps.
+"""Every error that Seglake raises on purpose, with its exit code.
 
     SeglakeError                  exit code 1
     ├── ConfigError               2   the settings are wrong; the message names the key
     ├── InputError                2   an input file or folder is unusable; the message names it
     ├── QuarantineLimit           3   more rows were rejected than the pipeline allows
-    ├── UsageError                2   a caller asked for something that has no meaning
+    ├── UsageError                2   a caller's request has no meaning
     │   ├── UnknownTopic              no such topic or partition in this version of the lake
     │   ├── OffsetOutOfRange          below the log start, or above the log end
     │   ├── OffsetNotFound            inside the log, but no record has this offset
     │   └── VersionExpired            the catalog version is no longer retained
     ├── StoreError                1   storage failed; the message names the object; try again
     │   └── MissingObject             the object does not exist
-    ├── CorruptData               1   bytes are not what they must be: file, position, what is wrong
+    ├── CorruptData               1   bytes are wrong: the message names file, position and problem
     └── CommitConflict            1   another run committed first; reload and try again
 
-Every class has the exit code that jobs and the command line end with.
+Jobs and the command line end with the exit code of the error's class.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class QuarantineLimit(SeglakeError):
 
 
 class UsageError(SeglakeError):
-    """The caller's request has no meaning; the message says what would."""
+    """The caller's request has no meaning; the message says which request has."""
 
     exit_code = 2
 
@@ -75,10 +75,10 @@ class MissingObject(StoreError):
 
 
 class CorruptData(SeglakeError):
-    """Bytes are not what they must be.
+    """Bytes are wrong.
 
-    `file` is the object's key or path ("" where the caller has only bytes), `position` the byte in
-    it where the damage was noticed.
+    `file` is the key or path of the object, or "" if the caller has only bytes. `position` is the
+    byte of the file at which the damage was found.
     """
 
     def __init__(self, what: str, *, file: str = "", position: int = 0) -> None:
@@ -89,7 +89,7 @@ class CorruptData(SeglakeError):
         return _corrupt, (self.what, self.file, self.position)
 
     def within(self, file: str, start: int = 0) -> CorruptData:
-        """The same damage seen from the file in which the checked bytes begin at `start`."""
+        """The same error, located in the file in which the checked bytes begin at `start`."""
         return CorruptData(self.what, file=file, position=start + self.position)
 
 

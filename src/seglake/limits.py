@@ -7,7 +7,7 @@ INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 
 ALL_TIMES = INT64_MIN, INT64_MAX
-"""Every timestamp in ms, both ends inclusive."""
+"""Smallest and largest timestamp in ms, both inclusive."""
 
 REQUESTS = 16
-"""Requests to an object store that wait at the same time."""
+"""Concurrent requests to an object store."""

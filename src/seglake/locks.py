@@ -1,4 +1,4 @@
-"""Locks that a forked process finds free, whatever its parent's threads were doing."""
+"""Locks that are free in a forked process, even if a thread of its parent had them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from types import TracebackType
 
 
 class Lock:
-    """A lock for `with`. What it guards must be sound at every moment for readers without it."""
+    """A lock for `with`. Data behind it must be consistent at every moment for other readers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        _ALIVE.add(self)
+        _LOCKS.add(self)
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -27,15 +27,15 @@ class Lock:
         self._lock.release()
 
     def renew(self) -> None:
-        """Forget that another thread held it when this process was forked."""
+        """Free the lock in a forked process."""
         self._lock = threading.Lock()
 
 
-_ALIVE: weakref.WeakSet[Lock] = weakref.WeakSet()
+_LOCKS: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 def _renew_all() -> None:
-    for lock in list(_ALIVE):
+    for lock in list(_LOCKS):
         lock.renew()
 
 

@@ -1,10 +1,10 @@
-"""The Spark session of Seglake's jobs: Java, Delta's jars and the settings, in one place.
+"""The Spark session of Seglake's jobs: Java, Delta's jars and the settings.
 
-Only pip and a Java 17 or 21 runtime are needed: Delta's jars are fetched once by the Ivy that
-pyspark ships. `python -m seglake.session jars` fetches them ahead of time and prints them, joined
-by commas, as `spark-submit --jars` wants them; `python -m seglake.session java` checks the runtime.
+A machine needs only pip and a Java 17 or 21 runtime: the Ivy that pyspark ships fetches Delta's
+jars once. `python -m seglake.session jars` fetches them ahead of time and prints them, joined by
+commas, for `spark-submit --jars`; `python -m seglake.session java` checks the runtime.
 
-Ingest commits without Spark and needs no Delta jars; Spark SQL on the catalog does.
+Ingest commits without Spark and needs no Delta jars. Spark SQL on the catalog needs them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ DELTA_ARTIFACT, DELTA_VERSION = "delta-spark_4.2_2.13", "4.4.0"
 SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",  # no delayed TCP acks
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.sql.adaptive.enabled": "false",  # one task is one file: nothing may merge tasks
+    "spark.sql.adaptive.enabled": "false",  # Spark must not merge tasks
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "8",  # only queries on the catalog use it, and it is small
+    "spark.sql.shuffle.partitions": "8",  # for queries on the catalog, which is small
     "spark.ui.showConsoleProgress": "false",
 }
 _OF_ONE_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -44,7 +44,7 @@ DELTA_SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "2",  # the default, 50, is for large tables
 }
 
-# What Spark 4.2 already has, newer, and the client of a catalogue server that is not used.
+# Excluded are libraries that Spark 4.2 has in newer versions, and an unused catalogue client.
 _DELTA_MODULE = f"""<ivy-module version="2.0">
   <info organisation="seglake" module="delta"/>
   <dependencies>
@@ -73,13 +73,12 @@ def spark_session(
 ) -> SparkSession:
     """The running session, or a new one with Seglake's settings.
 
-    What the user gave wins: a session that already runs is returned as it is, and a setting of
-    spark-submit (`--conf`, `--master`, a properties file) is never replaced. `conf` comes next,
-    then `SETTINGS`. Without any master, the session is `local[*]`. `delta` adds Delta's SQL
-    extension, catalog and jars.
+    A running session is returned unchanged. For a new one, settings of spark-submit (`--conf`,
+    `--master`, a properties file) come before `conf`, and `conf` before `SETTINGS`. Without any
+    master, the session is `local[*]`. `delta` adds Delta's SQL extension, catalog and jars.
 
     Raises:
-        ConfigError: no usable Java; or Delta is wanted, and what already runs lacks it.
+        ConfigError: no usable Java; or `delta`, and the running session or JVM has no Delta.
     """
     running = SparkSession.getActiveSession()
     if running is None:
@@ -91,14 +90,14 @@ def spark_session(
 
 
 def delta_jars() -> list[Path]:
-    """Delta's jars, fetched first if they are not there yet.
+    """Delta's jars, which the first call fetches.
 
-    They live in `$SEGLAKE_JARS`, or else under `$XDG_CACHE_HOME/seglake/jars` (`~/.cache`). A
-    machine without network is served by a copy of that folder.
+    Their folder is `$SEGLAKE_JARS`, or else in `$XDG_CACHE_HOME/seglake/jars` (`~/.cache`). A
+    machine without network needs a copy of that folder.
 
     Raises:
         ConfigError: no usable Java.
-        SeglakeError: the jars could not be fetched; the message holds Ivy's own words.
+        SeglakeError: the jars could not be fetched; the message has Ivy's output.
     """
     folder = _jars_folder()
     if not list(folder.glob(f"{DELTA_ARTIFACT}-*.jar")):
@@ -107,27 +106,27 @@ def delta_jars() -> list[Path]:
 
 
 def fetch_jars(ivy_module: str, folder: Path) -> None:
-    """Puts what an Ivy module file asks for into `folder`: all of it, or nothing.
+    """Fetch all dependencies of an Ivy module file into `folder`, or none of them.
 
-    `folder` must be absent or empty. Two processes may do this at once: the first to end wins.
+    `folder` must be absent or empty. Two processes may do this at once; the first to finish wins.
     """
-    java = check_java()
+    java = find_java()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as scratch:
         _run_ivy(java, ivy_module, Path(scratch))
         try:
             (Path(scratch) / "jars").rename(folder)
         except OSError:
-            if not list(folder.glob("*.jar")):  # otherwise another process was faster
+            if not list(folder.glob("*.jar")):  # else another process was faster
                 raise
 
 
-def check_java() -> Path:
+def find_java() -> Path:
     """The Java launcher that Spark will use: `$JAVA_HOME/bin/java`, or else `java` on the path.
 
     Raises:
-        ConfigError: there is none, or Spark 4.2 does not run on it. Spark starts its JVM with the
-            module jdk.incubator.vector, which some reduced runtimes leave out.
+        ConfigError: no launcher, or Spark 4.2 does not run on it. Spark starts its JVM with the
+            module jdk.incubator.vector, which some reduced runtimes lack.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
@@ -142,14 +141,14 @@ def check_java() -> Path:
 
 
 def _unusable(java: str) -> str:
-    """What is wrong with this launcher; empty if nothing is."""
-    listed = _output([java, "--list-modules"])
-    version = re.search(r"^java\.base@(\d+)", listed.stdout, re.MULTILINE)
+    """What is wrong with this launcher, or an empty text."""
+    modules = _run([java, "--list-modules"]).stdout
+    version = re.search(r"^java\.base@(\d+)", modules, re.MULTILINE)
     if version is None:
         return f"{java} is older than Java 9 or does not start"
     if int(version[1]) not in JAVA_VERSIONS:
         return f"{java} is Java {version[1]}"
-    if "jdk.incubator.vector@" not in listed.stdout:
+    if "jdk.incubator.vector@" not in modules:
         return f"{java} is a reduced runtime without the module jdk.incubator.vector"
     return ""
 
@@ -168,7 +167,7 @@ def _run_ivy(java: Path, ivy_module: str, scratch: Path) -> None:
     command += ["-ivy", str(scratch / "ivy.xml"), "-cache", str(scratch / "cache")]
     command += ["-types", "jar", "bundle"]
     command += ["-retrieve", f"{scratch}/jars/[artifact]-[revision].[ext]"]
-    done = _output(command)
+    done = _run(command)
     if done.returncode or not (scratch / "jars").is_dir():
         raise SeglakeError(
             "jars could not be fetched: run this with a network, or set SEGLAKE_JARS to a copy of"
@@ -176,8 +175,8 @@ def _run_ivy(java: Path, ivy_module: str, scratch: Path) -> None:
         )
 
 
-def _output(command: list[str]) -> subprocess.CompletedProcess[str]:
-    # S603: the command is a Java launcher and our own arguments, and no shell sees it.
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    # S603: the command is a Java launcher with our own arguments, without a shell.
     return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
 
 
@@ -196,21 +195,21 @@ def _quiet_log() -> dict[str, str]:
 
 
 def _submitted() -> bool:
-    """True in a program of spark-submit: its JVM runs already, with the user's settings."""
+    """Whether spark-submit started this program: then its JVM runs with the user's settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _launch(wanted: dict[str, str]) -> SparkConf:
-    """Starts the JVM, or joins that of spark-submit; what it was given, completed by `wanted`."""
+    """Start the JVM, or join that of spark-submit. Returns its settings, completed by `wanted`."""
     if not _submitted():
-        check_java()
-        _choose_python(wanted["spark.master"])  # first, as the JVM starts Python as well
+        find_java()
+        _choose_python(wanted["spark.master"])  # before the JVM, which starts Python workers
     launch = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
-    # No public call starts the JVM without a context; only with a JVM does SparkConf know what
-    # it was started with.
+    # SparkConf knows the settings of the user only once the JVM runs, and no public call starts
+    # the JVM without a context.
     SparkContext._ensure_initialized(conf=launch)  # noqa: SLF001
     given = SparkConf()
-    master = given.get("spark.master") or wanted["spark.master"]  # spark-submit may name another
+    master = given.get("spark.master") or wanted["spark.master"]  # spark-submit may give another
     _choose_python(master)
     for key, value in wanted.items():
         if master.startswith("local") or key not in _OF_ONE_MACHINE:
@@ -219,7 +218,7 @@ def _launch(wanted: dict[str, str]) -> SparkConf:
 
 
 def _choose_python(master: str) -> None:
-    """Workers on this machine are of this Python, not of any python3 on the path."""
+    """Let workers on this machine use this Python, not any python3 on the path."""
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -241,13 +240,13 @@ def _require_delta(session: SparkSession) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`jars` prints Delta's jars, `java` the Java launcher; an error is one sentence."""
+    """`jars` prints Delta's jars, `java` the Java launcher. Returns the exit code."""
     try:
         match arguments:
             case ["jars"]:
                 print(",".join(map(str, delta_jars())))
             case ["java"]:
-                print(check_java())
+                print(find_java())
             case _:
                 raise ConfigError("usage: python -m seglake.session jars|java")
     except SeglakeError as error:

@@ -1,8 +1,8 @@
-"""Compile every kernel once, so that nobody's first command waits for it.
+"""Compile every kernel once, so that a user's first command does not wait for it.
 
-Kernels are compiled on first use and kept beside the sources, or in the user's cache where those
-cannot be written. `python -m seglake.warm` takes a few events of each input format through the
-whole path: read, encode, write, look up, read back, print. No JVM starts.
+numba compiles a kernel at its first use and caches it beside the source, or in the user's cache if
+that folder is read-only. `python -m seglake.warm` takes a few events of each input format through
+the whole path: read, encode, write, look up, read back, print. No JVM starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from seglake.cli.jsonlines import json_lines
+from seglake.cli.json_lines import json_lines
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.read.lake import open as open_lake
@@ -33,7 +33,7 @@ Settings = dict[str, Any]  # tables of a pipeline file
 
 
 def main() -> None:
-    """Take a few events of every kind through a lake that is thrown away."""
+    """Take a few events of every kind through a temporary lake."""
     with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name:
         folder = Path(name)
         for number, settings in enumerate(_pipelines(folder)):
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _pipelines(folder: Path) -> Iterator[Settings]:
-    """A small file of each format; the settings choose each way to make a record of a row."""
+    """Settings for a small file of each format; together they use every way to make a record."""
     user = {"key": {"fields": ["user"]}}
     headers = {"headers": {"fields": ["user"], "source": True}}
     columns = {"value": {"from": "columns"}}
@@ -59,7 +59,7 @@ def _pipelines(folder: Path) -> Iterator[Settings]:
 
 
 def _input(folder: Path, form: str, settings: Settings | None = None) -> Settings:
-    """A file of lines, the last one broken."""
+    """Write a file of lines, the last one broken."""
     rows = ((i, START_MS + 7 * i, i % 60, i % 2) for i in range(EVENTS))
     path, heading = folder / form, "ts,user,p\n" if form == "csv" else ""
     path.write_text(heading + "".join(LINES[form].format(*row) for row in rows) + "broken\n")

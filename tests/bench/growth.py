@@ -16,7 +16,7 @@ from seglake.catalog.rows import SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.format.batch import HEADER, OVERHEAD, BatchTable
 from seglake.format.encode import Batches, rebase
-from seglake.format.segment import describe, rebuild
+from seglake.format.segment import rebuild
 from seglake.layout import new_attempt
 from seglake.maintain.rebuild import policy_of
 from seglake.read.log import Log
@@ -25,6 +25,7 @@ from tests.bench import measure
 from tests.bench.events import Events, Int64s, numbers_in
 from tests.bench.measure import Chart, Contender, Section, say
 from tests.bench.workbench import TOPIC, Workbench, require
+from tests.described import describe
 
 MARGIN_MS = 60_000  # between copies: more than a window, and than any event is late
 WINDOW_MS = 10_000

@@ -10,7 +10,7 @@ import platform
 import subprocess
 from typing import Any
 
-from seglake.session import check_java
+from seglake.session import find_java
 from tests.bench.measure import Cell, Chart, Goal, Section, Table
 from tests.kafka.jars import KAFKA_VERSION
 
@@ -129,5 +129,5 @@ def _version(package: str) -> str:
 
 
 def _java() -> str:
-    printed = subprocess.run([check_java(), "-version"], capture_output=True, text=True, check=True)
+    printed = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True)
     return printed.stderr.split('"')[1]

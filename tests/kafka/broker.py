@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from seglake.session import check_java
+from seglake.session import find_java
 from tests.kafka.jars import class_path
 from tests.kafka.judge import Kafka, Record, record_from_json
 
@@ -112,7 +112,7 @@ class Broker:
 
     def start(self) -> None:
         """Starts the broker and connects the clients once its port answers."""
-        command = [str(check_java()), *self.java_options, "-cp", class_path(), "kafka.Kafka"]
+        command = [str(find_java()), *self.java_options, "-cp", class_path(), "kafka.Kafka"]
         command.append(str(self._properties))
         with self._printed.open("ab") as printed:
             self._process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from seglake.session import check_java
+from seglake.session import find_java
 from tests.kafka.jars import class_path, pyspark_jar
 
 HERE = Path(__file__).parent
@@ -121,7 +121,7 @@ class Kafka:
             jarpath=str(pyspark_jar("py4j")),
             classpath=class_path(*compiler),
             javaopts=["-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"],
-            java_path=str(check_java()),
+            java_path=str(find_java()),
             die_on_exit=True,
             daemonize_redirect=True,
             enable_auth=True,

@@ -15,7 +15,8 @@ from seglake.format.batch import CODEC_MASK, BatchTable
 from seglake.format.compression import NAMES
 from seglake.format.decode import Decoded, decode_batches, scan_batches
 from seglake.format.index import IndexPolicy
-from seglake.format.segment import describe, rebuild
+from seglake.format.segment import rebuild
+from tests.described import describe
 from tests.kafka.judge import Batch, Header, Kafka, Record, StoredBatch
 from tests.kafka.make_golden import GOLDEN
 from tests.kafka.make_golden import segments as golden_segments

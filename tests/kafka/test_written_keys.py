@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.format.murmur2 import murmur2, partition_of
+from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from tests.kafka.judge import Kafka
 from tests.strategies import examples
@@ -24,9 +24,10 @@ def test_partitions_are_kafkas(kafka: Kafka, given_keys: list[bytes], count: int
     spans = Spans.of([*given_keys])
     backwards = spans.take(np.arange(len(spans))[::-1].copy())  # keys stand anywhere in a buffer
     hashes = kafka.murmur2(given_keys)
-    assert murmur2(spans).tolist() == hashes
-    assert murmur2(backwards).tolist() == hashes[::-1]
-    assert partition_of(spans, count).tolist() == [(h & 0x7FFFFFFF) % count for h in hashes]
+    for partitions in (count, 2**31 - 1):
+        want = [(found & 0x7FFFFFFF) % partitions for found in hashes]
+        assert partition_of(spans, partitions).tolist() == want
+        assert partition_of(backwards, partitions).tolist() == want[::-1]
 
 
 def test_the_producers_own_partitioner(kafka: Kafka) -> None:

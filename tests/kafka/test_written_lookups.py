@@ -17,9 +17,10 @@ from seglake.catalog.rows import PartitionRow, RunRow, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
-from seglake.format.segment import describe, rebuild
+from seglake.format.segment import rebuild
 from seglake.layout import new_attempt
 from seglake.read.log import Log
+from tests.described import describe
 from tests.index_lookups import offset_floor, time_floor
 from tests.kafka.judge import Batch, Kafka, Record
 from tests.kafka.test_written_segments import (

@@ -15,7 +15,7 @@ from pyspark.sql.functions import pandas_udf
 import seglake
 from seglake.datasource import events_around
 from seglake.errors import UsageError
-from seglake.format.murmur2 import partition_of
+from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.read.log import Log
 from tests.lakes import Event, LakeMaker, Shape

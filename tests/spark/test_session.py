@@ -141,7 +141,7 @@ def test_java_17_and_21_are_accepted(
 ) -> None:
     home = java_home(tmp_path, f"java.base@{version}\\njdk.incubator.vector@{version}\\n")
     monkeypatch.setenv("JAVA_HOME", str(home))
-    assert session.check_java() == home / "bin" / "java"
+    assert session.find_java() == home / "bin" / "java"
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_another_java_is_refused_with_the_remedy(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path, modules)))
     with pytest.raises(ConfigError, match=f"{problem}.*install OpenJDK 17 or 21"):
-        session.check_java()
+        session.find_java()
 
 
 def test_no_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="there is no java in JAVA_HOME"):
-        session.check_java()
+        session.find_java()
 
 
 def test_jars_that_are_there_are_not_fetched_again(

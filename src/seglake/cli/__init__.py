@@ -1,6 +1,6 @@
 """The command line. `main` is the `seglake` program."""
 
-# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from seglake.errors import SeglakeError
 
 
 def main() -> None:
-    """Run the program; an error that Seglake raises on purpose is one line on standard error."""
-    from seglake.cli.app import app  # so that importing the package stays cheap
+    """Run the program. A SeglakeError becomes a line on standard error and the exit code."""
+    from seglake.cli.app import app  # here, so that the package imports fast
 
     try:
         app()

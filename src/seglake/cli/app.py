@@ -1,6 +1,6 @@
-"""The commands of `seglake`: arguments in, one call each, and what it gives shown.
+"""The commands of `seglake`: each turns its options into one call and shows the result.
 
-What a command needs is imported when it runs, so `seglake --help` answers at once.
+A command imports what it needs when it runs, so `seglake --help` answers at once.
 """
 
 # ruff: noqa: A002, PLC0415, PLR0913, PLR0917  # see above; an option is an argument of its name
@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from seglake.cli.show import show
+from seglake.cli.tables import show
 
 app = typer.Typer(
     no_args_is_help=True,

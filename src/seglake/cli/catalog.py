@@ -1,4 +1,4 @@
-"""What the catalog and its lookups know, as rows to show."""
+"""Topics, segments, offsets and runs of a lake, as rows to show."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from seglake.catalog.rows import RunRow
-from seglake.cli.show import Column, Rows, moment, number
+from seglake.cli.tables import Column, Rows, moment, number
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 
 
 def topic_rows(lake: Lake) -> Rows:
-    """The topics of a lake: settings and sizes."""
+    """A row for each topic of a lake: its settings and sizes."""
     columns = [
         Column("topic", "topic"),
         number("partitions", "partitions"),
@@ -46,7 +46,7 @@ def _topic_row(log: Log) -> dict[str, Any]:
 
 
 def segment_rows(log: Log, partition: int | None) -> Rows:
-    """The segments of a topic."""
+    """A row for each segment of a topic."""
     columns = [
         number("partition", "partition"),
         number("base_offset", "base offset"),
@@ -77,18 +77,16 @@ def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
 
 
 def offset_rows(log: Log, time: str, partition: int | None) -> Rows:
-    """Offsets at a time, or at one of Kafka's special times."""
+    """A row for each partition: its offset at a time, or at one of Kafka's special times."""
     columns = [
         number("partition", "partition"),
         number("offset", "offset"),
         moment("timestamp", "timestamp"),
     ]
     chosen = log.partitions() if partition is None else [partition]
-    return Rows(columns, [_offset_row(p, *found) for p, found in _find(log, time, chosen).items()])
-
-
-def _offset_row(partition: int, offset: int | None, timestamp: int | None) -> dict[str, Any]:
-    return {"partition": partition, "offset": offset, "timestamp": timestamp}
+    names = [column.field for column in columns]
+    found = _find(log, time, chosen)
+    return Rows(columns, [dict(zip(names, (p, *place), strict=True)) for p, place in found.items()])
 
 
 def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None, int | None]]:
@@ -104,7 +102,7 @@ def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None,
 
 
 def run_rows(runs: Iterable[RunRow]) -> Rows:
-    """Committed runs."""
+    """A row for each committed run."""
     columns = [
         moment("finished_at_ms", "finished"),
         Column("topic", "topic"),

@@ -1,6 +1,6 @@
-"""`seglake demo`: a million events, ingested and looked up, in a minute or two."""
+"""`seglake demo`: ingest a million events and look some up, in a minute or two."""
 
-# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from seglake.cli.ingest import ingest_here, show_report
-from seglake.cli.show import show
+from seglake.cli.tables import show
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def run(root: Path, events: Path, count: int) -> None:
-    """Generate events unless they are there, ingest them, and answer three questions."""
-    _events(events, count)
+    """Generate events unless the folder exists, ingest them, and answer three questions."""
+    _generate(events, count)
     report = _ingest(root, events)
     if report.status == "committed":
         show_report(report.as_dict())
@@ -46,12 +46,12 @@ def run(root: Path, events: Path, count: int) -> None:
 
 
 def _program() -> str:
-    """How this program was called, as far as it can be typed."""
+    """The command that calls this program."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "seglake" else "seglake"
 
 
-def _events(folder: Path, count: int) -> None:
+def _generate(folder: Path, count: int) -> None:
     from seglake.demo_events import generate
 
     if folder.exists():

@@ -1,10 +1,10 @@
-"""`seglake dump`: any file of a segment as text. It asks no catalog, so Kafka's files do as well.
+"""`seglake dump`: any file of a segment as text. It needs no catalog, so Kafka's files will do.
 
-The base offset is in the file's name, as in Kafka. Like DumpLogSegments, but damage ends it with an
-error and exit code 1.
+The base offset is in the file's name, as in Kafka. The output is like that of DumpLogSegments, but
+damage ends the program with an error and exit code 1.
 """
 
-# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 from __future__ import annotations
 
@@ -33,20 +33,28 @@ Columns = dict[str, Any]
 def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
     """Print `file` to standard output."""
     folder, _, name = file.rpartition("/")
+    base_offset, suffix = _parse(file, name)
+    if deep and suffix != "log":
+        raise UsageError("--deep is for .log files")
+    place = open_store(folder or "."), folder, name, base_offset
+    try:
+        if deep:
+            _print_records(_chunks(*place))
+        else:
+            for columns in _COLUMNS[suffix](*place):
+                _print(columns, as_json=as_json)
+    except CorruptData as damage:
+        raise damage.within(name) from damage
+
+
+def _parse(file: str, name: str) -> tuple[int, str]:
     match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex|zonemap)", name)
     if not match:
         raise UsageError(
             f"{file}: a segment's file has a name of 20 digits and ends in .log, .index, "
             ".timeindex or .zonemap"
         )
-    if deep and match[2] != "log":
-        raise UsageError("--deep is for .log files")
-    store, base_offset = open_store(folder or "."), int(match[1])
-    if deep:
-        _print_records(_chunks(store, folder, name, base_offset))
-        return
-    for columns in _TEXTS[match[2]](store, folder, name, base_offset):
-        _print(columns, as_json=as_json)
+    return int(match[1]), match[2]
 
 
 def _print(columns: Columns, *, as_json: bool) -> None:
@@ -67,7 +75,7 @@ def _chunks(store: Store, folder: str, name: str, base_offset: int) -> Iterator[
 
 
 def _topic_partition(folder: str) -> tuple[str, int]:
-    """From the folder's name, or that of the folder above (ours lie in an attempt's folder)."""
+    """From the name of the folder, as in Kafka, or of the folder above, as in a lake."""
     for part in folder.split("/")[:-3:-1]:
         match = re.fullmatch(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})", part)
         if match:
@@ -94,7 +102,7 @@ def _log(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Col
 
 
 def _print_records(chunks: Iterator[Chunk]) -> None:
-    from seglake.cli.jsonlines import json_lines
+    from seglake.cli.json_lines import json_lines
 
     for chunk in chunks:
         table = chunk.table[(chunk.table["attributes"] & CONTROL) == 0]
@@ -107,28 +115,18 @@ def _index(store: Store, _folder: str, name: str, base_offset: int) -> Iterator[
     data = store.read_all(name)
     index = OffsetIndex.decode(base_offset, data)
     yield {"offset": index.offsets, "position": index.positions}
-    _checked(index, data, name)
+    index.check(data)
 
 
 def _timeindex(store: Store, _folder: str, name: str, base_offset: int) -> Iterator[Columns]:
     data = store.read_all(name)
     index = TimeIndex.decode(base_offset, data)
     yield {"timestamp": index.timestamps, "offset": index.offsets}
-    _checked(index, data, name)
-
-
-def _checked(index: OffsetIndex | TimeIndex, data: Any, name: str) -> None:
-    try:
-        index.check(data)
-    except CorruptData as damage:
-        raise damage.within(name) from damage
+    index.check(data)
 
 
 def _zonemap(store: Store, _folder: str, name: str, base_offset: int) -> Iterator[Columns]:
-    try:
-        zones = zonemap.decode(store.read_all(name))
-    except CorruptData as damage:
-        raise damage.within(name) from damage
+    zones = zonemap.decode(store.read_all(name))
     yield {
         "offset": zones.relative_offsets + base_offset,
         "position": zones.positions,
@@ -138,4 +136,4 @@ def _zonemap(store: Store, _folder: str, name: str, base_offset: int) -> Iterato
     }
 
 
-_TEXTS = {"log": _log, "index": _index, "timeindex": _timeindex, "zonemap": _zonemap}
+_COLUMNS = {"log": _log, "index": _index, "timeindex": _timeindex, "zonemap": _zonemap}

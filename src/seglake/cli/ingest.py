@@ -1,6 +1,6 @@
-"""`seglake ingest`: the job's one call, its steps shown while it works, its report at the end."""
+"""`seglake ingest`: run a pipeline, show its steps while it works, then its report."""
 
-# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seglake.cli.show import Column, Rows, show
+from seglake.cli.tables import Column, Rows, show
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def run(
     *,
     as_json: bool,
 ) -> int:
-    """Ingest; returns the exit code."""
+    """Ingest. Returns the exit code."""
     from seglake.config import load
 
     report = ingest_here(load(conf_file, changes), run_id, interval)
@@ -40,7 +40,7 @@ def run(
 def ingest_here(
     pipeline: Pipeline, run_id: str | None, interval: tuple[str | None, str | None] = (None, None)
 ) -> Report:
-    """Ingest with Spark on this machine; each step is shown while it lasts."""
+    """Ingest with Spark on this machine, and show each step while it lasts."""
     from pyspark.sql import SparkSession
 
     from seglake.write.api import run_pipeline
@@ -52,15 +52,15 @@ def ingest_here(
     finally:
         started = SparkSession.getActiveSession()
         if running is None and started is not None:
-            started.stop()  # where the JVM just ends, its Python workers may print tracebacks
+            started.stop()  # if the JVM just ended, its Python workers could print tracebacks
 
 
 def show_report(report: Mapping[str, Any]) -> None:
-    """What a run did, as a table of two columns."""
-    told = {name: value for name, value in report.items() if value not in ("", None, [], {}, 0, -1)}
+    """Print the report of a run as a table of two columns, without empty values."""
     rows = (
         {"name": name.replace("_", " "), "value": _text(name, value)}
-        for name, value in told.items()
+        for name, value in report.items()
+        if value not in ("", None, [], {}, 0, -1)
     )
     columns = [Column("name", ""), Column("value", "", right=True)]
     show("ingest", Rows(columns, rows), as_json=False)
@@ -78,7 +78,7 @@ def _text(name: str, value: Any) -> str:
 
 @contextmanager
 def _steps() -> Iterator[Callable[[str], None]]:
-    """What tells of each step: a spinner on a terminal, else nothing."""
+    """A function that shows the name of a step: beside a spinner on a terminal, else not at all."""
     from seglake.write.driver.report import silent
 
     if not sys.stderr.isatty():

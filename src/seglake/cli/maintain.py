@@ -1,6 +1,6 @@
 """`seglake verify`, `vacuum`, `repair` and `reindex`: maintenance without Spark."""
 
-# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from seglake.cli.show import Column, Rows, number, show
+from seglake.cli.tables import Column, Rows, number, show
 
 if TYPE_CHECKING:
     from seglake.format.index import IndexPolicy
@@ -25,7 +25,7 @@ FINDINGS = [
 
 
 def verify(root: str, topics: list[str] | None, *, deep: bool, as_json: bool) -> int:
-    """Check a lake; returns the exit code."""
+    """Check a lake. Returns the exit code."""
     from seglake.maintain.verify import verify as check
 
     with bar("verifying") as progress:
@@ -43,7 +43,7 @@ def verify(root: str, topics: list[str] | None, *, deep: bool, as_json: bool) ->
 
 
 def vacuum(root: str, *, delete: bool, grace_hours: float, as_json: bool) -> int:
-    """Remove what no retained version names, or say what would go; returns the exit code."""
+    """Remove the objects that no retained version names, or list them. Returns the exit code."""
     from seglake.maintain.vacuum import vacuum as sweep
 
     report = sweep(root, dry_run=not delete, grace_hours=grace_hours)
@@ -64,30 +64,30 @@ def vacuum(root: str, *, delete: bool, grace_hours: float, as_json: bool) -> int
 def repair(
     root: str, *, catalog: bool, dry_run: bool, force: bool, trust: list[str], as_json: bool
 ) -> int:
-    """Make damaged indexes anew, or the catalog from manifests; returns the exit code."""
+    """Rebuild damaged indexes, or the catalog from manifests. Returns the exit code."""
     from seglake.maintain.repair import rebuild_catalog, repair_indexes
 
     if catalog:
         rebuilt = rebuild_catalog(root, trust=trust, force=force, dry_run=dry_run)
-        _told([rebuilt.as_dict()], as_json=as_json)
+        _print([rebuilt.as_dict()], as_json=as_json)
         return 0
     with bar("repairing") as progress:
         reports = repair_indexes(root, progress=progress)
-    _told([report.as_dict() for report in reports], as_json=as_json)
+    _print([report.as_dict() for report in reports], as_json=as_json)
     return 1 if any(report.damaged for report in reports) else 0
 
 
 def reindex(root: str, topic: str, policy: IndexPolicy | None, *, as_json: bool) -> int:
-    """Write a topic's index files anew; returns the exit code."""
+    """Write a topic's index files anew. Returns the exit code."""
     from seglake.maintain.reindex import reindex as run
 
     with bar("indexing") as progress:
         report = run(root, topic, policy, progress=progress)
-    _told([report.as_dict()], as_json=as_json)
+    _print([report.as_dict()], as_json=as_json)
     return 1 if report.damaged else 0
 
 
-def _told(reports: list[dict[str, Any]], *, as_json: bool) -> None:
+def _print(reports: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(reports, ensure_ascii=False))
         return
@@ -98,7 +98,7 @@ def _told(reports: list[dict[str, Any]], *, as_json: bool) -> None:
 
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """What tells of bytes done: a bar on a terminal, else nothing."""
+    """A function that shows (bytes done, bytes in all): as a bar on a terminal, else not at all."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return

@@ -1,6 +1,6 @@
 """`seglake read`: records from an offset, in a window or all, in one of four forms."""
 
-# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
-from seglake.cli.jsonlines import json_lines
-from seglake.cli.show import Column, Rows, moment, number, show
+from seglake.cli.json_lines import json_lines
+from seglake.cli.tables import Column, Rows, moment, number, show
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX
 from seglake.read.log import Log
-from seglake.read.window.plan import Plan, ReadStats
+from seglake.read.window.plan import Piece, Plan, ReadStats
 from seglake.times.instants import to_epoch_ms
 
-_TABLE_ROWS = 100  # unless more are asked for
+_TABLE_ROWS = 100  # without --max-records
 
 Advance = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
 class Wanted(NamedTuple):
-    """What the options of `seglake read` ask for."""
+    """The options of `seglake read` that choose records."""
 
     partition: int | None
     offset: int | None
@@ -37,18 +37,19 @@ class Wanted(NamedTuple):
 
 
 def plan(log: Log, wanted: Wanted) -> Plan:
-    """What to read. Raises UsageError for options that contradict each other."""
+    """Plan the read. Raises UsageError for options that contradict each other."""
     partitions = log.partitions() if wanted.partition is None else [wanted.partition]
-    if wanted.offset is not None:
-        if (wanted.start, wanted.end) != (None, None):
-            raise UsageError("--offset does not go with --start and --end")
-        if len(partitions) > 1:
-            raise UsageError("--offset needs --partition: offsets count within one partition")
-        log.read(partitions[0], wanted.offset, max_records=0)  # an offset outside is an error
-        return log.plan_offsets({partitions[0]: (wanted.offset, INT64_MAX)})
-    if (wanted.start, wanted.end) == (None, None):
+    in_window = (wanted.start, wanted.end) != (None, None)
+    if in_window and wanted.offset is None:
+        return log.plan_range(*_window(wanted), partitions=partitions)
+    if wanted.offset is None:
         return log.plan_offsets(dict.fromkeys(partitions, (0, INT64_MAX)))
-    return log.plan_range(*_window(wanted), partitions=partitions)
+    if in_window:
+        raise UsageError("--offset does not go with --start and --end")
+    if len(partitions) > 1:
+        raise UsageError("--offset needs --partition: offsets count within one partition")
+    log.read(partitions[0], wanted.offset, max_records=0)  # raises for an offset outside the log
+    return log.plan_offsets({partitions[0]: (wanted.offset, INT64_MAX)})
 
 
 def _window(wanted: Wanted) -> tuple[int, int]:
@@ -57,7 +58,7 @@ def _window(wanted: Wanted) -> tuple[int, int]:
 
 
 def plan_rows(planned: Plan) -> Rows:
-    """A plan: one row for each segment, and their sum."""
+    """A row for each segment of a plan, and their sum."""
     columns = [
         Column("segment", "segment"),
         number("ranges", "ranges"),
@@ -65,32 +66,32 @@ def plan_rows(planned: Plan) -> Rows:
         number("of_bytes", "of"),
         number("records_at_most", "records at most"),
     ]
-    rows = [
-        {
-            "segment": piece.segment.log_key,
-            "ranges": len(piece.ranges.starts),
-            "bytes": piece.size_bytes,
-            "of_bytes": piece.segment.log_bytes,
-            "records_at_most": piece.records_at_most,
-            "byte_ranges": [*zip(*(each.tolist() for each in piece.ranges[:2]), strict=True)],
-        }
-        for piece in planned.pieces
-    ]
     total = {
-        "segment": f"{len(rows)} segments of version {planned.version}",
+        "segment": f"{len(planned.pieces)} segments of version {planned.version}",
         "ranges": planned.ranges,
         "bytes": planned.size_bytes,
         "of_bytes": sum(piece.segment.log_bytes for piece in planned.pieces),
         "records_at_most": planned.records_at_most,
         "byte_ranges": None,
     }
-    return Rows(columns, [*rows, total])
+    return Rows(columns, [*map(_piece_row, planned.pieces), total])
+
+
+def _piece_row(piece: Piece) -> dict[str, Any]:
+    return {
+        "segment": piece.segment.log_key,
+        "ranges": len(piece.ranges.starts),
+        "bytes": piece.size_bytes,
+        "of_bytes": piece.segment.log_bytes,
+        "records_at_most": piece.records_at_most,
+        "byte_ranges": [*zip(*(each.tolist() for each in piece.ranges[:2]), strict=True)],
+    }
 
 
 def write(
     log: Log, wanted: Wanted, form: str, max_records: int | None, output: Path | None
 ) -> None:
-    """Read and write, in constant memory. `form` is jsonl, table, arrow or parquet."""
+    """Read records and write them, in constant memory, as jsonl, table, arrow or parquet."""
     if form == "table" and max_records is None:
         max_records = _TABLE_ROWS
     planned, stats = plan(log, wanted), ReadStats()
@@ -113,7 +114,7 @@ def _reader(log: Log, planned: Plan, wanted: Wanted, stats: ReadStats) -> pa.Rec
 
 
 def _first(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
-    """The first `count` records; nothing is read behind them."""
+    """The first `count` records; no batch after them is read."""
     left = INT64_MAX if count is None else count
     for batch in batches if left else ():
         yield batch.slice(0, left)
@@ -181,9 +182,9 @@ def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _progress(planned: Plan, stats: ReadStats) -> Iterator[Advance]:
-    """A bar on standard error, if that is a terminal and the records do not go to one.
+    """A bar on standard error, if that is a terminal and standard output is not.
 
-    At the end, what was read and how much of that had a record that was asked for.
+    At its end, a line with the records and bytes read, and the bytes per byte of matching batches.
     """
     if not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda batches: batches

@@ -56,7 +56,6 @@ CRC_START = ATTRIBUTES_AT  # the checksum covers the bytes from here on
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 CONTROL = 0x20
-DELETE_HORIZON = 0x40
 
 LEAST_RECORD_BYTES = 7
 MAX_BATCH_BYTES = 512 * 1024 * 1024  # of decompressed records that a reader takes
@@ -78,10 +77,7 @@ TABLE = np.dtype(
         ("lateness", np.int64),  # * most ms by which a record follows a newer one in the batch
     ]
 )
-"""A row of a batch table, which describes record batches in file order.
-
-Indexes, zone maps and rolling need no more than a batch table. Columns marked * come from the
-records; in a table made from headers alone they are `UNKNOWN`.
-"""
+"""A row of a batch table, which describes record batches in file order. Columns marked * come from
+the records; in a table made from headers alone they are `UNKNOWN`."""
 
 BatchTable = npt.NDArray[np.void]

@@ -18,6 +18,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cramjam
@@ -69,20 +70,10 @@ def _snappy(_level: int | None) -> Compress:
 
 
 def _lz4(level: int | None) -> Compress:
-    chosen = 0 if level is None else level
-
-    def compress(data: Any) -> bytes:
-        return bytes(
-            lz4.frame.compress(
-                data,
-                compression_level=chosen,
-                block_size=lz4.frame.BLOCKSIZE_MAX64KB,
-                block_linked=False,
-                store_size=False,
-            )
-        )
-
-    return compress
+    return partial(
+        lz4.frame.compress, compression_level=0 if level is None else level,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False,
+    )  # fmt: skip
 
 
 def _zstd(level: int | None) -> Compress:

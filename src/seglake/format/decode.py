@@ -9,7 +9,6 @@ length is checked against its space, and memory is allocated only for bytes that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import crc32c
@@ -35,7 +34,6 @@ from seglake.format.decode_kernels import RecordColumns
 from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed
 from seglake.limits import ALL_TIMES, INT64_MAX
 
-_NOTHING: Mapping[int, Any] = MappingProxyType({})
 _ALL_RECORDS = fixed(np.array([[*ALL_TIMES, 0, INT64_MAX]], np.int64))
 
 
@@ -88,16 +86,15 @@ class Head(NamedTuple):
     crc: int
 
 
-def scan_batches(data: Any, *, base_position: int = 0, partial: bool = False) -> BatchTable:
+def scan_batches(data: Any) -> BatchTable:
     """The batch table of `data`, from headers alone.
 
-    `data` begins with a batch; positions in the table count from `base_position`. `min_timestamp`,
-    `offset_of_max` and `lateness` are `UNKNOWN`. With `partial`, a last batch that is cut short is
-    left out, as in Kafka's readers; otherwise it is damage. Raises CorruptData at the first
-    impossible header, and for magic 0 and 1, which Kafka itself no longer writes.
+    `data` begins with a batch. `min_timestamp`, `offset_of_max` and `lateness` are `UNKNOWN`.
+    Raises CorruptData at the first impossible header, for a last batch that is cut short, and for
+    magic 0 and 1, which Kafka itself no longer writes.
     """
-    table, damage = scan(data, base_position=base_position)
-    if damage is not None and not (partial and damage.cut_short):
+    table, damage = scan(data)
+    if damage is not None:
         raise damage.error
     return table
 
@@ -110,7 +107,10 @@ class Damage(NamedTuple):
 
 
 def scan(data: Any, *, base_position: int = 0) -> tuple[BatchTable, Damage | None]:
-    """The batch table of `data` up to the first impossible header, and what is wrong with it."""
+    """The batch table of `data` up to the first impossible header, and what is wrong with it.
+
+    Positions in the table count from `base_position`.
+    """
     buffer = read_only(data)
     n, end, problem = decode_kernels.find_batches(buffer)
     table = np.empty(n, TABLE)
@@ -166,12 +166,11 @@ def decode_batches(
     data: Any,
     table: BatchTable,
     *,
-    base_position: int = 0,
     check_crc: bool = True,
     control: bool = False,
     max_batch_bytes: int = MAX_BATCH_BYTES,
 ) -> Decoded:
-    """The records of the batches in `table`; `data` begins at file position `base_position`.
+    """The records of the batches in `table`, whose positions count from the start of `data`.
 
     Control batches (transaction markers) are left out unless `control`. Keys, values and headers
     are spans into one buffer of decompressed records, or into `data` if nothing is compressed.
@@ -180,23 +179,20 @@ def decode_batches(
     their batch exactly.
     """
     log, table = read_only(data), fixed(table)
-    outside, bits = decode_kernels.survey(table, base_position, len(log))
+    outside, bits = decode_kernels.survey(table, len(log))
     if outside >= 0:
         position = int(table["position"][outside])
         raise CorruptData(f"the batch is not within the {len(log)} bytes read", position=position)
     if check_crc:
-        check_crcs(data, table, base_position=base_position)
+        check_crcs(data, table)
     rows = None
     if bits & CONTROL and not control:
         rows = np.flatnonzero((table["attributes"] & CONTROL) == 0).astype(np.int32)
         table = fixed(table[rows])
     if bits & CODEC_MASK:
-        parts = decompress_batches(
-            data, table, base_position=base_position, max_bytes=max_batch_bytes
-        )
-        payload = payload_of(parts)
+        payload = payload_of(decompress_batches(data, table, max_bytes=max_batch_bytes))
     else:
-        starts = table["position"] + (OVERHEAD - base_position)
+        starts = table["position"] + OVERHEAD
         payload = Payload(log, starts, starts + (table["size"] - OVERHEAD))
     decoded = decode(table, payload)
     return decoded if rows is None else decoded._replace(batch=rows[decoded.batch])
@@ -206,10 +202,9 @@ def decompress_batches(
     data: Any,
     table: BatchTable,
     *,
-    base_position: int = 0,
     max_bytes: int = MAX_BATCH_BYTES,
     enough_bytes: int | None = None,
-    known: Mapping[int, Any] = _NOTHING,
+    known: Mapping[int, Any] | None = None,
 ) -> list[Any]:
     """Decompress the batches of `table` in order until they yield `enough_bytes`.
 
@@ -219,12 +214,11 @@ def decompress_batches(
     log, parts, total = memoryview(data), list[Any](), 0
     enough = max_bytes * len(table) if enough_bytes is None else enough_bytes
     columns = (table[name].tolist() for name in ("position", "size", "attributes"))
-    start = OVERHEAD - base_position
     try:
         for position, size, attributes in zip(*columns, strict=True):
             part = known.get(position) if known else None
             if part is None:
-                part = log[position + start : position + size - base_position]
+                part = log[position + OVERHEAD : position + size]
                 if codec := attributes & CODEC_MASK:
                     part = compression.decompress(codec, part, max_bytes)
             parts.append(part)

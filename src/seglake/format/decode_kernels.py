@@ -210,11 +210,11 @@ def read_crcs(data, starts, crcs):
 
 
 @njit(cache=True, nogil=True)
-def survey(table, base_position, length):
-    """(first batch outside `length` bytes from `base_position`, or -1; all attributes or-ed)."""
+def survey(table, length):
+    """(first batch outside the first `length` bytes, or -1; all attributes or-ed)."""
     bits = np.int64(0)
     for i in range(len(table)):
-        start = table[i].position - base_position
+        start = table[i].position
         if start < 0 or table[i].size < OVERHEAD or start + table[i].size > length:
             return i, bits
         bits |= table[i].attributes
@@ -223,10 +223,7 @@ def survey(table, base_position, length):
 
 @njit(cache=True, nogil=True)
 def count_records(table, starts, ends):
-    """(number of records, -1), or (_, first batch whose bytes cannot hold its record count).
-
-    So a wrong count cannot make a reader allocate memory.
-    """
+    """(number of records, -1), or (_, first batch whose bytes cannot hold its record count)."""
     total = np.int64(0)
     for i in range(len(table)):
         least = np.int64(table[i].count) * LEAST_RECORD_BYTES

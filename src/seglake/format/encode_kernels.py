@@ -262,13 +262,6 @@ def _murmur2(data, start, length):
 
 
 @njit(cache=True, nogil=True)
-def hash_keys(data, starts, lengths, hashes):
-    """Hash each key; a null key hashes as an empty one."""
-    for i in range(len(starts)):
-        hashes[i] = _murmur2(data, starts[i], max(np.int64(lengths[i]), 0))
-
-
-@njit(cache=True, nogil=True)
 def partition_keys(data, starts, lengths, count, first_null, partitions):
     """Choose the partition of each key; the i-th null key gets (first_null + i) % count."""
     nulls = np.int64(first_null)

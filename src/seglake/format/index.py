@@ -88,10 +88,7 @@ class OffsetIndex:
         return entries.tobytes()
 
     def check(self, data: Any) -> None:
-        """Check the file from which this index was decoded, as Kafka's `sanityCheck` does.
-
-        Raises CorruptData.
-        """
+        """Check the decoded file as Kafka's `sanityCheck` does. Raises CorruptData."""
         _check_last(self.base_offset, self.offsets)
         _check_length(data, OFFSET_ENTRY)
 
@@ -137,10 +134,7 @@ class TimeIndex:
         return entries.tobytes()
 
     def check(self, data: Any) -> None:
-        """Check the file from which this index was decoded, as Kafka's `sanityCheck` does.
-
-        Raises CorruptData.
-        """
+        """Check the decoded file as Kafka's `sanityCheck` does. Raises CorruptData."""
         if len(self) and self.timestamps[-1] < self.timestamps[0]:
             raise CorruptData("the last timestamp is smaller than the first")
         _check_last(self.base_offset, self.offsets)
@@ -184,4 +178,4 @@ def _check_length(data: Any, dtype: np.dtype[Any]) -> None:
 def _check_relative(base_offset: int, offsets: Int64s) -> None:
     for offset in (int(offsets.min()), int(offsets.max())) if len(offsets) else ():
         if not 0 <= offset - base_offset <= INT32_MAX:
-            raise CorruptData(f"offset {offset} cannot stand in a segment with base {base_offset}")
+            raise CorruptData(f"offset {offset} does not fit a segment with base {base_offset}")

@@ -9,7 +9,7 @@ from an existing log.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ import numpy.typing as npt
 from seglake.errors import ConfigError
 from seglake.format import encode_kernels, zonemap
 from seglake.format.batch import BatchTable
-from seglake.format.decode import decode_batches, scan_batches, with_extremes
 from seglake.format.index import (
     OFFSET_ENTRY,
     POLICIES,
@@ -155,17 +154,6 @@ def choose_indexed(table: BatchTable, policy: IndexPolicy) -> npt.NDArray[np.boo
     roller = Roller(int(table["base_offset"][0]) if len(table) else 0, no_limits, policy)
     roller.append(table)
     return roller.indexed
-
-
-def describe(data: Any, *, base_position: int = 0, partial: bool = False) -> BatchTable:
-    """The complete batch table of `data`: all its records are decoded.
-
-    Arguments are those of `scan_batches`. Tables of consecutive parts of a log can be concatenated.
-    Raises CorruptData.
-    """
-    table = scan_batches(data, base_position=base_position, partial=partial)
-    decoded = decode_batches(data, table, base_position=base_position, control=True)
-    return with_extremes(table, decoded)
 
 
 def rebuild(base_offset: int, table: BatchTable, policy: IndexPolicy) -> Sealed:

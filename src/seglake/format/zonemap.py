@@ -105,10 +105,7 @@ class ZoneMap:
 
 
 def build(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> ZoneMap:
-    """The zone map of the segment whose batches `table` describes.
-
-    Raises ValueError for a table made from headers alone.
-    """
+    """The zone map of the segment that `table` describes. Raises ValueError without minimums."""
     if np.any(table["min_timestamp"] == UNKNOWN):
         raise ValueError("a zone map needs the timestamps of the records: decode the batches first")
     starts = np.union1d(np.flatnonzero(indexed), [0]) if len(table) else np.empty(0, np.int64)
@@ -159,10 +156,7 @@ def _header_crc(header: Any, fences: Any) -> int:
 
 
 def decode_fences(data: Any) -> Fences:
-    """Decode header and fences from the first bytes of a file. Raises CorruptData.
-
-    `data` may have more bytes than these.
-    """
+    """Decode header and fences from the first bytes of a file, or more. Raises CorruptData."""
     view = memoryview(data).cast("B")
     if len(view) < HEADER.itemsize:
         raise CorruptData(f"a zone map of {len(view)} bytes is shorter than its header")

@@ -12,7 +12,8 @@ from seglake.format.batch import CODEC_MASK
 from seglake.format.compression import NAMES
 from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
-from seglake.format.segment import describe, rebuild
+from seglake.format.segment import rebuild
+from tests.described import describe
 from tests.index_lookups import offset_entries, time_entries
 from tests.unit.format import kafka_model as model
 from tests.unit.format.kafka_model import Found, Record

@@ -19,10 +19,10 @@ from seglake.format.segment import (
     Sealed,
     SegmentLimits,
     choose_indexed,
-    describe,
     rebuild,
     seal,
 )
+from tests.described import describe
 from tests.index_lookups import (
     OffsetEntry,
     last_time,
@@ -155,8 +155,9 @@ class TestRoller:
         log = made.data.tobytes()
         assert rebuild(40, describe(log), policy) == sealed
         cut = int(made.table["position"][len(made.table) // 2])
-        pieces = [describe(log[:cut]), describe(log[cut:], base_position=cut)]
-        assert rebuild(40, np.concatenate(pieces), policy) == sealed
+        first, second = describe(log[:cut]), describe(log[cut:])
+        second["position"] += cut
+        assert rebuild(40, np.concatenate([first, second]), policy) == sealed
         times = [item.timestamp for item in items]
         assert (sealed.record_count, sealed.end_offset) == (len(items), 40 + len(items))
         assert (sealed.min_timestamp, sealed.max_timestamp) == (min(times), max(times))

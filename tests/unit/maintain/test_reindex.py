@@ -18,9 +18,10 @@ from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, StoreError, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
-from seglake.format.segment import describe, rebuild
+from seglake.format.segment import rebuild
 from seglake.layout import SUFFIXES, success_key
 from seglake.maintain.reindex import reindex
+from tests.described import describe
 from tests.lakes import Event, LakeMaker, Shape
 from tests.strategies import event_lists, examples
 from tests.unit.maintain.refused import refuse

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import seglake
 from seglake.catalog.rows import TopicRow
 from seglake.errors import UsageError
-from seglake.format.murmur2 import partition_of
+from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.layout import new_attempt
 from seglake.read.lake import Lake

@@ -15,7 +15,7 @@ from seglake.catalog.version.snapshot import PartitionView
 from seglake.format import zonemap
 from seglake.format.encode import encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
-from seglake.format.segment import choose_indexed, describe
+from seglake.format.segment import choose_indexed
 from seglake.format.zonemap import ZoneMap
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.lake import Lake
@@ -23,6 +23,7 @@ from seglake.read.lookup.partition import PartitionReader, SharedReads
 from seglake.read.window.plan import ReadStats
 from seglake.read.zones.search import Zones
 from seglake.store import CountingStore, open_store
+from tests.described import describe
 from tests.lakes import Event, LakeMaker, Shape, records_of
 from tests.strategies import event_lists, examples
 from tests.unit.read.logs import made

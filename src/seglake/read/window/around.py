@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import UsageError
-from seglake.format.murmur2 import partition_of
+from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Spans
 from seglake.limits import INT64_MAX
 from seglake.read.decode.columns import SCHEMA, Array

@@ -16,7 +16,7 @@ import pyarrow as pa
 from seglake.config import Pipeline
 from seglake.engine import original_errors, run_task
 from seglake.errors import InputError
-from seglake.format.murmur2 import partition_of
+from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s
 from seglake.store import Store
 from seglake.write.map.sort import BlobMaker, reject_blob

@@ -13,7 +13,7 @@ import numpy as np
 
 from seglake.config import Pipeline
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
-from seglake.format.murmur2 import partition_of
+from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Records
 from seglake.write.map.lateness import Arrivals
 from seglake.write.rows.records import Rejects

@@ -1,4 +1,4 @@
-"""Kafka's key hash: 32-bit murmur2 with seed 0x9747b28c (`Utils.murmur2`), and its partitioner."""
+"""Kafka's partitioner: 32-bit murmur2 of the key, with seed 0x9747b28c (`Utils.murmur2`)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,6 @@ import numpy as np
 
 from seglake.format import encode_kernels
 from seglake.format.records import Int32s, Spans
-
-
-def murmur2(keys: Spans) -> Int32s:
-    """The signed 32-bit hash of each key; a null key hashes as an empty one."""
-    hashes = np.empty(len(keys), np.int32)
-    encode_kernels.hash_keys(*keys.fixed(), hashes)
-    return hashes
 
 
 def partition_of(keys: Spans, partition_count: int, *, first_null: int = 0) -> Int32s:

@@ -1,6 +1,6 @@
-"""Rows shown: as a table for people, as JSON for machines."""
+"""Rows to show: as a table for people, as JSON for machines."""
 
-# ruff: noqa: PLC0415  # what is imported where it is used is not needed by every command
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seglake.times.instants import format_ms
 
 
 class Column(NamedTuple):
-    """A column: the rows' field, its heading, and how a value looks to people."""
+    """A column of a table: a field of the rows, its heading, and the text of a value."""
 
     field: str
     heading: str
@@ -22,7 +22,7 @@ class Column(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows to show. JSON has all their fields, a table the `columns` only."""
+    """Rows to show. JSON has all their fields, a table only the `columns`."""
 
     columns: list[Column]
     rows: Iterable[dict[str, Any]]
@@ -34,7 +34,7 @@ def number(field: str, heading: str) -> Column:
 
 
 def moment(field: str, heading: str) -> Column:
-    """A column of times in ms; none where it is negative."""
+    """A column of times in ms; a negative one is not shown."""
     return Column(field, heading, lambda ms: format_ms(ms) if ms >= 0 else "-")
 
 
@@ -56,7 +56,7 @@ def _print_table(title: str, shown: Rows) -> None:
         table.add_column(column.heading, justify=justify, overflow="fold")
     for row in shown.rows:
         table.add_row(*(_look(column, row[column.field]) for column in shown.columns))
-    # what a program reads is not folded to the width of a screen that is not there
+    # without a terminal there is no width to which lines must be folded
     Console(width=None if sys.stdout.isatty() else 1000, highlight=False).print(table)
 
 

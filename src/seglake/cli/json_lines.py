@@ -1,4 +1,4 @@
-"""Records as JSON lines, a whole record batch at a time."""
+"""Records as JSON lines, a whole Arrow batch at a time."""
 
 from __future__ import annotations
 
@@ -22,49 +22,47 @@ from seglake.text.utf8 import invalid_utf8
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
-    """One line for each record, with exactly the fields of a record.
+    """One line per record, with the fields of a record.
 
-    Bytes that are not UTF-8 are written as {"base64": …}.
+    Bytes that are not UTF-8 become {"base64": …}.
     """
     count = len(batch)
     if not count:
         return b""
-    timestamps = batch["timestamp"].cast(pa.int64()).to_numpy()
-    fields = {
+    parts: list[Spans] = []
+    for name, texts in _fields(batch).items():
+        opening = "," if parts else "{"
+        parts += [constant(f'{opening}"{name}":'.encode(), count), texts]
+    lines = join_rows([*parts, constant(b"}\n", count)])
+    return lines.data[: int(lines.starts[-1] + lines.lengths[-1])].tobytes()
+
+
+def _fields(batch: pa.RecordBatch) -> dict[str, Spans]:
+    """The JSON of each field of each record."""
+    return {
         "topic": _text(batch["topic"]),
         "partition": decimal_text(batch["partition"].to_numpy()),
         "offset": decimal_text(batch["offset"].to_numpy()),
-        "timestamp": decimal_text(timestamps),
+        "timestamp": decimal_text(batch["timestamp"].cast(pa.int64()).to_numpy()),
         "timestamp_type": _types(batch["timestamp_type"].to_numpy()),
         "key": _text(batch["key"]),
         "value": _text(batch["value"]),
         "headers": _headers(batch["headers"]),
     }
-    parts: list[Spans] = []
-    for name, texts in fields.items():
-        opening = "," if parts else "{"
-        parts += [constant(f'{opening}"{name}":'.encode(), count), texts]
-    return _bytes(join_rows([*parts, constant(b"}\n", count)]))
-
-
-def _bytes(spans: Spans) -> bytes:
-    end = int(spans.starts[-1] + spans.lengths[-1])
-    return spans.data[:end].tobytes()
 
 
 def _text(array: Any) -> Spans:
-    """Each item as a JSON string, or as base64 in an object; null as the literal null."""
+    """The JSON of each item: a string, an object with base64, or null."""
     spans = from_arrow(array)
     invalid = invalid_utf8(*spans)
     texts = quoted(where_null(spans, invalid))
-    if invalid.any():
-        count = len(spans)
-        encoded = base64(where_null(spans, ~invalid))
-        wrapped = join_rows([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
-        plain = nulls_as(texts, b"")
-        texts = join_rows([plain, where_null(wrapped, ~invalid)])
-        return nulls_as(where_null(texts, spans.lengths < 0), b"null")
-    return nulls_as(texts, b"null")
+    if not invalid.any():
+        return nulls_as(texts, b"null")
+    count = len(spans)
+    encoded = base64(where_null(spans, ~invalid))
+    wrapped = join_rows([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
+    texts = join_rows([nulls_as(texts, b""), where_null(wrapped, ~invalid)])
+    return nulls_as(where_null(texts, spans.lengths < 0), b"null")
 
 
 def _types(types: Int32s) -> Spans:
@@ -86,6 +84,6 @@ def _headers(lists: Any) -> Spans:
     texts = join_rows([labels[0], keys, labels[1], values, labels[2]])
     ends = np.append(texts.starts, texts.starts[-1] + texts.lengths[-1])
     starts, stops = ends[firsts[:-1]], ends[firsts[1:]]
-    some = starts < stops  # the first comma of a record's items goes
-    inner = Spans(texts.data, starts + some, (stops - starts - some).astype(np.int32))
+    comma = starts < stops  # in front of a record's first item
+    inner = Spans(texts.data, starts + comma, (stops - starts - comma).astype(np.int32))
     return join_rows([constant(b"[", len(lists)), inner, constant(b"]", len(lists))])

@@ -10,9 +10,9 @@ import re
 from urllib.parse import urlsplit
 
 _SECRET = re.compile(
-    r"secret|password|passwd|token|(access|account|master|customer)_?key|sas_", re.I
+    r"secret|password|passwd|token|(access|account|master|customer|encryption)_?key|sas_", re.I
 )
-_PRIVATE_WORDS = frozenset({"key", "sas", "proxy"})  # the URL of a proxy may hold a password
+_PRIVATE_WORDS = frozenset({"key", "sas"})
 _NO_SECRET = ("_file", "token_service_url", "_enabled", "kms_key_id")
 
 
@@ -21,11 +21,11 @@ def is_secret(option: str) -> bool:
     return bool(_SECRET.search(option)) or "credential" in option.lower()
 
 
-def is_private(option: str) -> bool:
-    """Whether the value of an option may be or hold a secret, so that it stays in its process."""
+def is_private(option: str, value: str) -> bool:
+    """Whether an option may be or hold a secret, so that its value stays in its process."""
     name = option.lower()
     named_so = _SECRET.search(name) or not _PRIVATE_WORDS.isdisjoint(name.split("_"))
-    return bool(named_so) and not name.endswith(_NO_SECRET)
+    return "@" in value or (bool(named_so) and not name.endswith(_NO_SECRET))
 
 
 def has_credentials(url: str) -> bool:

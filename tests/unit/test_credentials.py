@@ -13,10 +13,10 @@ OPTIONS = {  # (refused in a settings file, not pickled with a store)
     "azure_client_secret": (True, True),
     "google_service_account_key": (True, True),
     "password": (True, True),
-    "azure_encryption_key": (False, True),
+    "azure_encryption_key": (True, True),
     "sas_url": (True, True),
-    "proxy_url": (False, True),
-    "proxy_excludes": (False, True),
+    "proxy_url": (False, False),
+    "proxy_excludes": (False, False),
     "aws_web_identity_token_file": (True, False),
     "google_application_credentials": (True, False),
     "aws_container_credentials_full_uri": (True, False),
@@ -32,7 +32,12 @@ OPTIONS = {  # (refused in a settings file, not pickled with a store)
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options(option: str) -> None:
     for name in (option, option.upper(), option.lower()):
-        assert (is_secret(name), is_private(name)) == OPTIONS[option]
+        assert (is_secret(name), is_private(name, "value")) == OPTIONS[option]
+
+
+def test_the_url_of_a_proxy_travels_unless_it_has_a_password() -> None:
+    assert not is_private("proxy_url", "http://proxy:3128")
+    assert is_private("proxy_url", "http://user:password@proxy:3128")
 
 
 def test_urls() -> None:

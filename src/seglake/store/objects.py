@@ -74,7 +74,7 @@ class _ObjectStore:
 
     def __init__(self, uri: str, storage_options: dict[str, str]) -> None:
         self.uri, self._options = uri, storage_options
-        self.public_options = {k: v for k, v in storage_options.items() if not is_private(k)}
+        self.public_options = {k: v for k, v in storage_options.items() if not is_private(k, v)}
 
     def __repr__(self) -> str:
         return f"open_store({self.uri!r})"

@@ -1,6 +1,6 @@
 """Where tasks run: on Spark, or, for little data and without a JVM, in this process.
 
-What tasks need from each other stands on storage, so an engine has one thing to do.
+Tasks exchange their data through storage, so an engine only maps a task over items of work.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from seglake.errors import CorruptData, SeglakeError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TASKS_PER_CORE = 3  # enough to balance, few enough to pay for
+TASKS_PER_CORE = 3  # more tasks balance better, but each task has a fixed cost
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Result_co = TypeVar("Result_co", covariant=True)
 
-
-_FAILURE = re.compile(r"<seglake error ([A-Za-z0-9+/=]+)>")
+_TOKEN = re.compile(r"<seglake error ([A-Za-z0-9+/=]+)>")
 
 
 class Task(Protocol[Item_contra, Result_co]):
@@ -49,14 +48,14 @@ class Engine(Protocol):
         """Tasks that run at once."""
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
-        """`task(item)` of every item, in their order. A task may run more than once."""
+        """`task(item)` of every item, in the order of the items. A task may run more than once."""
 
 
 class SparkEngine:
-    """Every item is a Spark task; `task` and item are pickled there, and the result back.
+    """Every item is a Spark task; `task`, item and result are pickled.
 
-    Without a session, one starts when the first task needs it: a run that has nothing to do, or
-    whose input is bad, is quick.
+    Without a given session, one starts when the first task needs it. So a run that has nothing to
+    do, or whose input is bad, ends quickly.
     """
 
     def __init__(self, spark: SparkSession | None = None) -> None:
@@ -74,10 +73,9 @@ class SparkEngine:
         return int(self._spark.sparkContext.defaultParallelism)
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
-        """`task(item)` of every item, in their order.
+        """`task(item)` of every item, in the order of the items.
 
-        An RDD, since nothing but the items and results crosses: Spark SQL would plan and compile a
-        query for them.
+        An RDD carries the items and results; Spark SQL would plan and compile a query first.
         """
         if not items:
             return []
@@ -88,10 +86,10 @@ class SparkEngine:
 
 @dataclass(frozen=True)
 class _InWorker(Generic[Item, Result]):
-    """A task in a Python worker, which serves one task after another.
+    """A task in a Python worker, which runs one task after another.
 
-    PySpark collects garbage after each task. Looking at every object of the imported libraries
-    takes longer than many a task, so the objects that live after the first task are frozen.
+    PySpark collects garbage after each task. A visit to every object of the imported libraries
+    takes longer than a short task, so `gc.freeze` exempts the objects that outlive the first task.
     """
 
     task: Task[Item, Result]
@@ -115,16 +113,16 @@ class LocalEngine:
         return [task(item) for item in items]
 
 
-class _Failed(Exception):  # it only carries an error
-    """A SeglakeError on its way through Spark, which keeps only the text of an exception."""
+class _Failed(Exception):
+    """Carries a SeglakeError through Spark, which keeps only the text of an exception."""
 
 
 def run_task(task: Callable[[Item], Result], item: Item) -> Result:
-    """`task(item)` in a Spark task, such that `original_errors` can raise its SeglakeErrors."""
+    """`task(item)` in a Spark task, so that `original_errors` can raise its SeglakeErrors."""
     try:
         return task(item)
     except SeglakeError as error:
-        raise _Failed(_spelled(error)) from error
+        raise _Failed(_to_token(error)) from error
 
 
 @contextmanager
@@ -136,32 +134,32 @@ def original_errors() -> Iterator[None]:
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        found = _FAILURE.search(str(error))
-        if found is None:
+        token = _TOKEN.search(str(error))
+        if token is None:
             raise
-        raise _read(found[1]) from error
+        raise _from_token(token[1]) from error
 
 
-def _spelled(error: SeglakeError) -> str:
+def _to_token(error: SeglakeError) -> str:
     if isinstance(error, CorruptData):
-        given = [type(error).__name__, error.what, error.file, error.position]
+        fields = [type(error).__name__, error.what, error.file, error.position]
     else:
-        given = [type(error).__name__, str(error)]
-    return f"<seglake error {base64.b64encode(json.dumps(given).encode()).decode()}>: {error}"
+        fields = [type(error).__name__, str(error)]
+    return f"<seglake error {base64.b64encode(json.dumps(fields).encode()).decode()}>: {error}"
 
 
-def _read(text: str) -> SeglakeError:
-    name, message, *place = json.loads(base64.b64decode(text))
-    if place:
-        return CorruptData(message, file=place[0], position=place[1])
+def _from_token(token: str) -> SeglakeError:
+    name, message, *location = json.loads(base64.b64decode(token))
+    if location:
+        return CorruptData(message, file=location[0], position=location[1])
     kind: type[SeglakeError] = getattr(errors, name, SeglakeError)
     return kind(message)
 
 
 def share_out(sizes: Sequence[int], tasks: int) -> list[list[int]]:
-    """The items of each task, by number: the largest goes first to the task with the least.
+    """The numbers of each task's items: at most `tasks` lists, no list empty, each ascending.
 
-    At most `tasks` of them, none empty; the numbers of a task ascend.
+    Items are assigned largest first, each to the task with the fewest bytes so far.
     """
     loads = np.zeros(max(min(tasks, len(sizes)), 1), np.int64)
     shares: list[list[int]] = [[] for _ in loads]

@@ -135,7 +135,7 @@ def test_too_many_rejected_rows_have_an_exit_code_of_their_own(
     ("interval", "problem"),
     [
         (["--interval-start", "2026-01-01", "--interval-end", "2026-01-02T00:00Z"], "no time zone"),
-        (["--interval-end", "2026-01-02T00:00Z"], "one end only"),
+        (["--interval-end", "2026-01-02T00:00Z"], "lacks its start or its end"),
     ],
 )
 def test_a_bad_interval_is_one_sentence(

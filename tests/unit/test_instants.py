@@ -93,7 +93,7 @@ def test_a_zone_must_be_given(value: datetime | str) -> None:
     "value", ["", "soon", "2026-13-01T00:00Z", "12:00Z", "1.5", True, 1.5, None]
 )
 def test_what_is_no_time(value: object) -> None:
-    with pytest.raises(UsageError, match="is no time"):
+    with pytest.raises(UsageError, match="is not a time"):
         to_epoch_ms(value)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""JSON text (RFC 8259) out of columns of spans: objects, strings, base64."""
+"""JSON text (RFC 8259) from columns of spans: objects, strings, base64."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seglake.text.spans import constant, from_ends, join_rows, nulls_as, where_n
 
 
 def json_objects(names: Sequence[str], texts: Sequence[Spans], count: int) -> Spans:
-    """One JSON object per row from columns of JSON text; a null item is the literal null."""
+    """One JSON object per row from columns of JSON text; null becomes the literal null."""
     parts = [constant(b"{", count)]
     for number, (name, text) in enumerate(zip(names, texts, strict=True)):
         label = f"{',' if number else ''}{json.dumps(name, ensure_ascii=False)}:"
@@ -24,7 +24,7 @@ def json_objects(names: Sequence[str], texts: Sequence[Spans], count: int) -> Sp
 
 @njit(cache=True, nogil=True)
 def _quote(data: Bytes, starts: Int64s, lengths: Int32s, short: Bytes) -> tuple[Bytes, Int64s]:
-    """JSON strings of UTF-8 texts, back to back, and their ends. `short` is the escape letter."""
+    """JSON strings of UTF-8 texts, back to back, and their ends; `short` is _LETTERS."""
     total = 0
     for row in range(len(starts)):
         for k in range(starts[row], starts[row] + max(lengths[row], 0)):
@@ -59,7 +59,7 @@ def _quote(data: Bytes, starts: Int64s, lengths: Int32s, short: Bytes) -> tuple[
 
 
 def _escape_letters() -> Bytes:
-    """For each byte the letter behind the backslash that stands for it; 0: it stands for itself."""
+    """For each byte the letter that follows the backslash in its escape; 0 if it needs none."""
     letters = np.zeros(256, np.uint8)
     letters[:0x20] = ord("u")
     for byte, letter in zip(b'"\\\b\f\n\r\t', b'"\\bfnrt', strict=True):

@@ -1,4 +1,4 @@
-"""Lines in a buffer: a line ends at LF, and one CR before it is not part of it."""
+"""Lines in a buffer: a line ends at LF; one CR before the LF belongs to the line end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seglake.text.simd import WIDTH, byte_at, lowest_bit, newline_mask
 
 @njit(cache=True, nogil=True)
 def count_newlines(data: Bytes, start: int, end: int) -> int:
-    """LF bytes in data[start:end]; `data` is padded."""
+    """The count of LF bytes in data[start:end]; `data` is padded."""
     base = data.ctypes.data
     count = 0
     position = start
@@ -28,16 +28,16 @@ def count_newlines(data: Bytes, start: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def split_lines(data: Bytes, start: int, end: int) -> tuple[Int64s, Int32s, Int64s, int]:
-    """Positions, lengths and numbers of the lines in data[start:end], and the count of all lines.
+    """Positions, lengths and 0-based numbers of the lines that are not empty; the count of all.
 
-    A last line without LF is a line. Empty lines are no rows and are left out, but they count in
-    the numbers, which are 0-based, and in the count. `data` is padded.
+    The lines are those in data[start:end]; a last line may lack its LF. Empty lines are left out,
+    but the numbers and the count include them. `data` is padded.
     """
     base = data.ctypes.data
     size = count_newlines(data, start, end) + 1
     starts, lengths = np.empty(size, np.int64), np.empty(size, np.int32)
     numbers = np.empty(size, np.int64)
-    kept = number = 0
+    rows = number = 0
     line = position = start
     while position < end:
         mask = newline_mask(base, position)
@@ -48,18 +48,18 @@ def split_lines(data: Bytes, start: int, end: int) -> tuple[Int64s, Int32s, Int6
             mask &= mask - 1
             length = stop - line
             length -= length > 0 and byte_at(base, stop - 1) == 0x0D
-            starts[kept], lengths[kept], numbers[kept] = line, length, number
-            kept += length > 0
+            starts[rows], lengths[rows], numbers[rows] = line, length, number
+            rows += length > 0
             number += 1
             line = stop + 1
         position += WIDTH
     if line < end:
         length = end - line
         length -= byte_at(base, end - 1) == 0x0D
-        starts[kept], lengths[kept], numbers[kept] = line, length, number
-        kept += length > 0
+        starts[rows], lengths[rows], numbers[rows] = line, length, number
+        rows += length > 0
         number += 1
-    return starts[:kept], lengths[:kept], numbers[:kept], number
+    return starts[:rows], lengths[:rows], numbers[:rows], number
 
 
 @njit(cache=True, nogil=True)

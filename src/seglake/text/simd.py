@@ -1,9 +1,9 @@
-"""Intrinsics that look at 32 bytes at once: the primitives under the line, JSON and CSV kernels.
+"""Intrinsics that compare 32 bytes at once, for the line, JSON and CSV kernels.
 
-Numba writes no vector compare by itself, so these intrinsics do: each loads 32 bytes and returns a
-mask in which bit k says whether byte k is one of those sought. They take the address of a buffer
-(`data.ctypes.data`), not the array, since every pass of an array costs a reference count. Nothing
-here checks bounds: buffers have `PADDING` readable bytes behind the last one that counts.
+Numba generates no vector comparison by itself. Each intrinsic here loads 32 bytes and returns a
+mask: bit k is set if byte k matches. The intrinsics take the address of a buffer
+(`data.ctypes.data`), since an array as argument costs a reference count. They check no bounds:
+buffers have `PADDING` readable bytes behind their content.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INDEX = ir.IntType(32)
 _VECTOR = ir.VectorType(_BYTE, WIDTH)
 
 ByteMask = Callable[[int, int], int]
-intrinsic: Any = _intrinsic  # its own types describe the typing function, not what it makes
+intrinsic: Any = _intrinsic  # its own types describe the typing function, not the result
 
 
 def _pointer(builder: Any, args: Any, type_: Any) -> Any:
@@ -47,7 +47,7 @@ def _mask_intrinsic(find: Callable[[Any, Any], Any], about: str) -> Any:
         return builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), _WORD)
 
     def mask(_typing: Any, base: Any, position: Any) -> Any:
-        del base, position  # numba wants these names, and gives types; the code is in `codegen`
+        del base, position  # numba wants these names, and passes types; the code is in `codegen`
         return types.int64(types.int64, types.int64), codegen
 
     mask.__doc__ = about
@@ -75,8 +75,8 @@ def _high(builder: Any, chunk: Any) -> Any:
 
 
 newline_mask: ByteMask = _mask_intrinsic(_newline, "Line feeds among 32 bytes.")
-string_stop_mask: ByteMask = _mask_intrinsic(_string_stop, "Where a JSON string needs a look.")
-no_digit_mask: ByteMask = _mask_intrinsic(_no_digit, "Bytes that are no decimal digits.")
+string_stop_mask: ByteMask = _mask_intrinsic(_string_stop, "What `_string_stop` lists.")
+no_digit_mask: ByteMask = _mask_intrinsic(_no_digit, "Bytes that are not decimal digits.")
 high_mask: ByteMask = _mask_intrinsic(_high, "Bytes beyond ASCII.")
 
 

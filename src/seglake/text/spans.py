@@ -16,12 +16,12 @@ from seglake.text.simd import PADDING, byte_at, padded
 
 
 def _lengths(sizes: Int64s) -> Int32s:
-    """Sizes as lengths; what no int32 can hold is too large for a record in any case."""
+    """Sizes as lengths, at most INT32_MAX, which is more than any record may have."""
     return np.minimum(sizes, INT32_MAX).astype(np.int32)
 
 
 def constant(text: bytes, count: int) -> Spans:
-    """`count` times the same text."""
+    """The same text `count` times."""
     data = np.frombuffer(text + bytes(PADDING), np.uint8)
     return Spans(data, np.zeros(count, np.int64), np.full(count, len(text), np.int32))
 
@@ -36,7 +36,7 @@ def _scatter(data: Bytes, starts: Int64s, lengths: Int32s, out: Bytes, targets: 
 
 
 def join_rows(parts: Sequence[Spans]) -> Spans:
-    """Row by row, the parts one behind the other, in a new padded buffer. Nulls are empty."""
+    """Row by row, the parts joined, in a new padded buffer; null is empty."""
     sizes = [np.maximum(part.lengths, 0) for part in parts]
     total: Int64s = np.sum(sizes, axis=0, dtype=np.int64)
     ends = np.cumsum(total)
@@ -49,7 +49,7 @@ def join_rows(parts: Sequence[Spans]) -> Spans:
 
 
 def where_null(spans: Spans, null: npt.NDArray[np.bool_]) -> Spans:
-    """The same items, null where `null` says so."""
+    """The same items, with null where `null` is set."""
     lengths = spans.lengths.copy()
     lengths[null] = NULL
     return Spans(spans.data, spans.starts, lengths)
@@ -57,12 +57,12 @@ def where_null(spans: Spans, null: npt.NDArray[np.bool_]) -> Spans:
 
 def choose(first: Spans, second: Spans) -> Spans:
     """The item of `first`, or that of `second` where `first` has null."""
-    merged, null = join_rows([first, where_null(second, first.lengths >= 0)]), NULL
-    return where_null(merged, (first.lengths == null) & (second.lengths == null))
+    merged = join_rows([first, where_null(second, first.lengths >= 0)])
+    return where_null(merged, (first.lengths == NULL) & (second.lengths == NULL))
 
 
 def interleave(columns: Sequence[Spans]) -> Spans:
-    """Row by row, the items of all columns: row 0 of each, then row 1 of each."""
+    """The items of row 0 of each column, then the items of row 1, and so on."""
     if any(column.data is not columns[0].data for column in columns):
         columns = _one_buffer(columns)
     starts = np.stack([column.starts for column in columns], 1).ravel()
@@ -71,7 +71,7 @@ def interleave(columns: Sequence[Spans]) -> Spans:
 
 
 def _one_buffer(columns: Sequence[Spans]) -> list[Spans]:
-    """The columns over one common buffer that holds their items only."""
+    """The columns over one common buffer, which has only their items."""
     packed = [join_rows([column]) for column in columns]
     sizes = [len(column.data) for column in packed]
     data = np.concatenate([column.data for column in packed])
@@ -100,7 +100,7 @@ def nulls_as(spans: Spans, text: bytes) -> Spans:
 
 
 def from_ends(data: Bytes, ends: Int64s) -> Spans:
-    """Items that stand back to back in `data`, the last byte of item i before ends[i]."""
+    """Items that stand back to back in `data`; item i ends before the byte ends[i]."""
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)]
     return Spans(data, starts, _lengths(ends - starts))
 
@@ -109,19 +109,20 @@ def from_arrow(array: Any) -> Spans:
     """A binary or string array as spans; its bytes are copied once, for the padding."""
     array = array.cast(pa.large_binary())
     buffers = array.buffers()
-    n, offset = len(array), array.offset
-    ends = np.frombuffer(buffers[1], np.int64, n + 1, offset * 8) if n else np.zeros(1, np.int64)
-    data = padded(int(ends[-1] - ends[0]))
+    edges = np.zeros(1, np.int64)
+    if len(array):
+        edges = np.frombuffer(buffers[1], np.int64, len(array) + 1, array.offset * 8)
+    data = padded(int(edges[-1] - edges[0]))
     if len(data) > PADDING:
-        data[:-PADDING] = np.frombuffer(buffers[2], np.uint8)[ends[0] : ends[-1]]
-    spans = Spans(data, ends[:-1] - ends[0], _lengths(np.diff(ends)))
+        data[:-PADDING] = np.frombuffer(buffers[2], np.uint8)[edges[0] : edges[-1]]
+    spans = Spans(data, edges[:-1] - edges[0], _lengths(np.diff(edges)))
     if array.null_count:
         spans = where_null(spans, array.is_null().to_numpy(zero_copy_only=False))
     return spans
 
 
 def to_arrow(spans: Spans) -> Any:
-    """Spans, which are valid UTF-8, as an Arrow string array; the items are copied."""
+    """Spans of valid UTF-8 as an Arrow string array; the items are copied."""
     packed = join_rows([spans])
     offsets = np.zeros(len(spans) + 1, np.int64)
     np.cumsum(np.maximum(spans.lengths, 0), out=offsets[1:])
@@ -140,7 +141,7 @@ def decimal_text(numbers: Int64s) -> Spans:
 
 @njit(cache=True, nogil=True)
 def _integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) -> Int32s:
-    """Decimal integers in [0, bound); -1 for any other text and for null."""
+    """Decimal integers in [0, bound) as numbers; -1 for any other text and for null."""
     base = data.ctypes.data
     numbers = np.full(len(starts), -1, np.int32)
     for row in range(len(starts)):

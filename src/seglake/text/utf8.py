@@ -1,4 +1,4 @@
-"""Which bytes are valid UTF-8."""
+"""Validation of UTF-8."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from seglake.text.simd import WIDTH, byte_at, high_mask, lowest_bit
 
 @njit(cache=True, nogil=True, forceinline=True)
 def utf8_sequence(base: int, position: int) -> int:
-    """The length of the UTF-8 sequence that begins at `position`, or 0 if it is none.
+    """The length of the UTF-8 sequence that begins at `position`, or 0 if it is not well-formed.
 
-    The table of well-formed sequences is Unicode's (chapter 3, table 3-7): no overlong forms, no
-    surrogates, nothing above U+10FFFF.
+    Unicode defines well-formed sequences (chapter 3, table 3-7): no overlong forms, no surrogates,
+    nothing above U+10FFFF.
     """
     first = byte_at(base, position)
     if first < 0x80:

@@ -1,7 +1,7 @@
 """The grammar of times in events: formats by name, and the directives of strptime patterns.
 
-Settings are checked against these tables, patterns are compiled from them, and kernels read what
-they say. A new directive is one row of DIRECTIVES.
+`seglake.config` checks settings against these tables, and `patterns` compiles patterns from them.
+A new directive is one row of DIRECTIVES.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from typing import NamedTuple
 
 EPOCH_POWERS = {"epoch_s": 3, "epoch_ms": 0, "epoch_us": -3, "epoch_ns": -6}
-"""Formats of numbers: the power of ten that makes milliseconds of one."""
+"""Formats of numbers: a number times this power of ten is milliseconds."""
 ISO = "iso8601"
 
-# parts of a clock time: the slots that directives fill
+# parts of a clock time, which directives fill
 YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, MILLISECOND, OFFSET, HAS_ZONE = range(9)
 YEAR_DAY, SHORT_YEAR, HALF_HOUR, HALF, WEEKDAY = range(9, 14)
 PARTS = 14
@@ -33,8 +33,8 @@ UTC_NAMES = ("utc", "gmt", "z")
 class TimeFormat(NamedTuple):
     """How the times of a field are written.
 
-    `text` is a format by name, a strptime pattern, or None for columns of a time type. Times that
-    name no zone are local to `zone` (IANA); patterns without a year take `year`.
+    `text` is a format by name, a strptime pattern, or None for columns of a time type. Times
+    without a zone are local to `zone` (IANA); patterns without a year take `year`.
     """
 
     text: str | None
@@ -43,7 +43,7 @@ class TimeFormat(NamedTuple):
 
 
 class Directive(NamedTuple):
-    """What one directive reads: `digits` (fewest, most) of a NUMBER, or one of the `names`."""
+    """The text of one directive: `digits` (fewest, most) of a NUMBER, or one of the `names`."""
 
     kind: int
     part: int
@@ -78,7 +78,7 @@ SUPPORTED = (*DIRECTIVES, *SHORTHANDS, "%")
 
 def expanded(pattern: str) -> str:
     """The pattern with its shorthands spelled out."""
-    return re.sub(r"%(.)", lambda found: SHORTHANDS.get(found[1], found[0]), pattern)
+    return re.sub(r"%(.)", lambda match: SHORTHANDS.get(match[1], match[0]), pattern)
 
 
 def unsupported(pattern: str) -> list[str]:
@@ -87,6 +87,6 @@ def unsupported(pattern: str) -> list[str]:
 
 
 def parts_of(pattern: str) -> set[int]:
-    """The parts of a clock time that the pattern gives."""
+    """The parts of a clock time that the pattern fills."""
     letters = re.findall(r"%(.)", expanded(pattern))
     return {DIRECTIVES[letter].part for letter in letters if letter in DIRECTIVES}

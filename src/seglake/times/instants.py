@@ -1,13 +1,13 @@
-"""Times that a caller gives, and times that are shown: milliseconds since the epoch, in UTC.
+"""Times that callers give or see, as milliseconds since the epoch, in UTC.
 
 A time is an aware datetime, an ISO 8601 text with a zone, or an integer of epoch milliseconds (as
 an int or as digits); many times are one array of such integers. Times are bounds of windows,
-`start <= timestamp < end`, and stored timestamps are whole milliseconds; so what is finer than a
-millisecond is rounded up, for both bounds, which keeps the same records inside.
+`start <= timestamp < end`, and stored timestamps are whole milliseconds. So both bounds are rounded
+up to a millisecond, which leaves the same records inside.
 
-An integer from 10**8 up to 10**11 (exclusive, either sign) is refused, since it looks like seconds:
-as seconds it lies in 1973 to 5138, as milliseconds in the first years after 1970. Smaller ones are
-milliseconds: 0 is the usual way to say "from the beginning".
+An integer from 10**8 to 10**11 (exclusive, either sign) is refused, since it looks like seconds: as
+seconds it lies in 1973 to 5138, as milliseconds in the first years after 1970. Smaller integers are
+milliseconds: 0 usually means "from the beginning".
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _LOOKS_LIKE_SECONDS = range(10**8, 10**11)
 
 
 def to_epoch_ms(value: Time) -> int:
-    """Milliseconds since the epoch of a time, rounded up.
+    """A time in milliseconds since the epoch, rounded up.
 
     Raises:
-        UsageError: no time, no zone, an integer that looks like seconds, or beyond 64 bits.
+        UsageError: not a time, no zone, an integer that looks like seconds, or beyond 64 bits.
     """
     if isinstance(value, datetime):
         return _from_datetime(value, str(value))
     if isinstance(value, Integral) and not isinstance(value, bool):  # NumPy's integers too
         return _from_integer(int(value))
     if not isinstance(value, str):
-        raise UsageError(f"{value!r} is no time; give a datetime, ISO 8601 text or milliseconds")
+        raise UsageError(f"{value!r} is not a time; give a datetime, ISO 8601 text or milliseconds")
     text = value.strip()
     if re.fullmatch(r"[+-]?[0-9]{1,20}", text):
         return _from_integer(int(text))
@@ -50,15 +50,15 @@ def to_epoch_ms(value: Time) -> int:
         return _from_datetime(datetime.fromisoformat(_to_microseconds(text)), text)
     except ValueError:
         raise UsageError(
-            f"{text!r} is no time; write it as in 2026-01-31T12:00:00Z, or as epoch milliseconds"
+            f"{text!r} is not a time; write it as in 2026-01-31T12:00:00Z, or as epoch milliseconds"
         ) from None
 
 
 def to_epoch_ms_array(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Milliseconds since the epoch of many times, which are given as integers.
+    """Many times, as integers of milliseconds since the epoch.
 
     Raises:
-        UsageError: not one array of integers of 64 bits, or one of them looks like seconds.
+        UsageError: not one array of 64-bit integers, or an integer looks like seconds.
     """
     import numpy as np  # noqa: PLC0415  # the command line shows times without it
 
@@ -66,8 +66,8 @@ def to_epoch_ms_array(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
     whole = times.dtype.kind in "iu" and np.can_cast(times.dtype, np.int64)
     if times.ndim != 1 or (len(times) and not whole):
         raise UsageError(
-            f"times are one array of integers, milliseconds since the epoch, not of {times.dtype} "
-            f"in {times.ndim} dimensions"
+            "give times as one array of integers, milliseconds since the epoch, not as "
+            f"{times.dtype} in {times.ndim} dimensions"
         )
     in_ms = times.astype(np.int64)
     sizes = np.abs(in_ms)
@@ -78,12 +78,12 @@ def to_epoch_ms_array(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def _to_microseconds(text: str) -> str:
-    """The text with at most six digits of a second's fraction; more of them are rounded up."""
-    found = re.search(r"(?<=[.,])([0-9]{6})([0-9]+)", text)
-    if not found:
+    """The text with at most six digits of a second's fraction; more digits are rounded up."""
+    match = re.search(r"(?<=[.,])([0-9]{6})([0-9]+)", text)
+    if not match:
         return text
-    whole = found[1] if not found[2].strip("0") or found[1] == "999999" else str(int(found[1]) + 1)
-    return f"{text[: found.start()]}{whole.zfill(6)}{text[found.end() :]}"
+    whole = match[1] if not match[2].strip("0") or match[1] == "999999" else str(int(match[1]) + 1)
+    return f"{text[: match.start()]}{whole.zfill(6)}{text[match.end() :]}"
 
 
 def _from_datetime(value: datetime, shown: str) -> int:
@@ -103,7 +103,7 @@ def _from_integer(value: int) -> int:
 def format_ms(ms: int) -> str:
     """A time as ISO 8601 in UTC with milliseconds: "2026-01-31T12:00:00.000Z".
 
-    What lies outside the years 1 to 9999 is shown as its number.
+    A time outside the years 1 to 9999 is shown as its number.
     """
     try:
         moment = _EPOCH + timedelta(milliseconds=ms)

@@ -30,20 +30,20 @@ class Windows(NamedTuple):
 
     @staticmethod
     def union(starts: Int64s, ends: Int64s) -> Windows:
-        """What the given intervals cover together; both ends must ascend, and none be empty."""
+        """The union of intervals; `starts` and `ends` must ascend, and no interval be empty."""
         begins = np.append(True, starts[1:] > ends[:-1])[: len(starts)]
         finishes = np.append(begins[1:], True)[: len(starts)]
         return Windows(starts[begins], ends[finishes])
 
     def meet(self, lows: Int64s, highs: Int64s) -> npt.NDArray[np.bool_]:
-        """For each span from low to high, both inclusive: whether any window has a part of it."""
-        following = np.searchsorted(self.ends, lows, "right")  # the first that ends behind `low`
+        """For each range from low to high, both inclusive: whether any window has a part of it."""
+        following = np.searchsorted(self.ends, lows, "right")  # the first window that ends after it
         met: npt.NDArray[np.bool_] = np.append(self.starts, INT64_MAX)[following] <= highs
         return met & (following < len(self.ends))
 
     def hold(self, lows: Int64s, highs: Int64s) -> npt.NDArray[np.bool_]:
-        """For each span from low to high, both inclusive: whether one window has all of it."""
+        """For each range from low to high, both inclusive: whether one window has all of it."""
         following = np.searchsorted(self.ends, lows, "right")
         starts, ends = np.append(self.starts, INT64_MAX), np.append(self.ends, INT64_MAX)
-        held: npt.NDArray[np.bool_] = (starts[following] <= lows) & (highs < ends[following])
-        return held
+        inside: npt.NDArray[np.bool_] = (starts[following] <= lows) & (highs < ends[following])
+        return inside

@@ -50,7 +50,7 @@ Steps = npt.NDArray[np.int64]
 
 @njit(cache=True, nogil=True)
 def _number(base: int, position: int, end: int, power: int) -> tuple[int, int]:
-    """The decimal number base[position:end] times 10 ** power, cut to an integer; and its code."""
+    """The decimal number [position, end) times 10 ** power, rounded down; and a code."""
     negative = position < end and byte_at(base, position) == 0x2D
     position += negative
     mantissa = digits = used = 0
@@ -99,7 +99,7 @@ def _number(base: int, position: int, end: int, power: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def read_numbers(data: Bytes, starts: Int64s, lengths: Int32s, power: int) -> tuple[Int64s, Codes]:
-    """Decimal numbers times 10 ** power: milliseconds, and a code for each."""
+    """Decimal numbers times 10 ** power: milliseconds and codes."""
     base = data.ctypes.data
     ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)
     for row in range(len(starts)):
@@ -131,7 +131,7 @@ def _month_days(year: int, month: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _digits(base: int, position: int, end: int, most: int) -> tuple[int, int]:
-    """Up to `most` digits at `position`: their value and their count."""
+    """Up to `most` digits at `position`: the value and the count of digits."""
     value = count = 0
     while count < most and position < end and 0x30 <= byte_at(base, position) <= 0x39:
         value = value * 10 + byte_at(base, position) - 0x30
@@ -142,7 +142,7 @@ def _digits(base: int, position: int, end: int, most: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _fraction(base: int, position: int, end: int) -> tuple[int, int]:
-    """One to nine digits of a second's fraction: milliseconds, cut off, and the count of digits."""
+    """One to nine digits of a second's fraction: milliseconds, rounded down; the digits read."""
     value, count = _digits(base, position, end, 9)
     for _ in range(count, 3):
         value *= 10
@@ -177,7 +177,7 @@ def _zone(base: int, position: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _instant(parts: Int64s) -> tuple[int, bool]:
-    """Milliseconds of the clock time in `parts`, less its offset; whether there is such a time."""
+    """The clock time in `parts`, less its offset, in milliseconds; whether such a time exists."""
     year, month, day = parts[YEAR], parts[MONTH], parts[DAY]
     hour, minute, second = parts[HOUR], parts[MINUTE], parts[SECOND]
     if not (1 <= month <= 12 and hour < 24 and minute < 60 and second <= 60):
@@ -194,7 +194,7 @@ def _instant(parts: Int64s) -> tuple[int, bool]:
 
 @njit(cache=True, nogil=True)
 def _iso(base: int, position: int, end: int, parts: Int64s) -> bool:
-    """Fill `parts` from an ISO 8601 text; False if it is none. Only the extended form is read."""
+    """Fill `parts` from a text in ISO 8601, extended form only; False if it is in another form."""
     for part, width, mark in _ISO_STEPS:
         if part > YEAR:
             byte = byte_at(base, position) if position < end else 0
@@ -225,7 +225,7 @@ def _iso(base: int, position: int, end: int, parts: Int64s) -> bool:
 def read_iso(
     data: Bytes, starts: Int64s, lengths: Int32s
 ) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
-    """ISO 8601: milliseconds, a code for each, and whether it names no zone."""
+    """ISO 8601 texts: milliseconds, codes, and whether each is without a zone."""
     base = data.ctypes.data
     ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)
     local = np.zeros(len(starts), np.bool_)
@@ -244,7 +244,7 @@ def read_iso(
 def _name(
     base: int, position: int, end: int, names: Names, first: int, last: int
 ) -> tuple[int, int]:
-    """Which of names[first:last] stands at `position`, counted from 1, and its length; or 0."""
+    """Which of names[first:last] is at `position`, counted from 1, and its length; or (0, 0)."""
     for row in range(first, last):
         size = 0
         while size < names.shape[1] and names[row, size] != 0:
@@ -266,7 +266,7 @@ def _step(
     names: Names,
     parts: Int64s,
 ) -> int:
-    """Carry out one step; the byte behind what it read, or -1 if the text does not fit."""
+    """Carry out one step; returns the position behind its text, or -1 if the text differs."""
     kind, part = steps[number, 0], steps[number, 1]
     few, most = steps[number, 2], steps[number, 3]
     byte = byte_at(base, position) if position < end else 0
@@ -304,9 +304,9 @@ def read_pattern(
     names: Names,
     year: int,
 ) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
-    """Texts of one pattern: milliseconds, a code for each, and whether it names no zone.
+    """Texts of one pattern: milliseconds, codes, and whether each is without a zone.
 
-    `year` is that of texts without one; -1 where the pattern reads it.
+    `year` is the year of texts without one; -1 if the pattern has a year.
     """
     base = data.ctypes.data
     ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)

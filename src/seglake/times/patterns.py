@@ -20,7 +20,7 @@ def compile_pattern(pattern: str) -> Steps:
 
     `low` and `high` are the fewest and the most digits of a number, or the range of rows in NAMES.
     Names of months and days are English, in any case. Whitespace stands for one or more blanks, as
-    in Python. Numbers take as many digits as they may; there is no going back to try fewer.
+    in Python. Numbers take as many digits as they may; fewer digits are not tried.
 
     Raises:
         ConfigError: a directive is not supported; the message names it.

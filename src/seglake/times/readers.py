@@ -1,14 +1,13 @@
-"""Times as they are written in events, to milliseconds since the epoch.
+"""The times in events, read as milliseconds since the epoch.
 
-Three readers, each one kernel over all items: numbers, ISO 8601, and strptime patterns, which are
-compiled to a table of steps. Common rules:
+There are three readers, each one kernel over all items: for numbers, for ISO 8601, and for strptime
+patterns, which are compiled to a table of steps. Common rules:
 
-- what is finer than a millisecond is cut off towards the past;
+- a time is rounded down to a millisecond;
 - the result must lie in 1970 to 9999, else the reason is "timestamp out of range": Kafka refuses
   negative timestamps;
 - a second of 60 (a leap second) is the first second of the next minute, as POSIX counts;
-- a value without a zone is local time in `timestamp.zone`. Of a time that clocks show twice the
-  earlier instant is meant; one that they skip is the first instant after the gap.
+- a value without a zone is local time in `timestamp.zone` (see `zones`).
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from seglake.times.zones import to_utc
 
 
 class Times(NamedTuple):
-    """n times: milliseconds since the epoch, and READ, UNREADABLE or OUT_OF_RANGE for each.
+    """Times in milliseconds since the epoch, and READ, UNREADABLE or OUT_OF_RANGE for each.
 
-    The milliseconds of a time that was not READ have no meaning.
+    The milliseconds of a time that is not READ have no meaning.
     """
 
     ms: Int64s
@@ -44,9 +43,9 @@ class Times(NamedTuple):
 
 
 def read_times(texts: Spans, form: TimeFormat) -> Times:
-    """Read texts that are written in one format; a null is UNREADABLE. `texts.data` is padded."""
+    """Read texts in the format `form`; null is UNREADABLE. `texts.data` is padded."""
     if form.text is None:
-        raise ConfigError("timestamp.format is missing; the field holds no Arrow time type")
+        raise ConfigError("timestamp.format is missing; the field does not have an Arrow time type")
     if form.text in EPOCH_POWERS:
         return in_range(*read_numbers(*texts, EPOCH_POWERS[form.text]))
     if form.text == ISO:
@@ -58,6 +57,6 @@ def read_times(texts: Spans, form: TimeFormat) -> Times:
 
 
 def in_range(ms: Int64s, codes: Codes) -> Times:
-    """Times outside 1970 to 9999 are OUT_OF_RANGE."""
+    """The times, with OUT_OF_RANGE for those outside 1970 to 9999."""
     outside = (codes == READ) & ((ms < 0) | (ms > MAX_MS))
     return Times(ms, np.where(outside, np.int8(OUT_OF_RANGE), codes))

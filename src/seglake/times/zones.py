@@ -1,9 +1,7 @@
 """Local times in UTC.
 
-A time that clocks show twice is its earlier instant. A time that clocks skip is the first instant
-after the gap.
-
-Offsets come from the IANA data of the system or of the package `tzdata`.
+If clocks show a time twice, the earlier instant is meant. If clocks skip a time, the first instant
+after the gap is meant. Offsets come from the IANA data of the system or of the package `tzdata`.
 """
 
 from __future__ import annotations
@@ -21,25 +19,25 @@ from seglake.format.records import Int64s
 from seglake.times.kernels import MAX_MS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_DAY = datetime(9999, 12, 30, tzinfo=UTC)  # the last of which every zone can tell the time
+_LAST_DAY = datetime(9999, 12, 30, tzinfo=UTC)  # datetime has the local time in every zone
 _SECOND = timedelta(seconds=1)
 _WEEK_SECONDS = 7 * 86_400
 _DAY_MS = 86_400_000
 
 
 def to_utc(ms: Int64s, local: npt.NDArray[np.bool_], zone: str) -> Int64s:
-    """Turn the times that are `local` to `zone` into UTC."""
+    """The times in UTC; those that are `local` are converted from `zone`."""
     if zone in {"UTC", "Etc/UTC"} or not local.any():
         return ms
     clock = np.clip(ms[local], -_DAY_MS, MAX_MS)
     years = np.unique(clock.astype("datetime64[ms]").astype("datetime64[Y]").astype(int)) + 1970
-    near = sorted({year + step for year in years.tolist() for step in (-1, 0, 1)} - {10_000})
-    changes = np.concatenate([_changes(zone, year) for year in near])
+    nearby = sorted({year + step for year in years.tolist() for step in (-1, 0, 1)} - {10_000})
+    changes = np.concatenate([_changes(zone, year) for year in nearby])
     instants, before, after = changes.T
     last = np.searchsorted(instants + before, clock, side="right") - 1
     result = ms.copy()
     utc = np.maximum(clock - after[last], instants[last])
-    result[local] = np.where(clock == ms[local], utc, ms[local])  # what is out of range remains it
+    result[local] = np.where(clock == ms[local], utc, ms[local])  # times out of range stay so
     return result
 
 
@@ -47,8 +45,8 @@ def to_utc(ms: Int64s, local: npt.NDArray[np.bool_], zone: str) -> Int64s:
 def _changes(zone: str, year: int) -> Int64s:
     """The beginning of a year and the changes of a zone's offset in it, in UTC.
 
-    Rows of (instant, offset before, offset after) in milliseconds; in the first row both are the
-    same. Offsets are compared week by week, since some zones change twice within a month.
+    Rows of (instant, offset before, offset after) in milliseconds; the offsets of the first row are
+    equal. Offsets are compared week by week, since some zones change twice within a month.
     """
     info = ZoneInfo(zone)
 

@@ -28,12 +28,12 @@ def run_pipeline(
 ) -> Report:
     """Ingest the files that a pipeline names, once per run id.
 
-    `run_id` is any text that makes this run the same run again: an Airflow run id, a data interval;
-    without one, every call is a run of its own, named by the clock. `interval` is what the run
-    declares to cover, from a time up to another, exclusive. `spark` is used as it is; without it a
-    local session starts when there is something to read. `progress` gets the name of each step,
-    which the log has too. Raises UsageError for a bad run id or interval, ConfigError, InputError,
-    QuarantineLimit, StoreError or CommitConflict.
+    `run_id` is any text that a retry repeats: an Airflow run id, a data interval. Without a run id
+    every call is a run of its own, named by the clock. `interval` is [start, end), the time that
+    the run declares to cover. `spark` is used as it is; without it a local session starts when
+    there is something to read. `progress` is called with the name of each step. Raises UsageError
+    for a bad run id or interval, ConfigError, InputError, QuarantineLimit, StoreError or
+    CommitConflict.
     """
     run = _declared(run_id, interval)
     return ingest_files(SparkEngine(spark), pipeline, run, progress)
@@ -47,17 +47,18 @@ def ingest(
     interval: Interval = (None, None),
     progress: Progress = silent,
 ) -> Report:
-    """Ingest the rows of a DataFrame: the same path, settings and guarantees as for files.
+    """Ingest the rows of a DataFrame, with the settings and guarantees of an ingest of files.
 
     `settings` is a pipeline with `input.format = "dataframe"` and `input.order_column`; its fields
-    are columns of `df`, dotted for fields of structs. Rejected rows are quarantined under the
-    number in the order column. `run_id` and `interval` are those of `run_pipeline`.
+    are columns of `df`, dotted for fields of structs. A quarantined row has its number in the order
+    column as its line. `run_id` and `interval` are those of `run_pipeline`.
     """
     column = settings.input.order_column
     if column is None:
-        raise ConfigError("seglake.ingest takes a pipeline with input.format = 'dataframe'")
+        raise ConfigError("seglake.ingest needs a pipeline with input.format = 'dataframe'")
     if column not in df.columns:
-        raise ConfigError(f"input.order_column: {column!r} is none of {', '.join(df.columns)}")
+        columns = ", ".join(df.columns)
+        raise ConfigError(f"input.order_column: no column {column!r}; there are {columns}")
     run = _declared(run_id, interval)
     return ingest_frame(df, column, settings, run, progress)
 
@@ -68,20 +69,20 @@ def _declared(run_id: str | None, interval: Interval) -> DeclaredRun:
 
 def _text(run_id: str) -> str:
     if not run_id:
-        raise UsageError("the run id is empty; give one, or none at all")
+        raise UsageError("the run id is empty; give a text, or leave it out")
     try:
         run_id.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"the run id {run_id!r} is no text; give one in UTF-8") from None
+        raise UsageError(f"the run id {run_id!r} cannot be encoded; give one in UTF-8") from None
     return run_id
 
 
 def _interval_ms(start: Time | None, end: Time | None) -> tuple[int, int] | None:
-    """The interval [start, end) in ms; UsageError for one that makes no sense."""
+    """The interval [start, end) in ms; UsageError if an end is missing or not after the start."""
     if start is None and end is None:
         return None
     if start is None or end is None:
-        raise UsageError("the run's interval has one end only: give its start and its end")
+        raise UsageError("the run's interval lacks its start or its end: give both")
     start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
     if start_ms >= end_ms:
         raise UsageError(f"the run's interval ends at {end}, which is not after its start, {start}")

@@ -1,4 +1,4 @@
-"""What a topic's settings mean for its bytes: batches, index entries, segments."""
+"""A topic's settings as rules for its bytes: record batches, index entries, segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seglake.format.segment import SegmentLimits
 
 
 def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
-    """How the topic's records become batches; `append_time_ms` counts for LogAppendTime topics."""
+    """How the topic's records become record batches; only LogAppendTime uses `append_time_ms`."""
     levels = {"zstd": topic.compression_zstd_level, "gzip": topic.compression_gzip_level}
     stamped = topic.message_timestamp_type == "LogAppendTime"
     return Encoding(
@@ -22,7 +22,7 @@ def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
 
 
 def policy_of(topic: Topic) -> IndexPolicy:
-    """When the topic's batches get an index entry."""
+    """When a record batch of the topic gets an index entry."""
     return IndexPolicy(*topic.index_interval)
 
 

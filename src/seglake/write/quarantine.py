@@ -1,7 +1,7 @@
-"""Rejects become quarantined rows: executors write their files, the driver adds them.
+"""Rejects become rows of the quarantine: tasks write files, the driver adds them to the table.
 
-Rejects travel as blobs beside the records. Once the driver knows how many lines each split has,
-line numbers within a split become line numbers of the file.
+Rejects wait in the spool as blobs. When the driver knows the line count of each split, line numbers
+within a split become line numbers of the file.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from seglake.write.map.summary import SplitCount
 from seglake.write.spool.packing import unpack_rejects
 from seglake.write.spool.spool import read_blobs
 
-FILE_BYTES = 32 * 2**20  # of compressed blobs in one file of rejected rows
+FILE_BYTES = 32 * 2**20  # compressed blobs that go into one file of quarantined rows
 
 
 class Origin(NamedTuple):
-    """Where a split begins: its file, and the number of lines of the file before it."""
+    """Where a split begins: its file, and the count of lines before it in the file."""
 
     path: str
     lines_before: int
 
 
 def origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, Origin]:
-    """The origin of each split, by number."""
-    found: dict[int, Origin] = {}
-    path, before = "", 0
+    """The origin of each split, by the number of the split."""
+    by_split: dict[int, Origin] = {}
+    path, lines_before = "", 0
     for split in splits:
-        before = before if split.file.path == path else 0
+        lines_before = lines_before if split.file.path == path else 0
         path = split.file.path
-        found[split.number] = Origin(path, before)
-        before += counts[split.number].lines
-    return found
+        by_split[split.number] = Origin(path, lines_before)
+        lines_before += counts[split.number].lines
+    return by_split
 
 
 class Quarantine(NamedTuple):
-    """The task: spooled rejects → one file of quarantined rows."""
+    """The task: blobs of rejects → one file of quarantined rows."""
 
     store: Store
     topic: str
@@ -54,7 +54,7 @@ class Quarantine(NamedTuple):
     origins: dict[int, Origin]
 
     def run(self, engine: Engine, rejects: pa.Table) -> list[Part]:
-        """Write every reject; returns the files, which are invisible until they are added."""
+        """Write every reject; returns the files, which are invisible until the table adds them."""
         ends = np.cumsum(rejects["size_bytes"].to_numpy())
         edges = np.flatnonzero(np.diff(ends // FILE_BYTES, prepend=-1)).tolist()
         files = [rejects.slice(a, b - a) for a, b in pairwise([*edges, len(rejects)])]
@@ -72,7 +72,7 @@ class Quarantine(NamedTuple):
         origins = [self.origins[number] for number in numbers.tolist()]
         before = np.array([origin.lines_before for origin in origins], np.int64)[at]
         files = pa.array([origin.path for origin in origins]).take(at)
-        columns: dict[str, pa.Array[Any] | pa.ChunkedArray[Any]] = {
+        columns: dict[str, Any] = {
             "attempt_id": pa.repeat(self.attempt_id, len(rejects)),
             "source_file": files,
             "line": pc.add(rejects["line"], pa.array(before + 1)),
@@ -80,4 +80,4 @@ class Quarantine(NamedTuple):
             "raw": rejects["raw"],
             "ingested_at_ms": pa.repeat(self.now_ms, len(rejects)),
         }
-        return pa.Table.from_arrays(list(columns.values()), list(columns))
+        return pa.table(columns)

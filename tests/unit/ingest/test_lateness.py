@@ -19,7 +19,7 @@ def test_units_joined_are_one_pass(units: list[list[list[tuple[int, int]]]]) -> 
         for chunk in unit:
             columns = np.array(chunk, np.int64).reshape(-1, 2)
             arrivals.add(columns[:, 1], columns[:, 0].astype(np.int32))
-        noted.append(arrivals.spans())
+        noted.append(arrivals.ranges())
     worst, largest = 0, [-1] * PARTITIONS
     for partition, time in (event for unit in units for chunk in unit for event in chunk):
         worst = max(worst, largest[partition] - time)

@@ -95,7 +95,7 @@ def test_a_run_id_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.jsonl", [Line(T)])
     with pytest.raises(UsageError, match="the run id is empty"):
         run_pipeline(pipeline_of(tmp_path / "lake", path), run_id="")
-    with pytest.raises(UsageError, match=r"the run id 'a\\udcff' is no text"):
+    with pytest.raises(UsageError, match=r"the run id 'a\\udcff' cannot be encoded"):
         run_pipeline(pipeline_of(tmp_path / "lake", path), run_id="a\udcff")
     assert not (tmp_path / "lake").exists()
 

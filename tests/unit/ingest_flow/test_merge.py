@@ -75,7 +75,7 @@ def test_equal_places_of_a_dataframe_are_an_error(
     copied = items_of(data.draw(st.sampled_from(given_blobs.blobs)).records)[0]
     twice = PlacedRecords(Place(*copied[:2], 99, 1), run_of([copied], seconds=True))
     blobs = given_blobs._replace(blobs=[*given_blobs.blobs, twice])
-    with pytest.raises(InputError, match=f"'id' holds {copied.tie_breaker} twice"):
+    with pytest.raises(InputError, match=f"'id' has {copied.tie_breaker} twice"):
         list(merge(iter(blobs.arranged()), buffer_bytes, "id"))
 
 

@@ -1,1 +1,1 @@
-"""What the driver does: it lists, plans, starts the tasks, commits and reports."""
+"""The driver of a run: it lists the input, plans, starts the tasks, commits and reports."""

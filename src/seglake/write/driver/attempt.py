@@ -1,4 +1,4 @@
-"""One try at a run: what the steps of an attempt share."""
+"""One try at a run, with what all its steps need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seglake.errors import UnknownTopic
 from seglake.layout import new_attempt
 from seglake.store import Store
 from seglake.write.driver.report import Progress, Report
-from seglake.write.driver.sources import Source
+from seglake.write.driver.run_input import RunInput
 from seglake.write.driver.topics import append_time
 
 
@@ -28,7 +28,7 @@ class DeclaredRun(NamedTuple):
 
 
 class PlanAgain(Exception):
-    """Not an error: another commit changes what this run has to ingest."""
+    """Not an error: another commit changed the input that is left, so the run is planned again."""
 
 
 def now_ms() -> int:
@@ -38,9 +38,9 @@ def now_ms() -> int:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a run, which continues the version `base` of the catalog in `store`.
+    """One try at a run, on top of the catalog's version `base`.
 
-    Everything that an attempt writes carries its id, and nothing is visible before its commit.
+    Every object that an attempt writes carries its id, and none is visible before its commit.
     """
 
     engine: Engine
@@ -49,7 +49,7 @@ class Attempt:
     store: Store
     table: CatalogTable
     base: Snapshot
-    source: Source
+    input: RunInput
     report: Report
     progress: Progress
     attempt_id: str = field(default_factory=new_attempt)
@@ -57,7 +57,7 @@ class Attempt:
 
     @property
     def topic(self) -> str:
-        """The topic that is written."""
+        """The name of the topic."""
         return self.pipeline.topic.name
 
     @cached_property
@@ -71,7 +71,7 @@ class Attempt:
 
 
 def end_offsets(snapshot: Snapshot, topic: str) -> dict[int, int]:
-    """The end offset of every log partition; none of a topic that does not exist yet."""
+    """The end offset of every log partition; empty for a topic that does not exist yet."""
     try:
         return {view.partition: view.end_offset for view in snapshot.partitions(topic)}
     except UnknownTopic:

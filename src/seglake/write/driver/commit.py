@@ -1,12 +1,12 @@
-"""The commit that makes an attempt visible, and how every race for it ends.
+"""The commit that makes an attempt visible, and what follows a lost race.
 
-After a commit that failed, or whose reply was lost, the catalog is read again. If it has our
-attempt, we won. If it has another attempt of the same run, or new versions of our files, the run is
-planned again. If the end offsets did not change, the same rows are committed again. Otherwise the
-segments are moved behind those of the other commit.
+After a commit that failed, or whose reply was lost, the catalog is read again. If it has this
+attempt, the commit succeeded. If it has another attempt at the run, or new versions of its files,
+the run is planned again. If the end offsets did not change, the same rows are committed again.
+Otherwise the segments are re-based: moved behind those of the other commit.
 
-The mark of success beside an attempt's manifest is for `seglake repair` alone. A run whose mark
-cannot be written is committed all the same.
+Only `seglake repair` reads the success mark beside an attempt's manifest. A run is committed even
+if its mark cannot be written.
 """
 
 from __future__ import annotations
@@ -22,52 +22,52 @@ from seglake.layout import new_attempt
 from seglake.store import Store
 from seglake.write.driver.attempt import Attempt, PlanAgain, end_offsets, now_ms
 from seglake.write.driver.rebase import Move
-from seglake.write.driver.sources import SplitCounts
+from seglake.write.driver.run_input import SplitCounts
 from seglake.write.driver.topics import append_time, topic_row
 
-PATIENCE = 100  # the cost of races and failures after which a run gives up
-RACE_COST, FAILURE_COST = 1, 20  # of a lost race; of a failure of storage
+PATIENCE = 100  # a run gives up when its lost races and storage failures cost this much
+RACE_COST, FAILURE_COST = 1, 20
 PAUSE_S = 0.5  # after a failure of storage
 
 logger = logging.getLogger(__name__)
 
 
 def mark(store: Store, attempt_id: str) -> None:
-    """Say beside the manifest of an attempt that the catalog has it."""
+    """Write the success mark of an attempt that is committed; log a warning if that fails."""
     try:
         mark_committed(store, attempt_id)
     except StoreError as error:
         logger.warning(
-            "the run is committed, but its mark for `seglake repair` is not written, which the "
-            "same run id again does: %s", error,
+            "the run is committed, but its success mark for `seglake repair` is not written; "
+            "run again with the same run id to write it: %s", error,
         )  # fmt: skip
 
 
 class Commit:
-    """The commit of one attempt; `counts` are those of its splits."""
+    """The commit of one attempt; `counts` are the counts of its splits."""
 
     def __init__(self, attempt: Attempt, counts: SplitCounts) -> None:
         self._attempt, self._base = attempt, attempt.base
         self._append_time_ms = attempt.append_time_ms
         self._topic_rows = topic_row(attempt.base, attempt.pipeline)
-        self._sources = attempt.source.rows(counts, attempt.topic, attempt.attempt_id)
+        self._sources = attempt.input.rows(counts, attempt.topic, attempt.attempt_id)
         self._patience = PATIENCE
 
     def run(self, segments: list[SegmentRow]) -> int:
-        """Make the segments visible, moved if need be; returns a version that has them.
+        """Make the segments visible, re-based if need be; returns a version that has them.
 
-        Raises PlanAgain, and CommitConflict or StoreError when patience is at its end. After a
-        StoreError the segments may be visible; another attempt at the run finds out.
+        Raises PlanAgain, or CommitConflict or StoreError when the patience is used up. After a
+        StoreError the segments may be visible; the next attempt at the run finds out.
         """
         while True:
             try:
                 return self._commit(segments)
             except (CommitConflict, StoreError) as problem:
-                newest, has_won = self._newest()
-                if has_won:
+                newest, committed = self._newest()
+                if committed:
                     mark(self._attempt.store, self._attempt.attempt_id)
                     return newest.version
-                self._bear(problem)
+                self._spend_patience(problem)
                 segments = self._behind(newest, segments)
 
     def _newest(self) -> tuple[Snapshot, bool]:
@@ -77,7 +77,7 @@ class Commit:
                 newest = self._attempt.table.refresh(self._base)
                 return newest, self._is_in(newest)
             except StoreError as problem:
-                self._bear(problem)
+                self._spend_patience(problem)
 
     def _commit(self, segments: list[SegmentRow]) -> int:
         attempt, rows = self._attempt, self._rows(segments)
@@ -86,7 +86,7 @@ class Commit:
         )
 
     def _is_in(self, newest: Snapshot) -> bool:
-        """Whether the catalog has this attempt; PlanAgain if it has another one of the run."""
+        """Whether the catalog has this attempt; PlanAgain if it has another attempt at the run."""
         attempt = self._attempt
         name, run_id = attempt.pipeline.name, attempt.run.run_id
         run = attempt.table.run(newest, attempt.topic, name, run_id)
@@ -94,8 +94,8 @@ class Commit:
             raise PlanAgain("another attempt committed this run")
         return run is not None
 
-    def _bear(self, problem: CommitConflict | StoreError) -> None:
-        """Wait after a failure of storage; raise the problem when patience is at its end."""
+    def _spend_patience(self, problem: CommitConflict | StoreError) -> None:
+        """Wait after a failure of storage; raise the problem when the patience is used up."""
         raced = isinstance(problem, CommitConflict)
         self._patience -= RACE_COST if raced else FAILURE_COST
         if self._patience <= 0:
@@ -104,12 +104,13 @@ class Commit:
             time.sleep(PAUSE_S)
 
     def _behind(self, newest: Snapshot, segments: list[SegmentRow]) -> list[SegmentRow]:
-        """The segments, moved if need be to follow what was committed meanwhile."""
+        """The segments, re-based if need be to follow the segments committed meanwhile."""
         attempt = self._attempt
-        before, after = (end_offsets(each, attempt.topic) for each in (self._base, newest))
-        if attempt.source.is_taken(attempt.table.sources(newest, attempt.topic)):
+        before = end_offsets(self._base, attempt.topic)
+        if attempt.input.is_taken(attempt.table.sources(newest, attempt.topic)):
             raise PlanAgain("another run ingested some of these files")
         self._base, self._topic_rows = newest, topic_row(newest, attempt.pipeline)
+        after = end_offsets(newest, attempt.topic)
         deltas = {partition: end - before.get(partition, 0) for partition, end in after.items()}
         if not segments or not any(deltas.values()):
             return segments

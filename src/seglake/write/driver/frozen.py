@@ -1,7 +1,7 @@
 """The frozen input list of a run.
 
-The first attempt at a run key lists the input and writes the list once. Every later attempt reads
-that list, so a rerun ingests what the first attempt would have ingested.
+The first attempt at a run key lists the input and writes the list. Every later attempt reads that
+list, so a rerun ingests the files that the first attempt saw.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from seglake.write.input.files import SourceFile
 def freeze(
     store: Store, pipeline: Pipeline, run_id: str, listing: Callable[[], list[SourceFile]]
 ) -> list[SourceFile]:
-    """The input list of the run key; `listing` makes it unless an earlier attempt froze one.
+    """The input list of the run key; `listing` makes the list if no earlier attempt wrote one.
 
-    Raises ConfigError if it was frozen from other `input.paths`, CorruptData if it is damaged.
+    Raises ConfigError if the list was made from other `input.paths`, CorruptData if it is damaged.
     """
     key = inputs_key(pipeline.topic.name, pipeline.name, run_id)
     try:
         text = store.read_all(key)
     except MissingObject:
         files = [list(file) for file in listing()]
-        made = {"format": 1, "run_id": run_id, "paths": pipeline.input.paths, "files": files}
-        store.put_if_absent(key, json.dumps(made).encode())
+        new = {"format": 1, "run_id": run_id, "paths": pipeline.input.paths, "files": files}
+        store.put_if_absent(key, json.dumps(new).encode())
         text = store.read_all(key)  # another attempt may have been first
-    frozen = _thaw(bytes(text), key)
-    if frozen.paths != list(pipeline.input.paths):
+    first = _parsed(bytes(text), key)
+    if first.paths != list(pipeline.input.paths):
         raise ConfigError(
-            f"run {run_id!r} of pipeline {pipeline.name!r} froze its input from {frozen.paths}, "
+            f"run {run_id!r} of pipeline {pipeline.name!r} froze its input from {first.paths}, "
             f"and input.paths is now {list(pipeline.input.paths)}: give this run another --run-id"
         )
-    return frozen.files
+    return first.files
 
 
-class _Frozen(BaseModel):
+class _InputList(BaseModel):
     """The content of the object that `freeze` writes."""
 
     format: Literal[1]
@@ -51,9 +51,9 @@ class _Frozen(BaseModel):
     files: list[SourceFile]
 
 
-def _thaw(text: bytes, key: str) -> _Frozen:
+def _parsed(text: bytes, key: str) -> _InputList:
     try:
-        return _Frozen.model_validate_json(text, strict=True)
+        return _InputList.model_validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))

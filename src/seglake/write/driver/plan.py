@@ -1,9 +1,9 @@
-"""Planning between the stages: which blob goes to which piece, and where each piece begins.
+"""Planning between map and reduce: which blobs a piece reads, and at which offset it begins.
 
-Pure functions over what the driver knows of the blobs. A log partition whose records exceed a bound
-is cut into pieces, so that all cores work on a hot partition. The cuts are places at which blobs
-begin: a function of the blobs alone, never of the number of cores. A blob that overlaps a cut is
-counted exactly (`straddlers`) and sent to both sides, where each takes its own part.
+These are pure functions of the rows in the spool. A log partition with too many bytes is cut into
+pieces, so that all cores work on a hot partition. Cuts are places at which blobs begin: a function
+of the blobs alone, never of the number of cores. A blob that overlaps a cut (a straddler) is
+counted exactly and given to both pieces; each piece takes its own part of the records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from seglake.write.spool.spool import first_places, last_places
 
 @dataclass(frozen=True)
 class Blobs:
-    """What the driver knows of the blobs with records: one item of each column per blob."""
+    """The blobs with records, in columns: one item per blob."""
 
     partition: np.ndarray
     first: list[Place]  # of the first record
@@ -33,9 +33,9 @@ class Blobs:
 
     @classmethod
     def of(cls, spooled: pa.Table) -> Blobs:
-        """From rows of SPOOLED; the number of a blob is that of its row."""
-        numbers = (spooled[name].to_numpy() for name in ("partition", "records", "size_bytes"))
-        partition, records, size_bytes = numbers
+        """From rows of SPOOLED; the number of a blob is the number of its row."""
+        names = ("partition", "records", "size_bytes")
+        partition, records, size_bytes = (spooled[name].to_numpy() for name in names)
         return cls(partition, first_places(spooled), last_places(spooled), records, size_bytes)
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ def cut_partitions(blobs: Blobs, max_bytes: int) -> list[Bounds]:
 
 
 def assign(blobs: Blobs, pieces: Sequence[Bounds]) -> list[tuple[int, int]]:
-    """(blob, piece) for every piece in which a blob may have records, in ascending order."""
+    """(blob, piece) for every piece that may have records of a blob, in ascending order."""
     of_partition: dict[int, list[int]] = {}
     for number, piece in enumerate(pieces):
         of_partition.setdefault(piece.partition, []).append(number)
@@ -71,7 +71,7 @@ def assign(blobs: Blobs, pieces: Sequence[Bounds]) -> list[tuple[int, int]]:
 
 
 def straddlers(assignments: list[tuple[int, int]]) -> dict[int, list[int]]:
-    """The pieces of every blob that has records in more than one."""
+    """The pieces of every blob that may have records in more than one piece."""
     pieces: dict[int, list[int]] = {}
     for blob, piece in assignments:
         pieces.setdefault(blob, []).append(piece)
@@ -81,7 +81,7 @@ def straddlers(assignments: list[tuple[int, int]]) -> dict[int, list[int]]:
 def count_records(
     blobs: Blobs, assignments: list[tuple[int, int]], straddling: Mapping[tuple[int, int], int]
 ) -> list[int]:
-    """The records of each piece; `straddling` has those of each (straddling blob, piece)."""
+    """The count of records of each piece; `straddling` counts those of (straddler, piece)."""
     totals = [0] * (1 + max((piece for _, piece in assignments), default=-1))
     for blob, piece in assignments:
         totals[piece] += straddling.get((blob, piece), int(blobs.records[blob]))
@@ -90,18 +90,18 @@ def count_records(
 
 def base_offsets(pieces: Sequence[Bounds], counts: list[int], ends: Mapping[int, int]) -> list[int]:
     """The first offset of each piece; each log partition goes on from its end offset."""
-    following = dict(ends)
+    next_offsets = dict(ends)
     bases = []
     for piece, count in zip(pieces, counts, strict=True):
-        bases.append(following.get(piece.partition, 0))
-        following[piece.partition] = bases[-1] + count
+        bases.append(next_offsets.get(piece.partition, 0))
+        next_offsets[piece.partition] = bases[-1] + count
     return bases
 
 
 def share_pieces(
     blobs: Blobs, assignments: list[tuple[int, int]], pieces: int, tasks: int
 ) -> list[list[tuple[int, list[int]]]]:
-    """The (piece, its blobs in the order of their places) of each task, at most `tasks` of them."""
+    """For each of at most `tasks` tasks: (piece, its blobs in the order of their places)."""
     members: list[list[int]] = [[] for _ in range(pieces)]
     for blob, piece in assignments:
         members[piece].append(blob)

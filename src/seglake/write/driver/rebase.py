@@ -1,11 +1,11 @@
-"""Moving an attempt's segments to new offsets after a lost race: no decoding, no shuffle.
+"""Re-basing: an attempt's segments are copied to new offsets after a lost race, not decoded.
 
-A base offset is 8 bytes of each batch, outside the batch's CRC. Index files hold relative offsets
-and stay as they are. Under LogAppendTime the append time may have to move as well: then each batch
-gets a new max timestamp and CRC, and the index files are made anew from the batches' headers.
+A base offset is 8 bytes of each record batch, outside its CRC. Index files have relative offsets
+and stay as they are. Under LogAppendTime the append time may have to move as well: then each record
+batch gets a new max timestamp and CRC, and the index files are rebuilt from the batch headers.
 
-A moved file gets a new checksum in the catalog, so the old one is checked first: a damaged file
-must not get a valid checksum.
+A moved log gets a new checksum in the catalog. Its old checksum is checked first, so that a damaged
+file never gets a valid one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READ_BYTES = 16 * 2**20
 class Move(NamedTuple):
     """The task: one segment → the same segment at other offsets.
 
-    `deltas` are the offsets to add, per partition; `attempt_id` is that of the new files.
+    `deltas` are added to the offsets of each log partition. The new files carry `attempt_id`.
     """
 
     store: Store
@@ -50,7 +50,7 @@ class Move(NamedTuple):
         return sorted(moved, key=lambda row: (row.partition, row.base_offset))
 
     def __call__(self, row: SegmentRow) -> SegmentRow:
-        """Copy one segment's four files; CorruptData if they are not what its row describes."""
+        """Copy a segment's four files; CorruptData if a file differs from the segment's row."""
         store, delta = self.store, self.deltas.get(row.partition, 0)
         moved = dataclasses.replace(
             row,
@@ -77,12 +77,15 @@ class Move(NamedTuple):
 def _moved_batches(
     store: Store, row: SegmentRow, delta: int, stamp: int | None
 ) -> Iterator[Batches]:
-    """The segment's batches at their new offsets, a few MiB at a time; at the end CorruptData."""
+    """The record batches at their new offsets, a few MiB at a time.
+
+    Raises CorruptData for damage; the checksum of the whole log is known only at the end.
+    """
     at, want, whole = 0, READ_BYTES, LogCheck(row)
     while at < row.log_bytes:
         data = memoryview(store.read(row.key("log"), at, min(at + want, row.log_bytes)))
         table = _sound_table(row, data, at)
-        if not len(table):  # one batch is larger than what was read
+        if not len(table):  # the record batch is larger than the bytes read
             want *= 2
             continue
         size = int(table["size"].sum(dtype=np.int64))
@@ -94,7 +97,10 @@ def _moved_batches(
 
 
 def _sound_table(row: SegmentRow, data: memoryview, at: int) -> BatchTable:
-    """The batches in a part of the log; a last one may be cut short, unless the log ends there."""
+    """The whole record batches in a part of the log; CorruptData unless they are sound.
+
+    The last record batch may be cut short, except at the end of the log.
+    """
     table, damage = scan(data, base_position=at)
     try:
         check_crcs(data, table, base_position=at)  # a wrong length shows only where a batch ends

@@ -1,4 +1,4 @@
-"""What a run did: counts that add up, and where the time went."""
+"""The report of a run: counts that add up, and the duration of each step."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ Status = Literal["committed", "already done"]
 
 
 def silent(_step: str) -> None:
-    """Shows nothing; the log has the steps."""
+    """Show no progress; the log has the steps."""
 
 
 @dataclass
 class Report:
     """The result of one run.
 
-    input_rows = records + quarantined, always, and `reasons` says how many rows were quarantined
-    why. `skipped_files` were ingested into the topic before. `end_offsets` are exclusive, per log
-    partition that grew. `max_lateness_ms` is that of the events as they arrived (`lateness`); None
-    where there is no order of arrival. `version` is -1 until this call commits the run. `rebased`
-    counts lost races after which the segments were moved. Times in `seconds` are per step, those of
-    attempts that were planned again included.
+    input_rows = records + quarantined, always. `reasons` counts the quarantined rows by reason. The
+    topic had `skipped_files` before. `end_offsets` are exclusive, for each log partition that grew.
+    `max_lateness_ms` is the lateness of the latest event, None without an order of arrival.
+    `version` is -1 until this call commits the run. `rebased` counts the lost races after which the
+    segments were re-based. `seconds` are per step, and include attempts that were planned again.
     """
 
     topic: str
@@ -62,24 +61,24 @@ class Report:
     exit_code = 0
 
     def log(self, text: str) -> None:
-        """A log line that names the run."""
+        """Write a log line that names the run."""
         logger.info(
             "topic %s, pipeline %s, run %s: %s", self.topic, self.pipeline, self.run_id, text
         )
 
     def copy(self) -> Report:
-        """A report that goes on from this one; the times are shared."""
+        """A report for the next attempt, which shares the `seconds` of this one."""
         return replace(self)
 
     def describe_input(self, selection: Selection) -> None:
-        """Describe what is read and what is not."""
+        """Fill in the files that are read, skipped and changed."""
         self.input_files = len(selection.files)
         self.input_bytes = sum(file.size for file in selection.files)
         self.skipped_files = [file.path for file in selection.skipped]
         self.changed_files = [file.path for file in selection.changed]
 
     def describe(self, segments: Sequence[SegmentRow]) -> None:
-        """Describe what was written."""
+        """Fill in sizes, timestamps and end offsets of the segments."""
         self.segments = len(segments)
         self.index_bytes = sum(
             row.index_bytes + row.timeindex_bytes + row.zonemap_bytes for row in segments
@@ -98,16 +97,16 @@ class Report:
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
     def as_row(self) -> str:
-        """What the run's catalog row keeps: of files that were left out, how many.
+        """The report as the run's catalog row has it, with a count of the skipped files.
 
-        A folder that grows is skipped by each run, but for its newest files.
+        A list of them would grow with a folder that each run skips except for its newest files.
         """
-        left_out = {"skipped_files": len(self.skipped_files)}
-        return json.dumps({**self.as_dict(), **left_out}, ensure_ascii=False)
+        counted = {**self.as_dict(), "skipped_files": len(self.skipped_files)}
+        return json.dumps(counted, ensure_ascii=False)
 
     @contextmanager
     def step(self, name: str, progress: Progress) -> Iterator[None]:
-        """Announce a step, in the log as well, and add its duration when it ends."""
+        """Announce a step to `progress` and the log, and add its duration when it ends."""
         self.log(name)
         progress(name)
         begun = time.monotonic()

@@ -1,9 +1,9 @@
-"""One ingest run, from raw files to one catalog commit: the story, told by the driver.
+"""One ingest run, from raw files to one catalog commit, as a list of steps.
 
     already committed? → freeze the input → select the files → map → count → plan → write segments →
     write quarantine → commit; after a lost race: reload, then re-base or plan again
 
-Nothing is visible before the commit. A run that dies anywhere is simply run again.
+Nothing is visible before the commit. A run that dies at any step is run again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain, end_of
 from seglake.write.driver.commit import Commit, mark
 from seglake.write.driver.frozen import freeze
 from seglake.write.driver.report import Progress, Report, silent
-from seglake.write.driver.sources import Files, Frame, SourceMaker, SplitCounts
+from seglake.write.driver.run_input import InputFiles, InputFrame, InputMaker, SplitCounts
 from seglake.write.input.content import InputStore
 from seglake.write.input.listing import list_inputs
 from seglake.write.map.summary import add_up
@@ -50,20 +50,20 @@ def ingest_files(
 ) -> Report:
     """Ingest the files that the pipeline names, once.
 
-    The same run id again does nothing and says so; with other settings it is a ConfigError. Raises
-    InputError, QuarantineLimit, StoreError or CommitConflict. After an error no part of the run is
-    visible, except that a StoreError at the commit may leave all of it visible; the same run id
-    again finds out.
+    A run id that is committed already does nothing: the report's status is "already done". Raises
+    ConfigError if it is committed with other settings, InputError, QuarantineLimit, StoreError or
+    CommitConflict. After an error nothing of the run is visible, except that after a StoreError at
+    the commit all of it may be; the same run id again finds out.
     """
 
-    def make(store: Store, report: Report) -> SourceMaker:
+    def make(store: Store, report: Report) -> InputMaker:
         with report.step("list input", progress):
             files = InputStore(pipeline.storage)
             paths, on_empty = pipeline.input.paths, pipeline.input.on_empty
             listed = freeze(
                 store, pipeline, run.run_id, lambda: list_inputs(paths, files, on_empty)
             )
-        return partial(Files, engine, pipeline, listed)
+        return partial(InputFiles, engine, pipeline, listed)
 
     return _ingest(engine, pipeline, run, progress, make)
 
@@ -75,10 +75,10 @@ def ingest_frame(
     run: DeclaredRun,
     progress: Progress = silent,
 ) -> Report:
-    """Ingest the rows of a DataFrame, once; as `ingest_files`, but no source row remembers it."""
+    """Ingest the rows of a DataFrame, once, as `ingest_files` does; it has no source rows."""
     engine = SparkEngine(frame.sparkSession)
-    source = Frame(pipeline, frame, order_column)
-    return _ingest(engine, pipeline, run, progress, lambda *_: lambda _: source)
+    rows = InputFrame(pipeline, frame, order_column)
+    return _ingest(engine, pipeline, run, progress, lambda *_: lambda _: rows)
 
 
 def _ingest(
@@ -86,22 +86,22 @@ def _ingest(
     pipeline: Pipeline,
     run: DeclaredRun,
     progress: Progress,
-    make: Callable[[Store, Report], SourceMaker],
+    make: Callable[[Store, Report], InputMaker],
 ) -> Report:
     store = open_store(pipeline.root, pipeline.storage)
     table = CatalogTable.create(pipeline.root, pipeline.storage)
     begun = Report(pipeline.topic.name, pipeline.name, run.run_id)
-    source_of: SourceMaker | None = None
+    input_of: InputMaker | None = None
     while True:
         base, report = table.snapshot(), begun.copy()
         done = table.run(base, report.topic, report.pipeline, report.run_id)
         if done is not None:
             report = _already_done(report, done, pipeline, run)
-            mark(store, done.attempt_id)  # whoever committed it may have died before its mark
+            mark(store, done.attempt_id)  # the attempt may have died before it wrote the mark
             return report
-        source_of = source_of or make(store, report)
-        source = source_of(table.sources(base, report.topic))
-        attempt = Attempt(engine, pipeline, run, store, table, base, source, report, progress)
+        input_of = input_of or make(store, report)
+        remaining = input_of(table.sources(base, report.topic))
+        attempt = Attempt(engine, pipeline, run, store, table, base, remaining, report, progress)
         try:
             return _attempt(attempt)
         except PlanAgain as reason:
@@ -120,7 +120,7 @@ def _already_done(report: Report, done: RunRow, pipeline: Pipeline, run: Declare
             f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed with the interval "
             f"{interval}: give this run another --run-id, or the same interval"
         )
-    report.log("was committed before")
+    report.log("is already committed")
     report.status, report.attempt_id = "already done", done.attempt_id
     report.records, report.quarantined = done.records, done.quarantined
     report.input_rows = done.input_rows
@@ -129,15 +129,17 @@ def _already_done(report: Report, done: RunRow, pipeline: Pipeline, run: Declare
 
 def _attempt(attempt: Attempt) -> Report:
     """Write everything and commit it."""
-    report, source = attempt.report, attempt.source
+    report = attempt.report
     report.attempt_id = attempt.attempt_id
-    report.describe_input(source.selection)
+    report.describe_input(attempt.input.selection)
     counts: SplitCounts = {}
     segments: list[SegmentRow] = []
-    if not source.is_empty():
+    if not attempt.input.is_empty():
         try:
             with attempt.step("read and sort"):
-                spooled = source.spool(attempt.store, attempt.attempt_id, attempt.append_time_ms)
+                spooled = attempt.input.spool(
+                    attempt.store, attempt.attempt_id, attempt.append_time_ms
+                )
             counts = _count(attempt, spooled)
             segments = _write_segments(attempt, spooled)
             _write_quarantine(attempt, spooled, counts)
@@ -156,11 +158,11 @@ def _clear(attempt: Attempt) -> None:
     try:
         clear(attempt.store, attempt.attempt_id)
     except StoreError as error:
-        logger.warning("blobs of this run stay behind until `seglake vacuum`: %s", error)
+        logger.warning("blobs of this run are left for `seglake vacuum` to delete: %s", error)
 
 
 def _count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
-    """The counts of every split, once they add up and few enough rows are rejected."""
+    """The counts of every split; QuarantineLimit if too many rows are rejected."""
     report = attempt.report
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
     counts, report.reasons, report.max_lateness_ms = add_up(summaries)
@@ -189,7 +191,7 @@ def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
         return []
     with attempt.step("plan"):
         tasks = _plan(attempt, spooled)
-    pipeline, order_column = attempt.pipeline, attempt.source.order_column
+    pipeline, order_column = attempt.pipeline, attempt.input.order_column
     merge_bytes, append_time_ms = pipeline.task.merge_bytes, attempt.append_time_ms
     write = WritePieces(attempt.store, pipeline.topic, append_time_ms, merge_bytes, order_column)
     with attempt.step("write segments"):
@@ -201,7 +203,7 @@ def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
 
 
 def _plan(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
-    """What each task of the reduce side writes, and at which offsets."""
+    """The pieces that each reduce task writes, with their blobs and base offsets."""
     blobs = plan.Blobs.of(spooled)
     pieces = plan.cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
     assignments = plan.assign(blobs, pieces)
@@ -226,20 +228,20 @@ def _count_straddling(
     pieces: list[Bounds],
 ) -> dict[tuple[int, int], int]:
     """The records of each straddling blob in each of its pieces, as {(blob, piece): count}."""
-    found = [
+    straddling = [
         StraddlingBlob(blob, {number: pieces[number] for number in members}, spooled.slice(blob, 1))
         for blob, members in plan.straddlers(assignments).items()
     ]
-    tasks = min(len(found), TASKS_PER_CORE * attempt.engine.cores)
-    shares = [found[first::tasks] for first in range(tasks)]
-    counted = attempt.engine.map(CountStraddling(attempt.store), shares)
-    return {place: count for counts in counted for place, count in counts.items()}
+    tasks = min(len(straddling), TASKS_PER_CORE * attempt.engine.cores)
+    shares = [straddling[first::tasks] for first in range(tasks)]
+    by_task = attempt.engine.map(CountStraddling(attempt.store), shares)
+    return dict(chain.from_iterable(counts.items() for counts in by_task))
 
 
 def _write_quarantine(attempt: Attempt, spooled: pa.Table, counts: SplitCounts) -> None:
     if not attempt.report.quarantined:
         return
-    origins = attempt.source.origins(counts)
+    origins = attempt.input.origins(counts)
     names = (attempt.topic, attempt.attempt_id, attempt.started_ms)
     with attempt.step("write quarantine"):
         write = Quarantine(attempt.store, *names, origins)

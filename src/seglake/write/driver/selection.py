@@ -1,7 +1,7 @@
-"""Which files of a run still have to be ingested.
+"""Which files of the input list an attempt reads.
 
-Files that the topic already has are left out; `on_changed_source` decides about files that changed
-since then.
+Files that the topic already has are skipped. `on_changed_source` decides about files that changed
+after they were ingested.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seglake.write.input.files import FileVersion, SourceFile
 
 
 class Selection(NamedTuple):
-    """The files that a run reads, those ingested before, and those that changed since then."""
+    """The files that an attempt reads, the files ingested before, and those that changed since."""
 
     files: list[SourceFile]
     skipped: list[SourceFile]
@@ -39,7 +39,7 @@ def known_versions(sources: pa.Table, files: Sequence[SourceFile]) -> dict[str, 
 def select(
     files: Sequence[SourceFile], known: Mapping[str, list[FileVersion]], on_changed: str
 ) -> Selection:
-    """Divide a run's files by what the topic has already.
+    """Divide the input list by the versions of files that the topic has.
 
     Raises InputError for a changed file if `on_changed` is "fail".
     """

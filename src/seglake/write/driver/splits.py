@@ -1,4 +1,4 @@
-"""How the files of a run are divided among tasks: splits, which the map side groups to units."""
+"""Files are divided into splits, which the map side groups into units."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from seglake.write.rows.formats import FORMATS
 
 
 def plan_splits(files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> list[Split]:
-    """Divide files into splits of `task.split_bytes`, as far as their format allows it.
+    """Divide files into splits of `task.split_bytes`, as far as the input format allows.
 
-    A file whose lines are numbered (`headers.source`) is one split.
+    With `headers.source`, which counts lines from the beginning of a file, each file is one split.
 
     Raises:
-        InputError: a file cannot be read, or the files do not agree as their format demands.
+        InputError: a file cannot be read, or the input format refuses these files for one run.
     """
     form, size = FORMATS[pipeline.input.format], pipeline.task.split_bytes
     form.check(files, store, pipeline)

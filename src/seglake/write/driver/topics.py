@@ -1,4 +1,4 @@
-"""The topic that a run writes to: created, grown, or contradicted."""
+"""The topic of a run: the row that creates or changes it, and the append time of its records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ IDENTITY = {"name", "partitions", "partitioner", "partition_field", "message_tim
 
 
 def topic_row(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
-    """The row that the run has to add for its topic; none where the catalog says the same already.
+    """The row that the run adds for its topic; empty if the catalog has these settings already.
 
-    The partition count may only grow; partitioner and timestamp type never change. Raises
-    ConfigError.
+    Raises ConfigError if the partition count shrinks, or partitioner or timestamp type change.
     """
     wanted = _wanted(pipeline.topic)
     try:
@@ -52,7 +51,7 @@ def _wanted(topic: Topic, sequence: int = 1) -> TopicRow:
 
 
 def append_time(snapshot: Snapshot, topic: str, now_ms: int) -> int:
-    """The time that LogAppendTime records of a run get: now, but never before the topic's last."""
+    """The append time of a run: now, or the topic's largest timestamp if that is later."""
     try:
         views = snapshot.partitions(topic)
     except UnknownTopic:

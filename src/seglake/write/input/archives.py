@@ -1,4 +1,4 @@
-"""Tar archives among input files: each regular file in one is a stream of its own."""
+"""Tar archives among input files: each regular file in an archive is a stream of its own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from seglake.errors import InputError
-from seglake.write.input.codecs import Checked, Content
+from seglake.write.input.codecs import Content
 
 _BLOCK_BYTES = 512
 _MAGIC, _MAGIC_AT = b"ustar", 257
-_HEADER_BYTES = 2 << 20  # of a member, at most
+_HEADER_BYTES = 2 << 20  # the longest header of a member
 
 
 def is_archive(content: Content) -> bool:
@@ -30,21 +30,21 @@ def members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
         # the stub asks for all of IO[bytes]; a stream is only read
         with tarfile.open(fileobj=bounded, mode="r|") as archive:  # type: ignore[call-overload]
             while (member := archive.next()) is not None:
-                archive.members.clear()  # the archive would remember every member
+                archive.members.clear()  # or the list of members would grow
                 data = archive.extractfile(member) if member.isreg() else None
                 if data is not None:
                     bounded.left = sys.maxsize
                     name = member.name.encode(errors="surrogateescape").decode(errors="replace")
-                    yield f"{path}!{name}", Checked(data, path, "tar", content.raw)
+                    yield f"{path}!{name}", Content(data, path, "tar", content.raw)
                 bounded.left = _HEADER_BYTES
     except (tarfile.TarError, ValueError) as problem:
         raise InputError(f"{path}: tar data is damaged: {problem}; write it again") from problem
 
 
 class _Bounded:
-    """An archive of which at most `left` bytes are read to find the next member.
+    """An archive that gives at most `left` more bytes while the next member is searched.
 
-    A member's name or list of holes is as long as its header says, and is held in memory.
+    tarfile reads a member's name and list of holes into memory, as long as the header says.
     """
 
     def __init__(self, stream: Any) -> None:

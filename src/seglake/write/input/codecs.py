@@ -1,4 +1,4 @@
-"""Compressed input files: which codec one has, and its content as a stream."""
+"""Compressed input files: the codec of a file, and its content as a stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -27,19 +27,7 @@ _MAGIC: tuple[tuple[re.Pattern[bytes], Codec], ...] = (
     (re.compile(rb"\x28\xb5\x2f\xfd"), "zstd"),
 )
 _REFUSED = {b"PK\x03\x04": "a zip archive", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz4"}
-_READ_BYTES = 1 << 20  # of a compressed file, read at once
-
-
-class Content(Protocol):
-    """A stream of the content of a file, decompressed."""
-
-    raw: RawFile
-
-    def readinto(self, target: memoryview, /) -> int:
-        """Fill the beginning of `target`; returns the count of bytes, 0 at the end."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes, b"" at the end."""
+_READ_BYTES = 1 << 20  # read at once from a compressed file
 
 
 def codec_of(head: bytes, path: str) -> Codec | None:
@@ -49,25 +37,26 @@ def codec_of(head: bytes, path: str) -> Codec | None:
     """
     for magic, name in _REFUSED.items():
         if head.startswith(magic):
-            raise InputError(f"{path}: is {name}; give gzip, bz2, zstd, tar or plain files")
+            raise InputError(f"{path}: this is {name}; give gzip, bz2, zstd, tar or plain files")
     return next((name for magic, name in _MAGIC if magic.match(head)), None)
 
 
 def decompressed(raw: RawFile, codec: Codec | None, path: str) -> Content:
-    """The content of a file; its errors are InputErrors that name the file."""
+    """The content of a file; errors of the codec become InputErrors that name the file."""
     if codec is None:
-        return Checked(raw, path, "", raw)
+        return Content(raw, path, "", raw)
     buffered = io.BufferedReader(raw, _READ_BYTES)
     if codec == "bz2":  # Arrow's reader fails at an empty stream among several
-        return Checked(io.BufferedReader(_Bz2Streams(buffered)), path, codec, raw)
+        return Content(io.BufferedReader(_Bz2Streams(buffered)), path, codec, raw)
     unpacked = pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec)
-    return Checked(unpacked, path, codec, raw)
+    return Content(unpacked, path, codec, raw)
 
 
-class Checked:
-    """A stream whose errors say which file is damaged; `what` names the layer that is read.
+class Content:
+    """The decompressed content of a file, as a stream whose errors name the file.
 
-    Memory is bounded for any compression ratio: only what is asked for is decompressed.
+    `stream` has the content, `what` is the codec or "tar", and `raw` is the stored file. Memory is
+    bounded for any compression ratio: a read decompresses only the bytes that it returns.
     """
 
     def __init__(self, stream: Any, path: str, what: str, raw: RawFile) -> None:
@@ -97,9 +86,9 @@ class Checked:
 
 
 class _Bz2Streams(io.RawIOBase):
-    """The streams of a bz2 file, one behind the other.
+    """The streams of a bz2 file, joined.
 
-    BZ2File takes damage at the beginning of a stream for the end of the file.
+    BZ2File would treat damage at the beginning of a stream as the end of the file.
     """
 
     def __init__(self, file: io.BufferedIOBase) -> None:

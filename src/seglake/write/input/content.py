@@ -1,4 +1,4 @@
-"""The content of input files: fetched from their stores, decompressed, taken out of archives."""
+"""The content of input files: fetched from storage, decompressed, taken out of archives."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Compression = Literal["auto", "none", "gzip", "bz2", "zstd"]
 
 
 class InputStore:
-    """Opens input files, wherever they stand; each bucket is connected to once.
+    """Opens input files on local disks and in buckets; each bucket is opened once.
 
-    `options` are storage options. With the `compression` "auto" the first bytes of a file tell its
-    codec; with "none" a file is neither compressed nor an archive.
+    `options` are storage options. With the `compression` "auto" the first bytes of a file determine
+    its codec; with "none" files are read as they are.
     """
 
     def __init__(self, options: Mapping[str, str], compression: Compression = "auto") -> None:
@@ -27,7 +27,7 @@ class InputStore:
         self._buckets: dict[str, Store] = {}
 
     def locate(self, path: str) -> tuple[Store, str]:
-        """The store that a path is in, and the object key there."""
+        """The store of a path, and its object key there."""
         root, key = locate(path)
         if "://" not in root:
             return open_store(root), key
@@ -38,13 +38,13 @@ class InputStore:
     def keys(self, folder: str) -> list[str]:
         """The object keys below a folder, relative to it. Raises InputError."""
         try:
-            return [found.key for found in open_store(folder, self._options).list()]
+            return [listed.key for listed in open_store(folder, self._options).list()]
         except StoreError as problem:
-            what = f"{folder}: cannot be listed: {problem}; check path and rights"
-            raise InputError(what) from None
+            text = f"{folder}: cannot be listed: {problem}; check path and rights"
+            raise InputError(text) from None
 
     def stat(self, path: str) -> FileVersion:
-        """The version of a file that is there now. Raises StoreError."""
+        """The current version of a file. Raises StoreError."""
         store, key = self.locate(path)
         return FileVersion(*store.stat(key))
 
@@ -52,11 +52,11 @@ class InputStore:
         """The stored bytes of a file, from `start` on. Raises InputError, also while reading."""
         return RawFile(file, *self.locate(file.path), start)
 
-    def parts(self, file: SourceFile) -> Iterator[tuple[str, Content]]:
-        """The content of a whole file: (path, stream), or one such pair per member of an archive.
+    def contents(self, file: SourceFile) -> Iterator[tuple[str, Content]]:
+        """The (path, stream) of a file, or of each member of an archive.
 
-        A member's path is "<path of the archive>!<name of the member>". Each stream must be used up
-        before the next is taken.
+        A member's path is "<path of the archive>!<name of the member>". Each stream must be read to
+        its end before the next is taken.
 
         Raises:
             InputError: the compression is not supported, or bytes are damaged; also while reading.
@@ -73,15 +73,15 @@ class InputStore:
         return self._codec(file) is None and not self._is_archive(file, None)
 
     def require_unchanged(self, file: SourceFile) -> None:
-        """Raise InputError if the file is not the one that was listed."""
+        """Raise InputError if the file is not the version that was listed."""
         try:
-            found = self.stat(file.path)
+            current = self.stat(file.path)
         except StoreError as error:
             raise unreadable(file.path, error) from error
-        if not file.version.is_same(found):
+        if not file.version.is_same(current):
             raise InputError(
                 f"{file.path} changed since this run listed it: run again with another --run-id, "
-                "when nothing writes to it any more"
+                "when all writes to it have ended"
             )
 
     def _codec(self, file: SourceFile) -> Codec | None:
@@ -98,5 +98,5 @@ class InputStore:
 
 
 def unreadable(path: str, error: StoreError) -> InputError:
-    """The error for an input path that storage does not give."""
+    """The error for an input path that storage cannot read."""
     return InputError(f"{path}: cannot be read: {error}; check path and rights")

@@ -1,4 +1,4 @@
-"""Input files as a run sees them: their names, their versions, their parts."""
+"""Input files: paths, versions, splits."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class SourceFile(NamedTuple):
 
     @property
     def version(self) -> FileVersion:
-        """What tells this content of the file from another."""
+        """The version of the file when it was listed."""
         return FileVersion(self.size, self.modified_ms, self.etag)
 
 
 class FileVersion(NamedTuple):
-    """How a file looked at some moment. `etag` is None where the store gives none."""
+    """The state of a file at some moment. `etag` is None if the store has no etags."""
 
     size: int
     modified_ms: int
@@ -37,7 +37,7 @@ class FileVersion(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A part of a file: the rows that begin in its bytes `start` to `end`, exclusive.
+    """A part of a file: the rows that begin in its bytes [start, end).
 
     Splits are numbered in the order of files and positions.
     """

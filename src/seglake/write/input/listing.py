@@ -1,15 +1,12 @@
-"""Which files a run reads.
+"""The files that `input.paths` name.
 
-What `input.paths` may name, and what comes of it:
-
-- a file: that file, whatever its name;
-- a folder: every file below it, at any depth, except names that begin with "." or "_" (as Spark);
-- a glob (`*`, `?`, `[...]`; `**` for any depth of folders): the files that match, with the same
-  exception for what a wildcard stands for; a folder that matches is not entered;
-- the same file named twice: it is read once;
-- an empty file: it is listed and has no rows;
-- a link to nothing: InputError, as for every file that cannot be read;
-- nothing found: InputError for a plain path that does not exist, `input.on_empty` for a glob or an
+- A file: that file, whatever its name.
+- A folder: every file below it, at any depth, except names that begin with "." or "_" (as Spark).
+- A glob (`*`, `?`, `[...]`; `**` for any depth of folders): the files that match. No wildcard
+  matches a name that begins with "." or "_". A folder that matches is not entered.
+- A file that is named twice is read once. An empty file is listed and has no rows.
+- A link to nothing, like every file that cannot be read, is an InputError.
+- A plain path that does not exist is an InputError; `input.on_empty` decides about a glob or an
   existing folder without files.
 """
 
@@ -39,7 +36,7 @@ def list_inputs(
     Raises:
         InputError: a path does not exist, or nothing was found and `on_empty` is "error".
     """
-    found: set[str] = set()
+    all_files: set[str] = set()
     for path in paths:
         glob = _WILDCARD.search(path) is not None
         files = set(_glob(path, store) if glob else _plain(path, store))
@@ -48,9 +45,9 @@ def list_inputs(
             raise InputError(
                 f"{path}: no file found; correct input.paths or set on_empty = 'ok'{hint}"
             )
-        found |= files
+        all_files |= files
     with ThreadPoolExecutor(REQUESTS) as pool:
-        return list(pool.map(partial(_file, store=store), sorted(found)))
+        return list(pool.map(partial(_file, store=store), sorted(all_files)))
 
 
 def _file(path: str, store: InputStore) -> SourceFile:
@@ -66,14 +63,14 @@ def _file(path: str, store: InputStore) -> SourceFile:
 def _plain(path: str, store: InputStore) -> Iterator[str]:
     """The file at `path`, or the files below the folder `path`."""
     root, key = locate(path)
-    place = _join(root, key)
+    absolute = _join(root, key)
     if key and _is_file(path, store):
-        yield place
+        yield absolute
         return
-    keys = [key for key in store.keys(place) if _shown(key)]
-    if not keys and not Path(place).is_dir():
+    keys = [key for key in store.keys(absolute) if _shown(key)]
+    if not keys and not Path(absolute).is_dir():
         raise InputError(f"{path}: does not exist; correct input.paths")
-    yield from (_join(place, key) for key in keys)
+    yield from (_join(absolute, key) for key in keys)
 
 
 def _is_file(path: str, store: InputStore) -> bool:
@@ -106,7 +103,7 @@ def _shown(key: str) -> bool:
 
 
 def _expression(glob: str) -> str:
-    """A regular expression for the paths that a glob means."""
+    """A regular expression for the paths that a glob matches."""
     parts = []
     for part in re.sub(r"(^|/)\*\*$", r"\1**/*", glob).split("/"):
         if part == "**":

@@ -24,9 +24,9 @@ class Stream(Protocol):
 
 
 class RawFile(io.RawIOBase):
-    """An input file as a seekable binary file, up to the size it was listed with.
+    """An input file as a seekable binary file, up to the size in the input list.
 
-    A local file is read straight into the caller's memory; a store would hand out a copy.
+    A local file is read straight into the caller's memory; `Store.read` would make a copy.
     """
 
     def __init__(self, file: SourceFile, store: Store, key: str, start: int = 0) -> None:
@@ -82,11 +82,11 @@ class RawFile(io.RawIOBase):
         return size
 
     def _read(self, view: memoryview) -> int:
-        """Fill `view`, or its beginning, from the position."""
+        """Fill the beginning of `view` with bytes from the current position on."""
         if self._local is not None:
             size = os.preadv(self._local.fileno(), [view], self._position)
             if size == 0:
-                raise EOFError(f"it ends at byte {self._position}")
+                raise EOFError(f"the file ends at byte {self._position}")
             return size
         end = self._position + len(view)
         view[:] = memoryview(self._store.read(self._key, self._position, end))

@@ -1,8 +1,8 @@
-"""Any Spark DataFrame as input: its partitions take the place of units.
+"""A Spark DataFrame as input: each of its partitions is a unit.
 
-Spark promises no order and no stable partitions, so a column of the caller's with unique integers
-is the tie-breaker among equal event times (`order = "time"`), or the whole order (`order =
-"arrival"`). The log is then a function of the rows, whatever Spark does with them on the way.
+Spark promises no order and no stable partitions. So the order column, unique integers of the
+caller, decides among equal event times (`order = "time"`), or is the whole order (`order =
+"arrival"`). The log is then a function of the rows, however Spark divides them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from seglake.write.spool.spool import SPOOLED, Blob, SpoolWriter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NAME = "DataFrame"  # stands for the file of rejected rows
+NAME = "DataFrame"  # the quarantine has this name in place of a file's path
 _SPARK_TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.string(): "string"}
 _DDL = ", ".join(f"`{field.name}` {_SPARK_TYPES[field.type]}" for field in SPOOLED)
 
@@ -44,7 +44,7 @@ class MapFrame(NamedTuple):
     def read(self, frame: DataFrame) -> pa.Table:
         """Write the blobs of all partitions to the spool.
 
-        Spark may evaluate a row again after a failure; the blobs of one task count.
+        Spark may run a task again after a failure; only the blobs of one try are returned.
         """
         with original_errors():
             return frame.mapInArrow(self.__call__, _DDL).toArrow()
@@ -68,32 +68,32 @@ class MapFrame(NamedTuple):
         maker, summary = BlobMaker(self.pipeline, unit), UnitSummary()
         summary.begin(unit)
         for batch in _gather(batches, self.pipeline.task.chunk_bytes):
-            found = extract(ArrowRows(NAME, batch), self.pipeline, NAME, 0)
-            summary.add(unit, found)
-            yield from self._blobs_of(found, _orders(batch, self.order_column), maker, unit)
+            chunk = extract(ArrowRows(NAME, batch), self.pipeline, NAME, 0)
+            summary.add(unit, chunk)
+            yield from self._blobs_of(chunk, _orders(batch, self.order_column), maker, unit)
         yield summary.blob(unit)
 
     def _blobs_of(
-        self, found: Extracted, orders: Int64s, maker: BlobMaker, unit: int
+        self, chunk: Extracted, orders: Int64s, maker: BlobMaker, unit: int
     ) -> Iterator[Blob]:
-        ties = np.delete(orders, found.rejects.lines)
+        ties = np.delete(orders, chunk.rejects.lines)
         if len(ties):
-            yield from maker.blobs(found.records, self._partitions(found, ties), ties)
-        if len(found.rejects):
-            lines = orders[found.rejects.lines]
-            yield reject_blob(unit, 0, Rejects(lines, found.rejects.reasons, found.rejects.raw))
+            yield from maker.blobs(chunk.records, self._partitions(chunk, ties), ties)
+        if len(chunk.rejects):
+            lines = orders[chunk.rejects.lines]
+            yield reject_blob(unit, 0, Rejects(lines, chunk.rejects.reasons, chunk.rejects.raw))
 
-    def _partitions(self, found: Extracted, orders: Int64s) -> Int32s:
+    def _partitions(self, chunk: Extracted, orders: Int64s) -> Int32s:
         """The log partition of each record; for a null key the order column decides."""
-        if found.partitions is not None:
-            return found.partitions
-        count, keys = self.pipeline.topic.partitions, found.records.keys
+        if chunk.partitions is not None:
+            return chunk.partitions
+        count, keys = self.pipeline.topic.partitions, chunk.records.keys
         spread = (orders % count).astype(np.int32)
         return np.where(keys.lengths < 0, spread, partition_of(keys, count)).astype(np.int32)
 
 
 def _gather(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Spark's Arrow batches; small ones are joined."""
+    """Spark's Arrow batches, with small neighbours joined."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -116,6 +116,6 @@ def _orders(batch: pa.RecordBatch, name: str) -> Int64s:
     if not pa.types.is_integer(column.type) or column.null_count:
         raise InputError(
             f"order column {name!r} has type {column.type} and {column.null_count} nulls: it must "
-            "hold a unique integer in every row"
+            "have a unique integer in every row"
         )
     return column.cast(pa.int64()).to_numpy()

@@ -1,7 +1,7 @@
-"""How late events arrive: how far the time of one lies below the largest time before it.
+"""Lateness: how far the time of an event lies below the largest time that arrived before it.
 
-The order of arrival counts, by source file and position, within each log partition. Units are read
-side by side, so each gives a few numbers for every partition, and the driver joins them.
+Events arrive in the order of file and position; each log partition counts on its own. Units are
+read in parallel, so each unit gives a few numbers for every partition, and the driver joins them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from numba import njit
 from seglake.format.records import Int32s, Int64s
 from seglake.limits import INT64_MAX
 
-Span = tuple[int, int, int, int]  # partition, smallest time, largest time, lateness within, in ms
+TimeRange = tuple[int, int, int, int]  # partition; in ms: smallest, largest time, lateness within
 
 
 class Arrivals:
-    """The times of consecutive records, each of one of `partitions` log partitions."""
+    """The times of consecutive records of `partitions` log partitions."""
 
     def __init__(self, partitions: int) -> None:
         self._low = np.full(partitions, INT64_MAX)
@@ -29,15 +29,15 @@ class Arrivals:
         """Add the records that come next."""
         _add(timestamps, partitions, self._low, self._high, self._late)
 
-    def spans(self) -> list[Span]:
-        """What `largest_lateness_ms` needs of each partition that has records."""
-        seen = np.flatnonzero(self._low < INT64_MAX)
-        columns = [seen, self._low[seen], self._high[seen], self._late[seen]]
+    def ranges(self) -> list[TimeRange]:
+        """The range of each partition that has records, for `largest_lateness_ms`."""
+        used = np.flatnonzero(self._low < INT64_MAX)
+        columns = [used, self._low[used], self._high[used], self._late[used]]
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def largest_lateness_ms(units: Iterable[Iterable[Span]]) -> int:
-    """The lateness of the latest event of all units, given in order of arrival."""
+def largest_lateness_ms(units: Iterable[Iterable[TimeRange]]) -> int:
+    """The lateness in ms of the latest event; `units` stand in the order of arrival."""
     highs: dict[int, int] = {}
     worst = 0
     for unit in units:

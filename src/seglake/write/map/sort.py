@@ -1,8 +1,7 @@
 """The chunks of a unit become blobs: grouped by log partition, sorted, encoded once.
 
-Bodies are encoded in one pass over a chunk, in the order of the result; a blob is a slice of them.
-The blobs depend on the unit and the settings alone, never on how units are shared out over tasks,
-so a retried task on another machine makes the same blobs.
+Bodies are encoded in one pass over a chunk, in total order; a blob is a slice of them. The blobs
+are a function of the unit and the settings, never of the task or machine that makes them.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from seglake.write.spool.spool import BATCHES, RECORDS, REJECTS, Blob
 class BlobMaker:
     """Makes the blobs of one unit.
 
-    With an `encoding` nothing is left to merge: records stay in the order of arrival, and blobs are
-    finished record batches.
+    With an `encoding` (arrival order) records stay as they stand, and blobs are finished record
+    batches. Without one, blobs are sorted records.
     """
 
     def __init__(self, pipeline: Pipeline, unit: int, encoding: Encoding | None = None) -> None:
@@ -36,7 +35,7 @@ class BlobMaker:
         self._by_time = pipeline.order == "time"
         self._unit, self._encoding = unit, encoding
         self._number = 0
-        self._first_null = unit  # units begin their null keys at different partitions
+        self._first_null = unit  # null keys of different units begin at different partitions
         self.arrivals = Arrivals(pipeline.topic.partitions)
 
     def blobs(
@@ -47,8 +46,8 @@ class BlobMaker:
     ) -> Iterator[Blob]:
         """The blobs of the next chunk.
 
-        Without `partitions` the record keys choose the log partitions. Without `tie_breakers` equal
-        sort keys stay in the order in which the records stand.
+        Without `partitions` the record keys choose the log partitions. Without `tie_breakers`
+        records with equal sort keys stay in the order of the chunk.
         """
         if partitions is None:
             partitions = partition_of(records.keys, self._partitions, first_null=self._first_null)
@@ -102,7 +101,7 @@ def reject_blob(unit: int, split: int, rejects: Rejects) -> Blob:
 
 
 def _grouped(partitions: Int32s, count: int) -> tuple[Int64s, Int64s]:
-    """Positions by partition, else as they stand, and where the positions of each partition end."""
+    """Positions sorted by partition (stable), and where the positions of each partition end."""
     narrow = partitions.astype(np.uint16) if count <= 2**16 else partitions
     order = np.argsort(narrow, kind="stable")  # a radix sort for 16-bit integers
     return order, np.cumsum(np.bincount(partitions, minlength=count))

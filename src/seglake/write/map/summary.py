@@ -1,7 +1,7 @@
-"""What the driver has to know of the units beside their blobs: counts, reasons, lateness.
+"""The summary of a unit, which the driver gets beside its blobs: counts, reasons, lateness.
 
-With the line count of each split the driver turns line numbers within a split into line numbers of
-the file.
+The driver needs the line count of each split to turn line numbers within a split into line numbers
+of the file.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class SplitCount(NamedTuple):
 
 
 class UnitSummary:
-    """Counts the splits and the rejects of one unit."""
+    """Counts the lines, rows and rejects of one unit."""
 
     def __init__(self) -> None:
         self._splits: dict[int, SplitCount] = {}
         self._reasons: Counter[str] = Counter()
 
     def begin(self, split: int) -> None:
-        """Count a split, which may be empty."""
+        """Begin a split, which may turn out to be empty."""
         self._splits[split] = SplitCount(0, 0)
 
     def add(self, split: int, chunk: Extracted) -> None:
-        """Count a chunk of a split that was begun."""
+        """Count a chunk of a split, after `begin` for that split."""
         lines, rows = self._splits[split]
         self._splits[split] = SplitCount(lines + chunk.line_count, rows + chunk.row_count)
         reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
@@ -45,16 +45,16 @@ class UnitSummary:
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
         """The summary as a blob; `arrivals` only if the unit's records have an order of arrival."""
-        spans = None if arrivals is None else arrivals.spans()
+        ranges = None if arrivals is None else arrivals.ranges()
         counted = {"splits": self._splits, "reasons": self._reasons}
-        return Blob(SUMMARY, unit, text=json.dumps({**counted, "unit": unit, "arrivals": spans}))
+        return Blob(SUMMARY, unit, text=json.dumps({**counted, "unit": unit, "arrivals": ranges}))
 
 
 class Summary(NamedTuple):
     """The summaries of all units together.
 
-    It has the counts of every split, the number of rejects for each reason, and the lateness of the
-    latest event in ms, None without an order of arrival.
+    `splits` has the counts of every split, `reasons` the count of rejects for each reason.
+    `max_lateness_ms` is None without an order of arrival.
     """
 
     splits: dict[int, SplitCount]

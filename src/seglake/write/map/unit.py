@@ -1,7 +1,7 @@
 """The map side of one unit: read its splits, make records of their rows, sort and encode them.
 
-A unit is a run of consecutive splits of about `task.split_bytes`; many small files share one. Units
-are a function of the input list and the settings.
+A unit is consecutive splits of about `task.split_bytes` together; many small files share a unit.
+Units are a function of the input list and the settings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seglake.write.map.summary import UnitSummary
 from seglake.write.rows.records import Extracted, read_split
 from seglake.write.spool.spool import Blob, SpoolWriter
 
-_FILE_COST_BYTES = 1024  # a file costs something even when it is empty
+_FILE_COST_BYTES = 1024  # to open a file takes as long as to read this much
 
 
 class Unit(NamedTuple):
@@ -35,7 +35,7 @@ class Unit(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Stored bytes of the unit's splits; row groups of Parquet count as they are stored."""
+        """Bytes of the unit's splits as they are stored, compressed or not."""
         return sum(map(_size_bytes, self.splits))
 
 
@@ -44,7 +44,7 @@ def _size_bytes(split: Split) -> int:
 
 
 def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
-    """Consecutive splits in units of at most `max_bytes`, each of at least one split."""
+    """Group consecutive splits into units of at most `max_bytes`, or of one split."""
     units: list[list[Split]] = []
     room = 0
     for split in splits:
@@ -85,9 +85,10 @@ def blobs_of_unit(
     for chunks in _gather(unit, files, pipeline, summary):
         full = [chunk for _, chunk in chunks if len(chunk.records)]
         if full:
-            records = full[0].records if len(full) == 1 else concatenate([c.records for c in full])
-            given = [chunk.partitions for chunk in full if chunk.partitions is not None]
-            yield from maker.blobs(records, np.concatenate(given) if given else None)
+            parts = [chunk.records for chunk in full]
+            records = parts[0] if len(parts) == 1 else concatenate(parts)
+            chosen = [chunk.partitions for chunk in full if chunk.partitions is not None]
+            yield from maker.blobs(records, np.concatenate(chosen) if chosen else None)
         for split, chunk in chunks:
             if len(chunk.rejects):
                 yield reject_blob(unit.number, split, chunk.rejects)
@@ -97,15 +98,15 @@ def blobs_of_unit(
 def _gather(
     unit: Unit, files: InputStore, pipeline: Pipeline, summary: UnitSummary
 ) -> Iterator[list[tuple[int, Extracted]]]:
-    """Chunks of the unit's splits with their split numbers; small chunks come together."""
+    """Lists of (split number, chunk), in order; small chunks share a list."""
     gathered: list[tuple[int, Extracted]] = []
     size = 0
     for split in unit.splits:
         summary.begin(split.number)
-        for chunk in _as_listed(split, files, pipeline):
+        for chunk in _unchanged(split, files, pipeline):
             summary.add(split.number, chunk)
             gathered.append((split.number, chunk))
-            size += chunk.held_bytes
+            size += chunk.memory_bytes
             if size >= pipeline.task.chunk_bytes // 2:
                 yield gathered
                 gathered, size = [], 0
@@ -113,7 +114,7 @@ def _gather(
         yield gathered
 
 
-def _as_listed(split: Split, files: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
+def _unchanged(split: Split, files: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
     """The chunks of a split; InputError if the file changes before its last byte is read."""
     try:
         yield from read_split(split, files, pipeline)

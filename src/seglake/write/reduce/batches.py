@@ -13,8 +13,8 @@ def encode(
 ) -> Iterator[Batches]:
     """The record batches of consecutive records, offsets from `base_offset` on.
 
-    The last batch of a part is filled with records of the next part, so batch boundaries do not
-    depend on how the records were buffered.
+    The last record batch of a part is filled up with records of the next part, so where record
+    batches end does not depend on where parts end.
     """
     unfilled: SortedRecords | None = None
     for part in parts:
@@ -35,7 +35,7 @@ def encode(
 
 
 def consecutive(parts: Iterator[Batches], base_offset: int) -> Iterator[Batches]:
-    """Batches whose offsets each begin at 0, moved to follow each other from `base_offset` on."""
+    """The parts, each with offsets from 0, moved to consecutive offsets from `base_offset` on."""
     for part in parts:
         yield rebase(part.data, part.table, base_offset)
         base_offset += int(part.table["last_offset"][-1]) + 1

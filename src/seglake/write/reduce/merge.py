@@ -1,8 +1,8 @@
-"""Merging sorted blobs into one sorted stream, in memory bounded by how far the blobs overlap.
+"""Sorted blobs are merged into one sorted stream, in memory bounded by how far the blobs overlap.
 
-Blobs arrive in the order of their first records. No later record stands before the first record of
-the next blob, so everything before it is final. Records are collected until there are enough, then
-the final ones leave in one sort.
+Blobs come in the order of their first records. So a record is final if it stands before the first
+record of the next blob. Records are collected until there are enough, then the final records are
+sorted and yielded together.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ def merge(
     """The records of all blobs in total order, about `buffer_bytes` at a time.
 
     `blobs` must come in the order of their places. Memory: twice `buffer_bytes`, and twice the
-    blobs that overlap one place. With `order_column` no two records may have the same sort key and
-    tie-breaker: InputError names the column. Two such records always leave together, so one look
-    at each result sees both.
+    blobs that overlap one place. With `order_column` two records with the same sort key and
+    tie-breaker are an InputError that names the column; such records are always yielded together.
     """
     for records in _merge(blobs, buffer_bytes):
         if order_column is not None:
@@ -40,7 +39,7 @@ def _merge(blobs: Iterator[PlacedRecords], buffer_bytes: int) -> Iterator[Sorted
                 yield join_sorted([each.part(0, cut) for each, cut in final])
             pending = _rest(pending, cuts)
             pending_bytes = sum(each.records.size_bytes for each in pending)
-            enough = pending_bytes + buffer_bytes  # overlapping blobs are cut again only then
+            enough = pending_bytes + buffer_bytes  # so overlapping blobs are not cut each time
         pending.append(blob)
         pending_bytes += blob.records.size_bytes
     if pending:
@@ -48,6 +47,6 @@ def _merge(blobs: Iterator[PlacedRecords], buffer_bytes: int) -> Iterator[Sorted
 
 
 def _rest(blobs: list[PlacedRecords], cuts: list[int]) -> list[PlacedRecords]:
-    """The records of the blobs behind the cuts."""
-    rest = zip(blobs, cuts, strict=True)
-    return [each.part(cut, len(each.records)) for each, cut in rest if cut < len(each.records)]
+    """The records at and behind the cuts."""
+    pairs = zip(blobs, cuts, strict=True)
+    return [blob.part(cut, len(blob.records)) for blob, cut in pairs if cut < len(blob.records)]

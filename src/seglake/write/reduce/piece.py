@@ -10,7 +10,7 @@ from seglake.write.spool.order import Place
 
 
 class Bounds(NamedTuple):
-    """The places of a piece in its log partition: [start, end)."""
+    """The part of a log partition that is a piece: the places [start, end)."""
 
     partition: int
     start: Place
@@ -18,7 +18,7 @@ class Bounds(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Where a piece goes: it begins at `base_offset`."""
+    """The log partition and attempt that a piece is written for, and its first offset."""
 
     topic: str
     partition: int
@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
 
 class PieceInput(NamedTuple):
-    """A piece, and its blobs: rows of SPOOLED in the order of their places."""
+    """A piece, and the rows of its blobs in SPOOLED, in the order of their places."""
 
     piece: Piece
     bounds: Bounds
@@ -39,5 +39,5 @@ class StraddlingBlob(NamedTuple):
     """A blob with records in several pieces; `spooled` is its row."""
 
     number: int
-    bounds: dict[int, Bounds]  # by piece
+    bounds: dict[int, Bounds]  # by the number of the piece
     spooled: pa.Table

@@ -1,7 +1,7 @@
 """Record batches become segments on storage.
 
-A piece's batches are appended to a segment until Kafka's rules roll it. A finished segment is four
-immutable files and one catalog row.
+The record batches of a piece are appended to a segment until Kafka's rules roll the segment. A
+finished segment is four immutable files and one catalog row.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class SegmentWriter:
         self.rows: list[SegmentRow] = []
 
     def append(self, batches: Batches) -> None:
-        """Append batches with absolute, consecutive offsets."""
-        table, at = batches.table, 0
-        while at < len(table):
-            taken = self._roller.append(table[at:])
-            if taken:
-                start = int(table["position"][at])
-                last = table[at + taken - 1]
+        """Append record batches with absolute, consecutive offsets."""
+        table, row = batches.table, 0
+        while row < len(table):
+            appended = self._roller.append(table[row:])
+            if appended:
+                start = int(table["position"][row])
+                last = table[row + appended - 1]
                 self._write(batches.data[start : int(last["position"]) + int(last["size"])])
-            at += taken
-            if at < len(table):
+            row += appended
+            if row < len(table):
                 self._seal()
-                self._roller.begin(int(table["base_offset"][at]))
+                self._roller.begin(int(table["base_offset"][row]))
 
     def close(self) -> list[SegmentRow]:
         """Seal the last segment; returns the rows of all segments of the piece."""
@@ -79,7 +79,7 @@ class SegmentWriter:
         self._open.close()
         self._open = None
         sealed = self._roller.seal()
-        described = put_indexes(self._store, self._key, sealed)
+        index_columns = put_indexes(self._store, self._key, sealed)
         piece, topic = self._piece, self._topic
         by, interval = topic.index_interval
         self.rows.append(
@@ -101,6 +101,6 @@ class SegmentWriter:
                 created_at_ms=piece.created_at_ms,
                 log_bytes=self._roller.size_bytes,
                 log_crc32c=self._crc,
-                **described,
+                **index_columns,
             )
         )

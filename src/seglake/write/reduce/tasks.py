@@ -27,12 +27,12 @@ from seglake.write.spool.spool import BATCHES, SpooledBlob, place_of, read_blobs
 
 
 class CountStraddling(NamedTuple):
-    """Straddling blobs → how many of their records belong to each piece."""
+    """The task: straddling blobs → the count of their records in each piece."""
 
     store: Store
 
     def __call__(self, blobs: Sequence[StraddlingBlob]) -> dict[tuple[int, int], int]:
-        """The records of each (blob, piece)."""
+        """The count of records of each (blob, piece)."""
         spooled = read_blobs(self.store, pa.concat_tables([blob.spooled for blob in blobs]))
         return {
             (blob.number, piece): records.count_before(end) - records.count_before(start)
@@ -42,9 +42,9 @@ class CountStraddling(NamedTuple):
 
 
 class WritePieces(NamedTuple):
-    """The blobs of pieces → segments, and their catalog rows.
+    """The task: the blobs of pieces → segments, and their catalog rows.
 
-    `order_column` is that of a DataFrame.
+    `order_column` is the order column of a DataFrame; None for files.
     """
 
     store: Store

@@ -1,4 +1,4 @@
-"""Rows of an Arrow batch: of a Parquet file, or of a DataFrame."""
+"""The rows of an Arrow batch, from a Parquet file or a DataFrame."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MS = pa.timestamp("ms")
 
 
 class ArrowRows:
-    """The rows of an Arrow batch: each counts as a line, and `raw` is the JSON of its columns."""
+    """The rows of an Arrow batch: a row counts as a line, and its `raw` is JSON of all columns."""
 
     def __init__(self, path: str, batch: Any) -> None:
         self._path, self._batch = path, batch
@@ -32,7 +32,7 @@ class ArrowRows:
 
     @property
     def raw(self) -> Spans:
-        """The rows with every column."""
+        """One JSON object per row, with every column."""
         return self.objects(())
 
     def take_raw(self, rows: Int64s) -> Spans:
@@ -41,19 +41,19 @@ class ArrowRows:
         return json_objects(self._batch.schema.names, list(map(json_or_null, columns)), len(rows))
 
     def field(self, name: str) -> Spans:
-        """Strings and binaries as they are, anything else as in JSON; null if missing."""
+        """Strings and binaries as they are, times as ISO 8601, other values as JSON; null stays."""
         return text_of(self._column(name), self._path)
 
     def times(self, name: str, form: TimeFormat) -> Times:
-        """Columns of a time type by their type, others as `form` says."""
+        """Columns of a time type are converted, others are read as text in the format `form`."""
         column = self._column(name)
         if pa.types.is_date(column.type):
             column = column.cast(pa.timestamp("s") if column.type == pa.date32() else _MS)
         if not pa.types.is_timestamp(column.type):
             if form.text is None:
                 raise InputError(
-                    f"{self._path}: column {name} has type {column.type}, which is no "
-                    "time; set timestamp.format"
+                    f"{self._path}: column {name} has type {column.type}, not a time type; "
+                    "set timestamp.format"
                 )
             return read_times(self.field(name), form)
         null = column.is_null().to_numpy(zero_copy_only=False)
@@ -64,13 +64,13 @@ class ArrowRows:
         )
 
     def objects(self, names: Sequence[str]) -> Spans:
-        """One JSON object per row; no names: every column."""
+        """One JSON object per row; without names, of every column."""
         names = names or self._batch.schema.names
         texts = [json_of(self._column(name), self._path) for name in names]
         return json_objects(names, texts, self.line_count)
 
     def _column(self, name: str) -> Any:
-        """A column, or with dots the field of a struct column; a column so named comes first."""
+        """The column `name`; if there is none, "a.b" is the field b of the struct column a."""
         names = self._batch.schema.names
         first, *rest = [name] if name in names else name.split(".")
         if names.count(first) > 1:
@@ -89,7 +89,7 @@ class ArrowRows:
 
 
 def _floor_ms(column: Any) -> Int64s:
-    """A timestamp column as milliseconds, cut off towards the past; 0 for null."""
+    """A timestamp column in milliseconds, rounded down; 0 for null."""
     values: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy()
     if column.type.unit == "s":
         return values * 1000

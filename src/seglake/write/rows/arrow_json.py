@@ -1,4 +1,4 @@
-"""Arrow columns as JSON text, array at a time."""
+"""Arrow columns as JSON text, one array at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list,
 
 
 def text_of(column: Any, path: str) -> Spans:
-    """The values as bytes: strings and binaries as they are, times as ISO 8601, others as JSON."""
+    """The values as bytes: strings and binaries unchanged, times as ISO 8601, others as JSON."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return text_of(column.dictionary_decode(), path)
@@ -58,9 +58,9 @@ def json_of(column: Any, path: str) -> Spans:
     if any(test(kind) for test in (*_BYTES, *_TIMES)):
         return nulls_as(quoted(_string(column)), b"null")
     if pa.types.is_struct(kind):
-        parts = [json_of(pc.struct_field(column, [k]), path) for k in range(kind.num_fields)]
-        names = [kind.field(k).name for k in range(kind.num_fields)]
-        return _or_null(json_objects(names, parts, len(column)), column)
+        names = [field.name for field in kind]
+        fields = [json_of(pc.struct_field(column, [at]), path) for at in range(len(names))]
+        return _or_null(json_objects(names, fields, len(column)), column)
     if any(test(kind) for test in _LISTS):
         return _json_list(column, path)
     return _json_number(column, path)
@@ -75,7 +75,7 @@ def json_or_null(column: Any) -> Spans:
 
 
 def _string(column: Any) -> Spans:
-    """What stands between the quotes of a value that is a JSON string."""
+    """The text between the quotes, for a column whose values are JSON strings."""
     if any(test(column.type) for test in _BINARIES):
         return base64(from_arrow(column))
     return from_arrow(_iso(column) if any(test(column.type) for test in _TIMES) else column)
@@ -103,13 +103,12 @@ def _json_list(column: Any, path: str) -> Spans:
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
     lists = pa.LargeListArray.from_arrays(pa.array(ends), items)
     joined = pc.binary_join(lists, pa.scalar(",", pa.large_string()))
-    n = len(column)
-    text = join_rows([constant(b"[", n), from_arrow(joined), constant(b"]", n)])
-    return _or_null(text, column)
+    opening, closing = constant(b"[", len(column)), constant(b"]", len(column))
+    return _or_null(join_rows([opening, from_arrow(joined), closing]), column)
 
 
 def _or_null(text: Spans, column: Any) -> Spans:
-    """`text`, or the literal null where the column is null."""
+    """`text`, with the literal null where the column is null."""
     return nulls_as(where_null(text, column.is_null().to_numpy(zero_copy_only=False)), b"null")
 
 

@@ -1,9 +1,9 @@
-"""CSV (RFC 4180) with a header line: records, their raw bytes, and the columns that are wanted.
+"""CSV (RFC 4180) with a header line.
 
-A record ends at LF outside quotes; one CR before it is not part of it. A quote counts as one only
-at the beginning of a field. A record whose quotes are wrong is rejected with its first line, and
-reading goes on at the next line, so that one stray quote does not swallow a file. Empty lines are
-no records. A record with another number of fields than the header has is rejected.
+A CSV record ends at an LF outside quotes; one CR before the LF belongs to the line end. Quotes are
+special only at the beginning of a field. If the quotes of a record are wrong, its first line is
+rejected and reading continues at the next line, so that one stray quote does not swallow a file.
+Empty lines are skipped. A record with more or fewer fields than the header is rejected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from seglake.config import Input, Pipeline
 from seglake.errors import InputError
 from seglake.format.records import NULL, Spans
 from seglake.limits import REQUESTS
-from seglake.text.json import json_objects, quoted
 from seglake.text.newlines import first_newline
 from seglake.text.spans import from_ends
 from seglake.write.input.content import InputStore
@@ -30,9 +29,9 @@ from seglake.write.rows.lines import (
     LineBuffer,
     LineChunk,
     LineRows,
-    Part,
+    SplitStream,
     TooLongRow,
-    parts_of,
+    streams_of,
 )
 from seglake.write.rows.rows import Rows
 
@@ -42,16 +41,25 @@ Header = tuple[str, ...]
 
 
 class Csv:
-    """Records of fields, with a header line."""
+    """CSV records, with a header line."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
-        """InputError unless every file that is not empty has the header of the first such file."""
+        """Raise InputError unless all files that are not empty have the same header."""
         read = partial(read_header, store=store, settings=pipeline.input)
         with ThreadPoolExecutor(REQUESTS) as pool:
             headers = list(pool.map(read, files))
         known = [(file.path, header) for file, header in zip(files, headers, strict=True) if header]
         for path, header in known[1:]:
-            require_same(*known[0], path, header)
+            first_path, first = known[0]
+            if header != first:
+                differing = [
+                    name for name in (*first, *header) if (name in first) != (name in header)
+                ]
+                raise InputError(
+                    f"{path}: schema changed: its header differs from that of {first_path} "
+                    f"({', '.join(differing) or 'order of columns'}); ingest such files by another "
+                    "pipeline"
+                )
 
     def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
         """Whether records are lines, and the file is neither compressed nor an archive."""
@@ -61,17 +69,17 @@ class Csv:
         self, split: Split, store: InputStore, pipeline: Pipeline
     ) -> Iterator[tuple[str, Rows]]:
         """The records of a split; see `Format.read`."""
-        for part in parts_of(split, store):
+        for part in streams_of(split, store):
             header = read_header(split.file, store, pipeline.input) if part.partial else None
             for rows in _rows_of(part, header, pipeline):
                 yield part.path, rows
 
 
 class Layout:
-    """The columns of a CSV file and those that are wanted, numbered as slots.
+    """The columns of a CSV file; the columns that the pipeline needs are numbered as slots.
 
     Raises:
-        InputError: a wanted column is not in the header, or twice.
+        InputError: a needed column is missing in the header, or is there twice.
     """
 
     def __init__(self, path: str, header: Sequence[str], pipeline: Pipeline) -> None:
@@ -88,32 +96,31 @@ class Layout:
             raise InputError(
                 f"{path}: the header has {', '.join(twice)} more than once; rename all but one"
             )
-        self.header, self.slots = list(header), {name: k for k, name in enumerate(names)}
+        self.header, self.slots = list(header), {name: slot for slot, name in enumerate(names)}
         self.by_column = np.array([self.slots.get(name, -1) for name in header], np.int64)
         text = pipeline.input
         self.marks = np.array([ord(text.delimiter), ord(text.quote), text.multiline], np.int64)
 
 
 class CsvRows(LineRows):
-    """The records in data[begin:end] of a padded buffer; `end` is moved back to where they end.
+    """The CSV records in data[begin:end] of a line buffer; the attribute `end` is their end.
 
-    `lines_before` lines of the file, its header, are counted with them.
-    Without `final` a record that reaches the end is left out.
+    `lines_before` counts header lines before them. Without `final` a record that reaches `end` is
+    left out.
     """
 
     def __init__(
         self, buffer: LineBuffer, end: int, final: bool, layout: Layout, lines_before: int = 0
     ) -> None:
-        found = scan_records(
+        starts, lengths, numbers, self.reasons, self._spans, self.end, count = scan_records(
             buffer.data, buffer.begin, end, final, layout.marks, layout.by_column, len(layout.slots)
         )
-        starts, lengths, numbers, self.reasons, self._spans, self.end, count = found
         self.numbers, self.line_count = numbers + lines_before, count + lines_before
         self.raw = Spans(buffer.data, starts, lengths.astype(np.int32))
-        self._layout = layout
+        self._layout, self.all_names = layout, layout.header
 
     def field(self, name: str) -> Spans:
-        """Without quotes; null if empty."""
+        """The values without their quotes; null if empty."""
         start, length, doubled = self._spans[:, self._layout.slots[name]].T
         spans = Spans(self.raw.data, start.copy(), length.astype(np.int32))
         if doubled.any():
@@ -121,16 +128,11 @@ class CsvRows(LineRows):
             spans = from_ends(*undouble(*spans, np.ascontiguousarray(doubled), quote))
         return Spans(spans.data, spans.starts, np.where(length == 0, np.int32(NULL), spans.lengths))
 
-    def objects(self, names: Sequence[str]) -> Spans:
-        """All values are JSON strings, or null if empty; no names: every column."""
-        names = names or self._layout.header
-        return json_objects(names, [quoted(self.field(n)) for n in names], len(self.numbers))
 
+def _rows_of(part: SplitStream, header: Header | None, pipeline: Pipeline) -> Iterator[Rows]:
+    """The CSV records that begin in the first `part.limit` bytes of a stream.
 
-def _rows_of(part: Part, header: Header | None, pipeline: Pipeline) -> Iterator[Rows]:
-    """The records that begin in the first `limit` bytes of a stream.
-
-    With a `header` the stream begins inside a line of the split before; else with the header.
+    Without `header` the stream begins with its header, else inside a line of the split before.
     """
     buffer = LineBuffer(part.stream, pipeline.task.chunk_bytes, part.limit)
     skipping = header is not None
@@ -159,25 +161,15 @@ def _rows_of(part: Part, header: Header | None, pipeline: Pipeline) -> Iterator[
 
 def read_header(file: SourceFile, store: InputStore, settings: Input) -> Header | None:
     """The names in the header line of a CSV file; None if the file is empty."""
-    for path, stream in store.parts(file):
+    for path, stream in store.contents(file):
         buffer = LineBuffer(stream, _HEADER_BYTES, _HEADER_BYTES)
         if buffer.fill():
             return _take_header(buffer, path, settings)
     return None
 
 
-def require_same(first_path: str, first: Header, path: str, header: Header) -> None:
-    """InputError if two files of one run differ in their headers."""
-    if header != first:
-        changed = [name for name in (*first, *header) if (name in first) != (name in header)]
-        raise InputError(
-            f"{path}: schema changed: its header differs from that of {first_path} "
-            f"({', '.join(changed) or 'order of columns'}); ingest such files by another pipeline"
-        )
-
-
 def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
-    """Use the first line of the stream, which is the header."""
+    """The names in the first line of the stream; the line is consumed."""
     while not (buffer.has_line or buffer.final or buffer.full):
         buffer.fill()
     buffer.skip_mark()

@@ -1,4 +1,4 @@
-"""The CSV scanner: where records and the wanted fields of each stand."""
+"""The CSV scanner: the positions of records, and of the fields that have a slot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, pair_mask
 
 _BAD_QUOTES = -1
 _NOT_ENDED = -2
-_MOST_ROWS = 1 << 16  # found in one call: a row takes more memory here than a short one in the file
+_MOST_ROWS = 1 << 16  # per call, since the tables of a short row are larger than the row
 
 Table = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
@@ -31,7 +31,10 @@ def _next(base: int, position: int, end: int, byte: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _closing_quote(base: int, position: int, end: int, quote: int) -> tuple[int, int, int]:
-    """From behind an opening quote: the closing one (`end`: none), doubled quotes, line feeds."""
+    """From behind an opening quote: position of the closing quote, doubled quotes, line feeds.
+
+    The position is `end` if there is no closing quote.
+    """
     doubled = feeds = 0
     while True:
         position = _next(base, position, end, quote)
@@ -51,9 +54,9 @@ def _closing_quote(base: int, position: int, end: int, quote: int) -> tuple[int,
 def _record(
     base: int, position: int, end: int, marks: Int64s, slots: Int64s, spans: Table
 ) -> tuple[int, int, int]:
-    """Read one record: the LF (or `end`) behind it, its count of columns, line feeds inside it.
+    """Read one record: the position of its LF (or `end`), its count of columns and line feeds.
 
-    `marks` is (delimiter, quote, whether quoted fields may hold line feeds). Of column c that has a
+    `marks` is (delimiter, quote, whether quoted fields may contain line feeds). For a column with a
     slot, spans[slot] becomes (start, length, doubled quotes). Instead of a position, _BAD_QUOTES or
     _NOT_ENDED (inside quotes at `end`).
     """
@@ -97,8 +100,8 @@ def scan_records(
 ) -> tuple[Int64s, Int64s, Int64s, Codes, npt.NDArray[np.int64], int, int]:
     """The records in data[position:end]: starts, lengths, line numbers, reasons and spans.
 
-    Then where the records end, and the count of lines before that. What there is no room for is
-    left for the next call, and without `final` a record that reaches `end`.
+    Then the position where the records end, and the count of lines before it. The next call reads
+    the records above _MOST_ROWS and, without `final`, a record that reaches `end`.
     """
     base = data.ctypes.data
     most = min(count_newlines(data, position, end) + 1, _MOST_ROWS)
@@ -133,7 +136,7 @@ def scan_records(
 def undouble(
     data: Bytes, starts: Int64s, lengths: Int32s, doubled: Int64s, quote: int
 ) -> tuple[Bytes, Int64s]:
-    """The items back to back, with one quote for two where `doubled` is not 0; and their ends."""
+    """The items back to back, with one quote for each doubled quote; and their ends."""
     total = 0
     for row in range(len(starts)):
         total += max(lengths[row], 0) - doubled[row]

@@ -1,6 +1,7 @@
-"""The input formats by name: the one list to extend.
+"""The input formats by name.
 
-A new format is a module with a `Format`, a line here, its settings in `seglake.config` and a page.
+A new input format is a module with a `Format`, a line here, its settings in `seglake.config.input`
+and a page in `docs`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON lines: the wanted fields of each line, found by one scan that builds no tree.
+"""JSON lines: one scan finds the fields that the pipeline names, and builds no tree.
 
 A line must be one JSON object. It is rejected if RFC 8259 forbids it, if its bytes are not UTF-8,
 or if it nests deeper than 512 levels.
@@ -12,7 +12,6 @@ import numpy as np
 
 from seglake.config import Pipeline
 from seglake.format.records import NULL, Int32s, Int64s, Spans
-from seglake.text.json import json_objects
 from seglake.text.newlines import split_lines
 from seglake.text.simd import PADDING
 from seglake.text.spans import from_ends, where_null
@@ -37,7 +36,7 @@ class Jsonl(LineFormat):
     """One JSON object per line."""
 
     def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
-        """Rows that know the fields which the pipeline names."""
+        """Rows with the fields that the pipeline names."""
         wanted = Wanted(pipeline.fields())
         return lambda chunk: JsonRows(chunk, wanted)
 
@@ -45,7 +44,7 @@ class Jsonl(LineFormat):
 class Wanted:
     """The fields to find. "a.b" is the member "b" of the object at "a", or a member "a.b".
 
-    Where a line has both, the member "a.b" wins. Of repeated members the last one counts.
+    If a line has both, the member "a.b" counts. If a member is repeated, the last one counts.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -56,7 +55,7 @@ class Wanted:
         entries = [(), None, *sorted(prefixes, key=lambda path: (len(path), path))]
         texts = [b"" if entry is None else (entry[-1:] or ("",))[0].encode() for entry in entries]
         ends = np.cumsum([len(text) for text in texts])
-        self.keys = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
+        self.names = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
         self.tree = np.array(
             [
                 [end - len(text), len(text), *self._entry(entry, entries)]
@@ -66,11 +65,11 @@ class Wanted:
         )
 
     def _entry(self, path: FieldPath | None, entries: Sequence[FieldPath | None]) -> list[int]:
-        """Slot, range of entries below, range of slots at or below a path."""
+        """The slot of a path, the range of entries below it, the range of slots at or below it."""
         if path is None:
             return [-1, 0, 0, 0, 0]
         size = len(path)
-        below = [k for k, e in enumerate(entries) if e and len(e) == size + 1 and e[:size] == path]
+        below = [at for at, entry in enumerate(entries) if entry and entry[:-1] == path]
         slots = [slot for other, slot in self.slots.items() if other[:size] == path]
         first, last = (below[0], below[-1] + 1) if below else (0, 0)
         low, high = (slots[0], slots[-1] + 1) if slots else (0, 0)
@@ -85,39 +84,35 @@ class JsonRows(LineRows):
         starts, lengths, self.numbers, self.line_count = lines
         self.raw = Spans(chunk.data, starts, lengths)
         self._slots = wanted.slots
-        self._places, self._sizes, verdicts = scan_lines(
-            chunk.data, starts, lengths, wanted.keys, wanted.tree, len(wanted.slots)
+        self._begins, self._sizes, verdicts = scan_lines(
+            chunk.data, starts, lengths, wanted.names, wanted.tree, len(wanted.slots)
         )
         self.reasons = _REASONS[-verdicts]
 
     def field(self, name: str) -> Spans:
-        """Strings without quotes and escapes, anything else as it is written; null if missing."""
-        starts, lengths, kinds = self._found(name)
+        """Strings without quotes and escapes, other values as they stand; null if missing."""
+        starts, lengths, kinds = self._values(name)
         if np.any(kinds == ESCAPED):
             return where_null(
                 from_ends(*unescape_all(self.raw.data, starts, lengths, kinds)), lengths < 0
             )
         return Spans(self.raw.data, starts, lengths)
 
-    def text(self, name: str) -> Spans:
-        """The value as JSON; null if missing."""
-        starts, lengths, kinds = self._found(name)
+    def json(self, name: str) -> Spans:
+        """The values of a field as JSON, as they stand; null if missing."""
+        starts, lengths, kinds = self._values(name)
         string = (kinds == PLAIN) | (kinds == ESCAPED)
         return Spans(self.raw.data, starts - string, (lengths + 2 * string).astype(np.int32))
 
-    def objects(self, names: Sequence[str]) -> Spans:
-        """One JSON object per row."""
-        return json_objects(names, [self.text(name) for name in names], len(self.numbers))
-
-    def _found(self, name: str) -> tuple[Int64s, Int32s, Int8s]:
+    def _values(self, name: str) -> tuple[Int64s, Int32s, Int8s]:
         """Starts, lengths (null if missing) and kinds of the values of a field."""
         literal, nested = self._slots[(name,)], self._slots[tuple(name.split("."))]
-        places, sizes = self._places[:, literal], self._sizes[:, literal]
+        begins, sizes = self._begins[:, literal], self._sizes[:, literal]
         if nested != literal:
             absent = sizes & 7 == MISSING
-            places = np.where(absent, self._places[:, nested], places)
+            begins = np.where(absent, self._begins[:, nested], begins)
             sizes = np.where(absent, self._sizes[:, nested], sizes)
         kinds = (sizes & 7).astype(np.int8)
         missing = (kinds == MISSING) | (kinds == NONE)
         lengths = np.where(missing, NULL, sizes >> 3).astype(np.int32)
-        return np.ascontiguousarray(places), lengths, kinds
+        return np.ascontiguousarray(begins), lengths, kinds

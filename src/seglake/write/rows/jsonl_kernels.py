@@ -1,7 +1,7 @@
 """The JSON scanner: one pass validates a line (RFC 8259) and notes where the wanted values stand.
 
-Every token is stopped by a byte at the end of the line, a line feed or the zeros of the padding, so
-that nothing compares positions with the end.
+The byte behind a line, a line feed or a zero of the padding, stops every token. So no loop compares
+its position with the end of the line.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from seglake.text.simd import (
 from seglake.text.utf8 import utf8_sequence
 
 MAX_DEPTH = 512
-MISSING, PLAIN, ESCAPED, RAW, NONE = range(5)  # what stands in a slot; NONE is JSON's null
+MISSING, PLAIN, ESCAPED, RAW, NONE = range(5)  # kinds of values; NONE is JSON's null
 FINE, NOT_JSON, NOT_UTF8 = 0, -1, -2  # the verdict on a line
 
-# Row e of a tree of wanted keys: where in `keys` the key begins, its length, the slot its value
-# goes to or -1, first and last + 1 of the entries below it, first and last + 1 of the slots at or
-# below it, which a repeated key empties. Entry 0 is the line's object, NOWHERE any unwanted one.
-KEY, LENGTH, SLOT, FIRST, LAST, LOW, HIGH = range(7)
+# One entry (row) of the tree of wanted member names: where in `names` the name begins, its length,
+# the slot of its value or -1, first and last + 1 of the entries below it, first and last + 1 of the
+# slots at or below it, which a repeated name empties. Entry 0 is the line's object, NOWHERE any
+# unwanted member.
+NAME, LENGTH, SLOT, FIRST, LAST, LOW, HIGH = range(7)
 NOWHERE = 1
 
 Int8s = npt.NDArray[np.int8]
@@ -37,7 +38,7 @@ Entries = npt.NDArray[np.int64]
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _skip_space(base: int, position: int) -> int:
-    """The next byte that is no blank. A line feed is none here: it ends the line."""
+    """The next byte that is not a blank. A line feed is not a blank here: it ends the line."""
     while True:
         byte = byte_at(base, position)
         if byte > 0x20 or byte not in (0x20, 0x09, 0x0D):
@@ -78,7 +79,7 @@ def _skip_unusual(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _skip_string(base: int, position: int) -> tuple[int, bool]:
-    """From behind the opening quote: the closing quote or a verdict; whether an escape stood."""
+    """From behind the opening quote: the closing quote or a verdict; whether there is an escape."""
     escaped = False
     while True:
         mask = string_stop_mask(base, position)
@@ -173,7 +174,7 @@ def _put_utf8(code: int, out: Bytes, size: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _unescape(base: int, position: int, end: int, out: Bytes, size: int) -> int:
-    """Append the string data[position:end], which is valid, to `out`; returns the new size."""
+    """Append the valid JSON string [position, end) to out[:size]; returns the new size."""
     while position < end:
         byte = byte_at(base, position)
         if byte != 0x5C:
@@ -207,14 +208,14 @@ def _unescape(base: int, position: int, end: int, out: Bytes, size: int) -> int:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _match(base: int, begin: int, length: int, parent: int, keys: int, tree: Entries) -> int:
-    """The entry below `parent` whose key is the text at `begin`, or NOWHERE."""
+def _match(base: int, begin: int, length: int, parent: int, names: int, tree: Entries) -> int:
+    """The entry below `parent` whose name is the text at `begin`, or NOWHERE."""
     for entry in range(tree[parent, FIRST], tree[parent, LAST]):
         if tree[entry, LENGTH] != length:
             continue
-        at = tree[entry, KEY]
+        at = tree[entry, NAME]
         k = 0
-        while k < length and byte_at(base, begin + k) == byte_at(keys, at + k):
+        while k < length and byte_at(base, begin + k) == byte_at(names, at + k):
             k += 1
         if k == length:
             return entry
@@ -222,11 +223,11 @@ def _match(base: int, begin: int, length: int, parent: int, keys: int, tree: Ent
 
 
 @njit(cache=True, nogil=True)
-def _match_escaped(base: int, begin: int, end: int, parent: int, keys: int, tree: Entries) -> int:
-    """As `_match`, for a key that is written with escapes."""
+def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tree: Entries) -> int:
+    """As `_match`, for a name that is written with escapes."""
     plain = np.empty(end - begin + PADDING, np.uint8)
     length = _unescape(base, begin, end, plain, 0)
-    return _match(plain.ctypes.data, 0, length, parent, keys, tree)
+    return _match(plain.ctypes.data, 0, length, parent, names, tree)
 
 
 @njit(cache=True, nogil=True)
@@ -234,13 +235,13 @@ def _scan_line(
     base: int,
     position: int,
     end: int,
-    keys: int,
+    names: int,
     tree: Entries,
-    places: Int64s,
+    begins: Int64s,
     sizes: Int64s,
     stack: Entries,
 ) -> int:
-    """Validate the object at `position`, fill `places` and `sizes` by slot; returns a verdict.
+    """Validate the object at `position`, fill `begins` and `sizes` by slot; returns a verdict.
 
     Bytes at and behind `end` stop every token: a line feed, or the zeros of the padding.
     """
@@ -249,7 +250,7 @@ def _scan_line(
     if byte_at(base, position) != 0x7B:
         return NOT_JSON
     while True:
-        if in_object:  # a key
+        if in_object:  # a member's name
             if byte_at(base, position) != 0x22:
                 return NOT_JSON
             begin = position + 1
@@ -260,9 +261,9 @@ def _scan_line(
             parent = stack[depth - 1, 0]
             if tree[parent, FIRST] < tree[parent, LAST]:
                 if escaped:
-                    entry = _match_escaped(base, begin, position, parent, keys, tree)
+                    entry = _match_escaped(base, begin, position, parent, names, tree)
                 else:
-                    entry = _match(base, begin, position - begin, parent, keys, tree)
+                    entry = _match(base, begin, position - begin, parent, names, tree)
                 slot = tree[entry, SLOT]
                 for k in range(tree[entry, LOW], tree[entry, HIGH]):
                     sizes[k] = MISSING
@@ -299,7 +300,7 @@ def _scan_line(
         if position < 0:
             return NOT_JSON
         if slot >= 0:
-            places[slot] = begin
+            begins[slot] = begin
             sizes[slot] = (position - begin - (kind in (PLAIN, ESCAPED))) << 3 | kind
         while True:  # behind a value
             position = _skip_space(base, position)
@@ -315,7 +316,7 @@ def _scan_line(
             position += 1
             slot = stack[depth, 1]
             if slot >= 0:
-                places[slot] = stack[depth, 2]
+                begins[slot] = stack[depth, 2]
                 sizes[slot] = (position - stack[depth, 2]) << 3 | RAW
             if depth == 0:
                 return FINE if _skip_space(base, position) >= end else NOT_JSON
@@ -323,23 +324,23 @@ def _scan_line(
 
 @njit(cache=True, nogil=True)
 def scan_lines(
-    data: Bytes, starts: Int64s, lengths: Int32s, keys: Bytes, tree: Entries, slots: int
+    data: Bytes, starts: Int64s, lengths: Int32s, names: Bytes, tree: Entries, slots: int
 ) -> tuple[Entries, Entries, Int8s]:
-    """By line and slot: where a value begins, and its length * 8 + kind; by line: a verdict."""
-    base, keys_base = data.ctypes.data, keys.ctypes.data
+    """By line and slot: where the value begins, and its length * 8 + kind; by line: a verdict."""
+    base, names_base = data.ctypes.data, names.ctypes.data
     rows = len(starts)
-    places, sizes = np.zeros((rows, slots), np.int64), np.zeros((rows, slots), np.int64)
+    begins, sizes = np.zeros((rows, slots), np.int64), np.zeros((rows, slots), np.int64)
     stack = np.empty((MAX_DEPTH, 4), np.int64)  # entry, slot, first byte, closing bracket
     verdicts = np.zeros(rows, np.int8)
     for row in range(rows):
         start = starts[row]
         verdict = _scan_line(
-            base, start, start + lengths[row], keys_base, tree, places[row], sizes[row], stack
+            base, start, start + lengths[row], names_base, tree, begins[row], sizes[row], stack
         )
         if verdict != FINE:
             sizes[row] = MISSING
         verdicts[row] = verdict
-    return places, sizes, verdicts
+    return begins, sizes, verdicts
 
 
 @njit(cache=True, nogil=True)

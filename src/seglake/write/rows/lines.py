@@ -1,8 +1,8 @@
 """Formats of lines: a stream becomes chunks of whole lines, and each line a row.
 
-A line ends at LF, and one CR before it is not part of it. A chunk is a function of the file's
-bytes, the split and `task.chunk_bytes` alone, however the bytes arrive. A line longer than a chunk
-is not held in memory: its beginning is a rejected row, and the rest is skipped.
+A line ends at LF; one CR before the LF belongs to the line end. A chunk is a function of the file's
+bytes, the split and `task.chunk_bytes` alone, however many bytes a read returns. If a line is
+longer than a chunk, its beginning is a rejected row, and its rest is skipped buffer by buffer.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 
 from seglake.config import Pipeline
 from seglake.format.records import Bytes, Int64s, Spans
+from seglake.text.json import json_objects, quoted
 from seglake.text.newlines import first_newline, last_newline
 from seglake.text.simd import PADDING, padded
 from seglake.times.directives import TimeFormat
-from seglake.times.kernels import UNREADABLE
 from seglake.times.readers import Times, read_times
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.streams import Stream
 from seglake.write.rows.rows import Codes, Reason, Rows
 
-REJECTED_BYTES = 64 * 1024  # of a rejected row, at most, go to the quarantine
+REJECTED_BYTES = 64 * 1024  # the quarantine gets at most this much of a rejected row
 _TAIL_BYTES = 64 * 1024  # read at once to find the end of a split's last line
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHOLE_FILE = 2**62
@@ -35,12 +35,11 @@ class LineFormat(ABC):
     """A format whose rows are single lines."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
-        """Do nothing: files of lines need not agree with each other."""
+        """Do nothing: one run can ingest any files of lines."""
         del files, store, pipeline
 
-    def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
+    def can_split(self, file: SourceFile, store: InputStore, _pipeline: Pipeline) -> bool:
         """Whether the file is neither compressed nor an archive."""
-        del pipeline
         return store.is_plain(file)
 
     def read(
@@ -48,7 +47,7 @@ class LineFormat(ABC):
     ) -> Iterator[tuple[str, Rows]]:
         """The rows of a split; see `Format.read`."""
         rows_of, size = self.row_maker(pipeline), pipeline.task.chunk_bytes
-        for part in parts_of(split, store):
+        for part in streams_of(split, store):
             for chunk in line_chunks(part.stream, size, part.limit, partial=part.partial):
                 yield part.path, TooLongRow(chunk) if chunk.too_long else rows_of(chunk)
 
@@ -58,24 +57,34 @@ class LineFormat(ABC):
 
 
 class LineRows(ABC):
-    """Rows whose `raw` bytes are those of the file."""
+    """Rows whose `raw` bytes are the bytes in the file."""
 
     numbers: Int64s
     line_count: int
     reasons: Codes
     raw: Spans
+    all_names: Sequence[str] = ()  # of the fields, if the input names them
 
     def take_raw(self, rows: Int64s) -> Spans:
-        """The raw bytes of the rows at some positions."""
+        """The raw bytes of the rows at these positions."""
         return self.raw.take(rows)
 
     @abstractmethod
     def field(self, name: str) -> Spans:
-        """The values of a field as bytes; null where a row has none."""
+        """The values of a field as bytes; null if a row has no value."""
 
     def times(self, name: str, form: TimeFormat) -> Times:
         """The values of a field as times."""
         return read_times(self.field(name), form)
+
+    def json(self, name: str) -> Spans:
+        """The values of a field as JSON strings; null stays null."""
+        return quoted(self.field(name))
+
+    def objects(self, names: Sequence[str]) -> Spans:
+        """One JSON object per row, of these fields; without names, of every field."""
+        names = names or self.all_names
+        return json_objects(names, [self.json(name) for name in names], len(self.numbers))
 
 
 class TooLongRow(LineRows):
@@ -88,20 +97,12 @@ class TooLongRow(LineRows):
         self.raw = Spans(chunk.data, np.array([chunk.start], np.int64), size)
 
     def field(self, _name: str) -> Spans:
-        """One null."""
-        return Spans.nulls(1)
-
-    def times(self, _name: str, _form: TimeFormat) -> Times:
-        """One unreadable time."""
-        return Times(np.zeros(1, np.int64), np.array([UNREADABLE], np.int8))
-
-    def objects(self, _names: Sequence[str]) -> Spans:
-        """One null."""
+        """Null: the line is not parsed."""
         return Spans.nulls(1)
 
 
-class Part(NamedTuple):
-    """A stream of a split: its first `limit` bytes; if `partial`, it begins inside a line."""
+class SplitStream(NamedTuple):
+    """The first `limit` bytes of a stream, up to a line end; `partial`: it begins inside a line."""
 
     path: str
     stream: Stream
@@ -109,19 +110,19 @@ class Part(NamedTuple):
     partial: bool
 
 
-def parts_of(split: Split, store: InputStore) -> Iterator[Part]:
-    """The streams of a split: one, or the members of an archive. Raises InputError."""
+def streams_of(split: Split, store: InputStore) -> Iterator[SplitStream]:
+    """The streams of a split: one, or one per member of an archive. Raises InputError."""
     if split.is_whole:
-        for path, stream in store.parts(split.file):
-            yield Part(path, stream, _WHOLE_FILE, False)
+        for path, stream in store.contents(split.file):
+            yield SplitStream(path, stream, _WHOLE_FILE, False)
     else:
         begin = max(split.start - 1, 0)
         raw = store.raw(split.file, begin)
-        yield Part(split.file.path, raw, split.end - begin, split.start > 0)
+        yield SplitStream(split.file.path, raw, split.end - begin, split.start > 0)
 
 
 class LineBuffer:
-    """The part of a stream that is in memory: data[begin:filled] is not used yet.
+    """The part of a stream that is in memory: data[begin:filled] is not yet consumed.
 
     data[0] stands at `position` in the stream. If `final`, the stream ends at `filled`.
     """
@@ -133,14 +134,14 @@ class LineBuffer:
         self.final = False
 
     def fill(self) -> bool:
-        """Move the unused bytes to a new buffer and read on; False at the end of the stream."""
+        """Move the unread bytes to a new buffer and read on; False at the end of the stream."""
         if self.final:
             return self.begin < self.filled
-        kept = self.data[self.begin : self.filled]
+        unread = self.data[self.begin : self.filled]
         self.position += self.begin
-        fresh = padded(self._wanted(len(kept)) + len(kept))
-        fresh[: len(kept)] = kept
-        self.begin, self.filled, target = 0, len(kept), len(fresh) - PADDING
+        fresh = padded(self._wanted(len(unread)) + len(unread))
+        fresh[: len(unread)] = unread
+        self.begin, self.filled, target = 0, len(unread), len(fresh) - PADDING
         while self.filled < target and not self.final:
             size = self._stream.readinto(memoryview(fresh.data)[self.filled : target])
             self.final = size == 0
@@ -149,30 +150,30 @@ class LineBuffer:
         self.data[self.filled :] = 0
         return self.filled > 0
 
-    def _wanted(self, kept: int) -> int:
-        """How many bytes to read: up to the limit at once, then in steps that grow."""
-        ahead = self._limit - self.position - kept
-        return min(self._size - kept, max(ahead, kept, _TAIL_BYTES))
+    def _wanted(self, unread: int) -> int:
+        """The count of bytes to read: up to the limit at once, then in steps that grow."""
+        ahead = self._limit - self.position - unread
+        return min(self._size - unread, max(ahead, unread, _TAIL_BYTES))
 
     @property
     def full(self) -> bool:
-        """Whether the buffer has its full size and every byte is unused."""
+        """Whether the buffer has its full size and no byte is consumed."""
         return self.begin == 0 and self.filled == self._size
 
     @property
     def has_line(self) -> bool:
-        """Whether a line ends among the unused bytes."""
+        """Whether a line ends among the bytes that are not consumed."""
         return first_newline(self.data, self.begin, self.filled) < self.filled
 
     @property
     def done(self) -> bool:
-        """Whether every line that begins before the limit is used."""
+        """Whether every line that begins before the limit is consumed."""
         return self.position + self.begin >= self._limit
 
     def line_end(self) -> int:
         """The end of the last whole line of the split, or `begin` without a whole line.
 
-        The last line of a split is the one that holds the byte before the limit.
+        The last line of a split contains the byte before the limit.
         """
         target = max(self._limit - 1 - self.position, self.begin)
         if target < self.filled:
@@ -184,19 +185,19 @@ class LineBuffer:
         return max(last_newline(self.data, self.begin, self.filled) + 1, self.begin)
 
     def skip_line(self) -> bool:
-        """Use the bytes through the next LF; False if the buffer has none."""
+        """Consume the bytes through the next LF; False if the buffer has no LF."""
         stop = first_newline(self.data, self.begin, self.filled)
         self.begin = min(stop + 1, self.filled)
         return stop < self.filled
 
     def skip_mark(self) -> None:
-        """Use the byte order mark, if the buffer begins with one."""
+        """Consume the byte order mark, if the buffer begins with one."""
         if self.data[self.begin : self.begin + 3].tobytes() == _BYTE_ORDER_MARK:
             self.begin += 3
 
 
 class LineChunk(NamedTuple):
-    """Whole lines, data[start:end] of a padded buffer; or the beginning of a line too long."""
+    """Whole lines, data[start:end] of a padded buffer; if `too_long`, the beginning of one line."""
 
     data: Bytes
     start: int
@@ -207,8 +208,8 @@ class LineChunk(NamedTuple):
 def line_chunks(stream: Stream, size: int, limit: int, *, partial: bool) -> Iterator[LineChunk]:
     """The lines that begin in the first `limit` bytes of `stream`, at most `size` bytes a chunk.
 
-    If `partial`, the stream begins inside a line of the split before, or with its LF. Of a line
-    longer than `size` only the beginning comes out.
+    If `partial`, the stream begins inside a line of the split before, or with its LF. A line longer
+    than `size` is a chunk with only the beginning of the line.
     """
     buffer = LineBuffer(stream, size, limit)
     skipping, at_start = partial, not partial

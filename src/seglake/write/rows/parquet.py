@@ -20,16 +20,16 @@ from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.arrow import ArrowRows
 from seglake.write.rows.rows import Rows
 
-_MOST_ROWS = 1 << 14  # decoded at once: repeated values take little room in the file only
+_MOST_ROWS = 1 << 14  # decoded at once, since repeated values are small in the file alone
 
 
 class Parquet:
     """Rows of typed columns."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
-        """InputError unless all files have the columns of the first, if all columns are wanted.
+        """If the value is every column, raise InputError unless all files have the same columns.
 
-        Empty files do not count. Types may differ as far as Arrow can merge them: the number 1 is
+        Empty files are ignored. Types may differ as far as Arrow can merge them: the number 1 is
         the same JSON in any width.
         """
         if not pipeline.wants_every_column:
@@ -47,9 +47,8 @@ class Parquet:
                     "pipeline"
                 )
 
-    def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
-        """Always: row groups can be read on their own."""
-        del file, store, pipeline
+    def can_split(self, _file: SourceFile, _store: InputStore, _pipeline: Pipeline) -> bool:
+        """True: row groups can be read on their own."""
         return True
 
     def read(
@@ -75,7 +74,7 @@ class Parquet:
 
 
 def _parts(batch: Any, size_bytes: int) -> Iterator[Any]:
-    """A batch in parts that take about `size_bytes`, decoded."""
+    """An Arrow batch in slices of about `size_bytes`."""
     rows = max(1, batch.num_rows * size_bytes // max(batch.nbytes, 1))
     return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
 
@@ -110,11 +109,11 @@ def _errors(path: str) -> Iterator[None]:
 
 
 def _beginnings(metadata: Any, size: int) -> list[int]:
-    """About where in the file each row group begins, by how large the groups are.
+    """Where in the file each row group begins, estimated from the sizes of the row groups.
 
-    The metadata of a column would tell, but pyarrow ends the process where that is damaged.
+    The metadata of a column has the position, but if it is damaged, pyarrow ends the process.
     """
     groups = range(metadata.num_row_groups)
     sizes = [max(int(metadata.row_group(group).total_byte_size), 1) for group in groups]
-    before = list(itertools.accumulate(sizes, initial=0))
-    return [at * size // before[-1] for at in before[:-1]]
+    *starts, total = itertools.accumulate(sizes, initial=0)
+    return [start * size // total for start in starts]

@@ -1,7 +1,7 @@
 """Rows become records and rejects, chunk by chunk.
 
-Every row of the input comes out once: as a record, or as a rejected row with its reason. A row is a
-line that is not empty, a CSV record other than the header, or a row of a Parquet file.
+Every row of the input becomes one record, or one reject with its reason. A row is a line that is
+not empty, a CSV record other than the header, or a row of a Parquet file or a DataFrame.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Rejects:
 
     lines: Int64s  # 0-based, counted from the first line of the split
     reasons: npt.NDArray[np.str_]
-    raw: Spans  # the rows as they stood, at most 64 KiB of each
+    raw: Spans  # the bytes of the rows, at most 64 KiB of each
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -45,9 +45,9 @@ class Rejects:
 class Extracted:
     """The records and rejects of one chunk of a split.
 
-    `partitions` is the log partition of each record if `topic.partition_field` names it, else None.
-    `line_count` counts lines of the file, empty lines and headers included: its sum over the chunks
-    and splits before is the number of a chunk's first line.
+    `partitions` is the log partition of each record if `topic.partition_field` is set, else None.
+    `line_count` includes empty lines and headers: its sum over all earlier chunks of the file is
+    the number of the chunk's first line.
     """
 
     records: Records
@@ -57,12 +57,12 @@ class Extracted:
 
     @property
     def row_count(self) -> int:
-        """Rows of the chunk: each is a record or a reject."""
+        """The count of rows: each is a record or a reject."""
         return len(self.records) + len(self.rejects)
 
     @property
-    def held_bytes(self) -> int:
-        """The size of the chunk's buffers, each counted once."""
+    def memory_bytes(self) -> int:
+        """The size of the chunk's buffers; a shared buffer counts once."""
         records, rejects = self.records, self.rejects
         spans = [records.keys, records.values, rejects.raw]
         spans += [records.headers.values] if records.headers else []
@@ -72,8 +72,8 @@ class Extracted:
 def read_split(split: Split, store: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
     """The records and rejects of a split, in the order of the file.
 
-    Memory is a few times `task.chunk_bytes`, whatever the size of the file. The result depends on
-    the bytes of the file and the settings only.
+    Memory is a few times `task.chunk_bytes`, whatever the size of the file. The result is a
+    function of the bytes of the file and the settings.
 
     Raises:
         InputError: the file cannot be read, is damaged, or lacks a field that it must have.
@@ -93,8 +93,8 @@ def extract(
 ) -> Extracted:
     """The records of a chunk in order, and its rejects.
 
-    `path` names the source in errors and headers. The chunk begins at line `first_line` of the
-    split; line numbers in headers count from `path_line`, where a member of an archive begins.
+    `path` stands in errors and headers. The chunk begins at line `first_line` of the split. Line
+    numbers in headers count from `path_line`, the line at which an archive's member begins.
     """
     lines = rows.numbers + first_line
     reasons = rows.reasons.copy()
@@ -121,7 +121,7 @@ def extract(
 
 
 def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> None:
-    """Reject rows that have no reason yet."""
+    """Reject the rows of `where` that have no reason yet."""
     reasons[where & (reasons == Reason.NONE)] = reason
 
 
@@ -173,7 +173,7 @@ def _values(rows: Rows, pipeline: Pipeline) -> Spans:
 def _headers(
     rows: Rows, pipeline: Pipeline, path: str, lines: Int64s
 ) -> tuple[list[bytes], list[Spans]]:
-    """Names of the headers that every record gets, and their values as columns."""
+    """The names of the record headers, and their values as columns."""
     names = [name.encode() for name in pipeline.headers.fields]
     columns = [rows.field(name) for name in pipeline.headers.fields]
     if pipeline.headers.source:
@@ -190,7 +190,7 @@ def _interleaved(names: list[bytes], columns: list[Spans], count: int) -> Header
 
 
 def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s:
-    """The most bytes that each record needs in a batch of its own, uncompressed."""
+    """The most bytes that each record takes in a record batch of its own, uncompressed."""
     spans = [records.keys, records.values, *columns]
     sizes = np.full(len(records), _RECORD_BYTES + _LENGTH_BYTES * len(spans), np.int64)
     for span in spans:

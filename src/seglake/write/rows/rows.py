@@ -1,6 +1,6 @@
-"""What a row of the input is, whichever format it comes from, and why it may be rejected.
+"""The interface of an input format (`Format`), its rows, and the reasons to reject a row.
 
-A format gives its rows as `Rows`: columns of one chunk of a file. It is registered in `formats`.
+A format gives its rows as `Rows`: the columns of one chunk. `formats` lists all formats.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Codes = npt.NDArray[np.int8]
 
 
 class Reason(IntEnum):
-    """Why a row is rejected. Of several reasons the first one counts."""
+    """Why a row is rejected. If a row has several reasons, the first that is checked counts."""
 
     text: str
 
     def __new__(cls, code: int, text: str) -> Reason:
-        """A member whose `text` stands in reports and in the quarantine."""
+        """A reason; reports and the quarantine show its `text`."""
         member = int.__new__(cls, code)
         member._value_, member.text = code, text
         return member
@@ -48,35 +48,35 @@ REASON_TEXTS = np.array([reason.text for reason in Reason])
 
 
 class Rows(Protocol):
-    """n rows of one chunk of a file."""
+    """The rows of one chunk."""
 
     @property
     def numbers(self) -> Int64s:
-        """The line of each row, 0-based, counted from the beginning of the chunk."""
+        """The line number of each row, 0-based from the beginning of the chunk."""
 
     @property
     def line_count(self) -> int:
-        """Lines of the chunk, empty lines and headers included."""
+        """The count of lines of the chunk, empty lines and headers included."""
 
     @property
     def reasons(self) -> Codes:
-        """Reason.NONE, or why the row cannot be read."""
+        """Why each row cannot be read; Reason.NONE if it can."""
 
     @property
     def raw(self) -> Spans:
-        """The rows as they stand in the file."""
+        """The bytes of the rows in the file."""
 
     def take_raw(self, rows: Int64s) -> Spans:
-        """The raw bytes of the rows at some positions, for the quarantine."""
+        """The raw bytes of the rows at these positions, for the quarantine."""
 
     def field(self, name: str) -> Spans:
-        """The values of a field as bytes; null where a row has none."""
+        """The values of a field as bytes; null if a row has no value."""
 
     def times(self, name: str, form: TimeFormat) -> Times:
         """The values of a field as times."""
 
     def objects(self, names: Sequence[str]) -> Spans:
-        """One JSON object per row, of the fields `names`."""
+        """One JSON object per row, of these fields; without names, of every field."""
 
 
 class Format(Protocol):
@@ -91,8 +91,8 @@ class Format(Protocol):
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
     ) -> Iterator[tuple[str, Rows]]:
-        """The rows of a split, chunk by chunk, each with the path that it comes from.
+        """The rows of a split, chunk by chunk, each with the path of its file or member.
 
-        Chunks are a function of the file's bytes, the split and the settings. One chunk takes a few
+        Chunks are a function of the file's bytes, the split and the settings. A chunk takes a few
         times `task.chunk_bytes` of memory. Raises InputError.
         """

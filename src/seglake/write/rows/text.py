@@ -1,15 +1,14 @@
-"""Lines of text: fields are the named groups of a pattern (RE2) that begins where a line does."""
+"""Lines of text: fields are the named groups of a pattern (RE2), matched from the line's start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow.compute as pc
 
 from seglake.config import Input, Pipeline
 from seglake.format.records import Spans
-from seglake.text.json import json_objects, quoted
 from seglake.text.newlines import split_lines
 from seglake.text.spans import from_arrow, to_arrow, where_null
 from seglake.text.utf8 import invalid_utf8
@@ -33,24 +32,19 @@ class TextRows(LineRows):
         starts, lengths, self.numbers, self.line_count = lines
         self.raw = Spans(chunk.data, starts, lengths)
         self.reasons = np.zeros(len(starts), np.int8)
-        self._groups = settings.groups()
+        self.all_names = settings.groups()
         if settings.pattern is not None:
             self._match(settings.pattern)
 
     def _match(self, pattern: str) -> None:
         invalid = invalid_utf8(*self.raw)
-        found = pc.extract_regex(to_arrow(where_null(self.raw, invalid)), f"^(?:{pattern})")
-        self._found = found
-        unmatched = found.is_null().to_numpy(zero_copy_only=False)
+        texts = to_arrow(where_null(self.raw, invalid))
+        self._matches = pc.extract_regex(texts, f"^(?:{pattern})")
+        unmatched = self._matches.is_null().to_numpy(zero_copy_only=False)
         self.reasons[unmatched] = Reason.NOT_PARSEABLE
         self.reasons[invalid] = Reason.INVALID_UTF8
 
     def field(self, name: str) -> Spans:
-        """The text of a group; null if it is empty or took no part in the match."""
-        spans = from_arrow(pc.struct_field(self._found, name))
+        """The text of a group; null if the group is empty or not part of the match."""
+        spans = from_arrow(pc.struct_field(self._matches, name))
         return where_null(spans, spans.lengths <= 0)
-
-    def objects(self, names: Sequence[str]) -> Spans:
-        """All values are JSON strings or null; no names: every group."""
-        names = names or self._groups
-        return json_objects(names, [quoted(self.field(n)) for n in names], len(self.numbers))

@@ -1,1 +1,1 @@
-"""What waits on storage between map and reduce: blobs, their packing, their order."""
+"""Blobs between map and reduce: where they wait, how they are packed, how they are ordered."""

@@ -1,9 +1,9 @@
-"""The total order of a run's records within a log partition, spelled once.
+"""The total order of a run's records within a log partition; no other module defines it.
 
-A record's place is (sort key, tie-breaker, unit, blob, position in the blob). For files sorted by
-time the sort key is the event time and the tie-breaker 0, so equal times stand in the order of file
-and position. For a DataFrame the tie-breaker is the caller's order column. In arrival order the
-sort key is 0 as well.
+Records are ordered by (sort key, tie-breaker, unit, blob number, position in the blob). For files
+sorted by time the sort key is the event time and the tie-breaker 0, so records with equal times
+stand in the order of file and position. For a DataFrame the tie-breaker is the order column. In
+arrival order the sort key is 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seglake.write.spool.sorted_records import SortedRecords, join_bodies
 
 
 class Place(NamedTuple):
-    """A place in the total order: before the first record of the blob that begins with it."""
+    """A place in the total order: right before the first record of the blob that it names."""
 
     sort_key: int
     tie_breaker: int
@@ -38,7 +38,7 @@ class PlacedRecords(NamedTuple):
     records: SortedRecords
 
     def part(self, start: int, end: int) -> PlacedRecords:
-        """Records `start` to `end`, exclusive; a small part does not hold the blob's memory."""
+        """Records `start` to `end`, exclusive; a small part is copied, so the blob can be freed."""
         if start == 0 and end == len(self.records):
             return self
         records = self.records.part(start, end)
@@ -46,7 +46,7 @@ class PlacedRecords(NamedTuple):
         return PlacedRecords(self.place, records if is_large else records.detached())
 
     def count_before(self, place: Place) -> int:
-        """How many of the records stand before `place`."""
+        """The count of records that stand before `place`."""
         records = self.records
         start = int(np.searchsorted(records.sort_keys, place.sort_key, "left"))
         end = int(np.searchsorted(records.sort_keys, place.sort_key, "right"))
@@ -59,7 +59,7 @@ class PlacedRecords(NamedTuple):
 def sort_order(sort_keys: Int64s, tie_breakers: Int64s | None) -> Int64s:
     """Positions by sort key, then tie-breaker, then as they stand."""
     if tie_breakers is None:
-        return np.argsort(sort_keys, kind="stable")  # timsort merges the runs that it finds
+        return np.argsort(sort_keys, kind="stable")  # timsort: fast where stretches are sorted
     return np.lexsort((tie_breakers, sort_keys))
 
 
@@ -92,6 +92,6 @@ def require_unique(records: SortedRecords, order_column: str) -> None:
     equal = (sort_keys[1:] == sort_keys[:-1]) & (ties[1:] == ties[:-1])
     for at in np.flatnonzero(equal)[:1]:
         raise InputError(
-            f"order column {order_column!r} holds {ties[at]} twice: it must hold a unique "
-            "integer in every row, since it decides among equal event times"
+            f"order column {order_column!r} has {ties[at]} twice: it must have a unique integer "
+            "in every row, since it decides among equal event times"
         )

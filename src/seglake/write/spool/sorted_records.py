@@ -1,4 +1,4 @@
-"""Consecutive records of a run's total order, in columns: what blobs carry and merges join."""
+"""Consecutive records of a run's total order, in columns: blobs carry them, merges join them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from seglake.format.encode import Bodies
 from seglake.format.records import Int64s
 
-COLUMN_BYTES = 32  # of one record: sort key, timestamp or tie-breaker, start and size of its body
+COLUMN_BYTES = 32  # per record: sort key, timestamp or tie-breaker, start and size of its body
 
 
 @dataclass(frozen=True)
 class SortedRecords:
-    """n records in order (`seglake.write.spool.order`): what they are sorted by, and their bodies.
+    """Records in total order (`seglake.write.spool.order`): sort columns, timestamps, bodies.
 
-    Timestamps are in ms. Where the event time is the sort key, both are one array. `tie_breakers`
-    is None where the position decides among equal sort keys.
+    Timestamps are in ms. If the event time is the sort key, both are one array. `tie_breakers` is
+    None if the position decides among equal sort keys.
     """
 
     sort_keys: Int64s
@@ -44,11 +44,11 @@ class SortedRecords:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the bodies and columns; the buffers below may be larger."""
+        """Bytes of the bodies and columns; the buffers that they share may be larger."""
         return int(self.bodies.sizes.sum()) + COLUMN_BYTES * len(self)
 
     def detached(self) -> SortedRecords:
-        """The same records over buffers of their own, so that larger buffers can be freed."""
+        """A copy of the records, so that the larger buffers they share can be freed."""
         sort_keys = self.sort_keys.copy()
         ties = None if self.tie_breakers is None else self.tie_breakers.copy()
         timestamps = sort_keys if self.by_time else self.timestamps.copy()
@@ -56,7 +56,7 @@ class SortedRecords:
 
 
 def append(first: SortedRecords, second: SortedRecords) -> SortedRecords:
-    """The records of `second` after those of `first`; both are ordered already."""
+    """The records of `second`, all later in the total order, after those of `first`."""
     return SortedRecords(
         np.concatenate([first.sort_keys, second.sort_keys]),
         None,

@@ -1,13 +1,12 @@
-"""Where blobs wait between the stages: on the lake's own storage, one object per task.
+"""The spool: blobs wait between map and reduce on the lake's own storage, one object per map task.
 
-A blob is some records of one log partition, packed: the records in order (sort keys, timestamps and
-encoded bodies), or, in arrival order, finished record batches, since nothing is left to merge.
-Rejects and a summary of each unit travel the same way. Never does a single record travel.
+A blob is some records of one log partition, packed: sorted records or, in arrival order, finished
+record batches, which need no merge. The rejects of a split and the summary of a unit are blobs too.
 
 A task's blobs stand one after another in one object under `attempts/<attempt>/blobs/`. The driver
-gets a row of SPOOLED for each, and the tasks of the next stage read the rows that the driver gives
-them. So no executor has to outlive its task, a hot partition's tasks read only what they need, and
-the rows of a DataFrame are evaluated once. The objects are deleted when the attempt ends.
+gets a row of SPOOLED for each blob, and gives each reduce task the rows of the blobs that it reads.
+So no executor has to outlive its task, a reduce task reads only the blobs of its pieces, and the
+rows of a DataFrame are evaluated once. The objects are deleted when the attempt ends.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ _COLUMNS: dict[str, pa.DataType] = {
     "crc32c": pa.int64(),
 }
 SPOOLED = pa.schema(_COLUMNS)
-_AHEAD = 2  # blobs fetched while one is worked on
+_AHEAD = 2  # blobs that are fetched while the caller works on one
 
 
 class Blob(NamedTuple):
-    """A blob, and what the driver has to know of it."""
+    """A blob, and the columns of its row that the map side fills in."""
 
     kind: int
     unit: int  # number of the input unit, in the order of the input list
@@ -85,16 +84,16 @@ class SpoolWriter:
 
     def add(self, blob: Blob) -> None:
         """Write the blob's data and remember its row."""
-        place: dict[str, Any] = {"object": self._object, "start": self._end, "crc32c": 0}
+        where: dict[str, Any] = {"object": self._object, "start": self._end, "crc32c": 0}
         if blob.data:
             if self._sink is None:
                 writer = self._store.writer(self._object, durable=False)
                 self._sink = self._open.enter_context(writer)
             self._sink.write(blob.data)
             self._end += len(blob.data)
-            place["crc32c"] = crc32c.crc32c(blob.data)
+            where["crc32c"] = crc32c.crc32c(blob.data)
         row = blob._replace(data=b"")._asdict()  # the data would stay in memory
-        self._rows.append(row | place | {"end": self._end})
+        self._rows.append(row | where | {"end": self._end})
 
     def rows(self) -> pa.Table:
         """The rows of SPOOLED; their data can be read once the block has ended."""
@@ -158,7 +157,7 @@ def _fetch(store: Store, row: dict[str, Any]) -> SpooledBlob:
     data = store.read(row["object"], start, end) if start < end else b""
     if crc32c.crc32c(data) != row["crc32c"]:
         raise CorruptData(
-            "what one stage wrote is not what the next one read: run again",
+            "the blob is not the one that the map side wrote; run again",
             file=f"{store.uri}/{row['object']}",
             position=start,
         )
@@ -166,5 +165,5 @@ def _fetch(store: Store, row: dict[str, Any]) -> SpooledBlob:
 
 
 def clear(store: Store, attempt_id: str) -> None:
-    """Delete the blobs of all tasks of an attempt, those of tries that failed included."""
+    """Delete the blobs of all tasks of an attempt, failed tries of tasks included."""
     store.delete([found.key for found in store.list(blobs_folder(attempt_id))])

@@ -1,4 +1,4 @@
-"""What one attempt reads: the files that the topic does not have yet, or a DataFrame."""
+"""The input of one attempt: the files that the topic does not have yet, or a DataFrame."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ if TYPE_CHECKING:
 SplitCounts = Mapping[int, SplitCount]  # by the number of the split
 
 
-class Source(Protocol):
+class RunInput(Protocol):
     """The input of one attempt."""
 
     @property
     def selection(self) -> Selection:
-        """The files that are read, and those that are not."""
+        """The files that are read, skipped and changed."""
 
     @property
     def order_column(self) -> str | None:
-        """The column that orders a DataFrame."""
+        """The column that orders a DataFrame; None for files."""
 
     def is_empty(self) -> bool:
-        """Whether there is nothing to read."""
+        """Whether there is no input to read."""
 
     def spool(self, store: Store, attempt_id: str, append_time_ms: int) -> pa.Table:
         """Run the map side; returns rows of SPOOLED."""
 
     def origins(self, counts: SplitCounts) -> dict[int, Origin]:
-        """Where the lines of each split stand."""
+        """The file of each split, and the lines before the split."""
 
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
-        """The catalog's rows of the files."""
+        """The source rows of the files that are read."""
 
     def is_taken(self, sources: pa.Table) -> bool:
-        """Whether one of the files was ingested meanwhile, given the newest source rows."""
+        """Whether another run ingested one of the files, by the newest source rows."""
 
 
-SourceMaker = Callable[[pa.Table], Source]  # from the topic's source rows to an attempt's input
+InputMaker = Callable[[pa.Table], RunInput]  # from the topic's source rows
 
 
-class Files:
+class InputFiles:
     """The files of an input list that the topic does not have yet.
 
     `sources` are the source rows of the topic. Raises InputError as `select` and `plan_splits` do.
@@ -79,7 +79,7 @@ class Files:
         return not self.selection.files
 
     def spool(self, store: Store, attempt_id: str, append_time_ms: int) -> pa.Table:
-        """Run the map side over all units, shared out over tasks by size."""
+        """Run the map side over all units; tasks get units of about equal size in sum."""
         units = group_splits(self._splits, self._pipeline.task.split_bytes)
         sizes = [unit.size_bytes for unit in units]
         shares = share_out(sizes, TASKS_PER_CORE * self._engine.cores)
@@ -88,7 +88,7 @@ class Files:
         return pa.concat_tables(self._engine.map(map_units, tasks))
 
     def origins(self, counts: SplitCounts) -> dict[int, Origin]:
-        """The file of each split and the lines before it."""
+        """The file of each split, and the lines before the split."""
         return origins(self._splits, counts)
 
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
@@ -110,12 +110,12 @@ class Files:
         ]
 
     def is_taken(self, sources: pa.Table) -> bool:
-        """Whether the topic has more versions of the files than before."""
+        """Whether the topic got versions of the files since this attempt began."""
         return known_versions(sources, self._listed) != self._known
 
 
-class Frame:
-    """A DataFrame. Every attempt reads it anew, and the catalog has no source rows of it."""
+class InputFrame:
+    """A DataFrame. Every attempt evaluates it anew, and it has no source rows."""
 
     selection = Selection([], [], [])
 
@@ -124,25 +124,21 @@ class Frame:
         self.order_column = order_column
 
     def is_empty(self) -> bool:
-        """False: nobody knows before the DataFrame is read."""
+        """False: only reading the DataFrame would tell."""
         return False
 
-    def spool(self, store: Store, attempt_id: str, append_time_ms: int) -> pa.Table:
+    def spool(self, store: Store, attempt_id: str, _append_time_ms: int) -> pa.Table:
         """Run the map side over each partition of the DataFrame."""
-        del append_time_ms  # the reduce side encodes
         return MapFrame(store, self._pipeline, self.order_column, attempt_id).read(self._frame)
 
-    def origins(self, counts: SplitCounts) -> dict[int, Origin]:
-        """Rejected rows carry the number of the order column."""
-        del counts
+    def origins(self, _counts: SplitCounts) -> dict[int, Origin]:
+        """One origin: the line of a reject is its number in the order column."""
         return {0: Origin(NAME, -1)}
 
-    def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
+    def rows(self, _counts: SplitCounts, _topic: str, _attempt_id: str) -> list[SourceRow]:
         """No rows."""
-        del counts, topic, attempt_id
         return []
 
-    def is_taken(self, sources: pa.Table) -> bool:
+    def is_taken(self, _sources: pa.Table) -> bool:
         """False: a DataFrame has no files."""
-        del sources
         return False

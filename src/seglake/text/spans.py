@@ -140,7 +140,7 @@ def decimal_text(numbers: Int64s) -> Spans:
 
 
 @njit(cache=True, nogil=True)
-def _integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) -> Int32s:
+def small_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) -> Int32s:
     """Decimal integers in [0, bound) as numbers; -1 for any other text and for null."""
     base = data.ctypes.data
     numbers = np.full(len(starts), -1, np.int32)
@@ -155,8 +155,3 @@ def _integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) -> Int32
         if value < bound:
             numbers[row] = value
     return numbers
-
-
-def small_integers(texts: Spans, bound: int) -> Int32s:
-    """Decimal integers in [0, bound) as numbers; -1 for anything else."""
-    return np.asarray(_integers(texts.data, texts.starts, texts.lengths, bound))

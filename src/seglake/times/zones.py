@@ -19,7 +19,7 @@ from seglake.format.records import Int64s
 from seglake.times.kernels import MAX_MS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_DAY = datetime(9999, 12, 30, tzinfo=UTC)  # datetime has the local time in every zone
+_LAST_DAY = datetime(9999, 12, 30, tzinfo=UTC)  # every zone has a local datetime
 _SECOND = timedelta(seconds=1)
 _WEEK_SECONDS = 7 * 86_400
 _DAY_MS = 86_400_000

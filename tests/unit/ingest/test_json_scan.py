@@ -65,7 +65,7 @@ def check(lines: list[bytes]) -> None:
     kept = [line.removesuffix(b"\r") for line in lines]
     kept = [line for line in kept if line]
     assert rows.raw.tolist() == kept
-    columns = {name: (rows.field(name).tolist(), rows.text(name).tolist()) for name in NAMES}
+    columns = {name: (rows.field(name).tolist(), rows.json(name).tolist()) for name in NAMES}
     for number, line in enumerate(kept):
         value = parse(line)
         assert (rows.reasons[number] == Reason.NONE) == (value is not None), line

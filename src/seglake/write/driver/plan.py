@@ -18,7 +18,7 @@ import pyarrow as pa
 from seglake.engine import share_out
 from seglake.write.reduce.piece import Bounds
 from seglake.write.spool.order import FIRST, LAST, Place
-from seglake.write.spool.spool import first_places, last_places
+from seglake.write.spool.spool import places
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,9 @@ class Blobs:
         """From rows of SPOOLED; the number of a blob is the number of its row."""
         names = ("partition", "records", "size_bytes")
         partition, records, size_bytes = (spooled[name].to_numpy() for name in names)
-        return cls(partition, first_places(spooled), last_places(spooled), records, size_bytes)
+        first = places(spooled, "sort_key", "tie_breaker")
+        last = places(spooled, "last_sort_key", "last_tie_breaker")
+        return cls(partition, first, last, records, size_bytes)
 
     def __len__(self) -> int:
         return len(self.first)
@@ -51,8 +53,8 @@ def cut_partitions(blobs: Blobs, max_bytes: int) -> list[Bounds]:
         ends = np.cumsum(blobs.size_bytes[members])
         count = -(-int(ends[-1]) // max_bytes)
         targets = ends[-1] * np.arange(1, count) // count
-        places = [blobs.first[members[i]] for i in np.searchsorted(ends, targets, "right").tolist()]
-        edges = [FIRST, *sorted(set(places) - {blobs.first[members[0]]}), LAST]
+        cuts = [blobs.first[members[i]] for i in np.searchsorted(ends, targets, "right").tolist()]
+        edges = [FIRST, *sorted(set(cuts) - {blobs.first[members[0]]}), LAST]
         pieces += [Bounds(partition, *edge) for edge in pairwise(edges)]
     return pieces
 

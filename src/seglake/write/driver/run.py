@@ -1,4 +1,4 @@
-"""One ingest run, from raw files to one catalog commit, as a list of steps.
+"""One ingest run, from raw files to one catalog commit, step by step.
 
     already committed? → freeze the input → select the files → map → count → plan → write segments →
     write quarantine → commit; after a lost race: reload, then re-base or plan again

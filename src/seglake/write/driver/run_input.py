@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -27,43 +27,13 @@ if TYPE_CHECKING:
 SplitCounts = Mapping[int, SplitCount]  # by the number of the split
 
 
-class RunInput(Protocol):
-    """The input of one attempt."""
-
-    @property
-    def selection(self) -> Selection:
-        """The files that are read, skipped and changed."""
-
-    @property
-    def order_column(self) -> str | None:
-        """The column that orders a DataFrame; None for files."""
-
-    def is_empty(self) -> bool:
-        """Whether there is no input to read."""
-
-    def spool(self, store: Store, attempt_id: str, append_time_ms: int) -> pa.Table:
-        """Run the map side; returns rows of SPOOLED."""
-
-    def origins(self, counts: SplitCounts) -> dict[int, Origin]:
-        """The file of each split, and the lines before the split."""
-
-    def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
-        """The source rows of the files that are read."""
-
-    def is_taken(self, sources: pa.Table) -> bool:
-        """Whether another run ingested one of the files, by the newest source rows."""
-
-
-InputMaker = Callable[[pa.Table], RunInput]  # from the topic's source rows
-
-
 class InputFiles:
     """The files of an input list that the topic does not have yet.
 
     `sources` are the source rows of the topic. Raises InputError as `select` and `plan_splits` do.
     """
 
-    order_column = None
+    order_column = None  # only a DataFrame has one
 
     def __init__(
         self, engine: Engine, pipeline: Pipeline, listed: Sequence[SourceFile], sources: pa.Table
@@ -79,7 +49,7 @@ class InputFiles:
         return not self.selection.files
 
     def spool(self, store: Store, attempt_id: str, append_time_ms: int) -> pa.Table:
-        """Run the map side over all units; tasks get units of about equal size in sum."""
+        """Run the map side over all units; returns rows of SPOOLED."""
         units = group_splits(self._splits, self._pipeline.task.split_bytes)
         sizes = [unit.size_bytes for unit in units]
         shares = share_out(sizes, TASKS_PER_CORE * self._engine.cores)
@@ -142,3 +112,7 @@ class InputFrame:
     def is_taken(self, _sources: pa.Table) -> bool:
         """False: a DataFrame has no files."""
         return False
+
+
+RunInput = InputFiles | InputFrame
+InputMaker = Callable[[pa.Table], RunInput]  # from the topic's source rows

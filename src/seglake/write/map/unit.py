@@ -24,7 +24,7 @@ from seglake.write.map.summary import UnitSummary
 from seglake.write.rows.records import Extracted, read_split
 from seglake.write.spool.spool import Blob, SpoolWriter
 
-_FILE_COST_BYTES = 1024  # to open a file takes as long as to read this much
+_SPLIT_COST_BYTES = 1024  # counted for each split, so that no unit gets countless empty files
 
 
 class Unit(NamedTuple):
@@ -48,7 +48,7 @@ def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
     units: list[list[Split]] = []
     room = 0
     for split in splits:
-        size = _size_bytes(split) + _FILE_COST_BYTES
+        size = _size_bytes(split) + _SPLIT_COST_BYTES
         if size > room:
             units.append([])
             room = max_bytes

@@ -102,7 +102,7 @@ class TooLongRow(LineRows):
 
 
 class SplitStream(NamedTuple):
-    """The first `limit` bytes of a stream, up to a line end; `partial`: it begins inside a line."""
+    """A stream whose lines up to byte `limit` are read; if `partial`, it begins inside a line."""
 
     path: str
     stream: Stream

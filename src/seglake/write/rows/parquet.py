@@ -83,7 +83,8 @@ def _read_schema(file: SourceFile, store: InputStore) -> dict[str, pa.DataType]:
     with _errors(file.path):
         schema = pq.read_schema(pa.PythonFile(store.raw(file), "r"))
     dictionary = pa.types.is_dictionary
-    return {f.name: f.type.value_type if dictionary(f.type) else f.type for f in schema}
+    types = ((field.name, field.type) for field in schema)
+    return {name: kind.value_type if dictionary(kind) else kind for name, kind in types}
 
 
 def _same(name: str, *schemas: dict[str, pa.DataType]) -> bool:

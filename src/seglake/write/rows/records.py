@@ -155,7 +155,7 @@ def _partitions(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int32s | None
     name = pipeline.topic.partition_field
     if name is None:
         return None
-    partitions = small_integers(rows.field(name), pipeline.topic.partitions)
+    partitions = small_integers(*rows.field(name), pipeline.topic.partitions)
     _reject(reasons, partitions < 0, Reason.PARTITION_OUT_OF_RANGE)
     return partitions
 

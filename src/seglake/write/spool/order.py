@@ -19,7 +19,7 @@ from seglake.write.spool.sorted_records import SortedRecords, join_bodies
 
 
 class Place(NamedTuple):
-    """A place in the total order: right before the first record of the blob that it names."""
+    """A place in the total order: the sort columns of a record, and the blob of the record."""
 
     sort_key: int
     tie_breaker: int

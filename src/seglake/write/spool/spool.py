@@ -132,17 +132,8 @@ def of_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
     return spooled.filter(pa.array(np.isin(spooled["kind"].to_numpy(), kinds)))
 
 
-def first_places(spooled: pa.Table) -> list[Place]:
-    """The place of the first record of each blob."""
-    return _places(spooled, "sort_key", "tie_breaker")
-
-
-def last_places(spooled: pa.Table) -> list[Place]:
-    """The place of the last record of each blob."""
-    return _places(spooled, "last_sort_key", "last_tie_breaker")
-
-
-def _places(spooled: pa.Table, *sorted_by: str) -> list[Place]:
+def places(spooled: pa.Table, *sorted_by: str) -> list[Place]:
+    """The place of the first or last record of each blob; `sorted_by` are its sort columns."""
     columns = (spooled[name].to_pylist() for name in (*sorted_by, "unit", "number"))
     return [Place(*place) for place in zip(*columns, strict=True)]
 
@@ -166,4 +157,4 @@ def _fetch(store: Store, row: dict[str, Any]) -> SpooledBlob:
 
 def clear(store: Store, attempt_id: str) -> None:
     """Delete the blobs of all tasks of an attempt, failed tries of tasks included."""
-    store.delete([found.key for found in store.list(blobs_folder(attempt_id))])
+    store.delete([listed.key for listed in store.list(blobs_folder(attempt_id))])

@@ -15,8 +15,8 @@ from seglake.errors import CorruptData, UsageError
 from seglake.format.decode import Decoded
 from seglake.format.records import Headers, Int32s, Int64s, Records, Spans
 from seglake.limits import INT32_MAX
+from seglake.read.decode.kernels import append_items
 from seglake.read.fetch.log_segment import LogSegment
-from seglake.read.kernels import append_items
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _FIELDS: dict[str, Any] = {
@@ -36,7 +36,7 @@ ValuesOf = Callable[[Decoded, Sequence[LogSegment], Int32s], npt.ArrayLike]
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """The schema of the columns asked for, in the order asked; None means all of them."""
+    """The schema of these columns, in this order; None means all. UsageError for a wrong name."""
     return SCHEMA if columns is None else _schema_of(tuple(columns))
 
 
@@ -53,7 +53,10 @@ def _schema_of(names: tuple[str, ...]) -> pa.Schema:
 def record_batch(
     segment: LogSegment, decoded: Decoded, rows: Int64s | None, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """The records at the positions `rows` (None: all) with the columns of `schema`."""
+    """The records at the positions `rows` (None: all) with the columns of `schema`.
+
+    Raises CorruptData if their bytes are too many for one Arrow batch.
+    """
     chosen = decoded if rows is None else decoded.take(rows)
     size = len(chosen.records.values.data)
     if size > INT32_MAX:
@@ -65,10 +68,10 @@ def record_batch(
 
 
 class Columns:
-    """Room for the columns of a record batch, to be filled again and again.
+    """Buffers for the columns of an Arrow batch, filled again and again.
 
-    It holds `records` records, with `size_bytes` bytes in each of key and value. Memory that was
-    never used before costs more than copying out of memory that was, so what is filled is copied.
+    There is room for `records` records, and for `size_bytes` bytes of keys and as many of values.
+    `take` copies: new memory costs more than a copy from memory in use.
     """
 
     def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
@@ -86,13 +89,13 @@ class Columns:
         owner_of: Int32s,
         limit_bytes: int | None = None,
     ) -> bool:
-        """Append records, each batch of the segment at its position in `owner_of`.
+        """Append records; batch b is of segments[owner_of[b]].
 
-        False, and nothing is appended, if there is no room for all of them, or if keys, values and
-        headers together might then take more than `limit_bytes`.
+        Returns False and appends nothing if there is no room for all of them, or if keys, values
+        and headers together might then take more than `limit_bytes`.
         """
         used = sum(column.used_bytes for column in self._columns)
-        used += len(decoded.records.values.data)  # more than all that will be copied
+        used += len(decoded.records.values.data)  # at least as much as is copied
         limit = self.size_bytes if limit_bytes is None else limit_bytes
         if self._count + len(decoded.offsets) > self._records or used > limit:
             return False
@@ -102,24 +105,24 @@ class Columns:
         return True
 
     def take(self) -> pa.RecordBatch:
-        """What was appended; there is room again."""
+        """The appended records; afterwards there is room for as many again."""
         arrays = [column.take(self._count) for column in self._columns]
         self._count = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 class _Column(ABC):
-    used_bytes = 0  # of variable length
+    used_bytes = 0  # of items of variable length
 
     @abstractmethod
     def append(
         self, at: int, decoded: Decoded, segments: Sequence[LogSegment], owner_of: Int32s
     ) -> None:
-        """Take the records over, behind the `at` ones that are there."""
+        """Copy the records behind the first `at` ones."""
 
     @abstractmethod
     def take(self, count: int) -> Array:
-        """A copy of the column of `count` records, which begins anew."""
+        """A copy of the first `count` items; afterwards the column is empty."""
 
 
 class _Numbers(_Column):
@@ -139,7 +142,7 @@ class _Numbers(_Column):
 
 
 class _Topics(_Numbers):
-    """The names of the records' topics, nearly always one and the same."""
+    """The names of the records' topics, nearly always the same one."""
 
     def __init__(self, records: int) -> None:
         super().__init__(records, pa.int32(), self._codes)
@@ -175,19 +178,19 @@ class _Bytes(_Column):
 
 
 class _Items:
-    """Room for so many byte strings, with so many bytes in all."""
+    """Buffers for `count` byte strings of `size_bytes` together."""
 
     def __init__(self, count: int, size_bytes: int) -> None:
         self._offsets, self._data = np.zeros(1 + count, np.int32), np.empty(size_bytes, np.uint8)
         self._valid, self._nulls = np.empty(count, np.uint8), 0
 
     def append(self, at: int, spans: Spans) -> int:
-        """Copy items behind the `at` first ones; returns the bytes that all take."""
+        """Copy items behind the first `at` ones; returns the bytes of all."""
         self._nulls += append_items(*spans, at, self._offsets, self._data, self._valid)
         return int(self._offsets[at + len(spans)])
 
     def take(self, count: int) -> Array:
-        """A copy of the first items, as an array; there is room for others again."""
+        """A copy of the first `count` items as an array; afterwards there is room again."""
         bits = np.packbits(self._valid[:count], bitorder="little") if self._nulls else None
         self._nulls = 0
         data = self._data[: self._offsets[count]].copy()
@@ -199,7 +202,7 @@ class _Headers(_Column):
 
     def __init__(self) -> None:
         self._lists: list[Array] = []
-        self._empty = 0  # records without, since the last list
+        self._empty = 0  # records without headers since the last list
 
     def append(
         self, _at: int, decoded: Decoded, _segments: Sequence[LogSegment], _owner_of: Int32s
@@ -250,8 +253,8 @@ def _partitions(
 
 
 def _array(kind: Any, count: int, parts: Sequence[npt.NDArray[Any] | None]) -> Array:
-    held: list[Any] = list(parts)  # numpy arrays are buffers, but say so from 3.12 on
-    buffers: list[Any] = [None if part is None else pa.py_buffer(part) for part in held]
+    arrays: list[Any] = list(parts)  # numpy arrays are buffers, but typed so only from 3.12 on
+    buffers: list[Any] = [None if part is None else pa.py_buffer(part) for part in arrays]
     return pa.Array.from_buffers(kind, count, buffers)
 
 
@@ -269,11 +272,11 @@ def _binary(spans: Spans) -> Array:
 
 
 def _strings(keys: Array) -> Array:
-    """Header keys as text; as in Java, bytes that are not UTF-8 become replacement characters."""
+    """Header keys as text; bytes that are not UTF-8 become replacement characters, as in Java."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
         distinct = keys.dictionary_encode()
-        keys_found: list[Any] = distinct.dictionary.to_pylist()
-        texts = [key.decode(errors="replace") for key in keys_found]
+        different: list[Any] = distinct.dictionary.to_pylist()
+        texts = [key.decode(errors="replace") for key in different]
         return pa.array(texts, pa.string()).take(distinct.indices)

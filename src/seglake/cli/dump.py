@@ -106,8 +106,7 @@ def _print_records(chunks: Iterator[Chunk]) -> None:
     from seglake.cli.json_lines import json_lines
 
     for chunk in chunks:
-        table = chunk.table[(chunk.table["attributes"] & CONTROL) == 0]
-        for _, decoded in chunk.decode_in_parts(table, 2**22):
+        for _, decoded in chunk.decode_in_parts(chunk.record_batches, 2**22):
             batch = record_batch(chunk.pieces[0].segment, decoded, None, SCHEMA)
             sys.stdout.buffer.write(json_lines(batch))
 

@@ -85,10 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if ends == starts else {**_to_json(ends), VERSION: lake.version}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """The limit of maxOffsetsPerTrigger, else of minOffsetsPerTrigger.
-
-        `latestOffset` checks the minimum under either limit.
-        """
+        """The limit of maxOffsetsPerTrigger, or else of minOffsetsPerTrigger."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -112,11 +109,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         readers = existing(self._at(end.get(VERSION)), ends)
         starts = self._completed(_from_json(end.get(START, start)), ends, readers)
         ranges = available(starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss)
-        wanted = [
-            (readers[name], Window(start_offset=low, end_offset=high))
-            for name, (low, high) in ranges.items()
-            if low < high
-        ]
+        wanted = [(readers[name], Window(start_offset=low, end_offset=high))
+                  for name, (low, high) in ranges.items() if low < high]  # fmt: skip
         return [InputPartition(task) for task in tasks.planned(pieces_of(wanted), self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

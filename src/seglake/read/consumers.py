@@ -10,6 +10,7 @@ import pyarrow as pa
 from seglake.errors import OffsetNotFound
 from seglake.read.decode.columns import schema_of
 from seglake.read.lookup.partition import PartitionReader
+from seglake.read.window.execute import MEMORY_BYTES
 from seglake.read.window.from_offset import records_from
 from seglake.read.zones.search import ZoneSearch
 
@@ -62,8 +63,8 @@ def unread_since(reader: PartitionReader, offset: int) -> int:
     if block is not None:
         lows.append(reader.ask(segment, ZoneSearch.min_timestamps_after, block.number))
         chunk = reader.fetch.chunk_of(segment, block.ranges)
-        decoded = chunk.decode(chunk.table)
-        lows.append(decoded.records.timestamps[decoded.offsets >= offset])
+        for _, decoded in chunk.decode_in_parts(chunk.record_batches, MEMORY_BYTES):
+            lows.append(decoded.records.timestamps[decoded.offsets >= offset])
     return int(np.concatenate(lows).min(initial=after))
 
 

@@ -24,16 +24,11 @@ class Record(NamedTuple):
     def of(topic: str, partition: int, batch: Decoded, row: int) -> Record:
         """The record at `row` of a decoded batch."""
         records = batch.records
-        return Record(
-            topic,
-            partition,
-            int(batch.offsets[row]),
-            int(records.timestamps[row]),
-            int(batch.timestamp_types[row]),
-            _item(records.keys, row),
-            _item(records.values, row),
-            _headers_of(records.headers, row),
-        )
+        numbers = batch.offsets, records.timestamps, batch.timestamp_types
+        offset, timestamp, timestamp_type = (int(column[row]) for column in numbers)
+        key, value = _item(records.keys, row), _item(records.values, row)
+        headers = _headers_of(records.headers, row)
+        return Record(topic, partition, offset, timestamp, timestamp_type, key, value, headers)
 
 
 def _headers_of(headers: Headers | None, row: int) -> list[tuple[str, bytes | None]]:

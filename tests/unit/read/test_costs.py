@@ -217,7 +217,7 @@ class TestCache:
             cache.put(key, str(key), 30)
             assert cache.size_bytes <= 100
         assert cache.get(49) == "49"
-        assert len(cache) == 3
+        assert len(cache._entries) == 3
 
     def test_what_is_used_stays(self) -> None:
         cache = ByteCache(100)

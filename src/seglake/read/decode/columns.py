@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,6 @@ _FIELDS: dict[str, Any] = {
 SCHEMA = pa.schema(_FIELDS)
 
 Array = Any  # a pa.Array: pyarrow's stubs ask for the type of its items
-ValuesOf = Callable[[Decoded, Sequence[LogSegment], Int32s], npt.ArrayLike]
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
@@ -99,8 +98,9 @@ class Columns:
         limit = self.size_bytes if limit_bytes is None else limit_bytes
         if self._count + len(decoded.offsets) > self._records or used > limit:
             return False
+        added = _Added(decoded, segments, owner_of)
         for column in self._columns:
-            column.append(self._count, decoded, segments, owner_of)
+            column.append(self._count, added)
         self._count += len(decoded.offsets)
         return True
 
@@ -111,13 +111,23 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
+class _Added(NamedTuple):
+    """Records to append; batch b is of segments[owner_of[b]]."""
+
+    decoded: Decoded
+    segments: Sequence[LogSegment]
+    owner_of: Int32s
+
+    def owners(self) -> Int32s:
+        """The position in `segments` of each record's segment."""
+        return self.owner_of[self.decoded.batch]
+
+
 class _Column(ABC):
     used_bytes = 0  # of items of variable length
 
     @abstractmethod
-    def append(
-        self, at: int, decoded: Decoded, segments: Sequence[LogSegment], owner_of: Int32s
-    ) -> None:
+    def append(self, at: int, added: _Added) -> None:
         """Copy the records behind the first `at` ones."""
 
     @abstractmethod
@@ -128,14 +138,14 @@ class _Column(ABC):
 class _Numbers(_Column):
     """One number for each record."""
 
-    def __init__(self, records: int, kind: Any, values_of: ValuesOf) -> None:
+    def __init__(
+        self, records: int, kind: Any, values_of: Callable[[_Added], npt.ArrayLike]
+    ) -> None:
         self._values, self._kind = np.empty(records, _DTYPES[kind.bit_width]), kind
         self._values_of = values_of
 
-    def append(
-        self, at: int, decoded: Decoded, segments: Sequence[LogSegment], owner_of: Int32s
-    ) -> None:
-        self._values[at : at + len(decoded.offsets)] = self._values_of(decoded, segments, owner_of)
+    def append(self, at: int, added: _Added) -> None:
+        self._values[at : at + len(added.decoded.offsets)] = self._values_of(added)
 
     def take(self, count: int) -> Array:
         return _array(self._kind, count, [None, self._values[:count].copy()])
@@ -148,11 +158,9 @@ class _Topics(_Numbers):
         super().__init__(records, pa.int32(), self._codes)
         self._names: dict[str, int] = {}
 
-    def _codes(
-        self, decoded: Decoded, segments: Sequence[LogSegment], owner_of: Int32s
-    ) -> npt.ArrayLike:
-        codes = [self._names.setdefault(each.topic, len(self._names)) for each in segments]
-        return codes[0] if len(self._names) == 1 else np.array(codes)[owner_of[decoded.batch]]
+    def _codes(self, added: _Added) -> npt.ArrayLike:
+        codes = [self._names.setdefault(each.topic, len(self._names)) for each in added.segments]
+        return codes[0] if len(self._names) == 1 else np.array(codes)[added.owners()]
 
     def take(self, count: int) -> Array:
         names, self._names = list(self._names), {}
@@ -167,10 +175,8 @@ class _Bytes(_Column):
     def __init__(self, records: int, size_bytes: int, spans_of: Callable[[Records], Spans]) -> None:
         self._items, self._spans_of = _Items(records, size_bytes), spans_of
 
-    def append(
-        self, at: int, decoded: Decoded, _segments: Sequence[LogSegment], _owner_of: Int32s
-    ) -> None:
-        self.used_bytes = self._items.append(at, self._spans_of(decoded.records))
+    def append(self, at: int, added: _Added) -> None:
+        self.used_bytes = self._items.append(at, self._spans_of(added.decoded.records))
 
     def take(self, count: int) -> Array:
         self.used_bytes = 0
@@ -204,12 +210,10 @@ class _Headers(_Column):
         self._lists: list[Array] = []
         self._empty = 0  # records without headers since the last list
 
-    def append(
-        self, _at: int, decoded: Decoded, _segments: Sequence[LogSegment], _owner_of: Int32s
-    ) -> None:
-        headers = decoded.records.headers
+    def append(self, _at: int, added: _Added) -> None:
+        headers = added.decoded.records.headers
         if headers is None:
-            self._empty += len(decoded.offsets)
+            self._empty += len(added.decoded.offsets)
         else:
             self._flush()
             self._lists.append(_lists_of(headers))
@@ -232,12 +236,12 @@ _DTYPES: dict[int, Any] = {32: np.int32, 64: np.int64}
 _COLUMNS: dict[str, Callable[[int, int], _Column]] = {
     "topic": lambda n, _: _Topics(n),
     "partition": lambda n, _: _Numbers(n, pa.int32(), _partitions),
-    "offset": lambda n, _: _Numbers(n, pa.int64(), lambda decoded, *_: decoded.offsets),
+    "offset": lambda n, _: _Numbers(n, pa.int64(), lambda added: added.decoded.offsets),
     "timestamp": lambda n, _: _Numbers(
-        n, _FIELDS["timestamp"], lambda decoded, *_: decoded.records.timestamps
+        n, _FIELDS["timestamp"], lambda added: added.decoded.records.timestamps
     ),
     "timestamp_type": lambda n, _: _Numbers(
-        n, pa.int32(), lambda decoded, *_: decoded.timestamp_types
+        n, pa.int32(), lambda added: added.decoded.timestamp_types
     ),
     "key": lambda n, size: _Bytes(n, size, lambda records: records.keys),
     "value": lambda n, size: _Bytes(n, size, lambda records: records.values),
@@ -245,11 +249,9 @@ _COLUMNS: dict[str, Callable[[int, int], _Column]] = {
 }
 
 
-def _partitions(
-    decoded: Decoded, segments: Sequence[LogSegment], owner_of: Int32s
-) -> npt.ArrayLike:
-    partitions = np.array([each.partition for each in segments])
-    return partitions[0] if len(partitions) == 1 else partitions[owner_of[decoded.batch]]
+def _partitions(added: _Added) -> npt.ArrayLike:
+    partitions = np.array([each.partition for each in added.segments])
+    return partitions[0] if len(partitions) == 1 else partitions[added.owners()]
 
 
 def _array(kind: Any, count: int, parts: Sequence[npt.NDArray[Any] | None]) -> Array:

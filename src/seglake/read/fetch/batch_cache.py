@@ -8,6 +8,7 @@ fetched, but these batches are not decompressed again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ class BatchCache:
         self._fetch, self._cache = fetch, cache
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _uncached, (self._fetch,)
+        return copy, (self._fetch,)
 
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
@@ -89,12 +90,8 @@ class BatchCache:
         Batches from before the window are never decompressed; their headers are cached here.
         """
         cached = list(map(self._cache.get, _keys(chunk, slice(None))))
-        positions = chunk.table["position"].tolist()
-        payloads = {
-            position: batch.payload
-            for position, batch in zip(positions, cached, strict=True)
-            if batch and batch.payload is not None
-        }
+        pairs = zip(chunk.table["position"].tolist(), cached, strict=True)
+        payloads = {at: batch.payload for at, batch in pairs if batch and batch.payload is not None}
         starts = np.array([piece.window.start_ms for piece in chunk.pieces])
         early = chunk.table["max_timestamp"] < starts[chunk.owner_of]
         early &= np.array([batch is None for batch in cached], bool)
@@ -130,10 +127,6 @@ class _CachingChunk(Chunk):
         # a copy of each: a payload may be a view of all that was fetched
         self.cache.put(self, numbers, [bytes(payload) for payload in payloads])
         return payloads
-
-
-def _uncached(fetch: Fetch) -> Fetch:
-    return fetch
 
 
 def _cached_chunk(pieces: list[tuple[Piece, list[_Batch]]]) -> Chunk:

@@ -28,9 +28,6 @@ class ByteCache:
         self._entries: dict[Hashable, _Entry] = {}
         self._lock = Lock()
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def get(self, key: Hashable) -> Any:
         """The value of `key`, or None."""
         entry = self._entries.get(key)

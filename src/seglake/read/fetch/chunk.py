@@ -11,15 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from seglake.errors import CorruptData
-from seglake.format.batch import BatchTable
-from seglake.format.decode import (
-    Decoded,
-    Within,
-    decode,
-    decode_batches,
-    decompress_batches,
-    payload_of,
-)
+from seglake.format.batch import CONTROL, BatchTable
+from seglake.format.decode import Decoded, Within, decode, decompress_batches, payload_of
 from seglake.format.records import Int32s, Int64s
 from seglake.read.fetch.piece import Piece
 
@@ -47,12 +40,11 @@ class Chunk:
         """Bytes of its batches; 0 if none of them was fetched."""
         return int(self.table["size"].sum()) if len(self.data) else 0
 
-    def decode(self, rows: BatchTable, *, control: bool = False) -> Decoded:
-        """The records of some of its batches. Raises CorruptData."""
-        try:
-            return decode_batches(self.data, rows, check_crc=False, control=control)
-        except CorruptData as damage:
-            raise self._in_file(damage) from damage
+    @property
+    def record_batches(self) -> BatchTable:
+        """The table without control batches, which are transaction markers."""
+        batches: BatchTable = self.table[(self.table["attributes"] & CONTROL) == 0]
+        return batches
 
     def decode_in_parts(
         self, rows: BatchTable, limit_bytes: int, within: Within | None = None

@@ -28,11 +28,6 @@ class LogRanges(NamedTuple):
         """A single range."""
         return LogRanges(*np.array([[start], [end], [first_offset], [end_offset]], np.int64))
 
-    @property
-    def offset_count(self) -> int:
-        """How many offsets the ranges cover."""
-        return int((self.end_offsets - self.first_offsets).sum())
-
     def take(self, rows: slice | npt.NDArray[np.bool_]) -> LogRanges:
         """Some of the ranges."""
         return LogRanges(*(column[rows] for column in self))
@@ -60,12 +55,6 @@ class LogSegment(NamedTuple):
         """The segment at position `index` of `view`, counted from 0."""
         row = view.segment(index)
         return LogSegment(
-            row.topic,
-            row.partition,
-            row.key("log"),
-            row.key("zonemap"),
-            row.base_offset,
-            row.end_offset,
-            row.sizes["log"],
-            row.sizes["zonemap"],
-        )
+            row.topic, row.partition, row.key("log"), row.key("zonemap"),
+            row.base_offset, row.end_offset, row.sizes["log"], row.sizes["zonemap"],
+        )  # fmt: skip

@@ -19,6 +19,10 @@ class Window(NamedTuple):
     start_offset: int = 0
     end_offset: int = INT64_MAX
 
+    def above(self, offset: int) -> Window:
+        """The window without the offsets below `offset`."""
+        return self if self.start_offset >= offset else self._replace(start_offset=offset)
+
     def limits(self) -> tuple[int, int, int, int]:
         """Smallest and largest timestamp, smallest and largest offset in the window."""
         return self.start_ms, self.end_ms - 1, self.start_offset, self.end_offset - 1
@@ -35,7 +39,8 @@ class Piece(NamedTuple):
     @staticmethod
     def of(segment: LogSegment, ranges: LogRanges) -> Piece:
         """Every record in some ranges of a segment's log."""
-        return Piece(segment, Window(), ranges, ranges.offset_count)
+        offsets = int((ranges.end_offsets - ranges.first_offsets).sum())
+        return Piece(segment, Window(), ranges, offsets)
 
     @property
     def size_bytes(self) -> int:

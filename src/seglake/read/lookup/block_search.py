@@ -21,7 +21,6 @@ from seglake.format.decode import (
 )
 from seglake.format.records import Int64s
 from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.chunk import Chunk
 from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.log_segment import LogRanges, LogSegment
 from seglake.read.zones.search import Block
@@ -116,32 +115,28 @@ class BlockSearch:
         return _Batches(block.position, heads), data
 
     def _times(self, segment: LogSegment, known: _Batches, row: int, data: Any) -> _Times:
-        head = known.heads[row]
-        if data is None:
-            data, head = self._chunk(segment, known, head).data, head._replace(position=0)
+        head, batch = known.heads[row], self._bytes_of(segment, known, row, data)
         try:
-            return _Times(*decode_times(data, head))
+            return _Times(*decode_times(batch, head._replace(position=0)))
+        except CorruptData as damage:
+            raise damage.within(segment.log_key, known.position + head.position) from damage
+
+    def _records(self, segment: LogSegment, known: _Batches, row: int, data: Any) -> Decoded:
+        batch = bytes(self._bytes_of(segment, known, row, data))  # a copy, or all would stay cached
+        try:
+            return decode_batches(batch, scan_batches(batch), check_crc=False)
         except CorruptData as damage:
             start = known.position + known.heads[row].position
             raise damage.within(segment.log_key, start) from damage
 
-    def _records(self, segment: LogSegment, known: _Batches, row: int, data: Any) -> Decoded:
+    def _bytes_of(self, segment: LogSegment, known: _Batches, row: int, data: Any) -> Any:
+        """The bytes of one batch, from those of its block or else fetched again."""
         head = known.heads[row]
-        start = known.position + head.position
-        if data is None:
-            chunk = self._chunk(segment, known, head)
-            return chunk.decode(chunk.table)
-        batch = bytes(memoryview(data)[head.position : head.position + head.size])
-        try:
-            return decode_batches(batch, scan_batches(batch), check_crc=False)
-        except CorruptData as damage:
-            raise damage.within(segment.log_key, start) from damage
-
-    def _chunk(self, segment: LogSegment, known: _Batches, head: Head) -> Chunk:
-        """One batch, read again."""
+        if data is not None:
+            return memoryview(data)[head.position : head.position + head.size]
         start = known.position + head.position
         ranges = LogRanges.one(start, start + head.size, head.base_offset, head.last_offset + 1)
-        return self._fetch.chunk_of(segment, ranges)
+        return self._fetch.chunk_of(segment, ranges).data
 
 
 def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:

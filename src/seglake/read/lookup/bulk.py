@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglake.format.batch import CONTROL
 from seglake.format.records import Int64s
 from seglake.read.decode.columns import record_batch
 from seglake.read.fetch.log_fetch import LogFetch
@@ -83,8 +82,7 @@ def _decoded(
 ) -> Iterator[tuple[Int64s, Int64s]]:
     """Offsets and timestamps, chunk by chunk, of the records at or above the log start."""
     for chunk in fetch.chunks_of(segment, ranges, fetch_bytes=_FETCH_BYTES):
-        table = chunk.table[(chunk.table["attributes"] & CONTROL) == 0]
-        for _, decoded in chunk.decode_in_parts(table, _FETCH_BYTES):
+        for _, decoded in chunk.decode_in_parts(chunk.record_batches, _FETCH_BYTES):
             first = int(np.searchsorted(decoded.offsets, log_start))
             if first < len(decoded.offsets):
                 yield decoded.offsets[first:], decoded.records.timestamps[first:]
@@ -116,7 +114,7 @@ def _records_in(
     blocks, which = reader.ask(segment, ZoneSearch.holding, wanted)
     ranges = blocks.take(distinct(which[which >= 0])).ranges()
     for chunk in reader.fetch.chunks_of(segment, ranges, fetch_bytes=_FETCH_BYTES):
-        table = chunk.table[(chunk.table["attributes"] & CONTROL) == 0]
+        table = chunk.record_batches
         firsts = wanted.searchsorted(table["base_offset"])
         table = table[firsts < wanted.searchsorted(table["last_offset"], "right")]
         for _, decoded in chunk.decode_in_parts(table, _FETCH_BYTES):

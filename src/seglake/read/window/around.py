@@ -31,17 +31,12 @@ from seglake.times.instants import to_epoch_ms_array
 _PAIRS = 65_536  # of a row and a record, joined at a time
 
 
-class PartitionedLog(Protocol):
-    """As much of a log as `Around` needs."""
+class _Log(Protocol):
+    """As much of `seglake.read.log.Log` as is needed here."""
 
-    def partitions(self) -> Sequence[int]:
-        """The numbers of its partitions."""
-
-    def partition_counts(self) -> Sequence[int]:
-        """Each number of partitions that it has had, if keys choose the partition; else empty."""
-
-    def reader(self, partition: int) -> PartitionReader:
-        """The reader of one partition."""
+    def partitions(self) -> Sequence[int]: ...
+    def partition_counts(self) -> Sequence[int]: ...
+    def reader(self, partition: int) -> PartitionReader: ...
 
 
 class Around:
@@ -51,13 +46,7 @@ class Around:
     """
 
     def __init__(
-        self,
-        log: PartitionedLog,
-        at: str,
-        before_ms: int,
-        after_ms: int,
-        key: str | None,
-        schema: pa.Schema,
+        self, log: _Log, at: str, before_ms: int, after_ms: int, key: str | None, schema: pa.Schema
     ) -> None:
         least, most = sorted((before_ms, after_ms))
         if least < 0 or not 0 < most <= INT64_MAX:

@@ -6,7 +6,7 @@ even its zone map.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -32,7 +32,7 @@ def pieces_of(
     With `windows` (as `Bounds` has them) only blocks with a part of one of these are taken. Zone
     maps on an object store are read several at a time.
     """
-    calls = (call for partition, window in wanted for call in _calls(partition, window, windows))
+    calls = _calls(wanted, windows)
     if any(partition.store.remote for partition, _ in wanted):
         pieces = ahead(((1, call) for call in calls), REQUESTS)
     else:
@@ -41,27 +41,28 @@ def pieces_of(
 
 
 def _calls(
-    partition: PartitionReader, window: Window, windows: Int64s | None
+    wanted: Iterable[tuple[PartitionReader, Window]], windows: Int64s | None
 ) -> Iterator[Callable[[], Piece]]:
-    """A call for each piece of a log partition; the piece may turn out to be empty."""
-    view = partition.view
-    window = window._replace(start_offset=max(window.start_offset, view.log_start_offset))
-    bounds = Bounds.of(window, windows)
-    bases, ends, lows, highs = map(fixed, view.segments[:4])
-    numbers, whole = bounds.meet(lows, highs, bases, ends).tolist()
-    for number, all_wanted in zip(numbers, whole, strict=True):
-        segment = partition.segment(number)
-        if all_wanted:
-            records = int(view.segments.details["record_count"][number])
-            yield partial(Piece, segment, window, segment.log, records)
-        else:
-            yield partial(_blocks_within, partition, segment, window, bounds)
+    """A call for each piece, which may turn out to be empty."""
+    bounds = Bounds.of(Window(), windows)
+    for partition, asked in wanted:
+        view = partition.view
+        window = asked.above(view.log_start_offset)
+        if window != bounds.window:  # partitions nearly always share it
+            bounds = Bounds.of(window, windows)
+        bases, ends, lows, highs = map(fixed, view.segments[:4])
+        numbers, whole = bounds.meet(lows, highs, bases, ends).tolist()
+        for number, all_wanted in zip(numbers, whole, strict=True):
+            segment = partition.segment(number)
+            if all_wanted:
+                records = int(view.segments.details["record_count"][number])
+                yield partial(Piece, segment, window, segment.log, records)
+            else:
+                yield partial(_blocks_within, partition, segment, bounds)
 
 
-def _blocks_within(
-    partition: PartitionReader, segment: LogSegment, window: Window, bounds: Bounds
-) -> Piece:
-    return Piece(segment, window, *partition.ask(segment, ZoneSearch.within, bounds))
+def _blocks_within(partition: PartitionReader, segment: LogSegment, bounds: Bounds) -> Piece:
+    return Piece(segment, bounds.window, *partition.ask(segment, ZoneSearch.within, bounds))
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ _NO_WINDOWS = np.empty((2, 0), np.int64)
 
 
 class Bounds(NamedTuple):
-    """Which records of a log partition a read wants.
+    """Which records of a log partition a read wants: those in `window` and in one of `windows`.
 
-    `limits` are the smallest and largest timestamp and the smallest and largest offset of a wanted
-    record. Where there are `windows` [windows[0, i], windows[1, i]) in ms, the record must also lie
-    in one of them; windows ascend, with a hole between any two.
+    The timestamps of windows[i] are windows[0, i] to windows[1, i] (exclusive), in ms; windows
+    ascend, with a hole between any two. Without any, `window` decides alone. `limits` are its own.
     """
 
+    window: Window
     limits: Int64s
     windows: Int64s
 
@@ -28,7 +28,7 @@ class Bounds(NamedTuple):
     def of(window: Window, windows: Int64s | None = None) -> Bounds:
         """Records in `window`, and in one of `windows` if these are given."""
         limits = np.array(window.limits(), np.int64)
-        return Bounds(limits, _NO_WINDOWS if windows is None else windows)
+        return Bounds(window, limits, _NO_WINDOWS if windows is None else windows)
 
     def meet(
         self, lows: Int64s, highs: Int64s, firsts: Int64s, ends: Int64s, base: int = 0
@@ -39,7 +39,8 @@ class Bounds(NamedTuple):
         base + ends[i] (exclusive). The result has two rows: numbers of items, and 1 or 0.
         """
         rows = np.empty((2, len(lows)), np.int64)
-        return rows[:, : meeting(lows, highs, firsts, ends, base, *self, rows)]
+        count = meeting(lows, highs, firsts, ends, base, self.limits, self.windows, rows)
+        return rows[:, :count]
 
 
 def union(starts: Int64s, ends: Int64s) -> Int64s:

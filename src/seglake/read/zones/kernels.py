@@ -1,6 +1,6 @@
 """The compiled loops of choosing: which segments, and which index blocks, meet some bounds.
 
-Item i (a segment, some blocks or one block) has timestamps lows[i] to highs[i], both inclusive, and
+Item i (a segment, a page of blocks or a block) has timestamps lows[i] to highs[i], inclusive, and
 offsets base + firsts[i] to base + ends[i], exclusive. `limits` and `windows` are those of `Bounds`.
 """
 
@@ -14,17 +14,12 @@ from numba import njit
 
 from seglake.format.records import Int64s
 
-_OUTSIDE, _PARTLY, _WHOLE = -1, 0, 1
-
 
 @njit(cache=True, nogil=True)
-def _place_in(windows: npt.NDArray[Any], low: int, high: int) -> int:
-    """How the timestamps `low` to `high` stand to the windows."""
-    starts, ends = windows[0], windows[1]
-    number = np.searchsorted(ends, low, "right")  # the first window that ends after `low`
-    if number == len(ends) or starts[number] > high:
-        return _OUTSIDE
-    return _WHOLE if starts[number] <= low and high < ends[number] else _PARTLY
+def _window_at(windows: npt.NDArray[Any], low: int, high: int) -> int:
+    """The first window that meets the timestamps `low` to `high`; -1 if none does."""
+    number = int(np.searchsorted(windows[1], low, "right"))
+    return -1 if number == windows.shape[1] or windows[0, number] > high else number
 
 
 @njit(cache=True, nogil=True)
@@ -34,22 +29,22 @@ def meeting(
 ) -> int:  # fmt: skip
     """Find the items that can hold a wanted record; returns how many there are.
 
-    Fills rows[0] with their numbers, and rows[1] with 1 where all records of the item are wanted,
-    else 0.
+    Fills rows[0] with their numbers, and rows[1] with whether all records of the item are wanted.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
-    several = windows.shape[1] > 0
     found = 0
     for i in range(len(lows)):
         low, high, first, end = lows[i], highs[i], base + firsts[i], base + ends[i]
         if high < low_time or low > high_time or end <= low_offset or first > high_offset:
             continue
-        place = _place_in(windows, low, high) if several else _WHOLE
-        if place == _OUTSIDE:
-            continue
-        inside = low >= low_time and high <= high_time and first >= low_offset
-        rows[0, found] = i
-        rows[1, found] = place == _WHOLE and inside and end - 1 <= high_offset
+        whole = low >= low_time and high <= high_time
+        whole = whole and first >= low_offset and end - 1 <= high_offset
+        if windows.shape[1]:
+            at = _window_at(windows, low, high)
+            if at < 0:
+                continue
+            whole = whole and windows[0, at] <= low and high < windows[1, at]
+        rows[0, found], rows[1, found] = i, whole
         found += 1
     return found
 
@@ -67,13 +62,12 @@ def join_meeting(
     offsets within the limits these blocks have.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
-    several = windows.shape[1] > 0
     offsets = 0
     for i in range(len(lows)):
         first, end = base + firsts[i], base + ends[i]
         if highs[i] < low_time or lows[i] > high_time or end <= low_offset or first > high_offset:
             continue
-        if several and _place_in(windows, lows[i], highs[i]) == _OUTSIDE:
+        if windows.shape[1] and _window_at(windows, lows[i], highs[i]) < 0:
             continue
         if count and ranges[1, count - 1] == positions[i]:
             ranges[1, count - 1], ranges[3, count - 1] = position_ends[i], end

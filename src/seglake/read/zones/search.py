@@ -55,11 +55,9 @@ class Blocks(NamedTuple):
         begins = np.append(True, self.positions[1:] != self.ends[:-1])[: len(self)]
         finishes = np.append(begins[1:], True)[: len(self)]
         return LogRanges(
-            self.positions[begins],
-            self.ends[finishes],
-            self.first_offsets[begins],
-            self.end_offsets[finishes],
-        )
+            self.positions[begins], self.ends[finishes],
+            self.first_offsets[begins], self.end_offsets[finishes],
+        )  # fmt: skip
 
 
 class _Page(NamedTuple):
@@ -154,7 +152,7 @@ class ZoneSearch:
             blocks = page.blocks
             count, more = join_meeting(
                 blocks.min_timestamps, blocks.max_timestamps, blocks.relative_offsets, page.ends,
-                blocks.positions, blocks.ends, self._base, *bounds, ranges, count,
+                blocks.positions, blocks.ends, self._base, *bounds[1:], ranges, count,
             )  # fmt: skip
             records += more
         return LogRanges(*ranges[:, :count].copy()), records
@@ -185,26 +183,21 @@ class ZoneSearch:
         self.size_bytes += 56 * len(blocks)
 
     def _block(self, page: _Page, number: int, row: int) -> Block:
-        blocks = page.blocks
+        blocks, base = page.blocks, self._base
         return Block(
-            number * self._fences.fence_span + row,
-            int(blocks.positions[row]),
-            int(blocks.ends[row]),
-            int(blocks.relative_offsets[row]) + self._base,
-            int(page.ends[row]) + self._base,
-        )
+            number * self._fences.fence_span + row, int(blocks.positions[row]),
+            int(blocks.ends[row]), int(blocks.relative_offsets[row]) + base,
+            int(page.ends[row]) + base,
+        )  # fmt: skip
 
     def _blocks(self, numbers: Int64s) -> Blocks:
         """All blocks of some pages."""
-        pages = self._load(numbers) or [_NO_PAGE]
-        parts = [page.blocks for page in pages]
-        return Blocks(
-            np.concatenate([part.positions for part in parts]),
-            np.concatenate([part.ends for part in parts]),
-            np.concatenate([part.relative_offsets for part in parts]) + self._base,
-            np.concatenate([page.ends for page in pages]) + self._base,
-            np.concatenate([part.max_timestamps for part in parts]),
-        )
+        columns = [
+            (blocks.positions, blocks.ends, blocks.relative_offsets + self._base,
+             ends + self._base, blocks.max_timestamps)
+            for blocks, ends, _ in self._load(numbers) or [_NO_PAGE]
+        ]  # fmt: skip
+        return Blocks(*map(np.concatenate, zip(*columns, strict=True)))
 
 
 def distinct(ascending: Int64s) -> Int64s:

@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A start for every end. A partition that appeared, vanished or shrank may be a loss."""
         for partition in sorted(starts.keys() ^ ends.keys()):
             if partition in starts:
-                self._loss(f"{partition} is gone, read so far to {starts[partition]}")
+                self._loss(f"{partition} is missing; it was read to offset {starts[partition]}")
             elif partition in readers and readers[partition].view.log_start_offset:
                 at = readers[partition].view.log_start_offset
                 self._loss(f"{partition} is new and starts at offset {at}, not at 0")

@@ -83,11 +83,11 @@ class Log:
 
     def beginning_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """The log start offset of each partition: the first offset that can be read."""
-        return {p: self.reader(p).view.log_start_offset for p in self._chosen(partitions)}
+        return {p: self.reader(p).view.log_start_offset for p in _chosen(self, partitions)}
 
     def end_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """The end offset of each partition: that of the next record to come."""
-        return {p: self.reader(p).view.end_offset for p in self._chosen(partitions)}
+        return {p: self.reader(p).view.end_offset for p in _chosen(self, partitions)}
 
     # times to offsets
 
@@ -112,7 +112,7 @@ class Log:
         self, partitions: Iterable[int] | None = None
     ) -> dict[int, OffsetAndTimestamp | None]:
         """The first record with the largest timestamp in each partition (KIP-734), or None."""
-        return {p: self.reader(p).max_timestamp() for p in self._chosen(partitions)}
+        return {p: self.reader(p).max_timestamp() for p in _chosen(self, partitions)}
 
     # records
 
@@ -173,7 +173,7 @@ class Log:
         if (log := self.at(version)) is not self:
             return log.plan_range(start, end, partitions=partitions, columns=columns)
         window = _window(start, end)
-        return self._plan(dict.fromkeys(self._chosen(partitions), window), columns)
+        return self._plan(dict.fromkeys(_chosen(self, partitions), window), columns)
 
     def read_range(
         self,
@@ -196,12 +196,8 @@ class Log:
         """
         if order not in ("offset", "time"):
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
-        if (log := self.at(version)) is not self:
-            return log.read_range(
-                start, end, partitions=partitions, columns=columns, order=order,
-                memory_bytes=memory_bytes, stats=stats,
-            )  # fmt: skip
-        readers = [self.reader(p) for p in self._chosen(partitions)]
+        log = self.at(version)
+        readers = [log.reader(p) for p in _chosen(log, partitions)]
         schema, window = schema_of(columns), _window(start, end)
         if order == "time":
             batches = merged(readers, window, schema, memory_bytes, stats or ReadStats())
@@ -311,13 +307,14 @@ class Log:
             reader = self._readers[partition] = PartitionReader(view, self._origin.reads)
         return reader
 
-    def _chosen(self, partitions: Iterable[int] | None) -> list[int]:
-        return self.partitions() if partitions is None else list(partitions)
-
     def _plan(self, windows: Mapping[int, Window], columns: Sequence[str] | None) -> Plan:
         schema = schema_of(columns)
         pieces = pieces_of([(self.reader(p), window) for p, window in windows.items()])
         return Plan(self.version, tuple(pieces), schema, self._origin.reads.cached_fetch)
+
+
+def _chosen(log: Log, partitions: Iterable[int] | None) -> list[int]:
+    return log.partitions() if partitions is None else list(partitions)
 
 
 def _unpickled(

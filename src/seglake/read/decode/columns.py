@@ -1,4 +1,4 @@
-"""Decoded records as Arrow record batches; only the columns asked for are built."""
+"""Decoded records as Arrow batches, with the columns of a schema and no other."""
 
 from __future__ import annotations
 

@@ -71,42 +71,42 @@ class BlockSearch:
         self, segment: LogSegment, block: Block, timestamp: int, from_offset: int
     ) -> OffsetAndTimestamp | None:
         """The block's first record at `timestamp` or later with an offset >= `from_offset`."""
-        known, data = self._open(segment, block)
-        size = known.size if data is None else 0
-        row, found = bisect_left(known.highest, timestamp), None
-        while row < len(known.heads):
-            times = known.times[row]
+        batches, data = self._open(segment, block)
+        size = batches.size if data is None else 0
+        row, found = bisect_left(batches.highest, timestamp), None
+        while row < len(batches.heads):
+            times = batches.times[row]
             if times is None:
-                times = known.times[row] = self._times(segment, known, row, data)
-                known.size += 512 + 24 * len(times.offsets)
+                times = batches.times[row] = self._times(segment, batches, row, data)
+                batches.size += 512 + 24 * len(times.offsets)
             found = _first(times, timestamp, from_offset)
             if found is not None:
                 break
-            row = known.next_reaching(timestamp, row)
-        if known.size != size:
-            self._cache.put(_name(segment, block), known, known.size)
+            row = batches.next_reaching(timestamp, row)
+        if batches.size != size:
+            self._cache.put(_name(segment, block), batches, batches.size)
         return found
 
     def batch_of(self, segment: LogSegment, block: Block, offset: int) -> Decoded | None:
         """The block's first batch that ends at `offset` or above, or None."""
-        known, data = self._open(segment, block)
+        batches, data = self._open(segment, block)
         if data is not None:
-            self._cache.put(_name(segment, block), known, known.size)
-        row = bisect_left(known.last_offsets, offset)
-        if row == len(known.heads):
+            self._cache.put(_name(segment, block), batches, batches.size)
+        row = bisect_left(batches.last_offsets, offset)
+        if row == len(batches.heads):
             return None
-        key = (segment.log_key, known.position + known.heads[row].position, "records")
+        key = (segment.log_key, batches.position + batches.heads[row].position, "records")
         decoded: Decoded | None = self._cache.get(key)
         if decoded is None:
-            decoded = self._records(segment, known, row, data)
+            decoded = self._records(segment, batches, row, data)
             self._cache.put(key, decoded, _size_of(decoded))
         return decoded
 
     def _open(self, segment: LogSegment, block: Block) -> tuple[_Batches, Any]:
         """The batches of the block, and its bytes if they had to be read."""
-        known: _Batches | None = self._cache.get(_name(segment, block))
-        if known is not None:
-            return known, None
+        batches: _Batches | None = self._cache.get(_name(segment, block))
+        if batches is not None:
+            return batches, None
         data = self._store.read(segment.log_key, block.position, block.end)
         heads = intact_heads(data)
         if heads is None or not _ascend(heads, block):
@@ -114,27 +114,27 @@ class BlockSearch:
             raise StoreError(f"{segment.log_key}: two reads of the same bytes differ")
         return _Batches(block.position, heads), data
 
-    def _times(self, segment: LogSegment, known: _Batches, row: int, data: Any) -> _Times:
-        head, batch = known.heads[row], self._bytes_of(segment, known, row, data)
+    def _times(self, segment: LogSegment, batches: _Batches, row: int, data: Any) -> _Times:
+        head, batch = batches.heads[row], self._bytes_of(segment, batches, row, data)
         try:
             return _Times(*decode_times(batch, head._replace(position=0)))
         except CorruptData as damage:
-            raise damage.within(segment.log_key, known.position + head.position) from damage
+            raise damage.within(segment.log_key, batches.position + head.position) from damage
 
-    def _records(self, segment: LogSegment, known: _Batches, row: int, data: Any) -> Decoded:
-        batch = bytes(self._bytes_of(segment, known, row, data))  # a copy, or all would stay cached
+    def _records(self, segment: LogSegment, batches: _Batches, row: int, data: Any) -> Decoded:
+        batch = bytes(self._bytes_of(segment, batches, row, data))  # of the block, no more
         try:
             return decode_batches(batch, scan_batches(batch), check_crc=False)
         except CorruptData as damage:
-            start = known.position + known.heads[row].position
+            start = batches.position + batches.heads[row].position
             raise damage.within(segment.log_key, start) from damage
 
-    def _bytes_of(self, segment: LogSegment, known: _Batches, row: int, data: Any) -> Any:
+    def _bytes_of(self, segment: LogSegment, batches: _Batches, row: int, data: Any) -> Any:
         """The bytes of one batch, from those of its block or else fetched again."""
-        head = known.heads[row]
+        head = batches.heads[row]
         if data is not None:
             return memoryview(data)[head.position : head.position + head.size]
-        start = known.position + head.position
+        start = batches.position + head.position
         ranges = LogRanges.one(start, start + head.size, head.base_offset, head.last_offset + 1)
         return self._fetch.chunk_of(segment, ranges).data
 

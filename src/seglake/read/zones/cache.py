@@ -8,8 +8,8 @@ is made again from the log, in memory, with a warning: the answers are the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
@@ -63,35 +63,21 @@ class ZoneMapCache:
         return answer
 
     def _open(self, segment: LogSegment) -> ZoneSearch:
-        head = self._head(segment)
-        if segment.zonemap_bytes <= SMALL_BYTES:
-            zones = ZoneSearch(segment, head, _ranges_of(head))
-        else:
-            zones = ZoneSearch(segment, head, self._ranges_in(segment))
+        end = segment.zonemap_bytes
+        if large := end > SMALL_BYTES:
+            fences = -(-(end - zonemap.HEADER.itemsize) // _FENCE_BYTES)
+            end = zonemap.fences_end(fences * zonemap.FENCE_SPAN)
+        (head,) = self._read(segment, [(0, end)])
+        read = partial(self._read, segment) if large else _ranges_of(head)
+        zones = ZoneSearch(segment, head, read)
         self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
         return zones
 
-    def _head(self, segment: LogSegment) -> Any:
-        key, end = segment.zonemap_key, segment.zonemap_bytes
-        if end > SMALL_BYTES:
-            fences = -(-(end - zonemap.HEADER.itemsize) // _FENCE_BYTES)
-            end = zonemap.fences_end(fences * zonemap.FENCE_SPAN)
-        with self._size_checked(segment):
-            return self._store.read(key, 0, end)
-
-    def _ranges_in(self, segment: LogSegment) -> Callable[[Sequence[tuple[int, int]]], list[Any]]:
-        def read(ranges: Sequence[tuple[int, int]]) -> list[Any]:
-            starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
-            with self._size_checked(segment):
-                return self._store.read_ranges(segment.zonemap_key, starts, ends) if ranges else []
-
-        return read
-
-    @contextmanager
-    def _size_checked(self, segment: LogSegment) -> Iterator[None]:
-        """Turn a failed read into CorruptData if the file does not have the size in the catalog."""
+    def _read(self, segment: LogSegment, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """Ranges of the zone map. CorruptData if the file has not the size in the catalog."""
+        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
         try:
-            yield
+            return self._store.read_ranges(segment.zonemap_key, starts, ends) if ranges else []
         except MissingObject:
             raise
         except StoreError:

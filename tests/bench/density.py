@@ -12,8 +12,9 @@ from seglake.catalog.table import CatalogTable
 from seglake.format.index import OFFSET_ENTRY, TIME_ENTRY, IndexPolicy
 from seglake.maintain.reindex import reindex
 from seglake.read.lake import Lake
-from seglake.read.lookup.partition import PartitionReader, SharedReads
-from seglake.read.zones.search import Zones
+from seglake.read.lookup.partition import PartitionReader
+from seglake.read.lookup.shared_reads import SharedReads
+from seglake.read.zones.search import ZoneSearch
 from tests.bench.events import EVENTS_PER_SECOND
 from tests.bench.lookup import Tally
 from tests.bench.measure import Section, Table, say, timed
@@ -84,7 +85,9 @@ def _measure(bench: Workbench, root: str, policy: IndexPolicy) -> _Measured:
         reader = PartitionReader(view, SharedReads(tally))
         index = int(reader.segments_reaching(np.array([time]))[0])
         if index < len(view):
-            reader.ask(reader.segment(index), Zones.next_reaching, time, -1)  # the index is loaded
+            reader.ask(
+                reader.segment(index), ZoneSearch.next_reaching, time, -1
+            )  # the index is loaded
             tally.seen.clear()
             seconds.append(timed(partial(reader.offset_for_time, time)).seconds)
             fetched.append(sum(tally.seen["log"]))

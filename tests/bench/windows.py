@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from seglake.read.log import Log
-from seglake.read.window.plan import ReadStats
+from seglake.read.window.execute import ReadStats
 from tests.bench.events import Int64s, numbers_in
 from tests.bench.measure import Goal, Samples, Section, Table, Timed, say, timed
 from tests.bench.workbench import TOPIC, Sizes, Workbench, require

@@ -28,12 +28,14 @@ def install() -> None:
     bytescan.high_mask = _mask(lambda byte: byte >= 0x80)
     bytescan.pair_mask = _pair_mask
     from seglake.format import decode_kernels, encode_kernels  # noqa: PLC0415
-    from seglake.read import kernels as read_kernels  # noqa: PLC0415
+    from seglake.read.decode import kernels as columns  # noqa: PLC0415
+    from seglake.read.fetch import kernels as fetch  # noqa: PLC0415
+    from seglake.read.zones import kernels as zones  # noqa: PLC0415
 
     encode_kernels._copy = _copy
     decode_kernels._eight_bytes = _eight_bytes
     decode_kernels._zeros_below = lambda bits: np.uint64(_lowest_bit(int(bits) | 1 << 64))
-    for module in (decode_kernels, encode_kernels, read_kernels):
+    for module in (decode_kernels, encode_kernels, columns, fetch, zones):
         for name, function in list(vars(module).items()):
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
                 setattr(module, name, _with_records(function))

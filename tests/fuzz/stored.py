@@ -40,7 +40,9 @@ from seglake.format.segment import choose_indexed, seal
 from seglake.layout import parse_attempt_key, parse_segment_key, segment_key
 from seglake.read.decode.columns import SCHEMA, record_batch
 from seglake.read.fetch.log_segment import LogSegment
-from seglake.read.zones.search import Zones
+from seglake.read.fetch.piece import Window
+from seglake.read.zones.bounds import Bounds
+from seglake.read.zones.search import ZoneSearch
 from seglake.write.driver.frozen import freeze
 from seglake.write.spool.packing import pack_batches, pack_records, unpack_batches, unpack_records
 from seglake.write.spool.sorted_records import SortedRecords
@@ -219,18 +221,19 @@ def zone_maps(data: bytes) -> None:
         zonemap.decode(file)
     log_bytes = int.from_bytes(content[16:24], "little")
     segment = LogSegment("t", 0, "log", "zonemap", 7, 7 + 2**31, log_bytes, len(content))
-    zones = Zones(segment, file, lambda ranges: [file[start:end] for start, end in ranges])
+    zones = ZoneSearch(segment, file, lambda ranges: [file[start:end] for start, end in ranges])
     edges = np.array([-(2**63), -1, 0, 7, 8, 1020, 2**31, 2**62], np.int64)
     for edge in edges.tolist():
         block = zones.block_at(edge) or zones.next_reaching(edge)
         for _ in range(5):
             assert block is None or 0 <= block.position < block.end <= log_bytes
+            assert block is None or len(zones.min_timestamps_after(block.number)) >= 0
             block = block and zones.next_reaching(edge, block.number)
-    found = [zones.reaching(edges)[0], zones.holding(edges)[0], zones.select(0, 2000, 0, 2**40)]
+    ranges, records = zones.within(Bounds.of(Window(0, 2000, 0, 2**40)))
+    assert records >= 0
+    found = [zones.reaching(edges)[0], zones.holding(edges)[0], ranges]
     for blocks in found:
-        assert np.all(
-            (blocks.positions >= 0) & (blocks.positions < blocks.ends) & (blocks.ends <= log_bytes)
-        )
+        assert np.all((blocks[0] >= 0) & (blocks[0] < blocks[1]) & (blocks[1] <= log_bytes))
 
 
 def _sum_up(content: bytearray) -> None:

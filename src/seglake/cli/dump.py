@@ -23,7 +23,8 @@ from seglake.format.compression import NAMES
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.limits import INT64_MAX
 from seglake.read.decode.columns import SCHEMA, record_batch
-from seglake.read.fetch.chunks import Chunk, read_chunks
+from seglake.read.fetch.chunk import Chunk
+from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.store import Store, open_store
 
@@ -71,7 +72,7 @@ def _chunks(store: Store, folder: str, name: str, base_offset: int) -> Iterator[
     topic, partition = _topic_partition(folder)
     size = store.size(name)
     segment = LogSegment(topic, partition, name, "", base_offset, INT64_MAX, size, 0)
-    return read_chunks(store, segment, segment.log)
+    return LogFetch(store).chunks_of(segment, segment.log)
 
 
 def _topic_partition(folder: str) -> tuple[str, int]:
@@ -90,7 +91,7 @@ def _log(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Col
             "base_offset": table["base_offset"],
             "last_offset": table["last_offset"],
             "count": table["count"],
-            "position": [chunk.file_position(at) for at in table["position"].tolist()],
+            "position": chunk.log_positions,
             "size": table["size"],
             "max_timestamp": table["max_timestamp"],
             "timestamp_type": np.where(
@@ -105,9 +106,8 @@ def _print_records(chunks: Iterator[Chunk]) -> None:
     from seglake.cli.json_lines import json_lines
 
     for chunk in chunks:
-        table = chunk.table[(chunk.table["attributes"] & CONTROL) == 0]
-        for _, decoded in chunk.decode_in_parts(table, 2**22):
-            batch = record_batch(chunk.segment, decoded, None, SCHEMA)
+        for _, decoded in chunk.decode_in_parts(chunk.record_batches, 2**22):
+            batch = record_batch(chunk.pieces[0].segment, decoded, None, SCHEMA)
             sys.stdout.buffer.write(json_lines(batch))
 
 

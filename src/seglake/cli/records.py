@@ -17,8 +17,10 @@ from seglake.cli.json_lines import json_lines
 from seglake.cli.tables import Column, Rows, moment, number, show
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX
+from seglake.read.fetch.piece import Piece
 from seglake.read.log import Log
-from seglake.read.window.plan import Piece, Plan, ReadStats
+from seglake.read.window.execute import ReadStats
+from seglake.read.window.plan import Plan
 from seglake.times.instants import to_epoch_ms
 
 _TABLE_ROWS = 100  # without --max-records

@@ -1,9 +1,9 @@
 """`spark.read.format("seglake")` and `spark.readStream.format("seglake")`.
 
-Schema and options are those of Spark's Kafka source, so a job moves over by changing the format's
-name and giving a `path`; docs/spark.md lists them. Where Seglake is installed, Spark finds the
-format by itself; `register(spark)` is for sessions that do not. `events_around` joins a DataFrame
-with the events around its rows.
+Schema and options are those of Spark's Kafka source, so a job moves over with another format name
+and a `path`; docs/spark.md lists them. Spark finds the format by itself where Seglake is installed;
+`register(spark)` is for sessions that do not. `events_around` joins a DataFrame with the events
+around its rows.
 """
 
 from importlib import import_module
@@ -18,6 +18,8 @@ __all__ = ["SeglakeDataSource", "events_around", "register"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "events_around":  # every session imports this package, and few need what reads
+    if (
+        name == "events_around"
+    ):  # every Spark session imports this package, and few need the read side
         return import_module("seglake.datasource.around").events_around
     raise AttributeError(f"module 'seglake.datasource' has no attribute {name!r}")

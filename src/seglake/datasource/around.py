@@ -1,4 +1,4 @@
-"""A DataFrame joined with the events around its rows, by tasks that read the lake themselves."""
+"""A DataFrame joined with the events around its rows; its tasks read the lake directly."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from seglake.datasource.options import COLUMNS
-from seglake.datasource.plain import plain
-from seglake.datasource.rows import in_spark, read_schema
+from seglake.datasource.plain_errors import plain
 from seglake.datasource.source import struct_of
+from seglake.datasource.spark_columns import in_spark, read_schema
 from seglake.errors import SeglakeError, UsageError
 from seglake.read.window.around import Around
-from seglake.read.window.plan import MEMORY_BYTES
+from seglake.read.window.execute import MEMORY_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,15 +37,15 @@ def events_around(
 ) -> DataFrame:
     """Each row with each event of the time around it: one row for each such pair.
 
-    As `Log.read_around`, with the columns of `spark.read.format("seglake")`, all but headers unless
-    `columns` names them: events with at - before_ms <= timestamp < at + after_ms, with `key` only
-    those with the key in that column. What is read is the version that `log` was opened at. Its
-    list of segments is sent along, so tasks ask no catalog, list nothing and need no JVM; each
-    holds a batch of rows (spark.sql.execution.arrow.maxRecordsPerBatch) and about `memory_bytes`
-    of events.
+    As `Log.read_around`: events with at - before_ms <= timestamp < at + after_ms, and if `key`
+    names a column of `rows`, only those with that key. The columns of events are those of
+    `spark.read.format("seglake")`, without headers unless `columns` names them. The version is that
+    of `log`. Its list of segments is sent to the tasks, which need neither the catalog nor a JVM.
+    Each task has in memory a batch of rows (spark.sql.execution.arrow.maxRecordsPerBatch) and about
+    `memory_bytes` of events.
 
-    Rows of a task that lie near each other share what they read: sort a large table by time first,
-    with `rows.repartitionByRange(n, at).sortWithinPartitions(at)`. Raises UsageError at once where
+    Rows of a task with overlapping windows share a read: sort a large table by time first, with
+    `rows.repartitionByRange(n, at).sortWithinPartitions(at)`. Raises UsageError at once where
     columns do not fit.
     """
     columns = COLUMNS[:-1] if columns is None else tuple(columns)
@@ -60,7 +60,7 @@ def events_around(
 
 @dataclass(frozen=True)
 class _Task:
-    """Batches of rows → batches of rows with events, as Spark wants them."""
+    """Batches of rows → batches of rows with events, in the types of Spark."""
 
     around: Around
     own_columns: int

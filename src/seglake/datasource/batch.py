@@ -1,4 +1,4 @@
-"""Batch queries: one version of the lake, bound to offsets once, read by tasks."""
+"""Batch queries: one version of the lake, offsets bound once, records read by tasks."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from seglake.datasource import tasks
-from seglake.datasource.binding import bind, chosen, present, settled
+from seglake.datasource.offsets import available, bind, readers_of, resolved
 from seglake.datasource.options import Bound, Options
-from seglake.datasource.plain import plain, plain_errors
-from seglake.datasource.rows import in_spark, read_schema
+from seglake.datasource.plain_errors import plain, plain_errors
+from seglake.datasource.spark_columns import in_spark, read_schema
 from seglake.errors import SeglakeError, UsageError
 from seglake.limits import ALL_TIMES
+from seglake.read.fetch.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
-from seglake.read.window.plan import Window, pieces_in
+from seglake.read.window.plan import pieces_of
 from seglake.store import Store, open_store
 
 
-class BlockSearch(DataSourceReader):
-    """What Spark asks of a batch query. Raises UsageError for options that a batch cannot have."""
+class BatchReader(DataSourceReader):
+    """A batch query as Spark plans and runs it. UsageError for options that a batch cannot have."""
 
     def __init__(self, options: Options) -> None:
         self._options, self._bounds = options, options.batch_bounds()
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:
-        """The tasks of the query in the newest version, or in the one that is asked for."""
+        """The tasks of the query, in the newest version or in that of the option `version`."""
         options = self._options
         lake = open_lake(options.root, options.version, options.storage)
         return [InputPartition(task) for task in plan(lake, options, *self._bounds)]
@@ -41,24 +42,23 @@ class BlockSearch(DataSourceReader):
 
 def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[tasks.Task]:
     """The tasks of a batch query. Raises UsageError, CorruptData and StoreError."""
-    readers = chosen(lake, options.topics)
-    starts = settled(bind(starting, readers, options.no_match), readers)
-    ends = settled(bind(ending, readers, "latest"), readers)
+    readers = readers_of(lake, options.topics)
+    starts = resolved(bind(starting, readers, options.no_match), readers)
+    ends = resolved(bind(ending, readers, "latest"), readers)
     for partition in readers:
         if starts[partition] > ends[partition]:
             raise UsageError(
                 f"{partition} would be read from offset {starts[partition]} ({starting.name}) to"
                 f" {ends[partition]} ({ending.name}), backwards"
             )
-    ranges = present(starts, ends, readers, fail_on_data_loss=options.fail_on_data_loss)
+    ranges = available(starts, ends, readers, fail_on_data_loss=options.fail_on_data_loss)
     times = _times(options)
-    pieces = (p for name, bounds in ranges.items()
-              for p in pieces_in(readers[name], Window(*times, *bounds)))  # fmt: skip
-    return tasks.planned(pieces, options)
+    wanted = [(readers[name], Window(*times, *bounds)) for name, bounds in ranges.items()]
+    return tasks.planned(pieces_of(wanted), options)
 
 
 def _times(options: Options) -> tuple[int, int]:
-    """The window [start, end) in ms; a record without a timestamp (-1) is in no window."""
+    """The window [start, end) in ms; a window of an option has no record without timestamp (-1)."""
     start, end = options.start_time_ms, options.end_time_ms
     if start is None and end is None:
         return ALL_TIMES
@@ -66,7 +66,7 @@ def _times(options: Options) -> tuple[int, int]:
 
 
 def read_task(partition: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
-    """The records of a task; none for the partition that Spark makes of an empty plan."""
+    """The records of a task; Spark makes one without a value from an empty plan."""
     if partition.value is None:
         return
     store = _store(options.root, tuple(sorted(options.storage.items())))
@@ -83,5 +83,5 @@ def read_task(partition: InputPartition, options: Options) -> Iterator[pa.Record
 
 @lru_cache(8)
 def _store(root: str, storage: tuple[tuple[str, str], ...]) -> Store:
-    """A worker reads many tasks of a few lakes; a client's connections are worth keeping."""
+    """A store for many tasks: a worker reads few lakes, and a store has open connections."""
     return open_store(root, dict(storage))

@@ -1,7 +1,7 @@
 r"""Java's regular expressions, as `subscribePattern` has them, in Python's notation.
 
-Both engines backtrack in the same way, so what both can say needs only other spelling. What Python
-cannot say, or would read differently, is an error: nested character classes and `&&`, properties
+Both engines backtrack in the same way, so most constructs need only another spelling. Constructs
+that Python lacks, or reads differently, are an error: nested character classes and `&&`, properties
 beyond POSIX, `\G`, `\R`, `\X`, flags in the middle of a pattern.
 """
 
@@ -26,7 +26,7 @@ _POSIX = {
     "ASCII": r"\x00-\x7F",
 }
 
-# One alternative for each kind of thing that is not the same in both languages, or not allowed.
+# One alternative for each construct that differs between the languages, or is not allowed.
 _TOKEN = re.compile(
     r"""
       \\Q (?P<quoted> .*?) (?: \\E | \Z)
@@ -47,10 +47,9 @@ _TOKEN = re.compile(
 
 
 def translate(pattern: str) -> re.Pattern[str]:
-    """A compiled pattern that finds in a topic's name what Java's would find.
+    """A compiled pattern that finds the same in a topic's name as Java's.
 
-    Raises:
-        UsageError: Java would not accept the pattern, or Python cannot do the same.
+    Raises UsageError if Java would not accept the pattern, or Python has nothing equal.
     """
     parts: list[str] = []
     in_class = False
@@ -78,7 +77,7 @@ def _inside(kind: str, text: str, in_class: bool, pattern: str, at: int) -> bool
 def _in_python(kind: str, token: re.Match[str], in_class: bool, pattern: str) -> str:
     text = token[0]
     if in_class and text.startswith(("(", "{")):
-        return text  # no more than characters
+        return text  # plain characters there
     match kind:
         case "quoted":
             text = re.escape(token["quoted"])
@@ -90,7 +89,7 @@ def _in_python(kind: str, token: re.Match[str], in_class: bool, pattern: str) ->
         case "group":
             text = f"(?P<{token['group']}>"
         case "end":
-            text = r"\Z"  # no name of a topic ends with a line's end, which Java's \Z would allow
+            text = r"\Z"  # Java's \Z allows a newline at the end, but no topic's name has one
         case "property" | "foreign":
             raise _unable(pattern, token.start())
     return text

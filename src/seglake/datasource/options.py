@@ -1,7 +1,7 @@
 """The options of the format, read and checked. Their names are not case-sensitive.
 
-Those of Spark's Kafka source have its names, values, defaults and rules (`KafkaSourceProvider`,
-`KafkaOffsetRangeLimit`, `JsonUtils` in Spark's connector/kafka-0-10-sql); the others are ours.
+Options of Spark's Kafka source have its names, values, defaults and rules (`KafkaSourceProvider`,
+`KafkaOffsetRangeLimit`, `JsonUtils` in Spark's connector/kafka-0-10-sql). The others are Seglake's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from seglake.datasource.java_regex import translate
 from seglake.errors import UsageError
+from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.times.instants import to_epoch_ms
 
 EARLIEST, LATEST = -2, -1  # Kafka's numbers for the two ends of a log
@@ -36,7 +37,7 @@ class TopicPartition(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """Which partitions are read: exactly one of these is not None."""
+    """The partitions to read: exactly one of these is not None."""
 
     assigned: frozenset[TopicPartition] | None = None
     named: frozenset[str] | None = None
@@ -44,10 +45,10 @@ class Topics(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Where reading starts, or ends, as the option `name` says: exactly one of the others is set.
+    """Where reading starts or ends by the option `name`; exactly one other field is not None.
 
-    `offset` is EARLIEST or LATEST; both may also stand for an offset in `offsets`. Times are in ms
-    and mean the first record, in offset order, at that time or later.
+    `offset` is EARLIEST or LATEST; `offsets` may contain these, too. A time, in ms, means the first
+    record, in offset order, at that time or later.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """All options, checked as far as that needs neither a lake nor the kind of query."""
+    """All options, after the checks that need neither a lake nor the kind of query."""
 
     root: str
     storage: Mapping[str, str] = field(repr=False)  # may be credentials
@@ -78,11 +79,11 @@ class Options:
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
-    only_in_streams: tuple[str, ...]  # options that were given and mean nothing elsewhere
+    only_in_streams: tuple[str, ...]  # options that are set and are for streams alone
     only_in_batches: tuple[str, ...]
 
     def batch_bounds(self) -> tuple[Bound, Bound]:
-        """Where a batch query starts and ends; UsageError where Kafka's source has one too."""
+        """Where a batch query starts and ends; UsageError where Kafka's source refuses them."""
         for name in self.only_in_streams:
             _log.warning("option %s is ignored in a batch query", name)
         starting = self.starting or Bound("startingOffsets", EARLIEST)
@@ -113,21 +114,21 @@ _BATCH = (
     "version",
 )  # fmt: skip
 _STREAM = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-# Of a consumer, which is not there.
+# Options of a Kafka consumer: accepted, without effect.
 _WITHOUT_MEANING = (
     "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )  # fmt: skip
 _NAMES = {name.lower(): name for name in (*_BOTH, *_BATCH, *_STREAM, *_WITHOUT_MEANING)}
 _STORAGE = "storage."
-_ANY = ("kafka.", _STORAGE)  # beginnings of names that are not looked at
+_ANY = ("kafka.", _STORAGE)  # prefixes of names that are accepted unchecked
 _REFUSED = {
     "kafka.auto.offset.reset": "set startingOffsets instead",
     "kafka.key.deserializer": "key is binary: cast or decode the column",
     "kafka.value.deserializer": "value is binary: cast or decode the column",
     "kafka.enable.auto.commit": "Spark's checkpoint holds the offsets",
     "kafka.interceptor.classes": "transform the DataFrame instead",
-    # Spark adds this one to those of CREATE TABLE, and later reads the table without any option.
+    # Spark adds this option to those of CREATE TABLE, and later reads the table without options.
     "provider": "use CREATE TEMPORARY VIEW … USING seglake, for Spark loses a table's options",
 }
 _DELAY_MS = {
@@ -136,12 +137,12 @@ _DELAY_MS = {
 
 
 def parse(options: Mapping[str, str]) -> Options:
-    """The options of a query; UsageError names the option that is wrong, and the remedy."""
+    """The options of a query; UsageError names the wrong option and the remedy."""
     given = {name.lower(): value for name, value in options.items()}
     for name in sorted(given, key=lambda name: name not in _REFUSED):
         _require_known(name)
     read = _Values(given)
-    found = Options(
+    parsed = Options(
         root=read.root(),
         storage={n.removeprefix(_STORAGE): v for n, v in given.items() if n.startswith(_STORAGE)},
         topics=read.topics(),
@@ -162,12 +163,12 @@ def parse(options: Mapping[str, str]) -> Options:
         only_in_streams=tuple(name for name in _STREAM if name in read),
         only_in_batches=tuple(name for name in _BATCH if name in read),
     )
-    _require_sense(found)
-    return found
+    _require_sense(parsed)
+    return parsed
 
 
 class _Values:
-    """The values that were given, by name; each method reads one kind of value."""
+    """The values by the name of their option; each method reads one kind of value."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -257,7 +258,7 @@ class _Values:
         return topics
 
     def bound(self, side: Literal["starting", "ending"]) -> Bound | None:
-        """A global time wins over times of partitions, and these win over offsets."""
+        """The option of the highest rank: a global time, times of partitions, offsets."""
         time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
         if time in self:
             return Bound(time, time=self.integer(time, 0))
@@ -287,11 +288,11 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}; the nearest is {by_name[near[0]]}"
 
 
-def _require_sense(found: Options) -> None:
-    start, end = found.start_time_ms, found.end_time_ms
+def _require_sense(options: Options) -> None:
+    start, end = options.start_time_ms, options.end_time_ms
     if start is not None and end is not None and start > end:
         raise UsageError("the window would end before it starts: startTime is after endTime")
-    least, most = found.min_offsets_per_trigger, found.max_offsets_per_trigger
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         raise UsageError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
 
@@ -305,7 +306,7 @@ def _forbid(bound: Bound, offset: int, sentence: str) -> None:
 
 
 def _require_order(starting: Bound, ending: Bound) -> None:
-    """What can be told from two maps of the same kind before the lake is opened."""
+    """The check of two maps of the same kind, which needs no lake."""
     start, end = starting.offsets or starting.times, ending.offsets or ending.times
     if not start or not end or (starting.offsets is None) != (ending.offsets is None):
         return
@@ -365,9 +366,9 @@ def _number(value: object) -> int:
 
 
 def _whole(text: str) -> int | None:
-    """A number as Java's parsers of 64 bits take it."""
+    """An integer of 64 bits as Java parses it; None for other texts."""
     number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
-    return number if number is None or -(2**63) <= number < 2**63 else None
+    return number if number is None or INT64_MIN <= number <= INT64_MAX else None
 
 
 def _split(text: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The data source as Spark knows it: a name, a schema, and readers made from options.
 
-Spark imports this in every session of a machine that has Seglake installed, also in those that do
-not use it. So what decodes records is imported by the readers alone.
+Every Spark session imports this module where Seglake is installed, even if it does not use it. So
+the readers, which import the decoding of records, are imported only when they are made.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pyspark.sql.types import (
 )
 
 from seglake.datasource.options import parse
-from seglake.datasource.plain import plain_errors
+from seglake.datasource.plain_errors import plain_errors
 from seglake.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from seglake.datasource.batch import BlockSearch
+    from seglake.datasource.batch import BatchReader
     from seglake.datasource.stream import StreamReader
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -46,11 +46,11 @@ _TYPES: dict[str, DataType] = {
 
 
 class SeglakeDataSource(DataSource):
-    """The format "seglake". Options are checked when it is made: UsageError names what is wrong."""
+    """The format "seglake". It checks its options: UsageError names the wrong one."""
 
     @plain_errors
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__({})  # tasks get what this holds, and need no passwords of a broker
+        super().__init__({})  # its state goes to tasks, which need no passwords of a broker
         self._parsed = parse(options)
 
     @classmethod
@@ -59,21 +59,21 @@ class SeglakeDataSource(DataSource):
         return "seglake"
 
     def schema(self) -> StructType:
-        """The columns of Spark's Kafka source, or those of them that `columns` names."""
+        """The columns of Spark's Kafka source, or those that the option `columns` names."""
         return struct_of(self._parsed.columns)
 
     @plain_errors
-    def reader(self, schema: StructType) -> BlockSearch:
-        """What plans and reads a batch query; UsageError for options that only streams have."""
-        from seglake.datasource.batch import BlockSearch  # noqa: PLC0415  # see the module's text
+    def reader(self, schema: StructType) -> BatchReader:
+        """The reader of a batch query; UsageError for options that it cannot have."""
+        from seglake.datasource.batch import BatchReader  # noqa: PLC0415  # see above
 
         self._require_own(schema)
-        return BlockSearch(self._parsed)
+        return BatchReader(self._parsed)
 
     @plain_errors
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
-        """What plans and reads micro-batches; UsageError for options that only batches have."""
-        from seglake.datasource.stream import StreamReader  # noqa: PLC0415  # see the module's text
+        """The reader of a streaming query; UsageError for options that only batches have."""
+        from seglake.datasource.stream import StreamReader  # noqa: PLC0415  # see above
 
         self._require_own(schema)
         return StreamReader(self._parsed)
@@ -92,5 +92,5 @@ def struct_of(columns: Iterable[str]) -> StructType:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("seglake")` known to a session whose driver did not find it by itself."""
+    """Make `format("seglake")` known to a session whose driver has not found it by itself."""
     spark.dataSource.register(SeglakeDataSource)

@@ -1,15 +1,16 @@
-"""Streaming queries: every commit of the catalog since the last micro-batch is the next one.
+"""Streaming queries: the next micro-batch is all that was committed since the last one.
 
-An offset is `{"topic": {"0": 23}, "@version": 7}`: as in Spark's Kafka source the next offset to
-read of each partition, and the version of the catalog that the micro-batch up to there is read
-from. Spark writes the end of each micro-batch to the checkpoint before it runs, and asks for the
-same range after a failure: then it is read from that version again, whatever was removed since.
+An offset is `{"topic": {"0": 23}, "@version": 7}`: the next offset to read of each partition, as in
+Spark's Kafka source, and the catalog version that the micro-batch up to there is read from. Spark
+writes the end of each micro-batch to the checkpoint before the micro-batch runs, and asks for the
+same range after a failure. The range is then read from the same version, whatever was removed
+since.
 
-Where a new query starts is bound once, as in Kafka's source: a topic that comes a moment later is
+The start of a new query is bound once, as in Kafka's source: a topic that appears a moment later is
 read from its beginning, and a query that is killed in its first micro-batch starts again at the
-same place. Kafka's source keeps these offsets beside the checkpoint. A source in Python is given no
-place there, and after a kill Spark asks `initialOffset` again; so that is always `{}`, and they
-stand in the end of the first micro-batch, as `"@start"`.
+same offsets. Kafka's source stores the start beside the checkpoint. A source in Python gets no
+place there, and after a kill Spark calls `initialOffset` again. So that always returns `{}`, and
+the start stands in the end of the first micro-batch, as `"@start"`.
 """
 
 from __future__ import annotations
@@ -33,48 +34,49 @@ from pyspark.sql.streaming.datasource import (
 
 from seglake.datasource import tasks
 from seglake.datasource.batch import read_task
-from seglake.datasource.binding import (
+from seglake.datasource.offsets import (
     Offsets,
     Readers,
+    available,
     bind,
-    chosen,
-    held,
-    present,
+    existing,
+    readers_of,
     report_loss,
-    settled,
+    resolved,
 )
 from seglake.datasource.options import Options, TopicPartition
-from seglake.datasource.plain import plain_errors
+from seglake.datasource.plain_errors import plain_errors
 from seglake.errors import VersionExpired
+from seglake.read.fetch.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
-from seglake.read.window.plan import Window, pieces_in
+from seglake.read.window.plan import pieces_of
 
 Json = dict[str, Any]
 
-VERSION, START = "@version", "@start"  # which no topic can be called
+VERSION, START = "@version", "@start"  # no topic can have such a name
 
 _log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What Spark asks of a streaming query. Raises UsageError for options that are a batch's."""
+    """A streaming query as Spark plans and runs it. UsageError for options of batch queries."""
 
     def __init__(self, options: Options) -> None:
         self._options, self._starting = options, options.stream_start()
-        self._available_now = False  # what is there is known, and is all that will be read
+        self._available_now = False  # if so, the newest version is bound
         self._latest: Offsets | None = None
         self._triggered_at = -math.inf
 
     def initialOffset(self) -> Json:  # noqa: N802  # Spark's name, as those below
-        """Not known yet: where a new query starts stands in the end of its first micro-batch."""
+        """Nothing yet: the start of a new query stands in the end of its first micro-batch."""
         return {}
 
     @plain_errors
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802  # Spark's name
-        """Where the micro-batch from `start` ends, which is `start` if there is nothing to do."""
+        """The end of the micro-batch from `start`; `start` itself if there is nothing to read."""
         lake = self._newest()
-        readers = chosen(lake, self._options.topics)
+        readers = readers_of(lake, self._options.topics)
         self._latest = _ends(readers)
         starts = _from_json(start) if start else self._bound(readers)
         ends = self._reached(starts, readers, limit)
@@ -83,7 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if ends == starts else {**_to_json(ends), VERSION: lake.version}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """As maxOffsetsPerTrigger and minOffsetsPerTrigger say; a minimum is checked either way."""
+        """The limit of maxOffsetsPerTrigger, or else of minOffsetsPerTrigger."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -96,21 +98,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """What is committed now is all that the query will read."""
+        """Bind the newest version: the query reads nothing that is committed later."""
         self._lake.refresh()
         self._available_now = True
 
     @plain_errors
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """The tasks of the micro-batch [start, end): what was written down, whatever came since."""
+        """The tasks of the micro-batch [start, end), in the version that `end` names."""
         ends = _from_json(end)
-        readers = held(self._at(end.get(VERSION)), ends)
+        readers = existing(self._at(end.get(VERSION)), ends)
         starts = self._completed(_from_json(end.get(START, start)), ends, readers)
-        ranges = present(starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss)
-        pieces = (p for name, (low, high) in ranges.items()
-                  for p in pieces_in(readers[name], Window(start_offset=low, end_offset=high))
-                  if low < high)  # fmt: skip
-        return [InputPartition(task) for task in tasks.planned(pieces, self._options)]
+        ranges = available(starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss)
+        wanted = [(readers[name], Window(start_offset=low, end_offset=high))
+                  for name, (low, high) in ranges.items() if low < high]  # fmt: skip
+        return [InputPartition(task) for task in tasks.planned(pieces_of(wanted), self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
@@ -135,25 +136,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._newest()
 
     def _bound(self, readers: Readers) -> Offsets:
-        """Where a new query starts, in the logs as they are now."""
-        starts = settled(bind(self._starting, readers, self._options.no_match), readers)
+        """The start of a new query, in the logs as they are now."""
+        starts = resolved(bind(self._starting, readers, self._options.no_match), readers)
         fail = self._options.fail_on_data_loss
-        ranges = present(starts, _ends(readers), readers, fail_on_data_loss=fail)
+        ranges = available(starts, _ends(readers), readers, fail_on_data_loss=fail)
         return {partition: low for partition, (low, _) in ranges.items()}
 
     def _reached(self, starts: Offsets, readers: Readers, limit: ReadLimit) -> Offsets:
-        """As far as a micro-batch from `starts` goes: the ends of the logs, unless limited."""
+        """The end of a micro-batch from `starts`: the ends of the logs, unless limited."""
         latest = _ends(readers)
-        known = {p: starts.get(p, r.view.log_start_offset) for p, r in readers.items()}
-        records = sum(latest[p] - known[p] for p in known)
+        first = {p: starts.get(p, r.view.log_start_offset) for p, r in readers.items()}
+        records = sum(latest[p] - first[p] for p in first)
         if not isinstance(limit, ReadAllAvailable) and self._too_few(records):
             return starts
-        return prorated(limit.max_rows, known, latest) if isinstance(limit, ReadMaxRows) else latest
+        return prorated(limit.max_rows, first, latest) if isinstance(limit, ReadMaxRows) else latest
 
     def _too_few(self, records: int) -> bool:
-        """Whether to wait for more records, but no longer than maxTriggerDelay."""
+        """Whether to wait for more records, at most for maxTriggerDelay."""
         least = self._options.min_offsets_per_trigger
-        if least is None or self._available_now:  # which would leave a rest
+        if least is None or self._available_now:  # else some records would never be read
             return False
         now = time.monotonic()
         waited_ms = 1000 * (now - self._triggered_at)
@@ -163,10 +164,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _completed(self, starts: Offsets, ends: Offsets, readers: Readers) -> Offsets:
-        """A start for every end; partitions that came or went, or went back, may be a loss."""
+        """A start for every end. A partition that appeared, vanished or shrank may be a loss."""
         for partition in sorted(starts.keys() ^ ends.keys()):
             if partition in starts:
-                self._loss(f"{partition} is gone, read so far to {starts[partition]}")
+                self._loss(f"{partition} is missing; it was read to offset {starts[partition]}")
             elif partition in readers and readers[partition].view.log_start_offset:
                 at = readers[partition].view.log_start_offset
                 self._loss(f"{partition} is new and starts at offset {at}, not at 0")
@@ -185,9 +186,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def prorated(limit: int, starts: Mapping[TopicPartition, int], ends: Offsets) -> Offsets:
-    """Ends nearer to the starts, so that about `limit` offsets are between: Kafka's rule.
+    """Ends nearer to the starts, with about `limit` offsets between: Kafka's rule.
 
-    Each partition gets the share that it has of what is there, and at least one offset.
+    Each partition gets its share of all unread offsets, and at least one offset.
     """
     sizes = {p: end - starts[p] for p, end in ends.items() if end > starts[p]}
     total = sum(sizes.values())
@@ -203,10 +204,10 @@ def _ends(readers: Readers) -> Offsets:
 
 
 def _to_json(offsets: Offsets) -> Json:
-    found: Json = {}
+    topics: Json = {}
     for partition in sorted(offsets):
-        found.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
-    return found
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    return topics
 
 
 def _from_json(offsets: Json) -> Offsets:

@@ -1,9 +1,9 @@
-"""The work of Spark's tasks: which pieces of which segments each reads, about equal in bytes.
+"""The work of Spark's tasks: which parts of which segments each reads, about equal in bytes.
 
-A Python task costs Spark tens of milliseconds, so small segments share one, and a large segment is
-read by several. Where a segment is cut is estimated, from nothing but its size and its offsets;
-each task then asks the zone map which blocks hold its offsets. So a plan of a thousand segments
-needs no request for each; tasks that meet in a block both read it, and each keeps its own records.
+A Python task costs Spark tens of milliseconds, so small segments share a task, and several tasks
+read a large one. The offsets at which it is cut are estimated from its size and its offset range;
+each task then asks the zone map for the blocks of its offsets. So planning makes no request per
+segment. A block on a cut is read by both tasks, and each yields its own records.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ import pyarrow as pa
 from seglake.datasource.options import Options
 from seglake.errors import MissingObject
 from seglake.format.records import Int64s
+from seglake.limits import INT64_MAX
 from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.log_segment import Ranges
-from seglake.read.window.plan import Piece, execute
-from seglake.read.zones.maps import ZoneMaps
-from seglake.read.zones.search import Zones
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.log_segment import LogRanges
+from seglake.read.fetch.piece import Piece
+from seglake.read.window.execute import execute
+from seglake.read.zones.cache import ZoneMapCache
+from seglake.read.zones.search import ZoneSearch
 from seglake.store import Store
 
-MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, if no option says otherwise
-_TASKS = 8  # that share a read too small for several tasks of MOST_BYTES
+MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, unless an option is set
+_TASKS = 8  # for a read of less than this many times MOST_BYTES
 _ZONE_BYTES = 16 * 2**20
 
 _log = logging.getLogger(__name__)
 
 
 class Part(NamedTuple):
-    """All of a piece, or those records of it that have the offsets of its window (`cut`)."""
+    """A whole piece; or if `cut`, the records of a piece with the offsets of its window."""
 
     piece: Piece
     size_bytes: int
@@ -46,29 +49,30 @@ Task = tuple[Part, ...]
 
 def planned(pieces: Iterable[Piece], options: Options) -> list[Task]:
     """Tasks that together read the pieces, in order."""
-    held = [piece for piece in pieces if piece.size_bytes]
-    total = sum(piece.size_bytes for piece in held)
+    filled = [piece for piece in pieces if piece.size_bytes]
+    total = sum(piece.size_bytes for piece in filled)
     limit = options.bytes_per_partition
     if limit is None:
-        # an eighth more, or segments of one size would be cut once more for a few bytes
+        # an eighth more, or segments of about one size would be cut for a few bytes
         limit = min(MOST_BYTES, max(LEAST_BYTES, 9 * total // (8 * _TASKS)))
     if options.min_partitions is not None:
         limit = max(1, min(limit, total // options.min_partitions))
-    most = options.max_records_per_partition or 2**63
-    return list(_packed((part for piece in held for part in _cut(piece, limit, most)), limit, most))
+    most = options.max_records_per_partition or INT64_MAX
+    parts = (part for piece in filled for part in _cut(piece, limit, most))
+    return list(_packed(parts, limit, most))
 
 
 def _packed(parts: Iterable[Part], limit_bytes: int, most_records: int) -> Iterator[Task]:
-    held: list[Part] = []
+    task: list[Part] = []
     size = records = 0
     for part in parts:
         size, records = size + part.size_bytes, records + part.piece.records_at_most
-        if held and (size > limit_bytes or records > most_records):
-            yield tuple(held)
-            held, size, records = [], part.size_bytes, part.piece.records_at_most
-        held.append(part)
-    if held:
-        yield tuple(held)
+        if task and (size > limit_bytes or records > most_records):
+            yield tuple(task)
+            task, size, records = [], part.size_bytes, part.piece.records_at_most
+        task.append(part)
+    if task:
+        yield tuple(task)
 
 
 def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[Part]:
@@ -92,7 +96,7 @@ def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[Part]:
 
 
 def _offsets_near(piece: Piece, count: int) -> Int64s:
-    """Offsets that divide the piece into `count` parts, if records have all the same size."""
+    """Offsets that would divide the piece into `count` parts if all records had one size."""
     sizes = piece.ranges.ends - piece.ranges.starts
     before = np.cumsum(sizes) - sizes
     wanted = np.arange(1, count) * piece.size_bytes // count
@@ -109,33 +113,32 @@ def records(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task with the columns of `schema`, a few MiB at a time.
 
-    Raises CorruptData and StoreError. A log that is gone is MissingObject, or without
-    `fail_on_data_loss` skipped with a warning.
+    Raises CorruptData and StoreError. A missing log is a MissingObject; without `fail_on_data_loss`
+    it is skipped with a warning.
     """
-    zone_maps = ZoneMaps(store, ByteCache(_ZONE_BYTES))
+    fetch, zone_maps = LogFetch(store), ZoneMapCache(store, ByteCache(_ZONE_BYTES))
     for part in task:
         try:
             piece = _narrowed(part.piece, zone_maps) if part.cut else part.piece
-            yield from execute(store, [piece], schema, threads=1)
+            yield from execute(fetch, [piece], schema, threads=1)
         except MissingObject as error:
             if fail_on_data_loss:
                 raise
             _log.warning("skipped, as failOnDataLoss is false: %s", error)
 
 
-def _narrowed(piece: Piece, zone_maps: ZoneMaps) -> Piece:
-    """The byte ranges of the piece that can hold the offsets of its window."""
+def _narrowed(piece: Piece, zone_maps: ZoneMapCache) -> Piece:
+    """The piece with only those bytes that can hold the offsets of its window."""
     window, segment = piece.window, piece.segment
-    first = zone_maps.ask(segment, Zones.block_at, window.start_offset)
-    last = zone_maps.ask(segment, Zones.block_at, window.end_offset - 1)
+    first = zone_maps.ask(segment, ZoneSearch.block_at, window.start_offset)
+    last = zone_maps.ask(segment, ZoneSearch.block_at, window.end_offset - 1)
     if first is None or last is None:
         return piece
     starts, ends, firsts, stops = piece.ranges
-    narrowed = Ranges(
+    narrowed = LogRanges(
         np.maximum(starts, first.position),
         np.minimum(ends, last.end),
         np.maximum(firsts, first.first_offset),
         np.minimum(stops, last.end_offset),
     )
-    held = narrowed.starts < narrowed.ends
-    return piece._replace(ranges=narrowed.take(held))
+    return piece._replace(ranges=narrowed.take(narrowed.starts < narrowed.ends))

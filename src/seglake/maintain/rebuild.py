@@ -14,7 +14,7 @@ from seglake.format.batch import TABLE, BatchTable
 from seglake.format.decode import with_extremes
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import Sealed, rebuild
-from seglake.read.fetch.chunks import read_chunks
+from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.store import Store
 
@@ -56,7 +56,7 @@ def describe_log(store: Store, row: SegmentRow) -> BatchTable:
         row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,
     )  # fmt: skip
     tables, check = [np.empty(0, TABLE)], LogCheck(row)
-    for chunk in read_chunks(store, log, log.log):
+    for chunk in LogFetch(store).chunks_of(log, log.log):
         whole = int(chunk.table["size"].sum(dtype=np.int64))
         check.add(memoryview(chunk.data)[:whole], chunk.table)
         for rows, decoded in chunk.decode_in_parts(chunk.table, DECODE_BYTES):

@@ -1,1 +1,1 @@
-"""Lookups, exact windows and fetches in a lake of segments: no Spark, no JVM, bounded memory."""
+"""Lookups, exact windows and fetches in a lake of segments, in bounded memory, without a JVM."""

@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any
 
 from seglake.catalog.rows import RunRow
-from seglake.catalog.table import CatalogTable
-from seglake.catalog.version.snapshot import Snapshot
 from seglake.locks import Lock
 from seglake.read.log import Log
-from seglake.read.lookup.partition import CACHE_BYTES, SharedReads
+from seglake.read.lookup.shared_reads import CACHE_BYTES
+from seglake.read.origin import Origin
 from seglake.store import Store, open_store
 
 
@@ -22,11 +21,11 @@ def open(  # noqa: A001  # users write seglake.open
     *,
     cache_bytes: int = CACHE_BYTES,
 ) -> Lake:
-    """The lake at `root`, as of its newest version or an older one that is still retained.
+    """The lake at `root`, in its newest version or an older one that is still retained.
 
     `root` is a path or a URI of an object store; `storage_options` are named as for `deltalake`.
-    `cache_bytes` bounds the index blocks and decoded batches that lookups keep. Raises UsageError
-    where there is no lake, VersionExpired for a version that is gone.
+    `cache_bytes` bounds the zone maps and decoded batches that reads cache. Raises UsageError where
+    there is no lake, VersionExpired for a version that is no longer retained.
     """
     options = dict(storage_options or {})
     return Lake(open_store(root, options), version, options, cache_bytes=cache_bytes)
@@ -46,19 +45,19 @@ class Lake:
         *,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self._store, self._cache_bytes = store, cache_bytes
-        self._catalog = CatalogTable.open(store.uri, storage_options)
-        self._snapshot = self._catalog.snapshot(version)
-        self._reader = SharedReads(store, cache_bytes)
-        self._lock = Lock()  # a handle of the catalog is for one thread at a time
+        self._store = store
+        self._origin = Origin(store, storage_options, cache_bytes)
+        self._snapshot = self._origin.snapshot(version)
+        self._lock = Lock()  # of `refresh`, so that the newest snapshot stays
 
     def __repr__(self) -> str:
         return f"seglake.open({self._store.uri!r}, version={self.version})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        known: Any = self._store.__reduce__()  # what of a store another process may know
-        root, *options = known[1]
-        return partial(open, cache_bytes=self._cache_bytes), (root, self.version, *options)
+        public: Any = self._store.__reduce__()  # leaves credentials out
+        root, *options = public[1]
+        open_again = partial(open, cache_bytes=self._origin.reads.cache_bytes)
+        return open_again, (root, self.version, *options)
 
     @property
     def version(self) -> int:
@@ -71,29 +70,20 @@ class Lake:
 
     def topic(self, name: str) -> Log:
         """The log of a topic in this version; UnknownTopic if there is none."""
-        return self._log(name, self._snapshot)
-
-    def _log(self, topic: str, snapshot: Snapshot) -> Log:
-        rows = partial(self._catalog.table, snapshot, topic=topic)
-        return Log(snapshot, topic, self._reader, rows, partial(self._log_at, topic))
-
-    def _log_at(self, topic: str, version: int) -> Log:
-        with self._lock:
-            snapshot = self._catalog.snapshot(version)
-        return self._log(topic, snapshot)
+        return Log(self._snapshot, name, self._origin)
 
     def refresh(self) -> Lake:
         """Move on to the newest version, and return this lake; costs what changed since.
 
-        Logs taken before keep the version that they were taken from.
+        A log taken from this lake earlier stays in its version.
         """
         with self._lock:
-            self._snapshot = self._catalog.refresh(self._snapshot)
+            self._snapshot = self._origin.refreshed(self._snapshot)
         return self
 
     def history(self, topic: str | None = None) -> list[RunRow]:
         """The committed runs of a topic, or of all topics, in the order in which they ended."""
         snapshot = self._snapshot
         names = self.topics() if topic is None else [snapshot.topic(topic).topic]
-        runs = [run for name in names for run in self._catalog.runs(snapshot, name)]
+        runs = [run for name in names for run in self._origin.runs(snapshot, name)]
         return sorted(runs, key=lambda run: (run.finished_at_ms, run.topic, run.run_id))

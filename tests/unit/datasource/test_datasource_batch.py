@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from seglake.datasource import rows
-from seglake.datasource.batch import BlockSearch, plan
+from seglake.datasource import spark_columns
+from seglake.datasource.batch import BatchReader, plan
 from seglake.datasource.options import parse
 from seglake.datasource.source import SeglakeDataSource
 from seglake.errors import MissingObject, OffsetOutOfRange, SeglakeError, UnknownTopic, UsageError
@@ -31,12 +31,12 @@ from tests.unit.read.test_oracle import FAR, cuts, lake_of, runs, times
 T = 1_700_000_000_000
 
 
-def reader_of(root: Path, **options: str) -> BlockSearch:
+def reader_of(root: Path, **options: str) -> BatchReader:
     headers = {} if "columns" in options else {"includeHeaders": "true"}
     given = {"path": str(root), **headers, **options}
     if not {"assign", "subscribe", "subscribePattern"} & given.keys():
         given["subscribe"] = "events"
-    return BlockSearch(parse(given))
+    return BatchReader(parse(given))
 
 
 def read(root: Path, **options: str) -> list[Written]:
@@ -179,9 +179,9 @@ def test_a_record_without_headers_has_null(maker: LakeMaker) -> None:
 @given(st.lists(st.integers(0, 2), max_size=6), st.integers(0, 6), st.integers(0, 6))
 def test_headers_of_a_part_of_a_batch(counts: list[int], start: int, length: int) -> None:
     lists = [[{"key": f"{i}", "value": b"%d" % i}] * count for i, count in enumerate(counts)]
-    (field,) = rows.read_schema(["headers"])
+    (field,) = spark_columns.read_schema(["headers"])
     whole = pa.record_batch([pa.array(lists, field.type)], ["headers"])
-    found = rows.in_spark([whole.slice(start, length)], ["headers"])
+    found = spark_columns.in_spark([whole.slice(start, length)], ["headers"])
     shown = [each for batch in found for each in batch["headers"].to_pylist()]
     assert shown == [each or None for each in lists[start : start + length]]
 
@@ -252,7 +252,7 @@ def test_errors_come_without_the_calls_that_led_to_them(maker: LakeMaker) -> Non
         read(maker.root, subscribe="nothing")
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
-    assert caught.traceback[-1].path.name == "plain.py"
+    assert caught.traceback[-1].path.name == "plain_errors.py"
 
 
 def test_a_full_scan_is_planned_without_a_request_for_each_segment(maker: LakeMaker) -> None:
@@ -298,14 +298,14 @@ def test_a_time_beyond_sparks(tmp_path: Path) -> None:
 @given(st.lists(st.integers(1, 12), max_size=12))
 def test_batches_are_put_together_and_divided(counts: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "_LEAST_ROWS", 4)
-        patch.setattr(rows, "_MOST_ROWS", 6)
+        patch.setattr(spark_columns, "_LEAST_ROWS", 4)
+        patch.setattr(spark_columns, "_MOST_ROWS", 6)
         numbers = iter(range(1000))
         given_batches = [
             pa.record_batch([pa.array([next(numbers) for _ in range(n)])], names=["offset"])
             for n in counts
         ]
-        found = list(rows.in_spark(given_batches, ["offset"]))
+        found = list(spark_columns.in_spark(given_batches, ["offset"]))
     values = [number for batch in found for number in batch["offset"].to_pylist()]
     assert values == list(range(sum(counts)))
     assert all(len(batch) <= 6 for batch in found)

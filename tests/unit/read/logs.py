@@ -11,8 +11,8 @@ import numpy as np
 
 from seglake.format.batch import BatchTable
 from seglake.format.encode import encode_batches, encode_bodies
-from seglake.read.fetch.log_segment import LogSegment, Ranges
-from seglake.read.window.plan import Piece, Window
+from seglake.read.fetch.log_segment import LogRanges, LogSegment
+from seglake.read.fetch.piece import Piece, Window
 from tests.lakes import Event, Shape, Written, records_of
 
 
@@ -38,7 +38,7 @@ class MadeLog(NamedTuple):
         begins = keep & ~np.append(False, keep[:-1])
         finishes = keep & ~np.append(keep[1:], False)
         offsets = self.table["base_offset"][begins], self.table["last_offset"][finishes] + 1
-        ranges = Ranges(starts[begins], ends[finishes], *offsets)
+        ranges = LogRanges(starts[begins], ends[finishes], *offsets)
         return Piece(self.segment, window, ranges, len(self.records))
 
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from seglake.read.decode.columns import SCHEMA
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.piece import Window
 from seglake.read.fetch.threads import REQUESTS, ahead
-from seglake.read.window.plan import ReadStats, Window, execute
+from seglake.read.window.execute import ReadStats, execute
 from tests.lakes import Event, Shape
 from tests.unit.read.logs import MadeLog, Shelf, made
 
@@ -31,7 +33,7 @@ def read(store: Shelf, logs: list[MadeLog], memory_bytes: int, window: Window = 
     """The partition of each record, slowly taken."""
     found = []
     pieces = [log.piece(window) for log in logs]
-    for batch in execute(store, pieces, SCHEMA, memory_bytes=memory_bytes):
+    for batch in execute(LogFetch(store), pieces, SCHEMA, memory_bytes=memory_bytes):
         found += batch["partition"].to_pylist()
     return found
 
@@ -56,7 +58,7 @@ def test_a_local_window_waits_for_nobody(logs) -> None:
 def test_bytes_under_way_are_bounded(logs, memory_bytes) -> None:
     store = Shelf(logs, remote=True, wait_s=0.002)
     pieces, stats, waiting = [log.piece(ALL) for log in logs], ReadStats(), []
-    for _ in execute(store, pieces, SCHEMA, memory_bytes=memory_bytes, stats=stats):
+    for _ in execute(LogFetch(store), pieces, SCHEMA, memory_bytes=memory_bytes, stats=stats):
         time.sleep(0.002)  # so that all that may be asked is
         waiting.append(store.bytes_read - stats.bytes_fetched)
     fetch_bytes = memory_bytes // 16
@@ -76,7 +78,7 @@ def test_a_large_log_takes_requests_of_one_size(logs) -> None:
 
 def test_nobody_waits_for_what_is_not_wanted_any_more(logs) -> None:
     store = Shelf(logs, remote=True, wait_s=0.01)
-    batches = execute(store, [log.piece(ALL) for log in logs], SCHEMA, memory_bytes=2**17)
+    batches = execute(LogFetch(store), [log.piece(ALL) for log in logs], SCHEMA, memory_bytes=2**17)
     next(batches)
     batches.close()
     asked = len(store.requests)

@@ -23,11 +23,12 @@ from seglake.errors import UsageError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.layout import new_attempt
+from seglake.read.fetch.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.read.window.plan import ReadStats
+from seglake.read.window.execute import ReadStats
+from seglake.read.zones.bounds import Bounds, union
 from seglake.store import CountingStore, open_store
-from seglake.times.intervals import Windows
 from tests.lakes import Event, LakeMaker, Shape, Written
 from tests.strategies import examples
 from tests.unit.read.test_oracle import FAR, T, cuts, lake_of, runs, shapes, times
@@ -131,22 +132,24 @@ def test_only_records_with_the_key_also_where_partitions_were_added(
         assert pairs_in(found) == brute_force(rows, maker.records(), before, after, True)
 
 
-intervals = st.lists(st.integers(-20, 60), min_size=0, max_size=12)
+intervals = st.lists(st.integers(-20, 60), min_size=1, max_size=12)
 
 
 @given(intervals, st.integers(1, 9), st.lists(st.tuples(st.integers(-25, 75), st.integers(0, 12))))
 @example([0, 5], 5, [(4, 0), (5, 0), (9, 1), (0, 9), (0, 10)])
 def test_a_union_of_windows_meets_and_holds_what_its_times_say(starts, width, spans) -> None:
     begins = np.sort(np.array(starts, np.int64))
-    union = Windows.union(begins, begins + width)
+    windows = union(begins, begins + width)
     covered = {time for start in starts for time in range(start, start + width)}
-    assert {t for s, e in zip(*union, strict=True) for t in range(s, e)} == covered
-    assert all(union.starts[1:] > union.ends[:-1])
+    assert {t for s, e in windows.T.tolist() for t in range(s, e)} == covered
+    assert all(windows[0, 1:] > windows[1, :-1])
     lows = np.array([low for low, _ in spans], np.int64)
     highs = lows + np.array([length for _, length in spans], np.int64)
     times_in = [set(range(low, high + 1)) for low, high in zip(lows, highs, strict=True)]
-    assert union.meet(lows, highs).tolist() == [bool(each & covered) for each in times_in]
-    assert union.hold(lows, highs).tolist() == [each <= covered for each in times_in]
+    offsets = np.arange(len(spans))
+    numbers, whole = Bounds.of(Window(), windows).meet(lows, highs, offsets, offsets + 1)
+    assert numbers.tolist() == [i for i, each in enumerate(times_in) if each & covered]
+    assert whole.tolist() == [times_in[i] <= covered for i in numbers]
 
 
 # ------------------------------------------------------------------------------- what it costs

@@ -18,10 +18,13 @@ from seglake.format.index import IndexPolicy
 from seglake.format.segment import choose_indexed
 from seglake.format.zonemap import ZoneMap
 from seglake.read.fetch.byte_cache import ByteCache
+from seglake.read.fetch.piece import Window
 from seglake.read.lake import Lake
-from seglake.read.lookup.partition import PartitionReader, SharedReads
-from seglake.read.window.plan import ReadStats
-from seglake.read.zones.search import Zones
+from seglake.read.lookup.partition import PartitionReader
+from seglake.read.lookup.shared_reads import SharedReads
+from seglake.read.window.execute import ReadStats
+from seglake.read.zones.bounds import Bounds
+from seglake.read.zones.search import ZoneSearch
 from seglake.store import CountingStore, open_store
 from tests.described import describe
 from tests.lakes import Event, LakeMaker, Shape, records_of
@@ -157,8 +160,8 @@ def test_no_block_is_read_that_does_not_meet_the_window(rows, start, length, int
             wanted |= set(block["position"].tolist())
     zones = zonemap.encode(zonemap.build(0, log.table, choose_indexed(log.table, policy)))
     segment = log.segment._replace(zonemap_bytes=len(zones))
-    found = Zones(segment, zones, lambda ranges: [zones[a:b] for a, b in ranges])
-    ranges, records = found.within(low, high - 1, 0, 2**63 - 1)
+    found = ZoneSearch(segment, zones, lambda ranges: [zones[a:b] for a, b in ranges])
+    ranges, records = found.within(Bounds.of(Window(low, high)))
     positions = log.table["position"].tolist()
     taken = [
         at
@@ -214,7 +217,7 @@ class TestCache:
             cache.put(key, str(key), 30)
             assert cache.size_bytes <= 100
         assert cache.get(49) == "49"
-        assert len(cache) == 3
+        assert len(cache._entries) == 3
 
     def test_what_is_used_stays(self) -> None:
         cache = ByteCache(100)

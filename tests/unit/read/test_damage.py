@@ -17,7 +17,7 @@ from seglake.errors import CorruptData, SeglakeError, StoreError
 from seglake.format.index import IndexPolicy
 from seglake.read.fetch.threads import REQUESTS
 from seglake.read.lake import Lake
-from seglake.read.zones.maps import SMALL_BYTES
+from seglake.read.zones.cache import SMALL_BYTES
 from seglake.store import Store, open_store
 from tests.lakes import Event, LakeMaker, Shape
 from tests.strategies import examples

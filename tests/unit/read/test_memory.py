@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from seglake.read.window.plan import Window
+from seglake.read.fetch.piece import Window
 from seglake.store import open_store
 from tests.lakes import Event, Shape
 from tests.unit.read.logs import made
@@ -21,14 +21,15 @@ LOGS = 12
 READ = """
 import pickle, sys
 from seglake.read.decode.columns import SCHEMA
-from seglake.read.window.plan import execute
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.window.execute import execute
 store, pieces = pickle.load(sys.stdin.buffer)
 def peak():  # of this program; ru_maxrss would count what its parent was when it forked
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-first = next(execute(store, pieces[:1], SCHEMA, memory_bytes=2**16))  # all that reading loads
+first = next(execute(LogFetch(store), pieces[:1], SCHEMA, memory_bytes=2**16))  # loads code
 before, records, size = peak(), 0, 0
-for batch in execute(store, pieces, SCHEMA, memory_bytes=int(sys.argv[1])):
+for batch in execute(LogFetch(store), pieces, SCHEMA, memory_bytes=int(sys.argv[1])):
     records, size = records + len(batch), size + batch.nbytes
 print(records, size, peak() - before)
 """

@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 
 from seglake.errors import CorruptData
 from seglake.read.decode.columns import SCHEMA
+from seglake.read.fetch import batch_cache
+from seglake.read.fetch.batch_cache import BatchCache
 from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.chunks import chunks
+from seglake.read.fetch.chunk import Fetch
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.piece import Window
 from seglake.read.fetch.threads import side_by_side
-from seglake.read.window.batch_cache import KeptBatches
-from seglake.read.window.plan import ReadStats, Window, execute
+from seglake.read.window.execute import ReadStats, execute
 from tests.lakes import Shape, Written
 from tests.strategies import T, event_lists, examples
 from tests.unit.read.logs import MadeLog, Shelf, made
@@ -34,9 +37,9 @@ bounds = st.one_of(st.integers(T - 100, T + 400), st.sampled_from([-1, 0, 2**62]
 windows = st.tuples(bounds, bounds).map(lambda pair: Window(min(pair), max(pair)))
 
 
-def read(store: Shelf, asked: list[MadeLog], window: Window, **options: Any) -> list[Written]:
+def read(fetch: Fetch, asked: list[MadeLog], window: Window, **options: Any) -> list[Written]:
     pieces = [log.piece(window) for log in asked]
-    batches = list(execute(store, pieces, SCHEMA, **options))
+    batches = list(execute(fetch, pieces, SCHEMA, **options))
     assert all(len(batch) for batch in batches)
     return as_written(pa.Table.from_batches(batches, SCHEMA))
 
@@ -53,7 +56,8 @@ def expected(asked: list[MadeLog], window: Window) -> list[Written]:
 @examples(60)
 def test_threads_and_memory_change_nothing(asked, window, threads, memory_bytes, remote) -> None:
     store, stats = Shelf(asked, remote=remote), ReadStats()
-    found = read(store, asked, window, threads=threads, memory_bytes=memory_bytes, stats=stats)
+    options = {"threads": threads, "memory_bytes": memory_bytes, "stats": stats}
+    found = read(LogFetch(store), asked, window, **options)
     assert found == expected(asked, window)
     assert stats.records == len(found)
     assert store.bytes_read == stats.bytes_fetched
@@ -75,12 +79,15 @@ def test_threads_and_memory_change_nothing(asked, window, threads, memory_bytes,
     st.sampled_from([1, 3]),
 )  # fmt: skip
 @examples(40)
-def test_what_is_kept_changes_nothing(asked, wanted, cache_bytes, threads) -> None:
+def test_what_is_cached_changes_nothing(asked, wanted, cache_bytes, threads) -> None:
     """Windows that meet, in a cache that holds nothing, some, or all."""
-    kept = KeptBatches(ByteCache(cache_bytes))
+    cache = ByteCache(cache_bytes)
     for window in [*wanted, *wanted]:
         store, stats = Shelf(asked, remote=False), ReadStats()
-        found = read(store, asked, window, kept=kept, stats=stats, threads=threads)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batch_cache, "_LARGEST_SHARE", 1)
+            fetch = BatchCache(LogFetch(store), cache)
+            found = read(fetch, asked, window, stats=stats, threads=threads)
         assert found == expected(asked, window)
         assert store.bytes_read == stats.bytes_fetched
     assert store.bytes_read == 0 or cache_bytes < 2**26
@@ -98,16 +105,18 @@ def test_chunks_are_the_batches_of_their_ranges(asked, fetch_bytes, every, remot
         for at, size in log.table[keep][["position", "size"]].tolist()
     ]
     found = []
-    for chunk in chunks(Shelf(asked, remote=remote), pieces, fetch_bytes=fetch_bytes):
+    fetch = LogFetch(Shelf(asked, remote=remote))
+    for chunk in fetch.chunks(pieces, fetch_bytes=fetch_bytes):
         view = memoryview(chunk.data)
-        for owner, row in zip(chunk.owner_of.tolist(), chunk.table, strict=True):
+        places = zip(chunk.owner_of.tolist(), chunk.log_positions.tolist(), strict=True)
+        for (owner, log_position), row in zip(places, chunk.table, strict=True):
             at, size = int(row["position"]), int(row["size"])
-            key = chunk.extents[owner].segment.log_key
-            found.append((key, chunk.file_position(at), bytes(view[at : at + size])))
+            key = chunk.pieces[owner].segment.log_key
+            found.append((key, log_position, bytes(view[at : at + size])))
     assert found == wanted
 
 
-class TestRuns:
+class TestShares:
     @given(st.lists(st.lists(st.integers(), max_size=4), max_size=6), st.integers(1, 5))
     def test_items_come_in_order(self, runs, threads) -> None:
         found = list(side_by_side(iter([iter(run) for run in runs]), threads))

@@ -1,1 +1,1 @@
-"""Record batches become Arrow columns."""
+"""Record batches to Arrow batches."""

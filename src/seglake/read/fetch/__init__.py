@@ -1,1 +1,1 @@
-"""Byte ranges of logs, fetched, checked and cached."""
+"""Byte ranges of logs: fetched, checked, cached."""

@@ -1,4 +1,4 @@
-"""A cache bounded by bytes, made for readers that must not wait for each other."""
+"""A cache bounded by bytes, whose readers do not wait for each other."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class _Entry:
 class ByteCache:
     """Values by key, at most `limit_bytes` of them together.
 
-    A hit is one dictionary look-up and takes no lock. What was not used since the last round of
-    eviction goes first (second chance). A value larger than the limit is not kept.
+    A hit is one dictionary look-up and takes no lock. Eviction takes values that were not used
+    since its last round first (second chance). A value larger than the limit is not cached.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -27,9 +27,6 @@ class ByteCache:
         self.size_bytes = 0
         self._entries: dict[Hashable, _Entry] = {}
         self._lock = Lock()
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def get(self, key: Hashable) -> Any:
         """The value of `key`, or None."""
@@ -40,7 +37,7 @@ class ByteCache:
         return entry.value
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Keep `value`, which takes `size` bytes; put it again when its size has changed."""
+        """Cache `value`, which takes `size` bytes; put it again when its size has changed."""
         with self._lock:
             self._drop(key)
             if size > self.limit_bytes:

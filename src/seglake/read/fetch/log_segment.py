@@ -1,4 +1,4 @@
-"""A segment as readers carry it about: its keys spelled once, its sizes, the offsets it covers."""
+"""A segment as readers see it: the keys and sizes of its files, the offsets it covers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from seglake.catalog.version.snapshot import PartitionView
 from seglake.format.records import Int64s
 
 
-class Ranges(NamedTuple):
-    """Ascending byte ranges [starts, ends) of a log, each of whole batches.
+class LogRanges(NamedTuple):
+    """Ascending byte ranges [starts[i], ends[i]) of a log, each of whole record batches.
 
-    What stands in range i has offsets from first_offsets[i] to end_offsets[i], exclusive. Base
-    offsets are outside a batch's checksum, so readers hold them against these.
+    The batches in range i have offsets first_offsets[i] to end_offsets[i], exclusive. Base offsets
+    are outside a batch's checksum, so a fetch checks them against these.
     """
 
     starts: Int64s
@@ -24,13 +24,13 @@ class Ranges(NamedTuple):
     end_offsets: Int64s
 
     @staticmethod
-    def of(start: int, end: int, first_offset: int, end_offset: int) -> Ranges:
-        """One range."""
-        return Ranges(*np.array([[start], [end], [first_offset], [end_offset]], np.int64))
+    def one(start: int, end: int, first_offset: int, end_offset: int) -> LogRanges:
+        """A single range."""
+        return LogRanges(*np.array([[start], [end], [first_offset], [end_offset]], np.int64))
 
-    def take(self, rows: slice | npt.NDArray[np.bool_]) -> Ranges:
+    def take(self, rows: slice | npt.NDArray[np.bool_]) -> LogRanges:
         """Some of the ranges."""
-        return Ranges(*(column[rows] for column in self))
+        return LogRanges(*(column[rows] for column in self))
 
 
 class LogSegment(NamedTuple):
@@ -46,21 +46,15 @@ class LogSegment(NamedTuple):
     zonemap_bytes: int
 
     @property
-    def log(self) -> Ranges:
+    def log(self) -> LogRanges:
         """The whole log as one range."""
-        return Ranges.of(0, self.log_bytes, self.base_offset, self.end_offset)
+        return LogRanges.one(0, self.log_bytes, self.base_offset, self.end_offset)
 
     @staticmethod
     def of(view: PartitionView, index: int) -> LogSegment:
-        """The segment at a position of `view`, counted from 0."""
-        found = view.segment(index)
+        """The segment at position `index` of `view`, counted from 0."""
+        row = view.segment(index)
         return LogSegment(
-            found.topic,
-            found.partition,
-            found.key("log"),
-            found.key("zonemap"),
-            found.base_offset,
-            found.end_offset,
-            found.sizes["log"],
-            found.sizes["zonemap"],
-        )
+            row.topic, row.partition, row.key("log"), row.key("zonemap"),
+            row.base_offset, row.end_offset, row.sizes["log"], row.sizes["zonemap"],
+        )  # fmt: skip

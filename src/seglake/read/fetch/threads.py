@@ -1,6 +1,6 @@
 """The threads that all reads of a process share: some wait for storage, some decode.
 
-Both kinds are started when first needed. A forked process starts its own.
+They start when first needed. A forked process starts its own.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _Item = TypeVar("_Item")
 
 
 def ahead(calls: Iterable[tuple[int, Callable[[], _Item]]], limit: int) -> Iterator[_Item]:
-    """What the calls return, in order; each comes with its weight.
+    """The results of the calls, in order; each call comes with its weight.
 
-    They wait for storage on threads for that. Calls are made before their turn as long as the
-    weights of those whose results were not taken yet add up to `limit` at most.
+    Calls run on the threads that wait for storage. A call is made before its turn if the weights of
+    all calls whose results were not taken yet add up to at most `limit`.
     """
     pool, weight = _pool("seglake-request", REQUESTS), 0
     waiting: deque[tuple[int, Future[_Item]]] = deque()
@@ -45,43 +45,43 @@ def ahead(calls: Iterable[tuple[int, Callable[[], _Item]]], limit: int) -> Itera
             future.cancel()
 
 
-def side_by_side(runs: Iterator[Iterator[_Item]], threads: int) -> Iterator[_Item]:
-    """The items of the runs, one run after another.
+def side_by_side(shares: Iterator[Iterator[_Item]], threads: int) -> Iterator[_Item]:
+    """The items of the shares, one share after another.
 
-    While those of one are handed on, the next runs make their first item on other threads, so that
-    `threads` runs are under way. A single run, or one thread, never leaves the caller's thread.
-    What a run raises comes in its place.
+    While the caller takes the items of one share, the next shares make their first item on other
+    threads, so that `threads` shares are under way. A single share, or one thread, never leaves the
+    caller's thread. An error of a share is raised in its place.
     """
     waiting: deque[tuple[Iterator[_Item], Future[_Item | None]]] = deque()
-    own = _next(runs)
+    own = _next(shares)
     try:
         while own is not None:
-            _start(runs, threads - 1, waiting)
+            _start(shares, threads - 1, waiting)
             yield from own
             if waiting:
-                run, future = waiting.popleft()
-                _start(runs, threads - 1, waiting)
+                share, future = waiting.popleft()
+                _start(shares, threads - 1, waiting)
                 first = future.result()
-                own = run if first is None else chain([first], run)
+                own = share if first is None else chain([first], share)
             else:
-                own = _next(runs)
+                own = _next(shares)
     finally:
         for _, future in waiting:
             future.cancel()
 
 
 def _start(
-    runs: Iterator[Iterator[_Item]],
+    shares: Iterator[Iterator[_Item]],
     count: int,
     waiting: deque[tuple[Iterator[_Item], Future[_Item | None]]],
 ) -> None:
-    while len(waiting) < count and (run := _next(runs)) is not None:
-        waiting.append((run, _pool("seglake-decode", DECODERS).submit(next, run, None)))
+    while len(waiting) < count and (share := _next(shares)) is not None:
+        waiting.append((share, _pool("seglake-decode", DECODERS).submit(next, share, None)))
 
 
-def _next(runs: Iterator[Iterator[_Item]]) -> Iterator[_Item] | None:
+def _next(shares: Iterator[Iterator[_Item]]) -> Iterator[_Item] | None:
     try:
-        return next(runs, None)
+        return next(shares, None)
     except SeglakeError as error:
         return _raising(error)
 
@@ -100,7 +100,7 @@ def _pool(name: str, workers: int) -> ThreadPoolExecutor:
 
 os.register_at_fork(after_in_child=_pools.clear)
 
-# A fork waits until no thread compiles or loads a kernel: the child would wait for that for ever.
+# A fork waits until no thread compiles or loads a kernel; else its child would wait for ever.
 os.register_at_fork(
     before=global_compiler_lock.acquire,
     after_in_parent=global_compiler_lock.release,

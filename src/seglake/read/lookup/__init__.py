@@ -1,1 +1,1 @@
-"""Lookups in one log partition: by offset, by time, one or many."""
+"""Lookups in one log partition, by offset and by time, of one or of many."""

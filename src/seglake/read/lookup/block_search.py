@@ -1,7 +1,7 @@
-"""The last step of a lookup: from one block to one record, through a cache of decoded batches.
+"""The last step of a lookup: from one index block to one record, through a cache.
 
-What is kept of a batch is what a lookup searches in, its offsets and timestamps; keys and values
-are kept only of batches that records were fetched from.
+The cache has the offsets and timestamps of batches that lookups by time searched, and the keys and
+values only of batches from which a record was read.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from seglake.format.decode import (
 )
 from seglake.format.records import Int64s
 from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.chunks import Chunk, read_chunk
-from seglake.read.fetch.log_segment import LogSegment, Ranges
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.log_segment import LogRanges, LogSegment
 from seglake.read.zones.search import Block
 from seglake.store import Store
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """Where a timestamp lookup leads: a record's offset, and its timestamp in milliseconds."""
+    """The answer of a lookup by time: a record's offset, and its timestamp in ms."""
 
     offset: int
     timestamp: int
@@ -42,7 +42,7 @@ class _Times(NamedTuple):
     highest: Int64s  # running maximum of the timestamps
 
 
-class _Block:
+class _Batches:
     """The batches of one index block, and the times of those that were searched."""
 
     __slots__ = ("heads", "highest", "last_offsets", "position", "size", "times")
@@ -55,96 +55,92 @@ class _Block:
         self.size = 1024 + 512 * len(heads)
 
     def next_reaching(self, timestamp: int, row: int) -> int:
-        """The first batch behind `row` that reaches `timestamp`; their count if there is none."""
+        """The first batch behind `row` that reaches `timestamp`; if none does, their count."""
         behind = range(row + 1, len(self.heads))
         rows = (row for row in behind if self.heads[row].max_timestamp >= timestamp)
         return next(rows, len(self.heads))
 
 
 class BlockSearch:
-    """Searches blocks of a lake's logs. Everything raises CorruptData and StoreError."""
+    """Searches index blocks of a lake's logs. Every method raises CorruptData and StoreError."""
 
     def __init__(self, store: Store, cache: ByteCache) -> None:
-        self._store, self._cache = store, cache
+        self._store, self._cache, self._fetch = store, cache, LogFetch(store)
 
     def first_reaching(
         self, segment: LogSegment, block: Block, timestamp: int, from_offset: int
     ) -> OffsetAndTimestamp | None:
         """The block's first record at `timestamp` or later with an offset >= `from_offset`."""
-        known, data = self._open(segment, block)
-        size = known.size if data is None else 0
-        row, found = bisect_left(known.highest, timestamp), None
-        while row < len(known.heads):
-            times = known.times[row]
+        batches, data = self._open(segment, block)
+        size = batches.size if data is None else 0
+        row, found = bisect_left(batches.highest, timestamp), None
+        while row < len(batches.heads):
+            times = batches.times[row]
             if times is None:
-                times = known.times[row] = self._times(segment, known, row, data)
-                known.size += 512 + 24 * len(times.offsets)
+                times = batches.times[row] = self._times(segment, batches, row, data)
+                batches.size += 512 + 24 * len(times.offsets)
             found = _first(times, timestamp, from_offset)
             if found is not None:
                 break
-            row = known.next_reaching(timestamp, row)
-        if known.size != size:
-            self._cache.put(_name(segment, block), known, known.size)
+            row = batches.next_reaching(timestamp, row)
+        if batches.size != size:
+            self._cache.put(_name(segment, block), batches, batches.size)
         return found
 
     def batch_of(self, segment: LogSegment, block: Block, offset: int) -> Decoded | None:
         """The block's first batch that ends at `offset` or above, or None."""
-        known, data = self._open(segment, block)
+        batches, data = self._open(segment, block)
         if data is not None:
-            self._cache.put(_name(segment, block), known, known.size)
-        row = bisect_left(known.last_offsets, offset)
-        if row == len(known.heads):
+            self._cache.put(_name(segment, block), batches, batches.size)
+        row = bisect_left(batches.last_offsets, offset)
+        if row == len(batches.heads):
             return None
-        key = (segment.log_key, known.position + known.heads[row].position, "records")
+        key = (segment.log_key, batches.position + batches.heads[row].position, "records")
         decoded: Decoded | None = self._cache.get(key)
         if decoded is None:
-            decoded = self._records(segment, known, row, data)
+            decoded = self._records(segment, batches, row, data)
             self._cache.put(key, decoded, _size_of(decoded))
         return decoded
 
-    def _open(self, segment: LogSegment, block: Block) -> tuple[_Block, Any]:
-        """The block, and its bytes if they had to be read."""
-        known: _Block | None = self._cache.get(_name(segment, block))
-        if known is not None:
-            return known, None
+    def _open(self, segment: LogSegment, block: Block) -> tuple[_Batches, Any]:
+        """The batches of the block, and its bytes if they had to be read."""
+        batches: _Batches | None = self._cache.get(_name(segment, block))
+        if batches is not None:
+            return batches, None
         data = self._store.read(segment.log_key, block.position, block.end)
         heads = intact_heads(data)
         if heads is None or not _ascend(heads, block):
-            read_chunk(self._store, segment, block.ranges)  # tells what is wrong, and where
-            raise StoreError(f"{segment.log_key}: what is read from it changes")
-        return _Block(block.position, heads), data
+            self._fetch.chunk_of(segment, block.ranges)  # raises the damage and its position
+            raise StoreError(f"{segment.log_key}: two reads of the same bytes differ")
+        return _Batches(block.position, heads), data
 
-    def _times(self, segment: LogSegment, known: _Block, row: int, data: Any) -> _Times:
-        head = known.heads[row]
-        if data is None:
-            data, head = self._chunk(segment, known, head).data, head._replace(position=0)
+    def _times(self, segment: LogSegment, batches: _Batches, row: int, data: Any) -> _Times:
+        head, batch = batches.heads[row], self._bytes_of(segment, batches, row, data)
         try:
-            return _Times(*decode_times(data, head))
+            return _Times(*decode_times(batch, head._replace(position=0)))
         except CorruptData as damage:
-            start = known.position + known.heads[row].position
-            raise damage.within(segment.log_key, start) from damage
+            raise damage.within(segment.log_key, batches.position + head.position) from damage
 
-    def _records(self, segment: LogSegment, known: _Block, row: int, data: Any) -> Decoded:
-        head = known.heads[row]
-        start = known.position + head.position
-        if data is None:
-            chunk = self._chunk(segment, known, head)
-            return chunk.decode(chunk.table)
-        batch = bytes(memoryview(data)[head.position : head.position + head.size])
+    def _records(self, segment: LogSegment, batches: _Batches, row: int, data: Any) -> Decoded:
+        batch = bytes(self._bytes_of(segment, batches, row, data))  # of the block, no more
         try:
             return decode_batches(batch, scan_batches(batch), check_crc=False)
         except CorruptData as damage:
+            start = batches.position + batches.heads[row].position
             raise damage.within(segment.log_key, start) from damage
 
-    def _chunk(self, segment: LogSegment, known: _Block, head: Head) -> Chunk:
-        """One batch, read again."""
-        start = known.position + head.position
-        ranges = Ranges.of(start, start + head.size, head.base_offset, head.last_offset + 1)
-        return read_chunk(self._store, segment, ranges)
+    def _bytes_of(self, segment: LogSegment, batches: _Batches, row: int, data: Any) -> Any:
+        """The bytes of one batch, from those of its block or else fetched again."""
+        head = batches.heads[row]
+        if data is not None:
+            return memoryview(data)[head.position : head.position + head.size]
+        start = batches.position + head.position
+        ranges = LogRanges.one(start, start + head.size, head.base_offset, head.last_offset + 1)
+        return self._fetch.chunk_of(segment, ranges).data
 
 
 def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:
-    """A re-index keeps the log, and may end a block elsewhere."""
+    """The block's key in the cache, with its end: a re-index may move that in the same log."""
     return segment.log_key, block.position, block.end
 
 
@@ -155,7 +151,7 @@ def _size_of(decoded: Decoded) -> int:
 
 
 def _ascend(heads: list[Head], block: Block) -> bool:
-    """Whether the offsets of the batches may stand in the block."""
+    """Whether the offsets of the batches ascend, and are those of the block."""
     last = block.first_offset - 1
     for head in heads:
         if head.base_offset <= last:

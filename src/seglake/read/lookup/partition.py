@@ -1,7 +1,7 @@
-"""Lookups in one log partition: which record is at this offset, which is the first at this time.
+"""Lookups in one log partition: the record at an offset, the first record at a time or later.
 
 Kafka's meaning (`UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTimestamp`) with one
-difference: where Kafka gives up after the first segment that looks right, these go on to the next.
+difference: Kafka gives up after the first segment that looks right, these lookups go on.
 """
 
 from __future__ import annotations
@@ -14,39 +14,25 @@ from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import OffsetNotFound, OffsetOutOfRange
 from seglake.format.decode import Decoded
 from seglake.format.records import Int64s
-from seglake.limits import ALL_TIMES
-from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.chunks import read_chunk
 from seglake.read.fetch.log_segment import LogSegment
-from seglake.read.lookup.block_search import BlockSearch, OffsetAndTimestamp
-from seglake.read.window.batch_cache import KeptBatches
-from seglake.read.zones.maps import ZoneMaps
-from seglake.read.zones.search import Block, Zones
-from seglake.store import Store
+from seglake.read.lookup.block_search import OffsetAndTimestamp
+from seglake.read.lookup.shared_reads import SharedReads
+from seglake.read.zones.search import Block, ZoneSearch
 
-CACHE_BYTES = 256 * 2**20
-_SEGMENTS_HELD = 4096
-
-
-class SharedReads:
-    """What all reads of a lake share: its store, and a cache of zone maps and decoded batches."""
-
-    def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
-        self.store, self.cache_bytes = store, cache_bytes
-        cache = ByteCache(cache_bytes // 2)
-        self.zone_maps, self.batches = ZoneMaps(store, cache), BlockSearch(store, cache)
-        self.kept = KeptBatches(ByteCache(cache_bytes - cache_bytes // 2))
+_MOST_SEGMENTS = 4096  # that a reader remembers
 
 
 class PartitionReader:
     """Lookups in one log partition, in one version of the lake."""
 
-    def __init__(self, view: PartitionView, reader: SharedReads) -> None:
-        self.view, self._reader = view, reader
-        self._held: dict[int, LogSegment] = {}
-        self.ask, self.store, self.kept = reader.zone_maps.ask, reader.store, reader.kept
+    def __init__(self, view: PartitionView, reads: SharedReads) -> None:
+        self.view, self.store, self._blocks = view, reads.store, reads.blocks
+        self.fetch, self.cached_fetch, self.ask = (
+            reads.fetch, reads.cached_fetch, reads.zone_maps.ask,
+        )  # fmt: skip
+        self._segments: dict[int, LogSegment] = {}
         bases, self._highs = view.segments.base_offsets, view.segments.max_timestamps
-        # a first segment that lost records must not vouch for timestamps it may no longer have
+        # a first segment with deleted records may no longer have the timestamps that it promises
         self._cut = 1 if len(bases) and bases[0] < view.log_start_offset else 0
         self._highest = (
             np.maximum.accumulate(self._highs[1:]) if self._cut else view.running_max_timestamps
@@ -54,12 +40,12 @@ class PartitionReader:
 
     def segment(self, index: int) -> LogSegment:
         """The segment at a position, counted from 0."""
-        held = self._held.get(index)
-        if held is None:
-            if len(self._held) >= _SEGMENTS_HELD:
-                self._held.pop(next(iter(self._held)), None)
-            held = self._held[index] = LogSegment.of(self.view, index)
-        return held
+        segment = self._segments.get(index)
+        if segment is None:
+            if len(self._segments) >= _MOST_SEGMENTS:
+                self._segments.pop(next(iter(self._segments)), None)
+            segment = self._segments[index] = LogSegment.of(self.view, index)
+        return segment
 
     # times
 
@@ -79,14 +65,14 @@ class PartitionReader:
         return None
 
     def segments_reaching(self, timestamps: Int64s) -> Int64s:
-        """For each of the timestamps the first segment that promises one at or above it."""
+        """For each of the timestamps the first segment that promises a record at it or later."""
         indexes = self._cut + self._highest.searchsorted(timestamps)
         return np.where(timestamps <= self._highs[0], 0, indexes) if self._cut else indexes
 
     def _first_in(self, index: int, timestamp: int) -> OffsetAndTimestamp | None:
         segment, start = self.segment(index), self.view.log_start_offset
         for block in self._blocks_reaching(segment, timestamp, start):
-            found = self._reader.batches.first_reaching(segment, block, timestamp, start)
+            found = self._blocks.first_reaching(segment, block, timestamp, start)
             if found is not None:
                 return found
         return None
@@ -94,18 +80,18 @@ class PartitionReader:
     def _blocks_reaching(self, segment: LogSegment, timestamp: int, start: int) -> Iterator[Block]:
         ask, after = self.ask, -1
         if segment.base_offset < start:
-            first = ask(segment, Zones.block_at, start)
+            first = ask(segment, ZoneSearch.block_at, start)
             if first is not None:
                 yield first
                 after = first.number
-        while (block := ask(segment, Zones.next_reaching, timestamp, after)) is not None:
+        while (block := ask(segment, ZoneSearch.next_reaching, timestamp, after)) is not None:
             yield block
             after = block.number
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """The first record with the largest timestamp (KIP-734); None without timestamps."""
         low, high, newest = -1, int(self._highs.max(initial=-1)), None
-        middle = high  # which is it, unless the segments promise what was deleted since
+        middle = high  # the answer, unless the records that segments promise it for were deleted
         while low < high:
             found = self.offset_for_time(middle)
             if found is None:
@@ -114,39 +100,6 @@ class PartitionReader:
                 low, newest = found.timestamp, found
             middle = (low + high + 1) // 2
         return newest
-
-    def unread_since(self, offset: int) -> int:
-        """A time that no record at `offset` or above lies before; just after all if there is none.
-
-        Negative if a record without a timestamp may be among them.
-        """
-        offset = max(offset, self.view.log_start_offset)
-        newest = self.max_timestamp()
-        after = newest.timestamp + 1 if newest else 0
-        if offset >= self.view.end_offset or not len(self._highs):
-            return after
-        index = self.view.index_of(offset)
-        segment = self.segment(index)
-        blocks = self.ask(segment, Zones.select, *ALL_TIMES, offset, segment.end_offset)
-        lows = self.view.segments.min_timestamps[index + 1 :], blocks.min_timestamps[1:]
-        unread = np.concatenate([*lows, self._timestamps_since(segment, offset)])
-        return int(unread.min(initial=after))
-
-    def offset_from(self, time: int) -> int:
-        """From which offset on all records at `time` or later stand; the end if there is none."""
-        if time < 0:
-            return self.view.log_start_offset
-        found = self.offset_for_time(time)
-        return self.view.end_offset if found is None else found.offset
-
-    def _timestamps_since(self, segment: LogSegment, offset: int) -> Int64s:
-        """The timestamps in the block of `offset`, from `offset` on."""
-        block = self.ask(segment, Zones.block_at, offset)
-        if block is None:
-            return np.empty(0, np.int64)
-        chunk = read_chunk(self.store, segment, block.ranges)
-        decoded = chunk.decode(chunk.table)
-        return decoded.records.timestamps[decoded.offsets >= offset]
 
     # offsets
 
@@ -158,8 +111,8 @@ class PartitionReader:
         """
         self.require(offset, self.view.end_offset - 1)
         segment = self.segment(self.view.index_of(offset))
-        block = self.ask(segment, Zones.block_at, offset)
-        batch = self._reader.batches.batch_of(segment, block, offset) if block else None
+        block = self.ask(segment, ZoneSearch.block_at, offset)
+        batch = self._blocks.batch_of(segment, block, offset) if block else None
         row = int(batch.offsets.searchsorted(offset)) if batch else 0
         if batch is None or row == len(batch.offsets) or batch.offsets[row] != offset:
             raise self.not_found(offset)
@@ -179,7 +132,7 @@ class PartitionReader:
             )
 
     def bytes_of(self, records: int) -> int:
-        """About how many bytes of the log so many records take, and not less than a few batches."""
+        """About how many bytes of the log so many records take, and at least a few batches."""
         details = self.view.segments.details[-1:]
         count = max(1, int(details["record_count"].sum()))
         return 64 * 1024 + int(details["sizes"][:, 0].sum()) * min(records, 2**31) // count

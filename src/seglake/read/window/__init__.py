@@ -1,1 +1,1 @@
-"""Reads of windows: of time, of offsets, around many moments."""
+"""Reads of windows: of times, of offsets, around many moments."""

@@ -1,14 +1,14 @@
 """The records around each of many moments: for every row of a table, the events near its time.
 
-A batch of rows is answered as a whole. Their windows are united, so what they share is fetched and
-decoded once; zone maps say which blocks that is; and the records are joined to the rows by two
-binary searches each, since windows of one width end in the order in which they start.
+A batch of rows is answered as a whole. The union of its windows decides which blocks are fetched,
+so a block that windows share is fetched and decoded once. Two binary searches find the rows of a
+record, since windows of one width end in the order in which they start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,26 +20,33 @@ from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Spans
 from seglake.limits import INT64_MAX
 from seglake.read.decode.columns import SCHEMA, Array
+from seglake.read.fetch.piece import Window
 from seglake.read.lookup.partition import PartitionReader
-from seglake.read.window.plan import Piece, ReadStats, Window, execute
-from seglake.read.zones.search import Zones, distinct
+from seglake.read.window.execute import ReadStats, execute
+from seglake.read.window.plan import pieces_of
+from seglake.read.zones.bounds import union
+from seglake.read.zones.search import distinct
 from seglake.times.instants import to_epoch_ms_array
-from seglake.times.intervals import Windows
-
-if TYPE_CHECKING:
-    from seglake.read.log import Log
 
 _PAIRS = 65_536  # of a row and a record, joined at a time
+
+
+class _Log(Protocol):
+    """As much of `seglake.read.log.Log` as is needed here."""
+
+    def partitions(self) -> Sequence[int]: ...
+    def partition_counts(self) -> Sequence[int]: ...
+    def reader(self, partition: int) -> PartitionReader: ...
 
 
 class Around:
     """A function from batches of rows to batches of rows with events; see `Log.read_around`.
 
-    It can be pickled to where it runs, with the log's list of segments; then it needs no catalog.
+    It can be pickled, with the log's list of segments; where it is unpickled it needs no catalog.
     """
 
     def __init__(
-        self, log: Log, at: str, before_ms: int, after_ms: int, key: str | None, schema: pa.Schema
+        self, log: _Log, at: str, before_ms: int, after_ms: int, key: str | None, schema: pa.Schema
     ) -> None:
         least, most = sorted((before_ms, after_ms))
         if least < 0 or not 0 < most <= INT64_MAX:
@@ -49,11 +56,11 @@ class Around:
         self._partition_counts = log.partition_counts() if key else ()
 
     def check(self, given: pa.Schema, added: Iterable[str]) -> None:
-        """UsageError if rows of the schema `given` cannot be asked about, or beside `added`."""
-        self._require_named(given.names)
-        known = {name.lower() for name in given.names}  # Spark does not tell A from a
+        """UsageError if the schema `given` lacks a column, or has a name that is also `added`."""
+        self._require_columns(given.names)
+        names = {name.lower() for name in given.names}  # Spark does not tell A from a
         for name in added:
-            if name.lower() in known:
+            if name.lower() in names:
                 raise UsageError(
                     f"both the rows and the records have a column {name!r}: rename it in the rows, "
                     "or choose other columns of the records"
@@ -62,59 +69,63 @@ class Around:
         if self._key:
             _bytes(pa.array([], given.field(self._key).type))
 
-    def _require_named(self, given: Sequence[str]) -> None:
+    def _require_columns(self, given: Sequence[str]) -> None:
         for name in filter(None, (self._at, self._key)):
             if name not in given:
                 raise UsageError(f"there is no column {name!r}; there are {', '.join(given)}")
 
     def schema(self, given: pa.Schema) -> pa.Schema:
-        """The columns that come out for rows of the schema `given`."""
+        """The columns of the result for rows of the schema `given`."""
         return pa.schema([*given, *self._schema])
 
     def __call__(
         self, rows: Iterable[pa.RecordBatch], memory_bytes: int, stats: ReadStats | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Each row once with each of its records, in no order; batches of 1/8 of the memory."""
+        """Each row once with each of its records, in no order, in batches of 1/8 of the memory."""
         for batch in rows:
             schema = self.schema(batch.schema)
             moments = self._moments(batch)
             for partition in self._log.partitions():
                 reader, own = self._log.reader(partition), moments.of(partition)
                 if len(own.rows):
-                    found = self._records(reader, own, memory_bytes, stats)
-                    yield from _joined(batch, own, found, schema, memory_bytes // 8)
+                    records = self._records(reader, own, memory_bytes, stats)
+                    yield from _joined(batch, own, records, schema, memory_bytes // 8)
 
     def _moments(self, batch: pa.RecordBatch) -> _Moments:
         times, known = _times(batch.column(self._at))
         codes, keys = np.zeros(len(batch), np.int64), None
         homes: tuple[Int32s, ...] = ()
         if self._key:
-            found = _bytes(batch.column(self._key)).dictionary_encode()
-            codes, keys = found.indices.fill_null(-1).to_numpy().astype(np.int64), found.dictionary
+            coded = _bytes(batch.column(self._key)).dictionary_encode()
+            codes, keys = coded.indices.fill_null(-1).to_numpy().astype(np.int64), coded.dictionary
             spans = _spans(keys)
             homes = tuple(partition_of(spans, count) for count in self._partition_counts)
         low, high = self._before_ms, INT64_MAX - self._after_ms
-        # no window begins before 0: a record without a timestamp, which is -1, is in none
+        # windows begin at 0 or later: a record without a timestamp (-1) is in none
         starts = np.maximum(times, low) - low
         ends = np.minimum(times, high) + self._after_ms
-        kept = np.flatnonzero(known & (codes >= 0) & (starts < ends))
-        order = kept[np.lexsort((times[kept], codes[kept]))]
+        asked = np.flatnonzero(known & (codes >= 0) & (starts < ends))
+        order = asked[np.lexsort((times[asked], codes[asked]))]
         return _Moments(order, starts[order], ends[order], codes[order], keys, homes)
 
     def _records(
         self, reader: PartitionReader, own: _Moments, memory_bytes: int, stats: ReadStats | None
     ) -> Iterator[pa.RecordBatch]:
-        """The records of a partition in blocks that the windows meet, with what joining needs."""
-        windows = Windows.union(np.sort(own.starts), np.sort(own.ends))
+        """The records of the blocks that the windows meet, with the columns that joining needs."""
+        windows = union(np.sort(own.starts), np.sort(own.ends))
+        window = Window(int(windows[0, 0]), int(windows[1, -1]))
         needed = ["timestamp"] if own.keys is None else ["timestamp", "key"]
         needed = [name for name in needed if name not in self._schema.names]
         schema = pa.schema([*self._schema, *(SCHEMA.field(name) for name in needed)])
-        pieces = _pieces(reader, windows)
-        return execute(reader.store, pieces, schema, memory_bytes=memory_bytes, stats=stats)
+        pieces = pieces_of([(reader, window)], windows)
+        return execute(reader.fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
 
 def with_plain_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The stream with views, which Polars makes and Arrow cannot repeat, as what they show."""
+    """The stream with string and binary columns in place of views.
+
+    Polars makes views, and Arrow cannot repeat their items.
+    """
     plain: Any = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     fields = [field.with_type(plain.get(field.type, field.type)) for field in rows.schema]
     return rows.cast(pa.schema(fields))
@@ -123,7 +134,8 @@ def with_plain_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 class _Moments(NamedTuple):
     """Rows of a batch by (code, time): positions, windows [start, end) in ms, codes of their keys.
 
-    `homes` are the partitions that each key has had; without any, all partitions count.
+    Each of `homes` has one partition for each key, where its records may be. Without any, records
+    may be in every partition.
     """
 
     rows: Int64s
@@ -134,7 +146,7 @@ class _Moments(NamedTuple):
     homes: tuple[Int32s, ...]
 
     def of(self, partition: int) -> _Moments:
-        """Those whose records may stand in a partition."""
+        """The moments whose records may be in a partition."""
         if not self.homes:
             return self
         here = np.logical_or.reduce([home == partition for home in self.homes])[self.codes]
@@ -143,9 +155,9 @@ class _Moments(NamedTuple):
 
 
 class _Matching:
-    """Finds the moments in whose windows a record is.
+    """Finds the moments whose windows hold a record.
 
-    Bounds of windows are numbered, so that a code and a bound make one number to search for.
+    The bounds of all windows are numbered, so that a code and a bound make one number.
     """
 
     def __init__(self, moments: _Moments) -> None:
@@ -159,22 +171,21 @@ class _Matching:
         return places + self._bounds.searchsorted(times, "right")
 
     def of(self, records: pa.RecordBatch) -> tuple[Int64s, Int64s]:
-        """For each record the first of its moments, and the one after the last."""
+        """For each record the number of its first moment, and that after its last."""
         times = records["timestamp"].cast(pa.int64()).to_numpy()
         codes = np.zeros(len(records), np.int64)
         if self._keys is not None:
-            found = pc.index_in(records["key"], value_set=self._keys)
-            codes = found.fill_null(-1).to_numpy().astype(np.int64)
+            indexes = pc.index_in(records["key"], value_set=self._keys)
+            codes = indexes.fill_null(-1).to_numpy().astype(np.int64)
         places = self._place(times, codes)
-        return self._closed.searchsorted(places, "right"), self._opened.searchsorted(
-            places, "right"
-        )
+        first, end = self._closed, self._opened
+        return first.searchsorted(places, "right"), end.searchsorted(places, "right")
 
 
 def _joined(
     batch: pa.RecordBatch,
     moments: _Moments,
-    found: Iterable[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
     limit_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
@@ -182,7 +193,7 @@ def _joined(
     matching = _Matching(moments)
     row_bytes = _row_bytes(batch)[moments.rows]
     added = schema.names[len(batch.schema) :]
-    for records in found:
+    for records in batches:
         record_bytes = _row_bytes(records)
         for which, moment in _pairs(*matching.of(records)):
             parts = np.cumsum(record_bytes[which] + row_bytes[moment]) // limit_bytes
@@ -194,7 +205,7 @@ def _joined(
 
 
 def _pairs(lows: Int64s, highs: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
-    """Every (i, j) with lows[i] <= j < highs[i], some at a time."""
+    """Every (i, j) with lows[i] <= j < highs[i], `_PAIRS` of them at a time."""
     counts = np.maximum(highs - lows, 0)
     ends = np.cumsum(counts)
     shifts = lows - (ends - counts)
@@ -204,25 +215,8 @@ def _pairs(lows: Int64s, highs: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
         yield which, numbers + shifts[which]
 
 
-def _pieces(reader: PartitionReader, windows: Windows) -> Iterator[Piece]:
-    """The blocks of a partition that meet any of the windows, each once."""
-    bases, ends, lows, highs, details = reader.view.segments[:5]
-    start = reader.view.log_start_offset
-    window = Window(int(windows.starts[0]), int(windows.ends[-1]), start)
-    whole = windows.hold(lows, highs) & (bases >= start)
-    for index in np.flatnonzero(windows.meet(lows, highs) & (ends > start)).tolist():
-        segment = reader.segment(index)
-        if whole[index]:
-            yield Piece(segment, window, segment.log, int(details["record_count"][index]))
-            continue
-        blocks = reader.ask(segment, Zones.meeting, windows, start)
-        if len(blocks):
-            most = int((blocks.end_offsets - np.maximum(blocks.first_offsets, start)).sum())
-            yield Piece(segment, window, blocks.ranges(), most)
-
-
 def _times(column: Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """A column of times in ms, what is finer rounded up, and where there is one."""
+    """A column of times in ms, rounded up, and where it is not null."""
     kind: Any = column.type
     known = column.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_integer(kind):

@@ -1,8 +1,8 @@
-"""One stream in the order of time, out of partitions in the order of offsets, in bounded memory.
+"""One stream in the order of time, from partitions in the order of offsets, in bounded memory.
 
-The window is cut into slices of time that fit into memory; each is collected, sorted and handed on.
-Zone maps make a slice cost about what it holds where events are nearly in order. A slice that turns
-out too large is cut at the median of what was collected so far, and goes on with less.
+The window is cut into slices of time that fit into memory; the records of a slice are collected and
+sorted. Where events are nearly in order, zone maps let a slice fetch little more than its records.
+A slice that turns out too large ends earlier: at the median time of its records so far.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from seglake.format.records import Int64s
 from seglake.read.decode.columns import SCHEMA
+from seglake.read.fetch.piece import Window
 from seglake.read.lookup.partition import PartitionReader
-from seglake.read.window.plan import ReadStats, Window, execute, pieces_of
+from seglake.read.window.execute import ReadStats, execute
+from seglake.read.window.plan import pieces_of
 
 _OUTPUT_ROWS = 65_536
-_MOST_BYTES = 2**30  # Arrow sorts what has offsets of 32 bits
+_MOST_BYTES = 2**30  # Arrow's offsets have 32 bits, in sorting too
 _ORDER = ("timestamp", "partition", "offset")
 
 
@@ -42,54 +44,56 @@ def merged(
 
 
 class _Slice:
-    """Records with start_ms <= timestamp < end_ms; `end_ms` moves down when there are too many."""
+    """Records with start_ms <= timestamp < end_ms; too many of them lower `end_ms`."""
 
     def __init__(
         self, start_ms: int, end_ms: int, schema: pa.Schema, memory_bytes: int, stats: ReadStats
     ) -> None:
         self.start_ms, self.end_ms = start_ms, end_ms
         self._schema, self._memory_bytes, self._stats = schema, memory_bytes, stats
-        self._held: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
         self._size = 0
 
     @property
     def _limit(self) -> int:
-        return min(self._memory_bytes // 4, _MOST_BYTES)  # it is copied once, to sort it
+        return min(self._memory_bytes // 4, _MOST_BYTES)  # sorting makes a copy
 
     def next_width(self) -> int:
-        """How long the next slice may be to fill two thirds of its memory, if it is like this."""
+        """The width at which a next slice of this density fills two thirds of its memory."""
         growth = min(8.0, self._limit * 2 / 3 / max(1, self._size))
         return max(1, int((self.end_ms - self.start_ms) * growth))
 
     def records(self, readers: Sequence[PartitionReader]) -> Iterator[pa.RecordBatch]:
-        """The records in order of time; with it, `end_ms` is final."""
+        """The records in order of time. Once it is exhausted, `end_ms` is final."""
         if not self._collect(readers):
-            # one millisecond alone is too much; but then partition and offset are the order
-            self._held = []
+            # a single millisecond is too much; its order is that of partition and offset
+            self._batches = []
             yield from self._read(readers, 0)
-        elif self._held:
-            batch, self._held = _sorted(self._held), []
+        elif self._batches:
+            batch, self._batches = _sorted(self._batches), []
             for first in range(0, len(batch), _OUTPUT_ROWS):
                 yield batch.slice(first, _OUTPUT_ROWS)
 
     def _collect(self, readers: Sequence[PartitionReader]) -> bool:
-        """Hold all records; False if not even one millisecond of them fits."""
-        following = self._hold(readers, 0)
+        """Collect all records of the slice; False if not even one millisecond of them fits."""
+        following = self._collect_from(readers, 0)
         while following is not None:
             if not self._narrow():
                 return False
             partition, offset = following
             left = [reader for reader in readers if reader.view.partition >= partition]
-            following = self._hold(left, offset)
+            following = self._collect_from(left, offset)
         return True
 
-    def _hold(self, readers: Sequence[PartitionReader], offset: int) -> tuple[int, int] | None:
-        """Hold records, of the first partition those from `offset` on.
+    def _collect_from(
+        self, readers: Sequence[PartitionReader], offset: int
+    ) -> tuple[int, int] | None:
+        """Collect the records of the first partition from `offset` on, and all of the others.
 
         If there are too many, returns the partition and the offset to go on from.
         """
         for batch in self._read(readers, offset):
-            self._held.append(batch)
+            self._batches.append(batch)
             self._size += batch.nbytes
             if self._size > self._limit:
                 return batch["partition"][-1].as_py(), batch["offset"][-1].as_py() + 1
@@ -98,22 +102,22 @@ class _Slice:
     def _read(self, readers: Sequence[PartitionReader], offset: int) -> Iterator[pa.RecordBatch]:
         window = Window(self.start_ms, self.end_ms)
         windows = [window._replace(start_offset=offset), *[window] * (len(readers) - 1)]
-        pieces, kept = readers[0].kept.if_small(pieces_of(list(zip(readers, windows, strict=True))))
+        pieces = pieces_of(list(zip(readers, windows, strict=True)))
         return execute(
-            readers[0].store, pieces, self._schema,
-            memory_bytes=self._memory_bytes // 4, stats=self._stats, kept=kept,
+            readers[0].cached_fetch, pieces, self._schema,
+            memory_bytes=self._memory_bytes // 4, stats=self._stats,
         )  # fmt: skip
 
     def _narrow(self) -> bool:
-        """End the slice earlier, so that about half of what is held remains."""
+        """End the slice earlier, so that about half of its records so far remain."""
         if self.end_ms - self.start_ms == 1:
             return False
-        times = np.concatenate([_times(batch) for batch in self._held])
+        times = np.concatenate([_times(batch) for batch in self._batches])
         middle = int(np.partition(times, len(times) // 2)[len(times) // 2])
         self.end_ms = max(self.start_ms + 1, middle)
-        kept = [batch.take(np.flatnonzero(_times(batch) < self.end_ms)) for batch in self._held]
-        self._held = [batch for batch in kept if len(batch)]
-        self._size = sum(batch.nbytes for batch in self._held)
+        left = [batch.take(np.flatnonzero(_times(batch) < self.end_ms)) for batch in self._batches]
+        self._batches = [batch for batch in left if len(batch)]
+        self._size = sum(batch.nbytes for batch in self._batches)
         return True
 
 
@@ -123,6 +127,6 @@ def _times(batch: pa.RecordBatch) -> Int64s:
 
 
 def _sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    # what is held stands by partition and offset already
+    # the batches come by partition and offset, so a stable sort by time is enough
     (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return batch.take(np.argsort(_times(batch), kind="stable"))

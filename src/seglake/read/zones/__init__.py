@@ -1,1 +1,1 @@
-"""Zone maps: opened, cached, searched."""
+"""Zone maps: read, cached, searched."""

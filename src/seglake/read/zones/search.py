@@ -12,15 +12,15 @@ from seglake.errors import CorruptData
 from seglake.format import zonemap
 from seglake.format.records import Int64s
 from seglake.format.zonemap import ZoneMap
-from seglake.read.fetch.log_segment import LogSegment, Ranges
-from seglake.read.kernels import join_blocks, meeting
-from seglake.times.intervals import Windows
+from seglake.read.fetch.log_segment import LogRanges, LogSegment
+from seglake.read.zones.bounds import Bounds
+from seglake.read.zones.kernels import join_meeting
 
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
 
 
 class Block(NamedTuple):
-    """One block of a segment: its number, its bytes [position, end), its offsets [first, end)."""
+    """An index block: its number, its bytes [position, end), its offsets [first, end)."""
 
     number: int
     position: int
@@ -29,19 +29,18 @@ class Block(NamedTuple):
     end_offset: int
 
     @property
-    def ranges(self) -> Ranges:
+    def ranges(self) -> LogRanges:
         """Its bytes and offsets."""
-        return Ranges.of(self.position, self.end, self.first_offset, self.end_offset)
+        return LogRanges.one(self.position, self.end, self.first_offset, self.end_offset)
 
 
 class Blocks(NamedTuple):
-    """Blocks in order; block i holds offsets from first_offsets[i] to end_offsets[i], exclusive."""
+    """Blocks in order; block i has offsets first_offsets[i] to end_offsets[i], exclusive."""
 
     positions: Int64s
     ends: Int64s
     first_offsets: Int64s
     end_offsets: Int64s
-    min_timestamps: Int64s
     max_timestamps: Int64s
 
     def __len__(self) -> int:
@@ -51,30 +50,30 @@ class Blocks(NamedTuple):
         """The blocks at the positions, or under the mask, `rows`."""
         return Blocks(*(column[rows] for column in self))
 
-    def ranges(self) -> Ranges:
-        """The bytes and offsets of the blocks, neighbours in one."""
+    def ranges(self) -> LogRanges:
+        """The bytes and offsets of the blocks, neighbours in one range."""
         begins = np.append(True, self.positions[1:] != self.ends[:-1])[: len(self)]
         finishes = np.append(begins[1:], True)[: len(self)]
-        return Ranges(
-            self.positions[begins],
-            self.ends[finishes],
-            self.first_offsets[begins],
-            self.end_offsets[finishes],
-        )
+        return LogRanges(
+            self.positions[begins], self.ends[finishes],
+            self.first_offsets[begins], self.end_offsets[finishes],
+        )  # fmt: skip
 
 
 class _Page(NamedTuple):
-    zones: ZoneMap
+    """The blocks below one fence."""
+
+    blocks: ZoneMap
     ends: Int64s  # relative offsets at which the blocks end
     highest: Int64s  # running maximum of their max timestamps
 
 
-class Zones:
-    """The zone map of `segment`, of which `head` holds at least the fences.
+class ZoneSearch:
+    """The zone map of `segment`; `head` is the beginning of the file, with all its fences.
 
-    `read` gives the bytes of ranges of the file. Entries are loaded when a question needs them, and
-    kept. Safe for threads: what two of them load at once is the same. Everything raises CorruptData
-    where the file is damaged.
+    `read` reads ranges of the file. A search loads the pages that it needs, and they stay in
+    memory. Safe for threads: two of them may load a page at once, with the same result. Every
+    method raises CorruptData where the file is damaged.
     """
 
     def __init__(self, segment: LogSegment, head: Any, read: ReadRanges) -> None:
@@ -97,7 +96,7 @@ class Zones:
         relative = offset - self._base
         number = max(0, int(self._firsts.searchsorted(relative, "right")) - 1)
         page = self._page(number)
-        row = max(0, int(page.zones.relative_offsets.searchsorted(relative, "right")) - 1)
+        row = max(0, int(page.blocks.relative_offsets.searchsorted(relative, "right")) - 1)
         return self._block(page, number, row)
 
     def next_reaching(self, timestamp: int, after: int = -1) -> Block | None:
@@ -107,7 +106,7 @@ class Zones:
         else:
             number, row = divmod(after, self._fences.fence_span)
             page = self._page(number)
-            rows = np.flatnonzero(page.zones.max_timestamps[row + 1 :] >= timestamp)
+            rows = np.flatnonzero(page.blocks.max_timestamps[row + 1 :] >= timestamp)
             if len(rows):
                 return self._block(page, number, row + 1 + int(rows[0]))
             later = np.flatnonzero(self._highs[number + 1 :] >= timestamp)
@@ -117,8 +116,14 @@ class Zones:
         page = self._page(number)
         return self._block(page, number, int(page.highest.searchsorted(timestamp)))
 
+    def min_timestamps_after(self, number: int) -> Int64s:
+        """Smallest timestamps of all blocks numbered above `number`, some as that of many."""
+        fence, row = divmod(number, self._fences.fence_span)
+        page = self._page(fence)
+        return np.append(page.blocks.min_timestamps[row + 1 :], self._lows[fence + 1 :])
+
     def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
-        """Some blocks, and for each of the sorted `timestamps` the first that reaches it.
+        """Some blocks, and for each of the ascending `timestamps` the first that reaches it.
 
         That is its position in the returned blocks; their count stands for "none".
         """
@@ -127,7 +132,7 @@ class Zones:
         return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
 
     def holding(self, offsets: Int64s) -> tuple[Blocks, Int64s]:
-        """Some blocks, and for each of the sorted `offsets` the last that begins at or before it.
+        """Some blocks, and for each of the ascending `offsets` the last that begins at or before.
 
         That is its position in the returned blocks; -1 stands for "none".
         """
@@ -135,107 +140,79 @@ class Zones:
         blocks = self._blocks(wanted[wanted >= 0])
         return blocks, blocks.first_offsets.searchsorted(offsets, "right") - 1
 
-    def select(self, start_ms: int, end_ms: int, start_offset: int, end_offset: int) -> Blocks:
-        """The blocks that can hold a record in both [start_ms, end_ms) and the offset range."""
-        pages = (self._highs >= start_ms) & (self._lows < end_ms)
-        pages &= (self._ends + self._base > start_offset) & (self._firsts + self._base < end_offset)
-        blocks = self._blocks(np.flatnonzero(pages))
-        keep = (blocks.max_timestamps >= start_ms) & (blocks.min_timestamps < end_ms)
-        keep &= (blocks.end_offsets > start_offset) & (blocks.first_offsets < end_offset)
-        return blocks.take(keep)
+    def within(self, bounds: Bounds) -> tuple[LogRanges, int]:
+        """The blocks that can hold a wanted record, neighbours in one range.
 
-    def within(
-        self, low_time: int, high_time: int, low_offset: int, high_offset: int
-    ) -> tuple[Ranges, int]:
-        """The blocks that can hold a record within the bounds, which are inclusive.
-
-        Neighbours share a range. With it comes how many such records there can be at most.
+        The number is that of their offsets within the bounds: there are no more wanted records.
         """
-        bounds = low_time, high_time, low_offset, high_offset
-        rows = np.empty(max(len(self._pages), self._fences.fence_span), np.int64)
-        sides = self._lows, self._highs, self._firsts, self._ends
-        numbers = rows[: meeting(*sides, self._base, *bounds, rows)].copy()
-        found, count, records = (
-            np.empty((4, len(numbers) * self._fences.fence_span), np.int64),
-            0,
-            0,
-        )
+        numbers, _ = bounds.meet(self._lows, self._highs, self._firsts, self._ends, self._base)
+        ranges = np.empty((4, len(numbers) * self._fences.fence_span), np.int64)
+        count = records = 0
         for page in self._load(numbers):
-            zones = page.zones
-            sides = zones.min_timestamps, zones.max_timestamps, zones.relative_offsets, page.ends
-            chosen = rows[: meeting(*sides, self._base, *bounds, rows)]
-            places = zones.positions, zones.ends, zones.relative_offsets, page.ends
-            count, more = join_blocks(*places, chosen, self._base, *bounds[2:], found, count)
+            blocks = page.blocks
+            count, more = join_meeting(
+                blocks.min_timestamps, blocks.max_timestamps, blocks.relative_offsets, page.ends,
+                blocks.positions, blocks.ends, self._base, *bounds[1:], ranges, count,
+            )  # fmt: skip
             records += more
-        return Ranges(*found[:, :count].copy()), records
-
-    def meeting(self, windows: Windows, start_offset: int) -> Blocks:
-        """The blocks that can hold a record at `start_offset` or above in any of the windows."""
-        pages = windows.meet(self._lows, self._highs) & (self._ends + self._base > start_offset)
-        blocks = self._blocks(np.flatnonzero(pages))
-        keep = windows.meet(blocks.min_timestamps, blocks.max_timestamps)
-        return blocks.take(keep & (blocks.end_offsets > start_offset))
+        return LogRanges(*ranges[:, :count].copy()), records
 
     def _page(self, number: int) -> _Page:
         return self._pages[number] or self._load(np.array([number]))[0]
 
     def _load(self, numbers: Int64s) -> list[_Page]:
-        """The pages with these ascending numbers; neighbours that are missing share one read."""
-        held = [self._pages[number] for number in numbers.tolist()]
-        if all(held):
-            return [page for page in held if page]
+        """The pages with these ascending numbers; missing neighbours share one read."""
+        known = [self._pages[number] for number in numbers.tolist()]
+        if all(known):
+            return [page for page in known if page]
         missing = np.array([n for n in numbers.tolist() if self._pages[n] is None], np.int64)
-        runs = np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1) if len(missing) else []
-        ranges = [self._fences.entries_range(int(run[0]), int(run[-1])) for run in runs]
-        for run, data in zip(runs, self._read(ranges), strict=True):
-            self._keep(run, zonemap.decode_entries(data, self._fences, int(run[0]), int(run[-1])))
+        groups = np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1) if len(missing) else []
+        ranges = [self._fences.entries_range(int(each[0]), int(each[-1])) for each in groups]
+        for group, data in zip(groups, self._read(ranges), strict=True):
+            first, last = int(group[0]), int(group[-1])
+            self._add(group, zonemap.decode_entries(data, self._fences, first, last))
         return [page for n in numbers.tolist() if (page := self._pages[n])]
 
-    def _keep(self, numbers: Int64s, zones: ZoneMap) -> None:
+    def _add(self, numbers: Int64s, blocks: ZoneMap) -> None:
+        """Remember the pages with these numbers, whose blocks these are."""
         span = self._fences.fence_span
         for at, number in enumerate(numbers.tolist()):
-            part = _part(zones, at * span, (at + 1) * span)
+            part = _part(blocks, at * span, (at + 1) * span)
             ends = np.append(part.relative_offsets[1:], self._ends[number])
             self._pages[number] = _Page(part, ends, np.maximum.accumulate(part.max_timestamps))
-        self.size_bytes += 56 * len(zones)
+        self.size_bytes += 56 * len(blocks)
 
     def _block(self, page: _Page, number: int, row: int) -> Block:
-        zones = page.zones
+        blocks, base = page.blocks, self._base
         return Block(
-            number * self._fences.fence_span + row,
-            int(zones.positions[row]),
-            int(zones.ends[row]),
-            int(zones.relative_offsets[row]) + self._base,
-            int(page.ends[row]) + self._base,
-        )
+            number * self._fences.fence_span + row, int(blocks.positions[row]),
+            int(blocks.ends[row]), int(blocks.relative_offsets[row]) + base,
+            int(page.ends[row]) + base,
+        )  # fmt: skip
 
     def _blocks(self, numbers: Int64s) -> Blocks:
         """All blocks of some pages."""
-        pages = self._load(numbers) or [_NOTHING]
-        parts = [page.zones for page in pages]
-        return Blocks(
-            np.concatenate([part.positions for part in parts]),
-            np.concatenate([part.ends for part in parts]),
-            np.concatenate([part.relative_offsets for part in parts]) + self._base,
-            np.concatenate([page.ends for page in pages]) + self._base,
-            np.concatenate([part.min_timestamps for part in parts]),
-            np.concatenate([part.max_timestamps for part in parts]),
-        )
+        columns = [
+            (blocks.positions, blocks.ends, blocks.relative_offsets + self._base,
+             ends + self._base, blocks.max_timestamps)
+            for blocks, ends, _ in self._load(numbers) or [_NO_PAGE]
+        ]  # fmt: skip
+        return Blocks(*map(np.concatenate, zip(*columns, strict=True)))
 
 
 def distinct(ascending: Int64s) -> Int64s:
-    """Each value once; for values in order far quicker than `np.unique`."""
+    """Each value once; on sorted values far quicker than `np.unique`."""
     values: Int64s = ascending[np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]]
     return values
 
 
 _NONE = np.empty(0, np.int64)
-_NOTHING = _Page(ZoneMap(_NONE, _NONE, _NONE, _NONE, _NONE), _NONE, _NONE)
+_NO_PAGE = _Page(ZoneMap(_NONE, _NONE, _NONE, _NONE, _NONE), _NONE, _NONE)
 
 
-def _part(zones: ZoneMap, start: int, end: int) -> ZoneMap:
+def _part(blocks: ZoneMap, start: int, end: int) -> ZoneMap:
     rows = slice(start, end)
     return ZoneMap(
-        zones.relative_offsets[rows], zones.positions[rows], zones.ends[rows],
-        zones.min_timestamps[rows], zones.max_timestamps[rows],
+        blocks.relative_offsets[rows], blocks.positions[rows], blocks.ends[rows],
+        blocks.min_timestamps[rows], blocks.max_timestamps[rows],
     )  # fmt: skip

@@ -1,15 +1,15 @@
-"""Zone maps of many segments: read when first asked, kept in a cache, made again where damaged.
+"""Zone maps of many segments: read at the first question, cached, made again where damaged.
 
-A small zone map is read whole in one request. Of a large one the fences are read first, then only
-the entries that a question needs: two requests for a lookup that knows nothing yet. One that is
-missing or damaged is made again from the log, in memory, with a warning: the answers are the same.
+A small zone map is read whole, in one request. Of a large one, the fences are read first, then only
+the entries that a question needs: a first lookup takes two requests. A missing or damaged zone map
+is made again from the log, in memory, with a warning: the answers are the same.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
@@ -21,9 +21,9 @@ from seglake.format.decode import with_extremes
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import choose_indexed
 from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.chunks import read_chunks
+from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.log_segment import LogSegment
-from seglake.read.zones.search import Zones
+from seglake.read.zones.search import ZoneSearch
 from seglake.store import Store
 
 SMALL_BYTES = 64 * 1024
@@ -36,8 +36,8 @@ _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
 
 
-class ZoneMaps:
-    """The zone maps of a lake's segments, cached."""
+class ZoneMapCache:
+    """The zone maps of a lake's segments."""
 
     def __init__(self, store: Store, cache: ByteCache) -> None:
         self._store, self._cache = store, cache
@@ -45,12 +45,12 @@ class ZoneMaps:
     def ask(
         self,
         segment: LogSegment,
-        question: Callable[Concatenate[Zones, _Arguments], _Answer],
+        question: Callable[Concatenate[ZoneSearch, _Arguments], _Answer],
         *arguments: _Arguments.args,
         **options: _Arguments.kwargs,
     ) -> _Answer:
-        """What a method of `Zones` answers for this segment."""
-        zones: Zones | None = self._cache.get(segment.zonemap_key)
+        """The answer of a method of `ZoneSearch` for this segment."""
+        zones: ZoneSearch | None = self._cache.get(segment.zonemap_key)
         try:
             zones = zones or self._open(segment)
             size = zones.size_bytes
@@ -62,36 +62,22 @@ class ZoneMaps:
             self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
         return answer
 
-    def _open(self, segment: LogSegment) -> Zones:
-        head = self._head(segment)
-        if segment.zonemap_bytes <= SMALL_BYTES:
-            zones = Zones(segment, head, _ranges_of(head))
-        else:
-            zones = Zones(segment, head, self._reader(segment))
+    def _open(self, segment: LogSegment) -> ZoneSearch:
+        end = segment.zonemap_bytes
+        if large := end > SMALL_BYTES:
+            fences = -(-(end - zonemap.HEADER.itemsize) // _FENCE_BYTES)
+            end = zonemap.fences_end(fences * zonemap.FENCE_SPAN)
+        (head,) = self._read(segment, [(0, end)])
+        read = partial(self._read, segment) if large else _ranges_of(head)
+        zones = ZoneSearch(segment, head, read)
         self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
         return zones
 
-    def _head(self, segment: LogSegment) -> Any:
-        key, end = segment.zonemap_key, segment.zonemap_bytes
-        if end > SMALL_BYTES:
-            fences = -(-(end - zonemap.HEADER.itemsize) // _FENCE_BYTES)
-            end = zonemap.fences_end(fences * zonemap.FENCE_SPAN)
-        with self._telling_size(segment):
-            return self._store.read(key, 0, end)
-
-    def _reader(self, segment: LogSegment) -> Callable[[Sequence[tuple[int, int]]], list[Any]]:
-        def read(ranges: Sequence[tuple[int, int]]) -> list[Any]:
-            starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
-            with self._telling_size(segment):
-                return self._store.read_ranges(segment.zonemap_key, starts, ends) if ranges else []
-
-        return read
-
-    @contextmanager
-    def _telling_size(self, segment: LogSegment) -> Iterator[None]:
-        """Turns a failure to read into CorruptData, if the file has not the size it must have."""
+    def _read(self, segment: LogSegment, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """Ranges of the zone map. CorruptData if the file has not the size in the catalog."""
+        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
         try:
-            yield
+            return self._store.read_ranges(segment.zonemap_key, starts, ends) if ranges else []
         except MissingObject:
             raise
         except StoreError:
@@ -101,18 +87,18 @@ class ZoneMaps:
             what = f"{size} bytes instead of {segment.zonemap_bytes} bytes"
             raise CorruptData(what, file=segment.zonemap_key) from None
 
-    def _rebuild(self, segment: LogSegment, damage: Exception) -> Zones:
+    def _rebuild(self, segment: LogSegment, damage: Exception) -> ZoneSearch:
         """The zone map made from the log; under any index policy the answers are the same."""
         _log.warning("%s is made again from its log, in memory: %s", segment.zonemap_key, damage)
         tables = [np.empty(0, TABLE)]
-        for chunk in read_chunks(self._store, segment, segment.log):
+        for chunk in LogFetch(self._store).chunks_of(segment, segment.log):
             for part, decoded in chunk.decode_in_parts(chunk.table, _PART_BYTES):
                 tables.append(with_extremes(part, decoded))
         table = np.concatenate(tables)
         table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
         zones = zonemap.build(segment.base_offset, table, choose_indexed(table, IndexPolicy()))
         data = zonemap.encode(zones)
-        return Zones(segment, data, _ranges_of(data))
+        return ZoneSearch(segment, data, _ranges_of(data))
 
 
 def _ranges_of(data: Any) -> Callable[[Sequence[tuple[int, int]]], list[Any]]:

@@ -1,4 +1,4 @@
-"""Errors as their sentence: Spark shows the whole traceback of what a data source raises."""
+"""Errors without a traceback, which Spark would show to the user as a whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Result = TypeVar("_Result")
 
 
 def plain_errors(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """The function, raising a SeglakeError without the calls that led to it."""
+    """The function, with `plain` for every SeglakeError that it raises."""
 
     @wraps(function)
     def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
@@ -26,5 +26,5 @@ def plain_errors(function: Callable[_Arguments, _Result]) -> Callable[_Arguments
 
 
 def plain(error: SeglakeError) -> SeglakeError:
-    """The same error without the calls that led to it."""
+    """The same error without its traceback."""
     return error.with_traceback(None)

@@ -1,7 +1,7 @@
-"""From options to offsets: which partitions of a version are read, and from where to where.
+"""From options to offsets, once per query: which partitions are read, from where to where.
 
-Spark's Kafka source leaves "earliest" and "latest" to its tasks. Here everything is a number before
-the first task starts, so a plan is exact and stays what it is.
+Spark's Kafka source leaves "earliest" and "latest" to its tasks. Here all offsets are numbers
+before the first task starts, so a plan is exact and does not change.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Readers = dict[TopicPartition, PartitionReader]
 _log = logging.getLogger(__name__)
 
 
-def chosen(lake: Lake, topics: Topics) -> Readers:
-    """The partitions that are read, sorted. Raises UnknownTopic if one that is named is missing."""
+def readers_of(lake: Lake, topics: Topics) -> Readers:
+    """The partitions that a query reads, sorted. UnknownTopic if the lake lacks a named one."""
     names = topics.named or {partition.topic for partition in topics.assigned or ()}
     if topics.pattern is not None:
         names = {name for name in lake.topics() if topics.pattern.search(name)}
@@ -35,7 +35,7 @@ def chosen(lake: Lake, topics: Topics) -> Readers:
     return _readers(logs, wanted)
 
 
-def held(lake: Lake, partitions: Collection[TopicPartition]) -> Readers:
+def existing(lake: Lake, partitions: Collection[TopicPartition]) -> Readers:
     """Those of the partitions that the lake has, in the same order."""
     logs = _logs(lake, {partition.topic for partition in partitions} & set(lake.topics()))
     return _readers(logs, [partition for partition in partitions if partition in logs])
@@ -53,8 +53,7 @@ def _readers(logs: Mapping[TopicPartition, Log], partitions: Iterable[TopicParti
 def bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) -> Offsets:
     """An offset for each partition, which may still be EARLIEST or LATEST.
 
-    Where no record is at the time asked for or later, the offset is LATEST, or with `no_match`
-    "error" a UsageError.
+    A time without a record at it or later gives LATEST, or a UsageError if `no_match` is "error".
     """
     if bound.offset is not None:
         return dict.fromkeys(readers, bound.offset)
@@ -69,17 +68,17 @@ def bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) -
     return {p: _first_at(readers[p], times[p], p, bound.name, no_match) for p in readers}
 
 
-def settled(offsets: Offsets, readers: Readers) -> Offsets:
-    """The same offsets with numbers in place of EARLIEST and LATEST."""
+def resolved(offsets: Offsets, readers: Readers) -> Offsets:
+    """The same offsets, with the ends of the logs in place of EARLIEST and LATEST."""
     ends = {p: {EARLIEST: r.view.log_start_offset, LATEST: r.view.end_offset}
             for p, r in readers.items()}  # fmt: skip
     return {p: ends[p].get(offsets[p], offsets[p]) for p in readers}
 
 
-def present(
+def available(
     starts: Offsets, ends: Offsets, readers: Readers, *, fail_on_data_loss: bool
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """The ranges [start, end) as far as the logs have them; what is missing is a loss of data."""
+    """The parts of the ranges [start, end) that the logs have; the others are a loss of data."""
     ranges = {}
     for partition, reader in readers.items():
         low, high = reader.view.log_start_offset, reader.view.end_offset

@@ -1,4 +1,4 @@
-"""Records as Spark's Kafka source gives them: its column names, its types, its nulls."""
+"""Records in the columns of Spark's Kafka source: its names, its types, its nulls."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ _ENOUGH_BYTES = 4 * 2**20
 
 
 def read_schema(columns: Sequence[str]) -> pa.Schema:
-    """What to read so that `in_spark` can make the columns."""
+    """The columns of a log that `in_spark` makes these columns from."""
     return schema_of([_READ_AS[name] or name for name in columns])
 
 
 def spark_schema(columns: Sequence[str]) -> pa.Schema:
-    """What Spark demands of every batch, to the letter."""
+    """The exact schema that Spark demands of every batch."""
     return pa.schema(
         [(name, _TYPES.get(name) or SCHEMA.field(_READ_AS[name] or name).type) for name in columns]
     )
 
 
 def in_spark(
-    batches: Iterable[pa.RecordBatch], columns: Sequence[str], kept: int = 0
+    batches: Iterable[pa.RecordBatch], columns: Sequence[str], own_columns: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """The records in batches of `spark_schema`: small ones are put together, large ones divided.
+    """The records in batches of `spark_schema`; small batches are joined, large ones divided.
 
-    The first `kept` columns of a batch are the caller's own and stay what they are.
+    The first `own_columns` columns of a batch are the caller's and stay unchanged.
     """
     for batch in _joined(batches):
-        own = batch.columns[:kept]
-        arrays = [_converted(batch.column(kept + i), name) for i, name in enumerate(columns)]
-        schema = pa.schema([*list(batch.schema)[:kept], *spark_schema(columns)])
+        own = batch.columns[:own_columns]
+        arrays = [_converted(batch.column(own_columns + i), name) for i, name in enumerate(columns)]
+        schema = pa.schema([*list(batch.schema)[:own_columns], *spark_schema(columns)])
         whole = pa.RecordBatch.from_arrays([*own, *arrays], schema=schema)
         for start in range(0, len(whole), _MOST_ROWS):
             yield whole.slice(start, _MOST_ROWS)
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        held.append(batch)
+        waiting.append(batch)
         rows, size = rows + len(batch), size + batch.nbytes
         if rows >= _LEAST_ROWS or size >= _ENOUGH_BYTES:
-            yield _one(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield _one(held)
+            yield _one(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _one(waiting)
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -85,9 +85,9 @@ def _microseconds(timestamps: Any) -> Any:
 
 
 def _without_empty(headers: Any) -> Any:
-    """The lists, with null for an empty one: that is how Spark shows a record without headers."""
+    """The lists, with null for an empty one: Spark shows a record without headers so."""
     offsets = headers.offsets.to_numpy()
     empty = pa.array(offsets[1:] == offsets[:-1])
     lists: Any = pa.ListArray
-    own = pa.array(offsets)  # those of a part of a batch are a slice, which takes no mask
+    own = pa.array(offsets)  # a copy: the offsets of a sliced batch cannot have a mask
     return lists.from_arrays(own, headers.values, type=_TYPES["headers"], mask=empty)

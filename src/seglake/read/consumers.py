@@ -1,0 +1,76 @@
+"""How far consumers are in one log partition, and where they go on in another log."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.errors import OffsetNotFound
+from seglake.read.decode.columns import schema_of
+from seglake.read.lookup.partition import PartitionReader
+from seglake.read.window.execute import MEMORY_BYTES
+from seglake.read.window.from_offset import records_from
+from seglake.read.zones.search import ZoneSearch
+
+
+class Lag(NamedTuple):
+    """How far a committed offset is behind the log's end: in offsets, and in ms of record time."""
+
+    records: int
+    milliseconds: int
+
+
+def lag(reader: PartitionReader, committed: int) -> Lag:
+    """How far the committed offset is behind. Raises OffsetOutOfRange above the end."""
+    view = reader.view
+    offset = max(committed, view.log_start_offset)
+    reader.require(offset, view.end_offset)
+    newest, since = reader.max_timestamp(), _first_timestamp(reader, offset)
+    behind = newest.timestamp - since if newest and since >= 0 else 0
+    return Lag(view.end_offset - offset, max(0, behind))
+
+
+def _first_timestamp(reader: PartitionReader, offset: int) -> int:
+    """The timestamp of the first record at `offset` or above; -1 if there is none."""
+    if offset == reader.view.end_offset:
+        return -1
+    try:
+        batch, row = reader.batch_at(offset)
+        return int(batch.records.timestamps[row])
+    except OffsetNotFound:  # a gap
+        found = records_from(reader, offset, 1, schema_of(["timestamp"]))
+        timestamps = found["timestamp"].cast(pa.int64()).to_numpy()
+        return int(timestamps[0]) if len(timestamps) else -1
+
+
+def unread_since(reader: PartitionReader, offset: int) -> int:
+    """A lower bound of the timestamps at `offset` and above, in ms.
+
+    If there is no such record, it is 1 ms after the newest timestamp of the partition. It is
+    negative if a record without a timestamp may be among them.
+    """
+    view = reader.view
+    offset, newest = max(offset, view.log_start_offset), reader.max_timestamp()
+    after = newest.timestamp + 1 if newest else 0
+    if offset >= view.end_offset or not len(view):
+        return after
+    index = view.index_of(offset)
+    lows = [view.segments.min_timestamps[index + 1 :]]
+    segment = reader.segment(index)
+    block = reader.ask(segment, ZoneSearch.block_at, offset)
+    if block is not None:
+        lows.append(reader.ask(segment, ZoneSearch.min_timestamps_after, block.number))
+        chunk = reader.fetch.chunk_of(segment, block.ranges)
+        for _, decoded in chunk.decode_in_parts(chunk.record_batches, MEMORY_BYTES):
+            lows.append(decoded.records.timestamps[decoded.offsets >= offset])
+    return int(np.concatenate(lows).min(initial=after))
+
+
+def offset_from(reader: PartitionReader, time: int) -> int:
+    """The first offset from which on all records at `time` or later stand; the end without any."""
+    if time < 0:
+        return reader.view.log_start_offset
+    found = reader.offset_for_time(time)
+    return reader.view.end_offset if found is None else found.offset

@@ -1,0 +1,98 @@
+"""From fetched record batches to Arrow batches, in shares for threads side by side.
+
+A share is consecutive batches of a chunk. It decompresses a few of them at a time, so few that they
+stay in the processor's cache, and copies the records of the window into the columns of an Arrow
+batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglake.format.batch import LEAST_RECORD_BYTES, BatchTable
+from seglake.format.decode import Within
+from seglake.read.decode.columns import Columns
+from seglake.read.decode.kernels import bytes_of_batches, wanted_batches
+from seglake.read.fetch.chunk import Chunk
+
+Share = Iterator[tuple[pa.RecordBatch, int]]
+"""Arrow batches, each with the bytes of the record batches that its records come from."""
+
+_SHARE_BYTES = 96 * 1024  # of a log; for less, another thread costs more than it gains
+_CACHED_SHARE_BYTES = 256 * 1024  # the same where the payloads are cached
+_PART_BYTES = 256 * 1024  # decompressed at a time
+_COLUMN_BYTES = 2 * 2**20  # of keys or values in an Arrow batch, unless one record batch has more
+
+_THREAD = threading.local()
+
+
+def shares_of(chunk: Chunk, schema: pa.Schema, limit_bytes: int, count: int) -> Iterator[Share]:
+    """At most `count` shares that together make the wanted records of a chunk, in order.
+
+    Columns take about `limit_bytes`, or as much as one record batch needs.
+    """
+    limits = np.array([piece.window.limits() for piece in chunk.pieces])
+    rows = np.empty(len(chunk.table), np.int64)
+    rows = rows[: wanted_batches(chunk.table, chunk.owner_of, limits, rows)]
+    table, owner_of = chunk.table[rows], chunk.owner_of[rows]
+    for first, last in pairwise(_cuts(table["size"], count, bool(chunk.payloads))):
+        within = Within(limits, owner_of[first:last])
+        yield _share(chunk, table[first:last], within, schema, min(limit_bytes, _COLUMN_BYTES))
+
+
+def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
+    """Where to cut batches of these sizes into shares."""
+    ends = sizes.cumsum(dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    shares = min(count, total // (_CACHED_SHARE_BYTES if cached else _SHARE_BYTES))
+    inner = ends.searchsorted(np.arange(1, shares) * total // shares).tolist() if shares > 1 else []
+    return [0, *inner, len(sizes)]
+
+
+def _share(
+    chunk: Chunk, rows: BatchTable, within: Within, schema: pa.Schema, limit_bytes: int
+) -> Share:
+    """The records of the batches `rows` that are `within`."""
+    segments = [piece.segment for piece in chunk.pieces]
+    part_bytes = min(_PART_BYTES, limit_bytes)
+    columns, matching, first = _borrow(schema, limit_bytes), 0, 0
+    for part, decoded in chunk.decode_in_parts(rows, part_bytes, within):
+        if len(decoded.offsets):
+            owners = within.window_of[first:]
+            if not columns.append(decoded, segments, owners, limit_bytes):
+                if len(columns):
+                    yield _taken(columns), matching
+                matching, size = 0, max(limit_bytes, len(decoded.records.values.data))
+                columns = _borrow(schema, size)
+                columns.append(decoded, segments, owners, size)
+            matching += bytes_of_batches(part, decoded.batch)
+        first += len(part)
+    if len(columns):
+        yield _taken(columns), matching
+    else:
+        _give_back(columns)
+
+
+def _borrow(schema: pa.Schema, size_bytes: int) -> Columns:
+    """This thread's columns if they fit, else new ones; no one else has them until given back."""
+    columns: Columns | None = _THREAD.__dict__.pop("columns", None)
+    if columns is None or columns.schema is not schema or columns.size_bytes < size_bytes:
+        return Columns(schema, size_bytes // LEAST_RECORD_BYTES, size_bytes)
+    return columns
+
+
+def _taken(columns: Columns) -> pa.RecordBatch:
+    batch = columns.take()
+    _give_back(columns)
+    return batch
+
+
+def _give_back(columns: Columns) -> None:
+    if columns.size_bytes <= _COLUMN_BYTES:
+        _THREAD.columns = columns

@@ -1,0 +1,91 @@
+"""A chunk: fetched and checked record batches, ready to be decoded; and what gets them.
+
+Reads know the interface `Fetch` alone. `log_fetch` implements it over a store; `batch_cache` wraps
+another fetch and remembers what its chunks decompress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from seglake.errors import CorruptData
+from seglake.format.batch import CONTROL, BatchTable
+from seglake.format.decode import Decoded, Within, decode, decompress_batches, payload_of
+from seglake.format.records import Int32s, Int64s
+from seglake.read.fetch.piece import Piece
+
+FETCH_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Whole record batches of some pieces, their checksums and places checked.
+
+    The position of a batch in `table` is that in `data`. Batch i belongs to pieces[owner_of[i]],
+    and begins at byte log_positions[i] of its log. `payloads` has the decompressed records of some
+    batches by position in `data`; the data may be without these batches.
+    """
+
+    data: Any
+    table: BatchTable
+    owner_of: Int32s
+    log_positions: Int64s
+    pieces: Sequence[Piece]
+    payloads: Mapping[int, Any]
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Bytes of its batches; 0 if none of them was fetched."""
+        return int(self.table["size"].sum()) if len(self.data) else 0
+
+    @property
+    def record_batches(self) -> BatchTable:
+        """The table without control batches, which are transaction markers."""
+        batches: BatchTable = self.table[(self.table["attributes"] & CONTROL) == 0]
+        return batches
+
+    def decode_in_parts(
+        self, rows: BatchTable, limit_bytes: int, within: Within | None = None
+    ) -> Iterator[tuple[BatchTable, Decoded]]:
+        """The records of the batches `rows`, control batches too, some batches at a time.
+
+        A part ends with the batch that brings it to `limit_bytes` of decompressed records. Raises
+        CorruptData.
+        """
+        first = 0
+        while first < len(rows):
+            try:
+                payloads = self.decompress(rows[first:], limit_bytes)
+                stop = first + len(payloads)
+                part = rows[first:stop]
+                wanted = within and within._replace(window_of=within.window_of[first:stop])
+                decoded = decode(part, payload_of(payloads), wanted)
+            except CorruptData as damage:
+                raise self._in_file(damage) from damage
+            yield part, decoded
+            first = stop
+
+    def decompress(self, rows: BatchTable, limit_bytes: int) -> list[Any]:
+        """The payloads of the first batches of `rows`, up to the one that reaches `limit_bytes`."""
+        return decompress_batches(self.data, rows, enough_bytes=limit_bytes, known=self.payloads)
+
+    def _in_file(self, damage: CorruptData) -> CorruptData:
+        """The damage of the batch at `damage.position` of the data, by file and position there."""
+        row = int(self.table["position"].searchsorted(damage.position))
+        key = self.pieces[self.owner_of[row]].segment.log_key
+        return CorruptData(damage.what, file=key, position=int(self.log_positions[row]))
+
+
+class Fetch(Protocol):
+    """Gets the record batches of pieces."""
+
+    def chunks(
+        self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
+    ) -> Iterator[Chunk]:
+        """The batches of the pieces in their order, about `fetch_bytes` at a time.
+
+        At most `ahead_bytes` are asked of an object store before their turn. Raises CorruptData
+        and StoreError.
+        """

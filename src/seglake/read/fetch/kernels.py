@@ -1,0 +1,46 @@
+"""The compiled loop of fetching: where each fetched record batch stands in its log."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from seglake.format.batch import BatchTable
+from seglake.format.records import Int32s, Int64s
+
+BAD_OFFSETS, BAD_BOUNDARY = 1, 2
+
+
+@njit(cache=True, nogil=True)
+def place_batches(
+    table: BatchTable, starts: Int64s, shifts: Int64s, owners: Int64s, lows: Int64s, highs: Int64s,
+    last_offset: int, owner_of: Int32s, log_positions: Int64s,
+) -> tuple[int, int]:  # fmt: skip
+    """Find the stretch of the data that each batch is in, and check that the batch may stand there.
+
+    Stretch s begins at starts[s] of the data and at starts[s] + shifts[s] of its log, belongs to
+    piece owners[s], and has offsets lows[s] to highs[s] (exclusive). The kernel fills in the piece
+    and the log position of each batch. It returns (0, 0), or the row of the first bad batch and its
+    problem. BAD_OFFSETS: its offsets leave the stretch, or do not ascend from `last_offset` on
+    (offsets are outside the checksum). BAD_BOUNDARY: it has bytes of the next stretch.
+    """
+    current = 0
+    last = last_offset
+    for i in range(len(table)):
+        position, base = table[i].position, table[i].base_offset
+        if current + 1 < len(starts) and position >= starts[current + 1]:
+            current += 1
+            if position != starts[current]:
+                return max(i - 1, 0), BAD_BOUNDARY
+            if owners[current] != owners[current - 1]:
+                last = -1
+        if base <= last or base < lows[current] or table[i].last_offset >= highs[current]:
+            return i, BAD_OFFSETS
+        last = table[i].last_offset
+        owner_of[i] = owners[current]
+        log_positions[i] = position + shifts[current]
+    unmet = len(starts) - current - 1
+    if unmet and len(table):
+        end = table[-1].position + table[-1].size
+        if unmet > 1 or end != starts[current + 1]:  # else only the last stretch's batch is cut off
+            return len(table) - 1, BAD_BOUNDARY
+    return 0, 0

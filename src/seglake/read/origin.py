@@ -1,0 +1,69 @@
+"""Where logs come from: the storage and the caches of a lake, and its catalog when that is needed.
+
+Pickled, an origin takes no credentials along: a worker finds its own in its environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from seglake.catalog.rows import Kind, RunRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.locks import Lock
+from seglake.read.lookup.shared_reads import CACHE_BYTES, SharedReads
+from seglake.store import Store, open_store
+
+
+class Origin:
+    """A lake, whatever its version. Safe for threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        storage_options: Mapping[str, str] | None = None,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        self.store, self._storage_options = store, storage_options
+        self.reads = SharedReads(store, cache_bytes)
+        self._lock = Lock()  # a handle of the catalog is for one thread at a time
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _in_this_process, (self.store, self.reads.cache_bytes)
+
+    @cached_property
+    def _catalog(self) -> CatalogTable:
+        return CatalogTable.open(self.store.uri, self._storage_options)
+
+    def snapshot(self, version: int | None) -> Snapshot:
+        """The lake in a version, or in its newest. Raises VersionExpired and UsageError."""
+        with self._lock:
+            return self._catalog.snapshot(version)
+
+    def refreshed(self, snapshot: Snapshot) -> Snapshot:
+        """The newest version, made from what changed since `snapshot`."""
+        with self._lock:
+            return self._catalog.refresh(snapshot)
+
+    def rows(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
+        """All rows of one kind and topic in the version of the snapshot."""
+        if not snapshot.files:  # it was pickled without them
+            snapshot = self.snapshot(snapshot.version)
+        return self._catalog.table(snapshot, kind, topic)
+
+    def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
+        """The committed runs of a topic."""
+        return self._catalog.runs(snapshot, topic)
+
+
+def _in_this_process(store: Store, cache_bytes: int) -> Origin:
+    return _origin_at(store.uri, tuple(sorted(store.public_options.items())), cache_bytes)
+
+
+@lru_cache(8)
+def _origin_at(root: str, options: tuple[tuple[str, str], ...], cache_bytes: int) -> Origin:
+    return Origin(open_store(root, dict(options)), dict(options), cache_bytes)

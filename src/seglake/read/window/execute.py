@@ -1,0 +1,66 @@
+"""Executing a read: fetch the byte ranges of pieces, decode them, keep the records of the window.
+
+Records come as Arrow batches in offset order, a few MiB at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from seglake.read.decode.shares import Share, shares_of
+from seglake.read.fetch.chunk import Chunk, Fetch
+from seglake.read.fetch.piece import Piece
+from seglake.read.fetch.threads import DECODERS, side_by_side
+
+MEMORY_BYTES = 32 * 2**20
+
+
+@dataclass
+class ReadStats:
+    """What a read did; `bytes_matching` counts the batches that had a record for the caller."""
+
+    bytes_fetched: int = 0
+    bytes_matching: int = 0
+    records: int = 0
+
+    @property
+    def amplification(self) -> float:
+        """Bytes fetched for each byte of a matching batch; 1.0 if nothing was fetched."""
+        return self.bytes_fetched / max(1, self.bytes_matching) if self.bytes_fetched else 1.0
+
+
+def execute(
+    fetch: Fetch,
+    pieces: Iterable[Piece],
+    schema: pa.Schema,
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+    stats: ReadStats | None = None,
+    threads: int = DECODERS,
+) -> Iterator[pa.RecordBatch]:
+    """The records of the pieces as Arrow batches, none of them empty.
+
+    About `memory_bytes` are in use at any time, however much is read: a quarter for what is fetched
+    ahead, and an eighth for the columns of each of `threads` threads. One record batch always fits.
+    Raises CorruptData and StoreError.
+    """
+    stats = stats or ReadStats()
+    chunks = fetch.chunks(
+        pieces, fetch_bytes=max(4096, memory_bytes // 16), ahead_bytes=memory_bytes // 4
+    )
+    shares = _shares(chunks, schema, memory_bytes // 8, threads, stats)
+    for batch, matching in side_by_side(shares, threads):
+        stats.bytes_matching += matching
+        stats.records += len(batch)
+        yield batch
+
+
+def _shares(
+    chunks: Iterable[Chunk], schema: pa.Schema, limit_bytes: int, count: int, stats: ReadStats
+) -> Iterator[Share]:
+    for chunk in chunks:
+        stats.bytes_fetched += chunk.bytes_fetched
+        yield from shares_of(chunk, schema, limit_bytes, count)

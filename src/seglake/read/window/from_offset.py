@@ -1,0 +1,34 @@
+"""Some records of one log partition from an offset on: a fetch in Kafka's sense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from seglake.read.fetch.piece import Window
+from seglake.read.lookup.partition import PartitionReader
+from seglake.read.window.execute import MEMORY_BYTES, execute
+from seglake.read.window.plan import pieces_of
+
+
+def records_from(
+    reader: PartitionReader, offset: int, max_records: int, schema: pa.Schema
+) -> pa.Table:
+    """The records at `offset` and above, at most `max_records`.
+
+    Raises OffsetOutOfRange below the log start and above the end, CorruptData and StoreError.
+    """
+    reader.require(offset, reader.view.end_offset)
+    pieces = pieces_of([(reader, Window(start_offset=offset))])
+    memory_bytes = min(MEMORY_BYTES, 8 * reader.bytes_of(max_records))
+    batches = execute(reader.fetch, pieces, schema, memory_bytes=memory_bytes)
+    return pa.Table.from_batches(_first(batches, max_records), schema)
+
+
+def _first(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if count <= 0:
+            return
+        yield batch.slice(0, count)
+        count -= len(batch)

@@ -28,8 +28,7 @@ def open(  # noqa: A001  # users write seglake.open
     `cache_bytes` bounds the index blocks and decoded batches that lookups keep. Raises UsageError
     where there is no lake, VersionExpired for a version that is gone.
     """
-    options = dict(storage_options or {})
-    return Lake(open_store(root, options), version, options, cache_bytes=cache_bytes)
+    return Lake(open_store(root, storage_options), version, cache_bytes=cache_bytes)
 
 
 class Lake:
@@ -42,12 +41,11 @@ class Lake:
         self,
         store: Store,
         version: int | None = None,
-        storage_options: Mapping[str, str] | None = None,
         *,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self._store, self._cache_bytes = store, cache_bytes
-        self._catalog = CatalogTable.open(store.uri, storage_options)
+        self._catalog = CatalogTable.open(store)
         self._snapshot = self._catalog.snapshot(version)
         self._reader = SharedReads(store, cache_bytes)
         self._lock = Lock()  # a handle of the catalog is for one thread at a time
@@ -74,7 +72,7 @@ class Lake:
         return self._log(name, self._snapshot)
 
     def _log(self, topic: str, snapshot: Snapshot) -> Log:
-        rows = partial(self._catalog.table, snapshot, topic=topic)
+        rows = partial(self._catalog.rows, snapshot, topic=topic)
         return Log(snapshot, topic, self._reader, rows, partial(self._log_at, topic))
 
     def _log_at(self, topic: str, version: int) -> Log:

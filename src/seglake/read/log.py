@@ -417,14 +417,14 @@ def _reader_at(root: str, options: _Options, cache_bytes: int) -> SharedReads:
 
 
 def _rows_of(root: str, options: _Options, version: int, topic: str, kind: Kind) -> pa.Table:
-    catalog = CatalogTable.open(root, dict(options))
-    return catalog.table(catalog.snapshot(version), kind, topic)
+    catalog = CatalogTable.open(open_store(root, dict(options)))
+    return catalog.rows(catalog.snapshot(version), kind, topic)
 
 
 def _other_of(root: str, options: _Options, cache_bytes: int, topic: str, version: int) -> Log:
-    catalog = CatalogTable.open(root, dict(options))
+    catalog = CatalogTable.open(open_store(root, dict(options)))
     snapshot = catalog.snapshot(version)
-    rows = partial(catalog.table, snapshot, topic=topic)
+    rows = partial(catalog.rows, snapshot, topic=topic)
     other = partial(_other_of, root, options, cache_bytes, topic)
     return Log(snapshot, topic, _reader_at(root, options, cache_bytes), rows, other)
 

@@ -54,7 +54,7 @@ def _warm(folder: Path, order: str, clock: str) -> None:
     with patch.object(CatalogTable, "create", lambda *_: catalog):
         ingest(settings)
     segments = [row for row in catalog.rows if isinstance(row, SegmentRow)]
-    Move(settings.root, {}, {0: 5}, new_attempt(), T + 1).run(LocalEngine(), segments)
+    Move(catalog.store, {0: 5}, new_attempt(), T + 1).run(LocalEngine(), segments)
 
 
 open_store("s3://any")  # imports what it needs, and contacts nothing

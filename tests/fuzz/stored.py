@@ -291,7 +291,7 @@ def blobs(data: bytes) -> None:
         assert batches.table.dtype.names
         return
     run = unpack_records(lz4.block.compress(rest) if kind == b"\1" else guarded(rest).data)
-    assert len(run.keys) == len(run.timestamps) == len(run.bodies)
+    assert len(run.sort_keys) == len(run.timestamps) == len(run.bodies)
     assert np.all(run.bodies.sizes >= 0)
     assert run.bodies.sizes.sum() <= len(run.bodies.data)
 

@@ -15,7 +15,7 @@ import logging
 import sys
 
 from seglake.errors import SeglakeError
-from seglake.maintain.reports import logged
+from seglake.maintain.segment_tasks import logged
 from seglake.maintain.verify import verify
 from seglake.session import spark_session
 

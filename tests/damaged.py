@@ -16,8 +16,8 @@ class DamagedStore:
     """
 
     def __init__(self, store: Store, prefix: str = "topics") -> None:
-        self.uri, self.public_options = store.uri, store.public_options
-        self.remote = store.remote
+        self.uri, self.remote = store.uri, store.remote
+        self.storage_options, self.public_options = store.storage_options, store.public_options
         self.sound = {found.key: bytes(store.read_all(found.key)) for found in store.list(prefix)}
         self.replaced: dict[str, bytes | None] = {}
 

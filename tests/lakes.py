@@ -26,6 +26,16 @@ from seglake.layout import SegmentFile, new_attempt, segment_key
 from seglake.store import open_store
 
 
+def open_catalog(root: str, options: Mapping[str, str] | None = None) -> CatalogTable:
+    """The catalog of the lake at a root."""
+    return CatalogTable.open(open_store(root, options))
+
+
+def create_catalog(root: str, options: Mapping[str, str] | None = None) -> CatalogTable:
+    """The catalog of the lake at a root, created if there is none."""
+    return CatalogTable.create(open_store(root, options))
+
+
 class Event(NamedTuple):
     """A record to write; `gap` offsets are left out before it."""
 
@@ -76,8 +86,8 @@ class LakeMaker:
     versions: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.catalog = CatalogTable.create(str(self.root))
-        self.store = open_store(str(self.root))
+        self.catalog = create_catalog(str(self.root))
+        self.store = self.catalog.store
 
     def records(self, partition: int | None = None, topic: str | None = None) -> list[Written]:
         """What the log holds, in the order of partition and offset."""

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 import seglake
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import SegmentRow
-from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.write.driver.report import Report
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.lakes import open_catalog
 from tests.unit.format.kafka_model import read_log
 
 T = 1_700_000_000_000
@@ -214,7 +214,7 @@ def read_lake(root: Path | str, topic: str = "events") -> dict[int, list[Stored]
 
 def segments_of(root: Path | str, topic: str = "events") -> list[SegmentRow]:
     """The catalog's rows, in the order of the log."""
-    catalog = CatalogTable.open(str(root))
+    catalog = open_catalog(str(root))
     return catalog.segments(catalog.snapshot(), topic)
 
 
@@ -233,8 +233,9 @@ def read_raw(root: Path | str, topic: str = "events") -> dict[int, list[Stored]]
 
 def quarantined(root: Path | str, topic: str = "events") -> list[Reject]:
     """The rows of committed runs."""
-    catalog = CatalogTable.open(str(root))
-    tables = QuarantineTable(str(root)).read(catalog, catalog.snapshot(), topic)
+    catalog = open_catalog(str(root))
+    attempts = [run.attempt_id for run in catalog.runs(catalog.snapshot(), topic)]
+    tables = QuarantineTable(catalog.store).read(topic, attempts)
     names = ("source_file", "line", "raw")
     return sorted(
         Reject(*row) for t in tables for row in zip(*(t[n].to_pylist() for n in names), strict=True)

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.errors import CorruptData, InputError, StoreError, UsageError
 from seglake.maintain.verify import verify
+from tests.lakes import open_catalog
 from tests.raw_events import Line, T, assert_holds, ingest, read_lake, write_file
 
 LINES, BROKEN = 40, 9  # of each of two files: lines, and which of them are broken
@@ -54,6 +54,6 @@ def assert_survives(
     ingest(settings)
     assert_holds(read_lake(settings.root), settings, [paths])
     assert verify(settings.root, deep=True).findings == []
-    table = CatalogTable.open(settings.root)
+    table = open_catalog(settings.root)
     assert len(table.runs(table.snapshot(), "events")) == 1
     return outcome

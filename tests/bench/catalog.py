@@ -15,6 +15,7 @@ from seglake.store.counting import CountingStore
 from tests.bench import measure
 from tests.bench.measure import Chart, Contender, Goal, Section, say, timed
 from tests.bench.workbench import TOPIC, Workbench, require
+from tests.lakes import create_catalog, open_catalog
 
 SEGMENTS, RECORDS = 100, 1000  # of a commit, each in a log partition of its own; of a segment
 STEPS = 10
@@ -57,7 +58,7 @@ class _Lake:
 
     def __init__(self, root: str) -> None:
         self.root, self.done = root, 0
-        self.table = CatalogTable.create(root)
+        self.table = create_catalog(root)
         self.snapshot = self.table.snapshot()
 
     def row(self, commits: int, runs: int) -> list[Any]:
@@ -91,7 +92,7 @@ class _Lake:
         return made, seen.seconds
 
     def _open(self) -> Snapshot:
-        return CatalogTable.open(self.root).snapshot()
+        return open_catalog(self.root).snapshot()
 
     def _check(self, snapshot: Snapshot) -> None:
         ends = {view.end_offset for view in snapshot.partitions(TOPIC)}

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seglake.catalog.table import CatalogTable
 from seglake.format.index import OFFSET_ENTRY, TIME_ENTRY, IndexPolicy
 from seglake.maintain.reindex import reindex
 from seglake.read.lake import Lake
@@ -19,6 +18,7 @@ from tests.bench.events import EVENTS_PER_SECOND
 from tests.bench.lookup import Tally
 from tests.bench.measure import Section, Table, say, timed
 from tests.bench.workbench import TOPIC, Workbench
+from tests.lakes import open_catalog
 
 POLICIES = {
     "dense": IndexPolicy("bytes", 0),
@@ -75,7 +75,7 @@ def run(bench: Workbench) -> Section:
 def _measure(bench: Workbench, root: str, policy: IndexPolicy) -> _Measured:
     say(f"  index by {policy.by}, {policy.interval}")
     version = reindex(root, TOPIC, policy).version
-    table = CatalogTable.open(root)
+    table = open_catalog(root)
     rows = table.segments(table.snapshot(version), TOPIC)
     tally = Tally(root)
     view = Lake(tally, version).topic(TOPIC).reader(0).view

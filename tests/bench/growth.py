@@ -11,14 +11,12 @@ import crc32c
 import numpy as np
 
 import seglake
-from seglake.catalog.index_files import put_indexes
 from seglake.catalog.rows import SegmentRow, TopicRow
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.segment_files import put_indexes
 from seglake.format.batch import HEADER, OVERHEAD, BatchTable
 from seglake.format.encode import Batches, rebase
 from seglake.format.segment import rebuild
 from seglake.layout import new_attempt
-from seglake.maintain.rebuild import policy_of
 from seglake.read.log import Log
 from seglake.store import open_store
 from tests.bench import measure
@@ -26,6 +24,7 @@ from tests.bench.events import Events, Int64s, numbers_in
 from tests.bench.measure import Chart, Contender, Section, say
 from tests.bench.workbench import TOPIC, Workbench, require
 from tests.described import describe
+from tests.lakes import create_catalog, open_catalog
 
 MARGIN_MS = 60_000  # between copies: more than a window, and than any event is late
 WINDOW_MS = 10_000
@@ -101,7 +100,7 @@ class _Model:
 
 
 def _segments(root: str) -> Iterator[_Segment]:
-    table, store = CatalogTable.open(root), open_store(root)
+    table, store = open_catalog(root), open_store(root)
     for row in table.segments(table.snapshot(), TOPIC):
         log = bytes(store.read_all(row.key("log")))
         yield _Segment(row, log, describe(log))
@@ -109,7 +108,7 @@ def _segments(root: str) -> Iterator[_Segment]:
 
 def _grow(bench: Workbench, model: _Model, root: str) -> Iterator[tuple[int, int]]:
     """Commits more and more copies; yields their number and the version."""
-    table, done = CatalogTable.create(root), 0
+    table, done = create_catalog(root), 0
     for copies in (step for step in STEPS if step <= bench.sizes.copies):
         say(f"  {copies * len(model.events.times):,} records")
         attempt = new_attempt()
@@ -132,7 +131,7 @@ def _copied(segment: _Segment, model: _Model, number: int, root: str, attempt: s
     """Writes copy `number` of a segment; its row."""
     row, delta = segment.row, number * model.ends[segment.row.partition]
     moved = _later(rebase(segment.log, segment.table, delta), number * model.span_ms)
-    sealed = rebuild(row.base_offset + delta, moved.table, policy_of(row))
+    sealed = rebuild(row.base_offset + delta, moved.table, row.index_policy)
     copied = replace(
         row, base_offset=row.base_offset + delta, end_offset=sealed.end_offset,
         min_timestamp=sealed.min_timestamp, max_timestamp=sealed.max_timestamp,
@@ -141,7 +140,7 @@ def _copied(segment: _Segment, model: _Model, number: int, root: str, attempt: s
     )  # fmt: skip
     store = open_store(root)
     store.put(copied.key("log"), moved.data)
-    return replace(copied, **put_indexes(store, copied.key, sealed))
+    return replace(copied, **put_indexes(store, copied.id, sealed))
 
 
 def _later(batches: Batches, delta_ms: int) -> Batches:

@@ -15,6 +15,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import UsageError
 from seglake.read.lake import Lake
 from seglake.store import open_store
+from tests.lakes import open_catalog
 
 NAMES = ["partition", "offset", "timestamp", "timestamp_type", "key", "value"]
 STAMPED = (  # what depends on the clock in a topic of LogAppendTime
@@ -39,7 +40,7 @@ NOTHING = Observed((), [], [], [], [], [])  # there is no lake yet, or an empty 
 def observe(root: str) -> Observed:
     """The newest version, as a reader finds it who opens it now."""
     try:
-        table = CatalogTable.open(root)
+        table = open_catalog(root)
     except UsageError:
         return NOTHING
     snapshot = table.snapshot()
@@ -51,7 +52,7 @@ def observe(root: str) -> Observed:
         [_segment(row) for topic in lake.topics() for row in table.segments(snapshot, topic)],
         sorted(each for topic in lake.topics() for each in _sources(table, snapshot, topic)),
         [_counts(run) for run in history],
-        sorted(each for topic in lake.topics() for each in _rejected(root, table, snapshot, topic)),
+        sorted(each for topic in lake.topics() for each in _rejected(table, snapshot, topic)),
     )
 
 
@@ -95,11 +96,10 @@ def _counts(run: RunRow) -> tuple[Any, ...]:
             run.input_bytes, run.output_bytes)  # fmt: skip
 
 
-def _rejected(
-    root: str, table: CatalogTable, snapshot: Snapshot, topic: str
-) -> list[tuple[Any, ...]]:
+def _rejected(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[tuple[Any, ...]]:
     names = ("source_file", "line", "reason", "raw")
-    rows = QuarantineTable(root).read(table, snapshot, topic)
+    attempts = [run.attempt_id for run in table.runs(snapshot, topic)]
+    rows = QuarantineTable(table.store).read(topic, attempts)
     return [
         (topic, *row) for t in rows for row in zip(*(t[n].to_pylist() for n in names), strict=True)
     ]

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seglake.catalog.table import CatalogTable
 from seglake.layout import inputs_key, success_key
 from seglake.maintain.vacuum import vacuum
 from seglake.maintain.verify import verify
 from seglake.store import open_store
 from tests.chaos.observed import NOTHING, Observed, copy_lake, observe
 from tests.chaos.victim import Job
+from tests.lakes import open_catalog
 from tests.raw_events import (
     TINY,
     Line,
@@ -110,10 +110,10 @@ class Scenario:
 
     def assert_same_again(self, lake: str, name: str) -> None:
         """A run that is committed does nothing when it is started again, and says so."""
-        before = CatalogTable.open(lake).snapshot().version
+        before = open_catalog(lake).snapshot().version
         report = ingest(self._settings(lake, name), name)
         assert (report.status, report.exit_code) == ("already done", 0)
-        assert CatalogTable.open(lake).snapshot().version == before
+        assert open_catalog(lake).snapshot().version == before
 
     # ------------------------------------------------------------------ what readers see
 
@@ -134,7 +134,7 @@ class Scenario:
 
     def assert_marked(self, lake: str) -> None:
         """Every committed run has its mark of success."""
-        store, table = open_store(lake), CatalogTable.open(lake)
+        store, table = open_store(lake), open_catalog(lake)
         snapshot = table.snapshot()
         for topic in snapshot.topics():
             for run in table.runs(snapshot, topic.topic):

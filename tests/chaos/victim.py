@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 
-from seglake.catalog.delta import commit_log as deltalog
-from seglake.catalog.delta import delta_rs as delta
-from seglake.catalog.delta import file_merges as compaction
+from seglake.catalog.delta import commit_log, delta_rs, file_merges
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine, SparkEngine
@@ -142,11 +140,11 @@ class _Steps:
                 setattr(store, call, self._around(_what_is_put, getattr(store, call)))
             store.writer = self._around_writer(store.writer)
             store.delete = self._around(lambda *_: "removal of blobs", store.delete)
-        delta.open_or_create = self._around(_what_is_created, delta.open_or_create)
+        delta_rs.create_table = self._around(_what_is_created, delta_rs.create_table)
         checkpoint = self._around(lambda *_: "checkpoint", DeltaTable.create_checkpoint)
         DeltaTable.create_checkpoint = checkpoint
         Move.run = self._named("moved", Move.run)  # what is copied after a lost race
-        CatalogTable._merge = self._named("merged", CatalogTable._merge)
+        file_merges.merge = self._named("merged", file_merges.merge)
 
     def _write(self, moment: str, what: str) -> None:
         self._tell(f"{time.monotonic():.6f}\t{moment}\t{what}\n")
@@ -219,14 +217,13 @@ def _what_is_put(_store: Any, key: str, *_: Any) -> str:
     return next(what for part, what in (OF_TASKS | OF_DRIVER).items() if part in key)
 
 
-def _what_is_created(uri: str, *_: Any) -> str:
-    quarantine = uri.rstrip("/").endswith(QUARANTINE_TABLE)
-    return f"creation of the {'quarantine' if quarantine else 'catalog'}"
+def _what_is_created(_: Any, folder: str, *__: Any) -> str:
+    return f"creation of the {'quarantine' if folder == QUARANTINE_TABLE else 'catalog'}"
 
 
 def _tidy_often() -> None:
     """Let each second commit merge the catalog's files and write a checkpoint."""
-    deltalog.CHECKPOINT_INTERVAL = compaction.FAN_IN = 2
+    commit_log.CHECKPOINT_INTERVAL = file_merges.FAN_IN = 2
 
 
 def main(arguments: list[str]) -> None:

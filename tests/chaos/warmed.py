@@ -25,7 +25,8 @@ __all__ = ["victim"]
 class _NoCatalog:
     """Of a lake without topics; a commit gives the rows back."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Any) -> None:
+        self.store = store
         self.rows: list[Any] = []
 
     def snapshot(self) -> Any:
@@ -49,11 +50,11 @@ def _warm(folder: Path, order: str, clock: str) -> None:
         folder / order, paths, order=order, task=TINY,
         topic={"message.timestamp.type": clock, "batch.size": 300, "segment.bytes": 1500},
     )  # fmt: skip
-    catalog = _NoCatalog()
+    catalog = _NoCatalog(open_store(settings.root))
     with patch.object(CatalogTable, "create", lambda *_: catalog):
         ingest(settings)
     segments = [row for row in catalog.rows if isinstance(row, SegmentRow)]
-    Move(settings.root, {}, {0: 5}, new_attempt(), T + 1).run(LocalEngine(), segments)
+    Move(catalog.store, {0: 5}, new_attempt(), T + 1).run(LocalEngine(), segments)
 
 
 open_store("s3://any")  # imports what it needs, and contacts nothing

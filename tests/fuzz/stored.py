@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog, add, remove
-from seglake.catalog.delta.data_files import read_parquet, segments_by_partition
+from seglake.catalog.delta.actions import WrittenFile, add, remove
+from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
+from seglake.catalog.delta.data_files import read_parquet
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.rows import FILE_SCHEMAS, SourceRow
-from seglake.catalog.version.loading import files_after
+from seglake.catalog.version.segment_columns import segments_by_partition
+from seglake.catalog.version.snapshot_files import files_after
 from seglake.errors import ConfigError, CorruptData
 from seglake.format import zonemap
 from seglake.format.batch import HEADER, OVERHEAD, BatchTable
@@ -292,7 +294,7 @@ def blobs(data: bytes) -> None:
         assert batches.table.dtype.names
         return
     run = unpack_records(lz4.block.compress(rest) if kind == b"\1" else guarded(rest).data)
-    assert len(run.keys) == len(run.timestamps) == len(run.bodies)
+    assert len(run.sort_keys) == len(run.timestamps) == len(run.bodies)
     assert np.all(run.bodies.sizes >= 0)
     assert run.bodies.sizes.sum() <= len(run.bodies.data)
 
@@ -367,7 +369,7 @@ def _commits() -> list[bytes]:
     actions = [
         {"commitInfo": {"timestamp": 1, "txnId": ATTEMPT, "seglake.attempt": ATTEMPT}},
         {"txn": {"appId": "seglake/t", "version": 3, "lastUpdated": 1}},
-        add("kind=segment/topic=t/x.parquet", 100, values, stats),
+        add(WrittenFile("kind=segment/topic=t/x.parquet", 100, values, stats)),
         remove("kind=segment/topic=t/y.parquet", 90, values, changes=False),
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}, "metaData": {"id": ATTEMPT}},
     ]

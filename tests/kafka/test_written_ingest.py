@@ -11,7 +11,6 @@ from typing import NamedTuple
 import pytest
 
 from seglake.catalog.rows import SegmentRow
-from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.format.compression import NAMES
@@ -25,6 +24,7 @@ from tests.kafka.test_written_segments import (
     folder_of,
     scratch_folder,
 )
+from tests.lakes import open_catalog
 from tests.strategies import T
 
 PARTITIONS = 3
@@ -89,7 +89,7 @@ def pipeline_of(root: Path, order: str, codec: str, timestamp_type: str) -> Pipe
 def ingest(pipeline: Pipeline, run_id: str) -> list[SegmentRow]:
     """Ingest what is new; the rows of all segments that the topic then has."""
     ingest_files(LocalEngine(), pipeline, DeclaredRun(run_id))
-    catalog = CatalogTable.open(pipeline.root)
+    catalog = open_catalog(pipeline.root)
     return catalog.segments(catalog.snapshot(), "events")
 
 

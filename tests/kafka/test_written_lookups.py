@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog.rows import PartitionRow, RunRow, SegmentRow, TopicRow
-from seglake.catalog.table import CatalogTable
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.segment import rebuild
@@ -30,7 +29,7 @@ from tests.kafka.test_written_segments import (
     segments_in,
     write,
 )
-from tests.lakes import Event
+from tests.lakes import Event, create_catalog
 from tests.strategies import Stored, T, examples, other_intervals, stored_logs, topic_of
 
 QUESTIONS = 200  # per example
@@ -97,7 +96,7 @@ def test_a_read_starts_at_kafkas_batch(kafka: Kafka, log: Stored, chance: random
 
 def commit(root: Path, log: Stored, rows: list[SegmentRow], log_start: int) -> Log:
     """The log in a catalog, begun at its base offset and cut at `log_start`."""
-    catalog, attempt = CatalogTable.create(str(root)), new_attempt()
+    catalog, attempt = create_catalog(str(root)), new_attempt()
     name, end = log.topic.name, rows[-1].end_offset
     topic = TopicRow(
         topic=name, sequence=1, partitions=1, partitioner="murmur2",

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import seglake
-from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.errors import StoreError
 from seglake.maintain.verify import verify
 from seglake.read.log import Log
 from seglake.store import objects, open_store
 from seglake.write.driver import commit
+from tests.lakes import open_catalog
 from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
 from tests.s3.proxy import PASSING, Choice, Fault, Proxy, nth
 from tests.s3.test_flow import upload
@@ -111,7 +111,7 @@ def test_the_commit_is_done_once_whatever_its_reply(
     """A commit whose reply was lost is found in the catalog, and is not made again."""
     choice = nth(fault, 1, "PUT", COMMIT)
     assert survive(place, proxy, paths, choice) == "committed"
-    table = CatalogTable.open(f"{place}/lake")
+    table = open_catalog(f"{place}/lake")
     assert table.snapshot().version == 1
 
 

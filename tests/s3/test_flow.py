@@ -160,7 +160,7 @@ def test_a_cold_lookup_costs_three_requests(
     large = count > 10_000
     for wanted in (0, count // 3, count - 1):
         store = CountingStore(open_store(f"{place}/lake", options))
-        log = Lake(store, storage_options=options).topic("events")
+        log = Lake(store).topic("events")
         store.counts.requests = store.counts.bytes_read = 0
         proxy.seen.clear()
         answer = log.offsets_for_times({0: T + 1000 * wanted})[0]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from seglake.catalog.table import CatalogTable
 from seglake.errors import SeglakeError, UsageError
 from seglake.store import open_store
 from tests.bounded import MIB, measure
 from tests.forged import FORGED
+from tests.lakes import open_catalog
 from tests.raw_events import Line, T, ingest, pipeline_of, write_file
 from tests.s3.proxy import Proxy
 from tests.s3.server import BUCKET, Server
@@ -25,7 +25,7 @@ def test_rows_whose_path_leaves_the_root_are_not_committed(
     place: str, proxy: Proxy, tmp_path: Path, name: str
 ) -> None:
     ingest(pipeline_of(place, write_file(tmp_path / "a.jsonl", [Line(T)])))
-    catalog = CatalogTable.open(place, {"endpoint": proxy.endpoint})
+    catalog = open_catalog(place, {"endpoint": proxy.endpoint})
     base = catalog.snapshot()
     segment = catalog.segments(base, "events")[0]
     again = {"base_offset": segment.end_offset, "end_offset": segment.end_offset + 1}

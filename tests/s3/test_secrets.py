@@ -19,12 +19,12 @@ from pyspark import cloudpickle
 
 import seglake
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.table import CatalogTable
 from seglake.config import load
 from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.errors import ConfigError, SeglakeError, StoreError
 from seglake.store import CountingStore, open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.lakes import create_catalog
 from tests.raw_events import TINY, Line, T, pipeline_of, read_lake, write_file
 from tests.s3.proxy import Fault, Proxy
 from tests.s3.server import BUCKET, REGION, Server
@@ -153,10 +153,13 @@ def failures(root: str, options: dict[str, str]) -> Iterator[tuple[str, Callable
     yield f"{root}/k: ", stream
     yield f"{root}/f: ", lambda: list(store.list("f"))
     lake = f"{root}/lake"
-    yield f"{lake}/catalog/log: ", lambda: CatalogTable.create(lake, options)
+    yield f"{lake}/catalog/log: ", lambda: create_catalog(lake, options)
     yield f"{lake}/catalog/log: ", lambda: seglake.open(lake, storage_options=options)
     made = [pa.table({})]
-    yield f"{lake}/catalog/quarantine: ", lambda: QuarantineTable(lake, options).add_parts(made, "")
+    yield (
+        f"{lake}/catalog/quarantine: ",
+        lambda: QuarantineTable(open_store(lake, options)).add_files(made, ""),
+    )
     settings = pipeline_of(lake, f"{root}/in", storage=options)
     yield f"{lake}/catalog/log: ", lambda: ingest_files(LocalEngine(), settings, DeclaredRun("1"))
 
@@ -181,7 +184,7 @@ def assert_each_is_refused(
 def test_a_wrong_key_is_an_error_that_names_the_object(
     place: str, server: Server, hidden: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    CatalogTable.create(f"{place}/lake")
+    create_catalog(f"{place}/lake")
     wrong = "wrong" + secrets.token_hex(20)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", wrong)
     assert_each_is_refused(place, {}, [*hidden, wrong], "SignatureDoesNotMatch")
@@ -191,7 +194,7 @@ def test_an_expired_token_is_not_repeated(
     place: str, proxy: Proxy, hidden: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S3 answers with the token itself, and with the headers of the request that it refused."""
-    CatalogTable.create(f"{place}/lake")
+    create_catalog(f"{place}/lake")
     monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
     proxy.choice = lambda _method, _path: Fault.REFUSED
     options = {"endpoint": proxy.endpoint}

@@ -15,8 +15,7 @@ from chispa import assert_df_equality
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from seglake.catalog.delta import commit_log as deltalog
-from seglake.catalog.delta import file_merges as compaction
+from seglake.catalog.delta import commit_log, file_merges
 from seglake.config import Pipeline
 from seglake.engine import Item, Result, SparkEngine, Task
 from seglake.errors import CorruptData, InputError, QuarantineLimit
@@ -179,8 +178,8 @@ def test_spark_delta_rs_and_duckdb_read_the_same_catalog(
     """Also after commits whose files were merged, and checkpoints."""
     settings = pipeline_of(tmp_path / "lake", inbox, topic=TOPIC, task=TASK)
     on_spark(spark, settings)
-    monkeypatch.setattr(compaction, "FAN_IN", 2)
-    monkeypatch.setattr(deltalog, "CHECKPOINT_INTERVAL", 2)
+    monkeypatch.setattr(file_merges, "FAN_IN", 2)
+    monkeypatch.setattr(commit_log, "CHECKPOINT_INTERVAL", 2)
     for number in range(1, runs):
         write_files(tmp_path / f"{number}", [(some_lines(20, number), "")])
         ingest(pipeline_of(tmp_path / "lake", tmp_path / f"{number}", topic=TOPIC), f"r{number}")

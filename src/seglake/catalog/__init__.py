@@ -1,6 +1,6 @@
 """Which segments, runs and sources exist: a Delta table, and its versions in memory.
 
-`table.CatalogTable` opens, reads and commits; `snapshot.Snapshot` is a version to search in.
-`rows` says what is stored, `deltalog` what a commit is, `compaction` which files are merged.
-`quarantine` and `quarantine_table` keep the input rows that could not become records.
+`table` opens the catalog, reads its versions and commits a `topic_change`, after a `manifest` of
+it; `retention` knows what the retained versions need. `version` holds a version in memory, `delta`
+the files of a Delta table, `quarantine` the table of rejects, `rows` the rows, a class per kind.
 """

@@ -1,34 +1,70 @@
 """The rows of the catalog table: one frozen class per kind, and their Arrow form.
 
 All kinds share one table, partitioned by `kind` and `topic`; its schema is the union of their
-columns, all nullable. Times are BIGINT milliseconds since the epoch. A data file holds the columns
-of its own kind only, as Delta allows, and the two partition columns stand in its path.
+columns, all nullable. Times are BIGINT milliseconds since the epoch. A data file holds only the
+columns of its own kind, as Delta allows; its path holds the two partition columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from types import NoneType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 import pyarrow as pa
 
 from seglake.errors import CorruptData
+from seglake.format.index import IndexPolicy
 from seglake.layout import SegmentFile, Suffix, segment_key
 
 Kind = Literal["segment", "run", "source", "topic", "partition"]
 
 
+class SegmentId(NamedTuple):
+    """The identity of a segment row in all of the lake's history, and its files' keys.
+
+    `attempt_id` wrote the log; `index_attempt_id` wrote the three index files.
+    """
+
+    topic: str
+    partition: int
+    base_offset: int
+    attempt_id: str
+    index_attempt_id: str
+
+    def key(self, suffix: Suffix) -> str:
+        """The key of one of the segment's four files."""
+        attempt_id = self.attempt_id if suffix == "log" else self.index_attempt_id
+        return segment_key(
+            SegmentFile(self.topic, self.partition, attempt_id, self.base_offset, suffix)
+        )
+
+
+class WithSegmentId:
+    """What classes with the fields of a `SegmentId` share."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> SegmentId:
+        """The identity of the segment's row."""
+        return SegmentId(*attrgetter(*SegmentId._fields)(self))
+
+    def key(self: Any, suffix: Suffix) -> str:
+        """The key of one of the segment's four files."""
+        return SegmentId.key(self, suffix)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentRow:
+class SegmentRow(WithSegmentId):
     """A live segment. It covers offsets base_offset to end_offset (exclusive), without a hole.
 
     `index_interval_kind` is bytes, records or ms; the checksums are CRC-32C of whole files.
     `min_timestamp`, `max_timestamp`, `created_at_ms` are milliseconds since the epoch; `_bytes` are
     file sizes. `max_lateness_ms` is how far a timestamp lies below the largest one before it.
-    The log stands under `attempt_id`; its three index files stand under `index_attempt_id`, which
-    is another one once they were made anew.
+    `index_attempt_id` differs from `attempt_id` once the index files are rebuilt.
     """
 
     KIND: ClassVar[Kind] = "segment"
@@ -58,16 +94,14 @@ class SegmentRow:
     created_at_ms: int
 
     def __post_init__(self) -> None:
-        """Put the index files beside the log unless told otherwise."""
+        """Put the index files beside the log, unless `index_attempt_id` is given."""
         if not self.index_attempt_id:
             object.__setattr__(self, "index_attempt_id", self.attempt_id)
 
-    def key(self, suffix: Suffix) -> str:
-        """The key of one of the four files."""
-        attempt_id = self.attempt_id if suffix == "log" else self.index_attempt_id
-        return segment_key(
-            SegmentFile(self.topic, self.partition, attempt_id, self.base_offset, suffix)
-        )
+    @property
+    def index_policy(self) -> IndexPolicy:
+        """The policy by which the segment is indexed."""
+        return IndexPolicy(self.index_interval_kind, self.index_interval)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +149,8 @@ class SourceRow:
 class TopicRow:
     """Settings of a topic; of several rows the one with the highest `sequence` holds.
 
-    `partitions` is their number, which may only grow. `settings` is JSON with Kafka's names.
+    `partitions` is the number of log partitions, which may only grow. `settings` is JSON with
+    Kafka's names.
     """
 
     KIND: ClassVar[Kind] = "topic"
@@ -129,11 +164,11 @@ class TopicRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionRow:
-    """Where a log partition begins, and where it goes on even if no segment is left.
+    """The bounds of a log partition; of several rows the one with the highest `sequence` holds.
 
-    Written by whatever removes records, and by an import of a log that does not begin at 0; of
-    several rows the one with the highest `sequence` holds. `last_append_time_ms` is the largest
-    time that a record got under LogAppendTime, of those that are gone too; None for CreateTime.
+    Whatever removes records writes this row. `next_offset`: no future record gets a lower offset.
+    `last_append_time_ms` is the largest time that a record got under LogAppendTime, deleted records
+    included; None for CreateTime.
     """
 
     KIND: ClassVar[Kind] = "partition"
@@ -143,16 +178,6 @@ class PartitionRow:
     log_start_offset: int
     next_offset: int
     last_append_time_ms: int | None = None
-
-
-class DataFile(NamedTuple):
-    """A data file of the catalog table; `path` is relative to the table's folder."""
-
-    path: str
-    kind: Kind
-    topic: str
-    size_bytes: int
-    rows: int
 
 
 Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow
@@ -175,7 +200,7 @@ def _columns(row_type: type[Row]) -> dict[str, pa.Field[Any]]:
 
 def _required(row_type: type[Row]) -> list[str]:
     hints = get_type_hints(row_type)
-    optional = {"topic", "index_attempt_id"}  # stands in the path; null in older rows
+    optional = {"topic", "index_attempt_id"}  # the path holds the topic; older rows have null
     return [f.name for f in fields(row_type) if f.name not in optional
             and NoneType not in get_args(hints[f.name])]  # fmt: skip
 
@@ -186,20 +211,14 @@ FILE_SCHEMAS: dict[Kind, pa.Schema] = {
     kind: pa.schema([field for name, field in columns.items() if name != "topic"])
     for kind, columns in _KIND_COLUMNS.items()
 }
-TABLE_SCHEMA = pa.schema(
-    list(
-        {
-            "kind": pa.field("kind", pa.string()),
-            **{
-                name: field for columns in _KIND_COLUMNS.values() for name, field in columns.items()
-            },
-        }.values()
-    )
-)
+_all_columns = {"kind": pa.field("kind", pa.string())}
+for _kind_columns in _KIND_COLUMNS.values():
+    _all_columns |= _kind_columns
+TABLE_SCHEMA = pa.schema(list(_all_columns.values()))
 
 
 def file_table(rows: Sequence[Row]) -> pa.Table:
-    """The content of a data file: rows of one kind and one topic, without these two columns."""
+    """The content of a data file: rows of one kind and topic, without these two columns."""
     schema = FILE_SCHEMAS[rows[0].KIND]
     columns = [
         pa.array([getattr(row, name) for row in rows], kind)
@@ -209,7 +228,7 @@ def file_table(rows: Sequence[Row]) -> pa.Table:
 
 
 def check_required(kind: Kind, table: pa.Table, file: str) -> pa.Table:
-    """The content of a data file, if every column that must have values has them: CorruptData."""
+    """The content of a data file itself; CorruptData if it has a null where none may be."""
     for name in _REQUIRED[kind]:
         if table.column(name).null_count:
             raise CorruptData(f"{name} is null in a {kind} row", file=file)
@@ -217,7 +236,7 @@ def check_required(kind: Kind, table: pa.Table, file: str) -> pa.Table:
 
 
 def rows_of(row_type: type[AnyRow], topic: str, table: pa.Table) -> list[AnyRow]:
-    """The rows of one kind and topic that a data file (or several, concatenated) holds."""
+    """The rows in the content of a data file, or of several files of one kind and topic."""
     schema = FILE_SCHEMAS[row_type.KIND]
     columns = [table.column(name).to_pylist() for name in schema.names]
     return [

@@ -18,7 +18,7 @@ import numpy as np
 
 from seglake.errors import CorruptData, UsageError
 from seglake.format import zonemap
-from seglake.format.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME
+from seglake.format.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TIMESTAMP_TYPES
 from seglake.format.compression import NAMES
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.limits import INT64_MAX
@@ -95,7 +95,7 @@ def _log(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Col
             "size": table["size"],
             "max_timestamp": table["max_timestamp"],
             "timestamp_type": np.where(
-                table["attributes"] & LOG_APPEND_TIME, "LogAppendTime", "CreateTime"
+                table["attributes"] & LOG_APPEND_TIME, *reversed(TIMESTAMP_TYPES)
             ),
             "codec": np.array([*NAMES, "?", "?", "?"])[table["attributes"] & CODEC_MASK],
             "control": (table["attributes"] & CONTROL) != 0,

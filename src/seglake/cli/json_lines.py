@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.version.snapshot import TIMESTAMP_TYPES
+from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.records import Int32s, Spans
 from seglake.text.json import base64, quoted
 from seglake.text.spans import (

@@ -55,6 +55,7 @@ CRC_START = ATTRIBUTES_AT  # the checksum covers the bytes from here on
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # without that attribute, and with it
 CONTROL = 0x20
 
 LEAST_RECORD_BYTES = 7

@@ -1,1 +1,1 @@
-"""Work on a lake that stands: new index files, checks, repair, removal of what is unused."""
+"""Maintenance of an existing lake: verify, re-index, repair, vacuum."""

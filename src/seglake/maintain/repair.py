@@ -1,8 +1,8 @@
-"""Lost or damaged index files and a lost catalog, made again from what is left.
+"""Lost or damaged index files and a lost catalog, rebuilt.
 
 Index files follow from the log. The catalog follows from the manifests of the attempts that are
-marked as committed; nothing else is trusted, and nothing is guessed. Both keep what was there:
-damaged index files stay where older versions look for them, the old catalog is moved aside.
+marked as committed; nothing else is trusted, and nothing is guessed. Nothing is overwritten:
+damaged index files stay where older versions name them, the old catalog is moved aside.
 """
 
 from __future__ import annotations
@@ -11,26 +11,44 @@ import contextlib
 import operator
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain, compress
 
 import numpy as np
 
 from seglake import layout
-from seglake.catalog.change import checked_change
-from seglake.catalog.manifest import Manifest, SegmentId, read_manifest
-from seglake.catalog.rows import Row, SegmentRow
+from seglake.catalog.manifest import Manifest, read_manifest
+from seglake.catalog.rows import Row, SegmentId, SegmentRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import checked_change
 from seglake.catalog.version.segment_columns import Int64s
 from seglake.catalog.version.snapshot import EMPTY
+from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.errors import CorruptData, StoreError, UsageError, VersionExpired
 from seglake.layout import SUFFIXES, Suffix
-from seglake.maintain.reindex import reindex_rows
-from seglake.maintain.reports import Finding, Progress, Rebuilt, Reindexed, silent
-from seglake.maintain.segmentwise import over_segments
-from seglake.maintain.verify import first_look
+from seglake.maintain.findings import Finding, Report
+from seglake.maintain.reindex import Reindexed, reindex_rows
+from seglake.maintain.segment_files import file_finding
+from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
 from seglake.store import Store, open_store
+
+
+@dataclass
+class Rebuilt(Report):
+    """The result of a rebuild of the catalog.
+
+    `untrusted` attempts have a manifest without a mark of success: they were left out. `topics` has
+    the number of segments of each topic, `missing` the keys of index files to rebuild.
+    """
+
+    dry_run: bool
+    backup: str = ""
+    version: int = -1
+    attempts: list[str] = field(default_factory=list)
+    untrusted: list[str] = field(default_factory=list)
+    topics: dict[str, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
 
 
 def repair_indexes(
@@ -40,32 +58,32 @@ def repair_indexes(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> list[Reindexed]:
-    """Make index files anew that are missing or damaged; says what it did for each topic.
+    """Rebuild the index files that are missing or damaged; returns a report for each topic.
 
-    A segment whose log is damaged or unreadable as well is reported and left as it is. So is one
-    whose index files storage does not give, which says nothing about their bytes. Raises
-    UnknownTopic, StoreError and CommitConflict.
+    A segment whose log is damaged or unreadable too is reported and left as it is. So is one whose
+    index files storage refuses to read, which says nothing about their bytes. Raises UnknownTopic,
+    StoreError and CommitConflict.
     """
-    table, store = CatalogTable.open(root, storage_options), open_store(root, storage_options)
+    table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot()
-    share = partial(over_segments, spark=None, progress=progress)
+    tasks = SegmentTasks(table.store, None, progress)
     reports = []
     names = [snapshot.topic(name).topic for name in topics or ()]
     for topic in names or [row.topic for row in snapshot.topics()]:
         rows = table.segments(snapshot, topic)
-        found = share(_index_findings, rows, store)
+        found = tasks.map(_index_findings, rows)
         bad = [any(finding.kind != "unreadable" for finding in each) for each in found]
         refused = [each for each, is_bad in zip(found, bad, strict=True) if each and not is_bad]
         if any(found):
             some = list(compress(rows, bad))
-            report = reindex_rows(table, store, topic, some, None, share, leave_damaged=True)
+            report = reindex_rows(table, topic, some, None, tasks, leave_damaged=True)
             report.damaged += chain.from_iterable(refused)
             reports.append(report)
     return reports
 
 
 def _index_findings(store: Store, row: SegmentRow) -> list[Finding]:
-    return [finding for s in SUFFIXES[1:] if (finding := first_look(store, row, s))]
+    return [finding for s in SUFFIXES[1:] if (finding := file_finding(store, row, s))]
 
 
 def rebuild_catalog(
@@ -76,49 +94,51 @@ def rebuild_catalog(
     dry_run: bool = True,
     storage_options: Mapping[str, str] | None = None,
 ) -> Rebuilt:
-    """Make the catalog again from the manifests of committed attempts; versions begin anew.
+    """Rebuild the catalog from the manifests of committed attempts; versions begin anew.
 
-    `trust` names attempts without a mark of success that are known to have been committed: a run
-    that was killed between its commit and the mark. The old catalog is copied to
-    `catalog/log.backup-<time>` before it goes. Nobody may write to the lake meanwhile.
+    `trust` names attempts without a mark of success that are known to be committed: a run that was
+    killed between its commit and the mark. The old catalog is copied to
+    `catalog/log.backup-<time>` before it is deleted. Nobody may write to the lake meanwhile.
 
-    Until it is done, the lake can neither be opened nor written to: a rebuild that was killed has
-    to be done again. Raises UsageError if all of the catalog can be read, unless `force`, or if it
-    has another format; CorruptData if a manifest cannot be read, if a log is gone, or if the
+    Until the rebuild is done, the lake can neither be opened nor written to: a killed rebuild has
+    to be started again. Raises UsageError if all of the catalog can be read, unless `force`, or if
+    it has another format; CorruptData if a manifest cannot be read, if a log is missing, or if the
     manifests leave a hole in a log partition: then nothing is changed. The message names the
     attempts to look at.
     """
     store = open_store(root, storage_options)
-    if _readable(store, storage_options) and not force:
+    if _is_readable(store) and not force:
         raise UsageError(f"the catalog of {root} can be read: it needs no rebuild (or force it)")
     report = Rebuilt(dry_run)
     report.attempts, report.untrusted = _attempts(store, trust)
     topics = _history(read_manifest(store, attempt_id) for attempt_id in report.attempts)
     _check(store, topics, report)
-    report.topics = {topic: len(_segments(rows)) for topic, rows in topics.items()}
+    report.topics = {
+        topic: sum(isinstance(row, SegmentRow) for row in rows) for topic, rows in topics.items()
+    }
     if not dry_run:
         store.put(layout.REBUILDING, b"")
         report.backup = _move_aside(store)
-        report.version = _write(store, storage_options, topics)
+        report.version = _write(store, topics)
         store.delete([layout.REBUILDING])
     return report
 
 
-def _readable(store: Store, storage_options: Mapping[str, str] | None) -> bool:
-    """Whether the catalog is whole. Raises UsageError for another format, which is not ours."""
+def _is_readable(store: Store) -> bool:
+    """Whether all of the catalog can be read. Raises UsageError for another format."""
     try:
-        table = CatalogTable.open(store.uri, storage_options)
+        table = CatalogTable.open(store)
         table.snapshot()
-        return not any(table.damage())
+        return not any(damaged_files(store, table.newest_files()))
     except (CorruptData, StoreError, VersionExpired):
         return False
 
 
 def _attempts(store: Store, trust: Collection[str]) -> tuple[list[str], list[str]]:
-    """The attempts whose manifest counts, and those whose manifest does not."""
+    """The attempts whose manifest counts, and the attempts whose manifest does not."""
     files: dict[str, set[str]] = defaultdict(set)
     for found in store.list(layout.ATTEMPTS):
-        with contextlib.suppress(CorruptData):  # not one of ours
+        with contextlib.suppress(CorruptData):  # a key that Seglake does not write
             attempt_id, name = layout.parse_attempt_key(found.key)
             files[attempt_id].add(name)
     unknown = set(trust) - {name for name, found in files.items() if "manifest.json" in found}
@@ -130,7 +150,7 @@ def _attempts(store: Store, trust: Collection[str]) -> tuple[list[str], list[str
 
 
 def _history(manifests: Iterable[Manifest]) -> dict[str, list[Row]]:
-    """The rows of every topic that are live after all these commits, each once."""
+    """The live rows of every topic after all these commits, each once."""
     rows: dict[Row, None] = {}
     replaced: set[SegmentId] = set()
     for manifest in manifests:
@@ -138,18 +158,14 @@ def _history(manifests: Iterable[Manifest]) -> dict[str, list[Row]]:
         replaced.update(manifest.replaced)
     topics: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        if not (isinstance(row, SegmentRow) and SegmentId.of(row) in replaced):
+        if not (isinstance(row, SegmentRow) and row.id in replaced):
             topics[row.topic].append(row)
     return dict(sorted(topics.items()))
 
 
-def _segments(rows: Iterable[Row]) -> list[SegmentRow]:
-    return [row for row in rows if isinstance(row, SegmentRow)]
-
-
 def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> None:
-    """Raise CorruptData if these rows are no lake; note the index files that have to be made."""
-    segments = _segments(chain.from_iterable(topics.values()))
+    """Raise CorruptData if these rows make no lake; report the index files to rebuild."""
+    segments = [row for row in chain(*topics.values()) if isinstance(row, SegmentRow)]
     listed = (hash((each.key, each.size)) for each in store.list(layout.TOPICS))
     there = np.unique(np.fromiter(listed, np.int64))
     for row in _without(segments, "log", there)[:1]:
@@ -165,14 +181,14 @@ def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> No
 
 
 def _without(segments: list[SegmentRow], suffix: Suffix, there: Int64s) -> list[SegmentRow]:
-    """The segments without a file of the size that it must have; `there` has (key, size) hashed."""
+    """The segments whose file is not there in its size; `there` has hashes of (key, size)."""
     size = operator.attrgetter(f"{suffix}_bytes")
     wanted = np.fromiter((hash((row.key(suffix), size(row))) for row in segments), np.int64)
     return list(compress(segments, ~np.isin(wanted, there)))
 
 
 def _move_aside(store: Store) -> str:
-    """Copy what is left of the catalog, then delete it; the folder of the copy, "" if none."""
+    """Copy the rest of the catalog, then delete it; returns the copy's folder, "" if no rest."""
     old = [found.key for found in store.list(layout.LOG_TABLE)]
     backup = f"{layout.LOG_TABLE}.backup-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
     for key in old:
@@ -181,11 +197,9 @@ def _move_aside(store: Store) -> str:
     return backup if old else ""
 
 
-def _write(
-    store: Store, storage_options: Mapping[str, str] | None, topics: Mapping[str, list[Row]]
-) -> int:
-    """One commit for each topic; the version after the last."""
-    table = CatalogTable.create_anew(store, storage_options)
+def _write(store: Store, topics: Mapping[str, list[Row]]) -> int:
+    """Commit the rows of each topic; returns the version after the last commit."""
+    table = CatalogTable.create_empty(store)
     for topic, rows in topics.items():
         table.commit(rows, topic=topic, base=table.snapshot(), attempt_id=layout.new_attempt())
     return table.snapshot().version

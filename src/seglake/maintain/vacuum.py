@@ -1,14 +1,14 @@
-"""Objects that no retained version of the lake names: found, and deleted when asked to.
+"""Deletion of the objects that no retained version of the lake names.
 
-The catalog's own retention (30 days, see `catalog.delta`) decides which versions are retained: its
-expired data files go first, so that nobody can open such a version any more, then the objects that
-only those versions named.
+The catalog's own retention (30 days, see `catalog.delta.delta_rs`) decides which versions are
+retained. Its expired data files are deleted first, so that nobody can open an expired version any
+more, then the objects that only expired versions named.
 
 An attempt that may still run is left alone: one whose newest unnamed object is younger than the
-grace period. So is a data file of the catalog which a commit may be about to name. What the history
-needs is kept for good: frozen input lists, and the manifests of attempts that were committed.
+grace period. So is a young data file of the catalog, which a commit may be about to name. Frozen
+input lists and the manifests of committed attempts stay for good: the history needs them.
 
-Of the objects that are named, a number each is held, of the others the key.
+Of the objects that are named, only a hash each is in memory; of the others the key.
 """
 
 from __future__ import annotations
@@ -18,22 +18,43 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.quarantine.parts import attempt_of
+from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.retention import expired_files, retained_rows
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData
-from seglake.maintain.reports import Vacuumed
-from seglake.store import Listed, Store, open_store
+from seglake.maintain.findings import Report
+from seglake.store import Listed, open_store
+
+Unnamed = dict[str | None, list[Listed]]
 
 GRACE_HOURS = 24.0
 _DELETE_AT_ONCE = 1000
 _TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # what a crash leaves of a local write
+
+
+@dataclass
+class Vacuumed(Report):
+    """The objects that a vacuum deleted, or would delete.
+
+    `catalog_files` are data files of the catalog, `deleted` all other objects, `deleted_bytes` the
+    size of both. `young` objects belong to attempts that may still run, `unknown` ones are not
+    Seglake's; both were left alone.
+    """
+
+    dry_run: bool
+    deleted: list[str] = field(default_factory=list)
+    deleted_bytes: int = 0
+    catalog_files: list[str] = field(default_factory=list)
+    young: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
 
 def vacuum(
@@ -44,80 +65,85 @@ def vacuum(
     retention_hours: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Vacuumed:
-    """Delete what no retained version names; with `dry_run`, only say what that is.
+    """Delete the objects that no retained version names; with `dry_run`, only report them.
 
     `retention_hours` is how long versions are retained after they were replaced; without it the
     catalog's own setting holds. A shorter one expires versions that somebody may still read. Raises
     StoreError, and CorruptData if the catalog cannot be read: then nothing is deleted.
     """
-    table, store = CatalogTable.open(root, storage_options), open_store(root, storage_options)
+    table = CatalogTable.open(open_store(root, storage_options))
     report, oldest_ms = Vacuumed(dry_run), time.time() * 1000 - grace_hours * 3_600_000
-    expired = table.expired(retention_hours, before_ms=oldest_ms)
+    expired = expired_files(table, retention_hours, before_ms=oldest_ms)
     report.catalog_files = sorted(found.key for found in expired)
-    gone = _sort_out(unnamed(table, store, set(report.catalog_files)), oldest_ms, report)
-    report.deleted = [found.key for found in gone]
-    report.deleted_bytes = sum(found.size for found in chain(expired, gone))
+    chosen = _choose(find_unnamed(table, set(report.catalog_files)), oldest_ms, report)
+    report.deleted = [found.key for found in chosen]
+    report.deleted_bytes = sum(found.size for found in chain(expired, chosen))
     if not dry_run:
-        QuarantineTable(root, storage_options).remove_parts(set(filter(attempt_of, report.deleted)))
+        QuarantineTable(table.store).remove_files(set(filter(attempt_of, report.deleted)))
         keys = report.catalog_files + report.deleted
         for first in range(0, len(keys), _DELETE_AT_ONCE):
-            store.delete(keys[first : first + _DELETE_AT_ONCE])
+            table.store.delete(keys[first : first + _DELETE_AT_ONCE])
     return report
 
 
-class Unnamed:
-    """Objects that no retained version names, by attempt; `unknown` are not Seglake's at all.
-
-    What a crash left of a write to the catalog is of no attempt, and stands under its own key.
-    """
-
-    def __init__(self, found: Iterable[tuple[str | None, Listed]]) -> None:
-        self.objects: dict[str, list[Listed]] = defaultdict(list)
-        self.unknown: list[str] = []
-        for owner, each in found:
-            if owner is None:
-                self.unknown.append(each.key)
-            else:
-                self.objects[owner].append(each)
+def _choose(found: Unnamed, oldest_ms: float, report: Vacuumed) -> list[Listed]:
+    """The objects to delete; the report names the others."""
+    report.unknown = [each.key for each in found.pop(None, ())]
+    chosen: list[Listed] = []
+    for objects in found.values():
+        if max(each.modified_ms for each in objects) >= oldest_ms:
+            report.young += [each.key for each in objects]
+        else:
+            chosen += objects
+    return chosen
 
 
-def unnamed(table: CatalogTable, store: Store, expired: Collection[str] = ()) -> Unnamed:
-    """What stands in the lake without a retained version that names it.
+def find_unnamed(table: CatalogTable, expired: Collection[str]) -> Unnamed:
+    """The objects of the lake that no retained version names, by attempt.
 
-    Data files of the catalog that have `expired` name nothing. What is not named before everything
-    is listed is looked for again after it: it may have been committed meanwhile.
+    An object that Seglake does not write is under None. What a crash leaves of a write to the
+    catalog has no attempt, and is under its own key. The data files of the catalog with a key in
+    `expired` name nothing. The names are read before everything is listed and, if an object has
+    none, again after it: another process may have committed the object meanwhile.
     """
     places = (layout.TOPICS, layout.ATTEMPTS, layout.CATALOG)
-    listed = chain.from_iterable(map(store.list, places))
+    listed = chain.from_iterable(map(table.store.list, places))
     others = (each for each in listed if each.key not in expired)
     left = [each for _, each in _unneeded(others, _named(table, expired))]
     marked = {each.key.split("/")[1] for each in left if each.key.endswith("/success")}
-    return Unnamed(_unneeded(left, _named(table, expired, marked)) if left else ())
+    found: Unnamed = defaultdict(list)
+    for owner, each in _unneeded(left, _named(table, expired, marked)) if left else ():
+        found[owner].append(each)
+    return found
+
+
+def orphans(table: CatalogTable) -> Iterator[str]:
+    """The keys of all objects that no retained version names, whatever their age."""
+    expired = {each.key for each in expired_files(table, before_ms=math.inf)}
+    found = find_unnamed(table, expired).values()
+    yield from (each.key for objects in found for each in objects)
 
 
 class _Named(NamedTuple):
-    """The attempts that were committed, and a hash for each log and each set of index files.
-
-    Two files of one hash would keep what could go, no more.
-    """
+    """The committed attempts, and a hash for each log and each set of index files."""
 
     attempts: set[str]
     files: set[int]
 
     def needs(self, file: layout.SegmentFile) -> bool:
-        """Whether a segment has this file, or this one's neighbours, as its own."""
+        """Whether a segment row names this log, or the index files that this one belongs to."""
         is_log = file.suffix == "log"
         name = (file.topic, file.partition, file.base_offset, file.attempt_id, is_log)
-        return hash(name) in self.files
+        return hash(name) in self.files  # if two names have one hash, an object too many stays
 
 
 def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str] = ()) -> _Named:
-    """What the runs and the segments of all retained versions name."""
+    """The names in the runs and segments of all retained versions."""
     attempts, files = set(marked), set[int]()
-    for _, rows in table.retained("run", expired):
+    for _, rows in retained_rows(table, "run", expired):
         runs: list[Any] = rows["attempt_id"].to_pylist()
         attempts.update(runs)
-    for topic, rows in table.retained("segment", expired):
+    for topic, rows in retained_rows(table, "segment", expired):
         indexes = pc.coalesce(rows["index_attempt_id"], rows["attempt_id"])
         for column, is_log in ((rows["attempt_id"], True), (indexes, False)):
             columns = (rows["partition"], rows["base_offset"], column)
@@ -127,46 +153,26 @@ def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str] 
 
 
 def _unneeded(objects: Iterable[Listed], named: _Named) -> Iterator[tuple[str | None, Listed]]:
-    """The objects that nothing needs, each with its owner; None if it is not one of ours."""
+    """The objects that nothing needs, each with its owner; None if it is not Seglake's."""
     for each in objects:
-        whole = _TEMPORARY.fullmatch(each.key)
+        partial = _TEMPORARY.fullmatch(each.key)
         try:
-            owner, needed = _place(whole[1] if whole else each.key, named)
+            owner, needed = _place(partial[1] if partial else each.key, named)
         except CorruptData:
             yield None, each
         else:
-            if whole or not needed:
+            if partial or not needed:
                 yield owner or each.key, each
 
 
 def _place(key: str, named: _Named) -> tuple[str, bool]:
-    """The attempt of an object ("": none), and whether something needs the object."""
+    """The attempt of an object ("" if it has none), and whether something needs the object."""
     if key.startswith(f"{layout.CATALOG}/"):
-        part_of = attempt_of(key)
-        return part_of or "", part_of is None or part_of in named.attempts
+        attempt = attempt_of(key)
+        return attempt or "", attempt is None or attempt in named.attempts
     if key.startswith(f"{layout.TOPICS}/"):
         file = layout.parse_segment_key(key)
         return file.attempt_id, named.needs(file)
     attempt_id, name = layout.parse_attempt_key(key)
-    kept = name == "inputs.json" or (attempt_id in named.attempts and "/" not in name)
-    return attempt_id, kept  # blobs are needed by no one once the attempt has ended
-
-
-def _sort_out(found: Unnamed, oldest_ms: float, report: Vacuumed) -> list[Listed]:
-    """What may go; what must stay is noted in the report."""
-    report.unknown = found.unknown
-    gone: list[Listed] = []
-    for objects in found.objects.values():
-        if max(each.modified_ms for each in objects) >= oldest_ms:
-            report.young += [each.key for each in objects]
-        else:
-            gone += objects
-    return gone
-
-
-def orphans(table: CatalogTable, store: Store) -> Iterator[str]:
-    """The keys of all objects that no retained version names, whatever their age."""
-    expired = {each.key for each in table.expired(before_ms=math.inf)}
-    found = unnamed(table, store, expired)
-    yield from (each.key for objects in found.objects.values() for each in objects)
-    yield from found.unknown
+    needed = name == "inputs.json" or (attempt_id in named.attempts and "/" not in name)
+    return attempt_id, needed  # nothing needs blobs once the attempt has ended

@@ -1,42 +1,65 @@
 """Is everything in the lake what it must be?
 
-Files are checked by size and CRC-32C. A file that fails is looked into, so that a finding
-names the byte. `deep` looks into all of them: every batch's checksum, every record decoded, offsets
-in order and without a hole, and the three index files equal to those that the log gives again.
+Files are checked by size and CRC-32C. A file that fails is searched, so that a finding names the
+byte. `deep` searches all files: every batch's checksum, every record decoded, offsets in order and
+without a hole, and the three index files equal to those that the log gives.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import crc32c
 import numpy as np
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.index_files import index_files
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
-from seglake.catalog.segment_checks import check_crc, check_size
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.errors import CorruptData, StoreError, VersionExpired
-from seglake.layout import SUFFIXES, Suffix
-from seglake.maintain.rebuild import policy_of, rebuild_segment
-from seglake.maintain.reports import Finding, Progress, Verification, finding_of, silent
-from seglake.maintain.segmentwise import over_segments
+from seglake.maintain.findings import Finding, Report, catalog_finding
+from seglake.maintain.segment_files import check_segment
+from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
 from seglake.maintain.vacuum import orphans
 from seglake.store import Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-READ_BYTES = 8 * 2**20
 _IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # kinds of rows; runs and sources are not
+
+
+@dataclass
+class Verification(Report):
+    """The findings in one version of the lake; it is sound if there are none.
+
+    Missing objects are findings too. `orphans` are objects that no retained version names: failed
+    or running attempts wrote them. They are harmless.
+    """
+
+    version: int = -1
+    deep: bool = False
+    segments: int = 0
+    log_bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> list[Finding]:
+        """The findings about objects that do not exist."""
+        return [finding for finding in self.findings if finding.kind == "missing"]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if nothing is wrong, else 1."""
+        return 1 if self.findings else 0
 
 
 def verify(
@@ -50,47 +73,39 @@ def verify(
 ) -> Verification:
     """Check the newest version of the lake, or of some of its topics.
 
-    With `spark` the segments are shared out to its executors, otherwise to threads. What is wrong
-    is reported, never raised: of each file the first thing. Only a catalog without damage is held
-    against the quarantine and tells orphans, which are looked for unless topics are chosen. Raises
-    UsageError where there is no lake, and UnknownTopic.
+    The segments go to threads, or with `spark` to its executors. Damage is reported, never raised:
+    the first one of each file. Runs are compared with the quarantine only if the catalog is sound;
+    then orphans are listed too, unless topics are chosen. Raises UsageError if there is no lake,
+    and UnknownTopic.
     """
-    report = Verification(deep=deep)
-    opened = _open(root, storage_options, report)
+    report, store = Verification(deep=deep), open_store(root, storage_options)
+    opened = _open(store, report)
     if opened is None:
         return report
     table, snapshot = opened
-    store, whole = open_store(root, storage_options), not report.findings
+    is_sound = not report.findings
     names = topics or [row.topic for row in snapshot.topics()]
     _measure(report, snapshot, names)
-    if whole:
-        quarantine = QuarantineTable(root, storage_options)
+    if is_sound:
         for name in names:
-            report.findings += _check_runs(table, snapshot, quarantine, name)
-    share = partial(over_segments, partial(check_segment, deep=deep), store=store, spark=spark)
+            report.findings += _check_runs(table, snapshot, name)
     with _reporting(report):
-        done = 0
-        for rows in table.segment_lists(snapshot, names):
-            told = partial(_told, progress, done, report.log_bytes)
-            for found in share(rows, progress=told):
-                report.findings += [Finding(**finding) for finding in found]
-            done += sum(row.log_bytes for row in rows)
-    if whole and topics is None:
+        lists = table.segment_lists(snapshot, names)
+        _check_segments(lists, report, SegmentTasks(store, spark, progress))
+    if is_sound and topics is None:
         with _reporting(report):
-            report.orphans = sorted(orphans(table, store))
+            report.orphans = sorted(orphans(table))
     return report
 
 
-def _open(
-    root: str, storage_options: Mapping[str, str] | None, report: Verification
-) -> tuple[CatalogTable, Snapshot] | None:
-    """The catalog and its newest version, if it can be read; all that is wrong is reported."""
+def _open(store: Store, report: Verification) -> tuple[CatalogTable, Snapshot] | None:
+    """The catalog and its newest version, if it can be read; its damage is reported."""
     with _reporting(report):
-        table = CatalogTable.open(root, storage_options)
-        damage = list(table.damage())
+        table = CatalogTable.open(store)
+        damage = list(damaged_files(store, table.newest_files()))
         for file, error in damage:
             key = f"{layout.LOG_TABLE}/{file.path}"
-            report.findings.append(_catalog_finding(file.topic, key, _said(error)))
+            report.findings.append(catalog_finding(file.topic, key, _problem(error)))
         if {file.kind for file, _ in damage}.isdisjoint(_IN_A_SNAPSHOT):
             return table, table.snapshot()
     return None
@@ -102,115 +117,62 @@ def _measure(report: Verification, snapshot: Snapshot, topics: Collection[str]) 
     report.log_bytes = sum(int(sizes.sum(dtype=np.int64)) for sizes in logs)
 
 
+def _check_segments(
+    lists: Iterable[list[SegmentRow]], report: Verification, tasks: SegmentTasks
+) -> None:
+    work, done = partial(check_segment, deep=report.deep), 0
+    for rows in lists:
+        for found in tasks.within(done, report.log_bytes).map(work, rows):
+            report.findings += [Finding(**finding) for finding in found]
+        done += sum(row.log_bytes for row in rows)
+
+
 @contextmanager
 def _reporting(report: Verification) -> Iterator[None]:
-    """Turns an error into a finding about the catalog."""
+    """Turn an error into a finding about the catalog."""
     try:
         yield
     except (CorruptData, StoreError, VersionExpired) as error:
         file = getattr(error, "file", "") or layout.LOG_TABLE
-        report.findings.append(_catalog_finding("", file, _said(error)))
+        report.findings.append(catalog_finding("", file, _problem(error)))
 
 
-def _told(progress: Progress, before: int, total: int, done: int, _: int) -> None:
-    progress(before + done, total)
-
-
-def _said(error: Exception) -> str:
+def _problem(error: Exception) -> str:
     return error.what if isinstance(error, CorruptData) else str(error)
 
 
-# the catalog's own rows
-
-
-def _check_runs(
-    table: CatalogTable, snapshot: Snapshot, quarantine: QuarantineTable, topic: str
-) -> Iterator[Finding]:
-    """Runs: each key once, rows that add up, as many quarantined rows as the run says."""
+def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[Finding]:
+    """Runs: each key once, rows that add up, as many rejects as the run says."""
     runs = table.runs(snapshot, topic)
     keys = Counter((run.pipeline, run.run_id) for run in runs)
     for (pipeline, run_id), count in keys.items():
         if count > 1:
             what = f"run {run_id!r} of pipeline {pipeline!r} was committed {count} times"
-            yield _catalog_finding(topic, layout.LOG_TABLE, what)
-    kept: Counter[str] = Counter()
+            yield catalog_finding(topic, layout.LOG_TABLE, what)
     try:
-        for rows in quarantine.read(table, snapshot, topic):
-            kept.update(dict(_counts(rows["attempt_id"])))
+        rejects = _count_rejects(table.store, topic, runs)
     except (CorruptData, StoreError) as error:
         file = getattr(error, "file", "") or layout.QUARANTINE_TABLE
-        yield _catalog_finding(topic, file, _said(error))
+        yield catalog_finding(topic, file, _problem(error))
         return
     for run in runs:
-        yield from _check_counts(run, kept[run.attempt_id])
+        yield from _check_counts(run, rejects[run.attempt_id])
 
 
-def _counts(attempts: Any) -> Iterator[tuple[str, int]]:
-    for item in pc.value_counts(attempts).to_pylist():
-        yield item["values"], item["counts"]
+def _count_rejects(store: Store, topic: str, runs: Collection[RunRow]) -> Counter[str]:
+    """The rejects of each attempt in the quarantine."""
+    found: Counter[str] = Counter()
+    for rows in QuarantineTable(store).read(topic, {run.attempt_id for run in runs}):
+        counts: Any = pc.value_counts(rows["attempt_id"])
+        found.update({item["values"]: item["counts"] for item in counts.to_pylist()})
+    return found
 
 
-def _check_counts(run: RunRow, kept: int) -> Iterator[Finding]:
+def _check_counts(run: RunRow, rejects: int) -> Iterator[Finding]:
     name = f"run {run.run_id!r} of pipeline {run.pipeline!r}"
     if run.input_rows != run.records + run.quarantined:
         what = f"{name} read {run.input_rows} rows, and made {run.records} records of them"
-        yield _catalog_finding(run.topic, layout.LOG_TABLE, f"{what} and {run.quarantined} rejects")
-    if run.quarantined != kept:
-        what = f"{name} rejected {run.quarantined} rows, the quarantine has {kept}"
-        yield _catalog_finding(run.topic, layout.QUARANTINE_TABLE, what)
-
-
-def _catalog_finding(topic: str, file: str, problem: str) -> Finding:
-    return Finding(topic, -1, -1, file, 0, problem, "catalog")
-
-
-# the files of one segment
-
-
-def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str, Any]]:
-    """What is wrong with a segment's files, as the fields of findings."""
-    if not deep and not any(first_look(store, row, suffix) for suffix in SUFFIXES):
-        return []
-    files: dict[Suffix, bytes] = {}
-    findings: list[Finding | None] = []
-    try:
-        files = index_files(rebuild_segment(store, row, policy_of(row)))
-    except (CorruptData, StoreError) as error:
-        findings.append(finding_of(row, "log", error))
-    findings += [first_look(store, row, suffix, files.get(suffix)) for suffix in SUFFIXES[1:]]
-    return [finding.as_dict() for finding in findings if finding is not None]
-
-
-def first_look(
-    store: Store, row: SegmentRow, suffix: Suffix, expected: bytes | None = None
-) -> Finding | None:
-    """What is wrong with a file, if anything: by size and checksum, and by its bytes if known."""
-    try:
-        size = store.size(row.key(suffix))
-        if expected is not None:
-            _check_bytes(row, suffix, memoryview(store.read_all(row.key(suffix))), expected)
-        check_size(row, suffix, size)
-        check_crc(row, suffix, _checksum(store, row.key(suffix), size))
-    except (CorruptData, StoreError) as error:
-        return finding_of(row, suffix, error)
-    return None
-
-
-def _checksum(store: Store, key: str, size: int) -> int:
-    crc = 0
-    for start in range(0, size, READ_BYTES):
-        crc = crc32c.crc32c(store.read(key, start, min(start + READ_BYTES, size)), crc)
-    return crc
-
-
-def _check_bytes(row: SegmentRow, suffix: Suffix, found: memoryview, expected: bytes) -> None:
-    """Raise CorruptData at the first byte that is not what the log gives."""
-    if found == expected:
-        return
-    both = min(len(found), len(expected))
-    differ = np.frombuffer(found, np.uint8, both) != np.frombuffer(expected, np.uint8, both)
-    position = int(np.argmax(differ)) if differ.any() else both
-    what = f"not what the log gives: {len(found)} bytes instead of {len(expected)}"
-    if differ.any():
-        what = f"not what the log gives: byte {found[position]}, expected {expected[position]}"
-    raise CorruptData(what, file=row.key(suffix), position=position)
+        yield catalog_finding(run.topic, layout.LOG_TABLE, f"{what} and {run.quarantined} rejects")
+    if run.quarantined != rejects:
+        what = f"{name} rejected {run.quarantined} rows, the quarantine has {rejects}"
+        yield catalog_finding(run.topic, layout.QUARANTINE_TABLE, what)

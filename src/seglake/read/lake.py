@@ -27,8 +27,7 @@ def open(  # noqa: A001  # users write seglake.open
     `cache_bytes` bounds the zone maps and decoded batches that reads cache. Raises UsageError where
     there is no lake, VersionExpired for a version that is no longer retained.
     """
-    options = dict(storage_options or {})
-    return Lake(open_store(root, options), version, options, cache_bytes=cache_bytes)
+    return Lake(open_store(root, storage_options), version, cache_bytes=cache_bytes)
 
 
 class Lake:
@@ -41,12 +40,11 @@ class Lake:
         self,
         store: Store,
         version: int | None = None,
-        storage_options: Mapping[str, str] | None = None,
         *,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self._store = store
-        self._origin = Origin(store, storage_options, cache_bytes)
+        self._origin = Origin(store, cache_bytes)
         self._snapshot = self._origin.snapshot(version)
         self._lock = Lock()  # of `refresh`, so that the newest snapshot stays
 

@@ -5,7 +5,6 @@ Pickled, an origin takes no credentials along: a worker finds its own in its env
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -22,13 +21,8 @@ from seglake.store import Store, open_store
 class Origin:
     """A lake, whatever its version. Safe for threads."""
 
-    def __init__(
-        self,
-        store: Store,
-        storage_options: Mapping[str, str] | None = None,
-        cache_bytes: int = CACHE_BYTES,
-    ) -> None:
-        self.store, self._storage_options = store, storage_options
+    def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
+        self.store = store
         self.reads = SharedReads(store, cache_bytes)
         self._lock = Lock()  # a handle of the catalog is for one thread at a time
 
@@ -37,7 +31,7 @@ class Origin:
 
     @cached_property
     def _catalog(self) -> CatalogTable:
-        return CatalogTable.open(self.store.uri, self._storage_options)
+        return CatalogTable.open(self.store)
 
     def snapshot(self, version: int | None) -> Snapshot:
         """The lake in a version, or in its newest. Raises VersionExpired and UsageError."""
@@ -53,7 +47,7 @@ class Origin:
         """All rows of one kind and topic in the version of the snapshot."""
         if not snapshot.files:  # it was pickled without them
             snapshot = self.snapshot(snapshot.version)
-        return self._catalog.table(snapshot, kind, topic)
+        return self._catalog.rows(snapshot, kind, topic)
 
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """The committed runs of a topic."""
@@ -66,4 +60,4 @@ def _in_this_process(store: Store, cache_bytes: int) -> Origin:
 
 @lru_cache(8)
 def _origin_at(root: str, options: tuple[tuple[str, str], ...], cache_bytes: int) -> Origin:
-    return Origin(open_store(root, dict(options)), dict(options), cache_bytes)
+    return Origin(open_store(root, dict(options)), cache_bytes)

@@ -25,11 +25,12 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
     The call contacts no server and caches nothing; a local root need not exist. Raises ConfigError
     for an unknown scheme and for credentials in the URI.
     """
+    options = dict(storage_options or {})
     scheme, colon, rest = uri.partition(":")
     if scheme == "file" and colon:
-        return local_store(unquote(urlsplit(uri).path))
+        return local_store(unquote(urlsplit(uri).path), options)
     if not rest.startswith("//"):
-        return local_store(uri)
+        return local_store(uri, options)
     scheme = "s3" if scheme == "s3a" else scheme
     if scheme not in _SCHEMES:
         known = ", ".join(("a local path", "file", "s3a", *_SCHEMES))
@@ -39,4 +40,4 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
         raise ConfigError(f"a {scheme}: URI must not hold credentials; use the environment")
     from seglake.store.objects import object_store  # noqa: PLC0415  # local disks need no obstore
 
-    return object_store(f"{scheme}:{rest.rstrip('/')}", dict(storage_options or {}))
+    return object_store(f"{scheme}:{rest.rstrip('/')}", options)

@@ -29,8 +29,8 @@ class CountingStore:
     """Any store; `counts` has its requests and bytes."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self.uri = store, store.uri
-        self.public_options, self.remote = store.public_options, store.remote
+        self._store, self.uri, self.remote = store, store.uri, store.remote
+        self.storage_options, self.public_options = store.storage_options, store.public_options
         self.counts = Counts()
         self._lock = threading.Lock()
 

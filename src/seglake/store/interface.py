@@ -47,11 +47,13 @@ class Writer(Protocol):
 class Store(Protocol):
     """Objects below `uri`. Every method raises StoreError or MissingObject, which name the object.
 
-    `public_options` are the storage options without credentials, which other processes may see. If
-    `remote`, a read waits for a network, so concurrent reads save time.
+    `storage_options` are all options that the store was opened with; they stay in this process.
+    `public_options` are those without credentials, which other processes may see. If `remote`, a
+    read waits for a network, so concurrent reads save time.
     """
 
     uri: str
+    storage_options: dict[str, str]
     public_options: dict[str, str]
     remote: bool
 

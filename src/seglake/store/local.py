@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 _OPEN_FILES = 128  # descriptors that one store holds open for reading
 
 
-def local_store(root: str) -> Store:
-    """The files below the folder `root`, which need not exist yet."""
-    return _LocalStore(str(Path(root).absolute()))
+def local_store(root: str, storage_options: dict[str, str]) -> Store:
+    """The files below the folder `root`, which need not exist yet; the options are delta-rs's."""
+    return _LocalStore(str(Path(root).absolute()), storage_options)
 
 
 class _OpenFile:
@@ -67,8 +67,9 @@ class _LocalStore:
 
     remote = False
 
-    def __init__(self, root: str) -> None:
-        self.uri, self.public_options = root, dict[str, str]()
+    def __init__(self, root: str, storage_options: dict[str, str]) -> None:
+        self.uri, self.storage_options = root, storage_options
+        self.public_options = dict[str, str]()
         self._open = lru_cache(_OPEN_FILES)(partial(_open_below, self.uri))
         self._synced = set[Path]()  # folders below the root whose names are on the disk
 
@@ -76,7 +77,7 @@ class _LocalStore:
         return f"open_store({self.uri!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _LocalStore, (self.uri,)
+        return _LocalStore, (self.uri, self.public_options)
 
     def size(self, key: str) -> int:
         return self.stat(key).size

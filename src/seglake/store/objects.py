@@ -73,7 +73,7 @@ class _ObjectStore:
     remote = True
 
     def __init__(self, uri: str, storage_options: dict[str, str]) -> None:
-        self.uri, self._options = uri, storage_options
+        self.uri, self.storage_options = uri, storage_options
         self.public_options = {k: v for k, v in storage_options.items() if not is_private(k, v)}
 
     def __repr__(self) -> str:
@@ -88,9 +88,9 @@ class _ObjectStore:
     def client(self) -> Any:
         if self.uri.startswith("memory:"):
             return from_url("memory:///")
-        config: Any = dict(self._options)
+        config: Any = dict(self.storage_options)
         client: Any = dict(_CLIENT)
-        for name, value in (_environment() | self._options).items():
+        for name, value in (_environment() | self.storage_options).items():
             if known := _CLIENT_OPTIONS.fullmatch(name.lower()):
                 client[known[1]] = value
                 config.pop(name, None)

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.catalog.quarantine.parts import Part, write_part
+from seglake.catalog.delta.actions import WrittenFile
+from seglake.catalog.quarantine.files import write_rejects
 from seglake.engine import Engine
 from seglake.store import Store
 from seglake.write.input.files import Split
@@ -53,18 +54,18 @@ class Quarantine(NamedTuple):
     now_ms: int
     origins: dict[int, Origin]
 
-    def run(self, engine: Engine, rejects: pa.Table) -> list[Part]:
+    def run(self, engine: Engine, rejects: pa.Table) -> list[WrittenFile]:
         """Write every reject; returns the files, which are invisible until the table adds them."""
         ends = np.cumsum(rejects["size_bytes"].to_numpy())
         edges = np.flatnonzero(np.diff(ends // FILE_BYTES, prepend=-1)).tolist()
         files = [rejects.slice(a, b - a) for a, b in pairwise([*edges, len(rejects)])]
         return engine.map(self, files)
 
-    def __call__(self, spooled: pa.Table) -> Part:
+    def __call__(self, spooled: pa.Table) -> WrittenFile:
         """Write one file."""
         tables = [unpack_rejects(blob.data) for blob in read_blobs(self.store, spooled)]
         rows = self._rows(pa.concat_tables(tables))
-        return write_part(self.store, self.topic, self.attempt_id, rows)
+        return write_rejects(self.store, self.topic, self.attempt_id, rows)
 
     def _rows(self, rejects: pa.Table) -> pa.Table:
         splits = rejects["split"].to_numpy()

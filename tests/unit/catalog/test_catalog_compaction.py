@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.delta.file_merges import ENOUGH_ROWS, due
-from seglake.catalog.rows import DataFile
 from tests.strategies import examples
 
 SIZES = st.lists(

@@ -7,11 +7,10 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from seglake.catalog.delta import delta_rs as delta
+from seglake.catalog.delta import delta_rs
 from seglake.catalog.rows import FILE_SCHEMAS, TABLE_SCHEMA
-from seglake.catalog.table import CatalogTable
 from seglake.maintain.reindex import reindex
-from tests.lakes import Event, LakeMaker
+from tests.lakes import Event, LakeMaker, open_catalog
 
 PAGE = (Path(__file__).parents[3] / "docs/catalog.md").read_text()
 QUERIES = re.findall(r"```sql\n(.+?)```", PAGE, re.DOTALL)
@@ -41,7 +40,7 @@ def test_types_are_those_that_the_page_names() -> None:
         "partitions",
     }
     assert set(types.values()) == {"int32", "int64", "string"}
-    assert f"`seglake.format` is {delta.FORMAT}." in PAGE
+    assert f"`seglake.format` is {delta_rs.FORMAT}." in PAGE
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> duckdb.DuckDBPyConnection:
     files = DeltaTable(str(maker.root / "catalog/log")).file_uris()
     connection = duckdb.connect()
     connection.from_parquet(files, hive_partitioning=True, union_by_name=True).create_view("log")
-    assert len(CatalogTable.open(str(maker.root)).snapshot().topics()) == 1
+    assert len(open_catalog(str(maker.root)).snapshot().topics()) == 1
     return connection
 
 

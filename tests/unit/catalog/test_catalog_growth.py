@@ -16,6 +16,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.store import open_store
 from seglake.store.counting import CountingStore
+from tests.lakes import create_catalog
 from tests.unit.catalog.catalog_rows import new_attempt, run, segment, topic
 
 pytestmark = pytest.mark.slow  # hundreds of commits
@@ -43,7 +44,7 @@ class Grown(NamedTuple):
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Grown:
     root = tmp_path_factory.mktemp("lake")
-    CatalogTable.create(str(root))
+    create_catalog(str(root))
     lake = Grown(root, [], [])
     catalog, store = lake.counted()
     with pytest.MonkeyPatch.context() as patch:

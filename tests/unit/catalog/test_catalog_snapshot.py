@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.delta.data_files import segments_by_partition
 from seglake.catalog.rows import PartitionRow, SegmentRow, file_table, rows_of
+from seglake.catalog.version.segment_columns import segments_by_partition
 from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.layout import SUFFIXES

@@ -18,16 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog import table
-from seglake.catalog.delta import commit_log as deltalog
-from seglake.catalog.delta import delta_rs as delta
-from seglake.catalog.delta import file_merges as compaction
+from seglake.catalog.delta import commit_log, delta_rs, file_merges
+from seglake.catalog.delta.actions import WrittenFile, add
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.manifest import Manifest, SegmentId, read_manifest
+from seglake.catalog.manifest import Manifest, read_manifest
+from seglake.catalog.retention import expired_files, retained_rows
 from seglake.catalog.rows import (
     PARTITION_COLUMNS,
     TABLE_SCHEMA,
     PartitionRow,
     Row,
+    SegmentId,
     SegmentRow,
 )
 from seglake.catalog.table import CatalogTable
@@ -43,6 +44,7 @@ from seglake.errors import (
 )
 from seglake.layout import success_key
 from seglake.store import open_store
+from tests.lakes import create_catalog, open_catalog
 from tests.strategies import examples
 from tests.unit.catalog.catalog_rows import new_attempt, run, segment, source, topic
 
@@ -65,15 +67,15 @@ def _append(
 def _merge(catalog: CatalogTable, fan_in: int = 2) -> int:
     """What commits do by themselves once there are enough files; returns how many went."""
     snapshot = catalog.snapshot()
-    groups = compaction.due(snapshot.files, fan_in)
-    catalog._merge(snapshot.version, groups)
+    groups = file_merges.due(snapshot.files, fan_in)
+    file_merges.merge(DeltaLog(catalog.store, "catalog/log"), snapshot.version, groups)
     return sum(map(len, groups))
 
 
 def _vacuum(catalog: CatalogTable) -> int:
     """Expire every version but the newest; returns how many data files went."""
-    keys = [found.key for found in catalog.expired(0, before_ms=math.inf)]
-    catalog._store.delete(keys)
+    keys = [found.key for found in expired_files(catalog, 0, before_ms=math.inf)]
+    catalog.store.delete(keys)
     return len(keys)
 
 
@@ -90,12 +92,12 @@ def _listed(snapshot: Snapshot) -> list[object]:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> CatalogTable:
-    return CatalogTable.create(str(tmp_path / "lake"))
+    return create_catalog(str(tmp_path / "lake"))
 
 
 def test_open__without_a_lake(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="first ingest"):
-        CatalogTable.open(str(tmp_path / "none"))
+        open_catalog(str(tmp_path / "none"))
     assert not (tmp_path / "none").exists()
 
 
@@ -110,11 +112,11 @@ def test_create__lists_one_folder_of_a_new_lake_and_none_of_another(
         return real(store, prefix)
 
     monkeypatch.setattr(type(open_store(str(tmp_path))), "list", listing)
-    catalog = CatalogTable.create(str(tmp_path))
+    catalog = create_catalog(str(tmp_path))
     assert listed == ["attempts"]
     _append(catalog, catalog.snapshot(), 5)
-    CatalogTable.create(str(tmp_path))
-    CatalogTable.open(str(tmp_path))
+    create_catalog(str(tmp_path))
+    open_catalog(str(tmp_path))
     assert listed == ["attempts"]
 
 
@@ -123,7 +125,7 @@ def test_create__lists_one_folder_of_a_new_lake_and_none_of_another(
 def test_a_catalog_that_is_gone__is_not_taken_for_a_new_one(
     catalog: CatalogTable, marked: bool, left: str
 ) -> None:
-    root = Path(catalog._store.uri)
+    root = Path(catalog.store.uri)
     _, attempt = _append(catalog, catalog.snapshot(), 5)
     if not marked:
         (root / success_key(attempt)).unlink()
@@ -131,8 +133,8 @@ def test_a_catalog_that_is_gone__is_not_taken_for_a_new_one(
     if left == "temporary":
         (root / "catalog/log/_delta_log").mkdir(parents=True)
         (root / f"catalog/log/_delta_log/{0:020}.json.{'a' * 32}.tmp").write_bytes(b"")
-    for begin in (CatalogTable.create, CatalogTable.open):
-        with pytest.raises(CorruptData, match=r"is gone.* repair ROOT --catalog"):
+    for begin in (create_catalog, open_catalog):
+        with pytest.raises(CorruptData, match=r"is missing.* repair ROOT --catalog"):
             begin(str(root))
     assert not list(root.glob("catalog/log/_delta_log/*.json"))
 
@@ -144,19 +146,19 @@ def test_a_catalog_that_another_process_creates_meanwhile__is_opened(
 
     def slow(store: Any) -> bool:
         monkeypatch.setattr(table, "_was_used", real)
-        other = CatalogTable.create(str(tmp_path))
+        other = create_catalog(str(tmp_path))
         _append(other, other.snapshot(), 5)
         return real(store)
 
     monkeypatch.setattr(table, "_was_used", slow)
-    catalog = CatalogTable.create(str(tmp_path))
+    catalog = create_catalog(str(tmp_path))
     assert catalog.snapshot().partition("orders", 0).end_offset == 5
 
 
 def test_create__twice_is_one_lake_at_the_level_of_every_reader(tmp_path: Path) -> None:
-    first = CatalogTable.create(str(tmp_path))
+    first = create_catalog(str(tmp_path))
     _append(first, first.snapshot(), 5)
-    assert CatalogTable.create(str(tmp_path)).snapshot().partition("orders", 0).end_offset == 5
+    assert create_catalog(str(tmp_path)).snapshot().partition("orders", 0).end_offset == 5
     table = DeltaTable(str(tmp_path / "catalog/log"))
     protocol = table.protocol()
     assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
@@ -167,11 +169,11 @@ def test_create__twice_is_one_lake_at_the_level_of_every_reader(tmp_path: Path) 
 
 
 def test_open__refuses_another_format(tmp_path: Path) -> None:
-    CatalogTable.create(str(tmp_path))
+    create_catalog(str(tmp_path))
     table = DeltaTable(str(tmp_path / "catalog/log"))
     table.alter.set_table_properties({"seglake.format": "2"}, raise_if_not_exists=False)
     with pytest.raises(UsageError, match=r"seglake\.format is 2"):
-        CatalogTable.open(str(tmp_path))
+        open_catalog(str(tmp_path))
 
 
 def test_commit__makes_all_rows_visible_at_one_version(catalog: CatalogTable) -> None:
@@ -215,7 +217,7 @@ def test_commit__after_a_lost_reply_is_found(
 ) -> None:
     _append(catalog, catalog.snapshot(), 5)
     base = catalog.snapshot()
-    real = catalog._store.put_if_absent
+    real = catalog.store.put_if_absent
 
     def lose_the_reply(key: str, data: Any) -> bool:
         real(key, data)
@@ -224,7 +226,7 @@ def test_commit__after_a_lost_reply_is_found(
     attempt = new_attempt()
     rows = [segment(5, 9, attempt_id=attempt), run("r", attempt)]
     with monkeypatch.context() as patch:
-        patch.setattr(catalog._store, "put_if_absent", lose_the_reply)
+        patch.setattr(catalog.store, "put_if_absent", lose_the_reply)
         with pytest.raises(StoreError, match="reset"):
             catalog.commit(rows, topic="orders", base=base, attempt_id=attempt)
     after = catalog.refresh(base)
@@ -333,8 +335,9 @@ def test_merge__fails_once_a_commit_replaced_what_it_read(catalog: CatalogTable)
     base, attempt = catalog.snapshot(), new_attempt()
     merged = [segment(0, 10, attempt_id=attempt)]
     catalog.commit(merged, topic="orders", base=base, attempt_id=attempt, replaced=[(0, 0), (0, 5)])
+    log = DeltaLog(catalog.store, "catalog/log")
     with pytest.raises(CommitConflict):
-        catalog._merge(base.version, compaction.due(base.files, 2))
+        file_merges.merge(log, base.version, file_merges.due(base.files, 2))
     assert catalog.snapshot().partition("orders", 0).segments.base_offsets.tolist() == [0]
 
 
@@ -357,7 +360,7 @@ def test_merge__changes_no_row_and_fails_no_running_ingest(catalog: CatalogTable
 def test_commits__merge_what_they_leave(
     catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "FAN_IN", 3)
+    monkeypatch.setattr(file_merges, "FAN_IN", 3)
     for number in range(10):
         base = catalog.snapshot()
         version, _ = _append(catalog, base, 5)
@@ -370,11 +373,11 @@ def test_commits__merge_what_they_leave(
 def test_commit__is_made_though_its_files_cannot_be_merged(
     catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(compaction, "FAN_IN", 2)
+    monkeypatch.setattr(file_merges, "FAN_IN", 2)
     base = catalog.snapshot()
     _append(catalog, base, 5)
     (path,) = (file.path for file in catalog.snapshot().files if file.kind == "source")
-    (Path(catalog._store.uri) / "catalog/log" / path).write_bytes(b"damaged")
+    (Path(catalog.store.uri) / "catalog/log" / path).write_bytes(b"damaged")
     _append(catalog, catalog.snapshot(), 5)
     assert path in caplog.text
     assert catalog.snapshot().partition("orders", 0).end_offset == 10
@@ -409,7 +412,7 @@ def test_vacuumed_version__has_expired(catalog: CatalogTable) -> None:
 def test_commit__is_written_down_before_and_marked_after(
     catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_store(catalog._store.uri)
+    store = open_store(catalog.store.uri)
     _, first = _append(catalog, catalog.snapshot(), 5)
     base, attempt = catalog.snapshot(), new_attempt()
     bounds = PartitionRow(
@@ -422,7 +425,7 @@ def test_commit__is_written_down_before_and_marked_after(
         raise StoreError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(catalog._store, "put_if_absent", fail)
+        patch.setattr(catalog.store, "put_if_absent", fail)
         with pytest.raises(StoreError):
             catalog.commit(rows, base=base, **change)
     assert not list(store.list(f"attempts/{attempt}/success"))
@@ -437,8 +440,8 @@ def test_commit__is_written_down_before_and_marked_after(
 
 def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: CatalogTable) -> None:
     def bases(hours: int | None = None) -> list[int]:
-        expired = {found.key for found in catalog.expired(hours, before_ms=math.inf)}
-        tables = [table for _, table in catalog.retained("segment", expired)]
+        expired = {found.key for found in expired_files(catalog, hours, before_ms=math.inf)}
+        tables = [table for _, table in retained_rows(catalog, "segment", expired)]
         return sorted({base for table in tables for base in table["base_offset"].to_pylist()})
 
     for _ in range(3):
@@ -461,21 +464,21 @@ def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: Catal
 def test_expired__leaves_out_what_a_commit_may_be_about_to_name(catalog: CatalogTable) -> None:
     _append(catalog, catalog.snapshot(), 5)
     named = {file.path for file in catalog.snapshot().files}
-    old, new = (catalog._store.uri + f"/catalog/log/kind=run/topic=orders/{n}" for n in "ab")
+    old, new = (catalog.store.uri + f"/catalog/log/kind=run/topic=orders/{n}" for n in "ab")
     for path, time_s in ((old, 1000), (new, 2000)):
         Path(path).write_bytes(b"x")
         os.utime(path, (time_s, time_s))
-    found = catalog.expired(0, before_ms=2_000_000)
-    assert [Path(catalog._store.uri, each.key) for each in found] == [Path(old)]
+    found = expired_files(catalog, 0, before_ms=2_000_000)
+    assert [Path(catalog.store.uri, each.key) for each in found] == [Path(old)]
     assert {file.path for file in catalog.snapshot().files} == named
-    assert catalog.expired(before_ms=0) == []
+    assert expired_files(catalog, before_ms=0) == []
 
 
 def test_table_without_a_newer_column__is_read_and_written(tmp_path: Path) -> None:
     column = TABLE_SCHEMA.get_field_index("index_attempt_id")
-    uri = str(tmp_path / "catalog/log")
-    delta.open_or_create(uri, TABLE_SCHEMA.remove(column), PARTITION_COLUMNS, {})
-    catalog = CatalogTable.open(str(tmp_path))
+    older = TABLE_SCHEMA.remove(column)
+    delta_rs.create_table(open_store(str(tmp_path)), "catalog/log", older, PARTITION_COLUMNS)
+    catalog = open_catalog(str(tmp_path))
     _, attempt = _append(catalog, catalog.snapshot(), 5)
     name = next(file.path for file in catalog.snapshot().files if file.kind == "segment")
     path = tmp_path / "catalog/log" / name
@@ -483,9 +486,9 @@ def test_table_without_a_newer_column__is_read_and_written(tmp_path: Path) -> No
     pq.write_table(older, path.with_name("of-another-writer.parquet"))
     entry = tmp_path / f"catalog/log/_delta_log/{1:020}.json"
     entry.write_text(entry.read_text().replace(path.name, "of-another-writer.parquet"))
-    catalog = CatalogTable.open(str(tmp_path))
+    catalog = open_catalog(str(tmp_path))
     _append(catalog, catalog.snapshot(), 5)
-    snapshot = CatalogTable.open(str(tmp_path)).snapshot()
+    snapshot = open_catalog(str(tmp_path)).snapshot()
     first, second = catalog.segments(snapshot, "orders")
     assert first.index_attempt_id == first.attempt_id == attempt
     view = snapshot.partition("orders", 0)
@@ -502,7 +505,7 @@ def test_version_whose_log_is_gone__has_expired(catalog: CatalogTable, tmp_path:
         (log / f"_delta_log/{version:020d}.json").unlink()
     with pytest.raises(VersionExpired, match="version 1"):
         catalog.snapshot(1)
-    assert CatalogTable.open(str(tmp_path / "lake")).snapshot().version == 3
+    assert open_catalog(str(tmp_path / "lake")).snapshot().version == 3
 
 
 ACTIONS = st.lists(
@@ -516,7 +519,7 @@ def test_refresh__equals_a_fresh_load(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str]
 ) -> None:
     root = str(tmp_path_factory.mktemp("lake"))
-    catalog, other = CatalogTable.create(root), CatalogTable.open(root)
+    catalog, other = create_catalog(root), open_catalog(root)
     kept, lengths, starts = other.snapshot(), {"a": 0, "b": 0}, {"a": 0, "b": 0}
     for action in actions:
         base = catalog.snapshot()
@@ -533,7 +536,7 @@ def test_refresh__equals_a_fresh_load(
             starts["a"] = _drop_first(catalog, base)
     kept = other.refresh(kept)
     assert _listed(kept) == _listed(catalog.snapshot())
-    assert _listed(kept) == _listed(CatalogTable.open(root).snapshot())
+    assert _listed(kept) == _listed(open_catalog(root).snapshot())
     for name, length in lengths.items():
         if length:
             view = kept.partition(name, 0)
@@ -550,9 +553,9 @@ def _way_ahead(catalog: CatalogTable, _: pytest.MonkeyPatch) -> None:
 
 def _cleaned_up(catalog: CatalogTable, patch: pytest.MonkeyPatch) -> None:
     """What followed is gone from the log, as after a month."""
-    patch.setattr(deltalog, "CHECKPOINT_INTERVAL", 2)
+    patch.setattr(commit_log, "CHECKPOINT_INTERVAL", 2)
     long_ago = time.time() - 40 * 86_400
-    log = Path(catalog._store.uri) / "catalog/log/_delta_log"
+    log = Path(catalog.store.uri) / "catalog/log/_delta_log"
     for _number in range(3):
         for path in log.iterdir():
             os.utime(path, (long_ago, long_ago))
@@ -571,7 +574,7 @@ def _vacuumed(catalog: CatalogTable, _: pytest.MonkeyPatch) -> None:
 def test_refresh__that_cannot_go_on_loads_everything(
     catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch, happened: Any
 ) -> None:
-    monkeypatch.setattr(table, "_TAIL", 3)
+    monkeypatch.setattr(table, "_REFRESH_COMMITS", 3)
     _append(catalog, catalog.snapshot(), 5)
     old = catalog.snapshot()
     happened(catalog, monkeypatch)
@@ -581,7 +584,7 @@ def test_refresh__that_cannot_go_on_loads_everything(
 
 def test_refresh__refuses_another_format(catalog: CatalogTable) -> None:
     old = catalog.snapshot()
-    native = DeltaTable(f"{catalog._store.uri}/catalog/log")
+    native = DeltaTable(f"{catalog.store.uri}/catalog/log")
     native.alter.set_table_properties({"seglake.format": "2"}, raise_if_not_exists=False)
     with pytest.raises(UsageError, match=r"seglake\.format is 2"):
         catalog.refresh(old)
@@ -601,7 +604,7 @@ FORGED: dict[str, Any] = {
 def test_refresh__reads_no_forged_commit(catalog: CatalogTable, name: str) -> None:
     old = catalog.snapshot()
     _append(catalog, old, 5)
-    path = Path(catalog._store.uri, f"catalog/log/_delta_log/{1:020}.json")
+    path = Path(catalog.store.uri, f"catalog/log/_delta_log/{1:020}.json")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
         if "add" in line:
@@ -613,8 +616,8 @@ def test_refresh__reads_no_forged_commit(catalog: CatalogTable, name: str) -> No
 
 def test_rows_of_a_kind_that_is_not_known__are_left_alone(catalog: CatalogTable) -> None:
     old = catalog.snapshot()
-    unknown = deltalog.add("kind=x/y", 1, {"kind": "x", "topic": "orders"}, '{"numRecords": 1}')
-    DeltaLog(catalog._store, "catalog/log").commit(0, [unknown])
+    unknown = add(WrittenFile("kind=x/y", 1, {"kind": "x", "topic": "orders"}, '{"numRecords": 1}'))
+    DeltaLog(catalog.store, "catalog/log").commit(0, [unknown])
     _append(catalog, old, 5)
     assert _listed(catalog.refresh(old)) == _listed(catalog.snapshot())
     assert catalog.refresh(old).files == catalog.snapshot().files
@@ -667,8 +670,8 @@ def test_other_readers__see_the_same_rows(catalog: CatalogTable, tmp_path: Path)
 
 
 def _race(root: str, name: str, alone: bool, fan_in: int, start: Any) -> None:
-    compaction.FAN_IN = fan_in
-    catalog = CatalogTable.create(root)
+    file_merges.FAN_IN = fan_in
+    catalog = create_catalog(root)
     start.wait()
     snapshot = catalog.snapshot()
     done = 0
@@ -705,7 +708,7 @@ def test_racing_processes__lose_nothing_and_leave_no_hole(
     for racer in racers:
         racer.join(120)
     assert [racer.exitcode for racer in racers] == [0] * len(names)
-    catalog = CatalogTable.open(str(tmp_path))
+    catalog = open_catalog(str(tmp_path))
     snapshot = catalog.snapshot()
     for name in set(names):
         commits = RACED * names.count(name)
@@ -720,5 +723,5 @@ def test_racing_processes__lose_nothing_and_leave_no_hole(
 
 def test_segments__of_an_unknown_topic_are_none(catalog: CatalogTable) -> None:
     assert catalog.segments(catalog.snapshot(), "none") == []
-    assert catalog.table(EMPTY, "source", "none").column_names[:2] == ["path", "size_bytes"]
+    assert catalog.rows(EMPTY, "source", "none").column_names[:2] == ["path", "size_bytes"]
     assert SegmentRow.KIND == "segment"

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seglake.catalog.delta.data_files import read_files, write_file
-from seglake.catalog.rows import DataFile, Row, file_table
+from seglake.catalog.delta.data_files import DataFile, read_files, write_file
+from seglake.catalog.rows import Row, file_table
 from seglake.errors import CorruptData
 from seglake.store import Store, open_store
 from tests.damaged import flipped
@@ -27,7 +27,8 @@ def store(tmp_path: Path) -> Store:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.KIND)
 def test_every_changed_byte_and_every_length_is_found(store: Store, row: Any) -> None:
     """Also in the schema and in the headers of pages, which no checksum of Parquet covers."""
-    file = write_file(store, "log", row.KIND, row.topic, file_table([row])).file
+    written = write_file(store, "log", row.KIND, row.topic, file_table([row]))
+    file = DataFile(written.path, row.KIND, row.topic, written.size_bytes, 1)
     path = Path(store.uri, "log", file.path)
     good = path.read_bytes()
     changes = [*flipped(good, range(len(good)), [0]), *(good[:n] for n in range(0, len(good), 9))]

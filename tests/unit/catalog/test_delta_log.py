@@ -17,8 +17,9 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.delta import delta_rs as delta
-from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog, add, remove
+from seglake.catalog.delta import delta_rs
+from seglake.catalog.delta.actions import WrittenFile, add, remove
+from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.errors import CommitConflict, CorruptData
 from seglake.store import Store, open_store
 from seglake.store.interface import Listed
@@ -29,23 +30,24 @@ STATS = '{"numRecords": 1}'
 
 def _log(folder: Path) -> DeltaLog:
     schema = pa.schema({"x": pa.int64(), "kind": pa.string()})
-    delta.open_or_create(f"{folder}/table", schema, ["kind"], {})
-    return DeltaLog(open_store(str(folder)), "table")
+    store = open_store(str(folder))
+    delta_rs.create_table(store, "table", schema, ["kind"])
+    return DeltaLog(store, "table")
 
 
 def _add(name: str) -> dict[str, Any]:
-    return add(name, 1, {"kind": "a"}, STATS)
+    return add(WrittenFile(name, 1, {"kind": "a"}, STATS))
 
 
 def _remove(name: str) -> dict[str, Any]:
-    return remove(name, 1, {"kind": "a"}, changes=True)
+    return remove(name, 1, {"kind": "a"})
 
 
 def _entry_path(folder: Path, version: int) -> Path:
     return folder / f"table/_delta_log/{version:020}.json"
 
 
-def test_open_or_create__a_table_is_created_once(tmp_path: Path) -> None:
+def test_create_table__a_table_is_created_once(tmp_path: Path) -> None:
     """Whoever is late must not define it again: that would be in the way of every first commit."""
     together = Barrier(4)
 
@@ -140,13 +142,13 @@ def test_a_reply_that_says_it_exists__may_mean_our_own(tmp_path: Path) -> None:
     """As an object store does whose first answer was lost on the way."""
     log = _log(tmp_path)
     log.commit(0, [_add("other")])
-    real = log._store.put_if_absent
+    real = log.store.put_if_absent
 
     def twice(key: str, data: Any) -> bool:
         real(key, data)
         return False
 
-    log._store.put_if_absent = twice  # type: ignore[method-assign]
+    log.store.put_if_absent = twice  # type: ignore[method-assign]
     entries = log.commit(0, [_add("mine")], application="a")
     assert [entry.version for entry in entries] == [1, 2]
     assert entries[-1].added[0].path == "mine"
@@ -155,7 +157,7 @@ def test_a_reply_that_says_it_exists__may_mean_our_own(tmp_path: Path) -> None:
 
 def test_a_store_that_says_it_exists_when_it_does_not__is_a_conflict(tmp_path: Path) -> None:
     log = _log(tmp_path)
-    log._store.put_if_absent = lambda _key, _data: False  # type: ignore[method-assign]
+    log.store.put_if_absent = lambda _key, _data: False  # type: ignore[method-assign]
     with pytest.raises(CommitConflict):
         log.commit(0, [_add("mine")])
 
@@ -179,7 +181,7 @@ def test_a_number_is_never_given_again__after_a_clean_up(tmp_path: Path) -> None
     for number in range(CHECKPOINT_INTERVAL + 3):
         log.commit(number, [_add(f"f{number}")])
         _age(tmp_path, number)
-    delta.checkpoint_if_due(log, {}, [CHECKPOINT_INTERVAL])
+    delta_rs.checkpoint_if_due(log, [CHECKPOINT_INTERVAL])
     newest = CHECKPOINT_INTERVAL + 3
     assert not log.has(3)
     assert log.has(newest)
@@ -209,13 +211,13 @@ def test_an_old_version_is_continued__when_another_has_just_done_so(
 ) -> None:
     log, mine = _log(tmp_path), _log(tmp_path)
     _age(tmp_path, 0)
-    looked = mine._store.list
+    looked = mine.store.list
 
     def raced(prefix: str = "") -> Iterator[Listed]:
         log.commit(0, [_add("theirs")])
         return looked(prefix)
 
-    monkeypatch.setattr(mine._store, "list", raced)
+    monkeypatch.setattr(mine.store, "list", raced)
     assert mine.commit(0, [_add("mine")])[-1].version == 2
 
 
@@ -257,7 +259,7 @@ def test_what_a_crash_leaves__is_no_commit(tmp_path: Path) -> None:
     assert [entry.version for entry in log.since(0)] == [1]
     assert DeltaTable(f"{tmp_path}/table").version() == 1
     assert log.commit(1, [_add("g")])[-1].version == 2
-    delta.checkpoint_if_due(log, {}, [25])
+    delta_rs.checkpoint_if_due(log, [25])
     assert len(DeltaTable(f"{tmp_path}/table").file_uris()) == 2
 
 
@@ -301,9 +303,9 @@ def test_a_checkpoint_that_fails__is_only_told(
         raise OSError("no space left")
 
     monkeypatch.setattr(DeltaTable, "create_checkpoint", fail)
-    delta.checkpoint_if_due(log, {}, [24])
+    delta_rs.checkpoint_if_due(log, [24])
     assert not caplog.messages
-    delta.checkpoint_if_due(log, {}, [25])
+    delta_rs.checkpoint_if_due(log, [25])
     assert "no space left" in caplog.text
 
 

@@ -1,5 +1,6 @@
 """Quarantined rows count only once their run is in."""
 
+import json
 import multiprocessing
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from seglake.catalog.delta.actions import WrittenFile
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.quarantine.parts import FILE_SCHEMA, Part, attempt_of, write_part
+from seglake.catalog.quarantine.files import FILE_SCHEMA, attempt_of, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.errors import UsageError
 from seglake.store import Store, open_store
+from tests.lakes import create_catalog
 from tests.unit.catalog.catalog_rows import ATTEMPT, new_attempt, run, topic
 
 
@@ -38,18 +41,19 @@ def store(tmp_path: Path) -> Store:
 
 
 def _counted(catalog: CatalogTable, quarantine: QuarantineTable, name: str) -> list[int]:
-    tables = quarantine.read(catalog, catalog.snapshot(), name)
+    attempts = [run.attempt_id for run in catalog.runs(catalog.snapshot(), name)]
+    tables = quarantine.read(name, attempts)
     return sorted(line for table in tables for line in table["line"].to_pylist())
 
 
 def test_rows__count_once_a_run_names_their_attempt(store: Store) -> None:
-    catalog = CatalogTable.create(store.uri)
-    quarantine = QuarantineTable(store.uri)
+    catalog = create_catalog(store.uri)
+    quarantine = QuarantineTable(store)
     assert _counted(catalog, quarantine, "orders") == []
     good, failed = new_attempt(), new_attempt()
-    parts = [write_part(store, "orders", good, _rows(good, lines)) for lines in ([1, 2], [7])]
-    quarantine.add_parts(parts, good)
-    quarantine.add_parts([write_part(store, "orders", failed, _rows(failed, [3]))], failed)
+    parts = [write_rejects(store, "orders", good, _rows(good, lines)) for lines in ([1, 2], [7])]
+    quarantine.add_files(parts, good)
+    quarantine.add_files([write_rejects(store, "orders", failed, _rows(failed, [3]))], failed)
     assert _counted(catalog, quarantine, "orders") == []
     rows = [topic(), run("r", good, quarantined=3)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=good)
@@ -58,23 +62,23 @@ def test_rows__count_once_a_run_names_their_attempt(store: Store) -> None:
 
 
 def test_parts_of_dead_attempts__are_not_read_and_can_be_removed(store: Store) -> None:
-    catalog, quarantine = CatalogTable.create(store.uri), QuarantineTable(store.uri)
-    quarantine.remove_parts({"no table yet"})
+    catalog, quarantine = create_catalog(store.uri), QuarantineTable(store)
+    quarantine.remove_files({"no table yet"})
     good, dead = new_attempt(), new_attempt()
-    parts = [write_part(store, "orders", each, _rows(each, [1])) for each in (good, dead)]
+    parts = [write_rejects(store, "orders", each, _rows(each, [1])) for each in (good, dead)]
     keys = [f"catalog/quarantine/{part.path}" for part in parts]
     assert [attempt_of(key) for key in keys] == [good, dead]
     for part, attempt in zip(parts, (good, dead), strict=True):
-        quarantine.add_parts([part], attempt)
+        quarantine.add_files([part], attempt)
     rows = [topic(), run("r", good)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=good)
     store.put(keys[1], b"damaged")
     assert _counted(catalog, quarantine, "orders") == [1]
-    quarantine.remove_parts({keys[1], "catalog/quarantine/topic=orders/nothing.parquet"})
+    quarantine.remove_files({keys[1], "catalog/quarantine/topic=orders/nothing.parquet"})
     assert DeltaTable(f"{store.uri}/catalog/quarantine").file_uris() == [f"{store.uri}/{keys[0]}"]
     assert _counted(catalog, quarantine, "orders") == [1]
     version = DeltaTable(f"{store.uri}/catalog/quarantine").version()
-    quarantine.remove_parts({keys[1]})  # it is out already
+    quarantine.remove_files({keys[1]})  # it is out already
     assert DeltaTable(f"{store.uri}/catalog/quarantine").version() == version
 
 
@@ -86,31 +90,31 @@ def test_attempt_of__another_writers_file(path: str) -> None:
 
 
 def test_parts__are_added_once_however_often_they_are_given(store: Store) -> None:
-    catalog = CatalogTable.create(store.uri)
-    quarantine = QuarantineTable(store.uri)
-    parts = [write_part(store, "orders", ATTEMPT, _rows(ATTEMPT, [1, 2]))]
+    catalog = create_catalog(store.uri)
+    quarantine = QuarantineTable(store)
+    parts = [write_rejects(store, "orders", ATTEMPT, _rows(ATTEMPT, [1, 2]))]
     for _ in range(2):
-        quarantine.add_parts(parts, ATTEMPT)
-    parts.append(write_part(store, "orders", ATTEMPT, _rows(ATTEMPT, [3])))
-    quarantine.add_parts(parts, ATTEMPT)
+        quarantine.add_files(parts, ATTEMPT)
+    parts.append(write_rejects(store, "orders", ATTEMPT, _rows(ATTEMPT, [3])))
+    quarantine.add_files(parts, ATTEMPT)
     rows = [topic(), run("r", ATTEMPT)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=ATTEMPT)
     assert _counted(catalog, quarantine, "orders") == [1, 2, 3]
 
 
 def _quarantine(root: str, attempt: str, start: Any) -> None:
-    store, quarantine = open_store(root), QuarantineTable(root)
+    store, quarantine = open_store(root), QuarantineTable(open_store(root))
     start.wait()
     for line in range(4):
-        quarantine.add_parts(
-            [write_part(store, "orders", attempt, _rows(attempt, [line]))], attempt
+        quarantine.add_files(
+            [write_rejects(store, "orders", attempt, _rows(attempt, [line]))], attempt
         )
 
 
 @pytest.mark.slow
 def test_runs_that_add_at_once__all_succeed(store: Store) -> None:
     """The table does not exist before: all of them want to create it, too."""
-    catalog, attempts = CatalogTable.create(store.uri), [new_attempt() for _ in range(4)]
+    catalog, attempts = create_catalog(store.uri), [new_attempt() for _ in range(4)]
     processes = multiprocessing.get_context("spawn")
     start = processes.Event()
     racers = [
@@ -125,38 +129,38 @@ def test_runs_that_add_at_once__all_succeed(store: Store) -> None:
     assert [racer.exitcode for racer in racers] == [0] * len(attempts)
     rows = [topic(), *(run(attempt, attempt) for attempt in attempts)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempts[0])
-    assert _counted(catalog, QuarantineTable(store.uri), "orders") == sorted([0, 1, 2, 3] * 4)
+    assert _counted(catalog, QuarantineTable(store), "orders") == sorted([0, 1, 2, 3] * 4)
 
 
 def test_a_commit_that_comes_first__is_passed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog, quarantine = CatalogTable.create(store.uri), QuarantineTable(store.uri)
+    catalog, quarantine = create_catalog(store.uri), QuarantineTable(store)
     first, second = new_attempt(), new_attempt()
     real = DeltaLog.commit
 
     def commit(log: DeltaLog, base: int, actions: Any, **named: Any) -> Any:
         monkeypatch.setattr(DeltaLog, "commit", real)
-        quarantine.add_parts([write_part(store, "orders", first, _rows(first, [1]))], first)
+        quarantine.add_files([write_rejects(store, "orders", first, _rows(first, [1]))], first)
         return real(log, base, actions, **named)
 
     monkeypatch.setattr(DeltaLog, "commit", commit)
-    quarantine.add_parts([write_part(store, "orders", second, _rows(second, [2]))], second)
+    quarantine.add_files([write_rejects(store, "orders", second, _rows(second, [2]))], second)
     rows = [topic(), run("1", first), run("2", second)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=first)
     assert _counted(catalog, quarantine, "orders") == [1, 2]
 
 
 def test_part__says_what_was_written(store: Store) -> None:
-    part = write_part(store, "orders", ATTEMPT, _rows(ATTEMPT, [1, 2]))
-    assert isinstance(part, Part)
-    assert part.rows == 2
+    part = write_rejects(store, "orders", ATTEMPT, _rows(ATTEMPT, [1, 2]))
+    assert isinstance(part, WrittenFile)
+    assert json.loads(part.stats)["numRecords"] == 2
     assert part.path.startswith(f"topic=orders/{ATTEMPT}-")
     assert store.size(f"catalog/quarantine/{part.path}") == part.size_bytes
 
 
 def test_part__cannot_leave_its_folder(store: Store) -> None:
     with pytest.raises(UsageError):
-        write_part(store, "../x", ATTEMPT, _rows(ATTEMPT, [1]))
+        write_rejects(store, "../x", ATTEMPT, _rows(ATTEMPT, [1]))
     with pytest.raises(UsageError):
-        write_part(store, "orders", "../x", _rows(ATTEMPT, [1]))
+        write_rejects(store, "orders", "../x", _rows(ATTEMPT, [1]))

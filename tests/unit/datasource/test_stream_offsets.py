@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from seglake.catalog.delta import file_merges as compaction
+from seglake.catalog.delta import file_merges
 from seglake.datasource import stream
 from seglake.datasource.options import TopicPartition, parse
 from seglake.datasource.stream import StreamReader, prorated
@@ -455,7 +455,7 @@ def test_a_merge_in_the_catalog__is_no_micro_batch(
     maker.run({0: rows(2)})
     query.drain()
     version = maker.catalog.snapshot().version
-    monkeypatch.setattr(compaction, "FAN_IN", 2)
+    monkeypatch.setattr(file_merges, "FAN_IN", 2)
     maker.topic = "another"
     maker.run({0: rows(1)})
     assert maker.catalog.snapshot().version == version + 2  # the run, and the merge

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from seglake.catalog.delta import file_merges as compaction
+from seglake.catalog.delta import file_merges
 from seglake.catalog.rows import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.layout import new_attempt
+from tests.lakes import open_catalog
 from tests.raw_events import (
     Line,
     T,
@@ -33,13 +34,13 @@ def test_a_merge_during_a_run__moves_nothing(
     aside = [pipeline_of(lake, path, topic={"name": "aside"}, name="b") for path in paths[3:]]
     for number in range(2):
         ingest(settings[number], str(number))
-    base = CatalogTable.open(str(lake)).snapshot()
+    base = open_catalog(str(lake)).snapshot()
     real, calls = CatalogTable.commit, []
 
     def overtaken(table: CatalogTable, *given: Any, **named: Any) -> int:
         calls.append(named["topic"])
         if len(calls) == 1:
-            monkeypatch.setattr(compaction, "FAN_IN", 2)
+            monkeypatch.setattr(file_merges, "FAN_IN", 2)
             for number, other in enumerate(aside):
                 ingest(other, str(number))
         return real(table, *given, **named)
@@ -48,7 +49,7 @@ def test_a_merge_during_a_run__moves_nothing(
     report = ingest(settings[2], "2")
     assert (report.rebased, report.records) == (0, 5)
     assert calls == ["events", "aside", "aside"]
-    newest = CatalogTable.open(str(lake)).snapshot()
+    newest = open_catalog(str(lake)).snapshot()
     left = {file for file in base.files if file.topic == "events" and file.kind != "topic"}
     assert not left & newest.files
     assert_holds(read_lake(lake), settings[0], [[path] for path in paths[:3]])
@@ -66,7 +67,7 @@ def test_append_time__is_not_forgotten_with_the_last_segment(
         ingest(pipeline_of(lake, path, topic=topic), str(number))
 
     def remove_all() -> None:
-        catalog = CatalogTable.open(str(lake))
+        catalog = open_catalog(str(lake))
         base = catalog.snapshot()
         views = base.partitions("events")
         rows = [

@@ -30,6 +30,7 @@ from seglake.write.map.unit import _gather, group_splits
 from tests.bounded import MIB, TASK_BYTES, measure, write_lines
 from tests.forged import FORGED
 from tests.inputs import splits_of, store_of
+from tests.lakes import open_catalog
 from tests.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 from tests.strategies import examples
 
@@ -157,7 +158,7 @@ def test_a_pickle_is_only_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def catalog(root: Path) -> list[SegmentRow]:
-    table = CatalogTable.open(str(root))
+    table = open_catalog(str(root))
     return table.segments(table.snapshot(), "events")
 
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.table import CatalogTable
 from seglake.engine import Engine, LocalEngine
 from seglake.errors import InputError, QuarantineLimit, UnknownTopic
 from seglake.format.compression import NAMES
@@ -25,6 +24,7 @@ from seglake.write.map.unit import MapUnits, Unit, group_splits
 from seglake.write.spool.spool import read_blobs
 from tests.engines import ScatteredEngine
 from tests.inputs import splits_of
+from tests.lakes import open_catalog
 from tests.raw_events import (
     TINY,
     Line,
@@ -148,7 +148,7 @@ def test_the_report_and_the_run_row_say_the_same(tmp_path: Path) -> None:
     content = [Line(T + 10, "a"), Line(T, "b"), Line(0, broken="{"), Line(0, broken='{"n": 1}')]
     write_files(tmp_path / "in", [(content, "")])
     report = ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "x", (T, T + 100))
-    catalog = CatalogTable.open(str(tmp_path / "lake"))
+    catalog = open_catalog(str(tmp_path / "lake"))
     (run,) = catalog.runs(catalog.snapshot(), "events")
     assert (run.run_id, run.interval_start_ms, run.interval_end_ms) == ("x", T, T + 100)
     assert (run.records, run.quarantined, run.input_rows, run.input_files) == (2, 2, 4, 1)
@@ -202,7 +202,7 @@ def test_a_run_without_records_is_recorded(tmp_path: Path) -> None:
     write_files(tmp_path / "in", [([], ""), ([Line(0, broken="")], ".gz")])
     report = ingest(settings, "2")
     assert (report.status, report.input_files, report.input_rows) == ("committed", 2, 0)
-    catalog = CatalogTable.open(str(tmp_path / "lake"))
+    catalog = open_catalog(str(tmp_path / "lake"))
     assert [run.records for run in catalog.runs(catalog.snapshot(), "events")] == [0, 0]
     assert {p: log for p, log in read_lake(tmp_path / "lake").items() if log} == {}
 
@@ -231,7 +231,7 @@ def test_too_many_rejects_stop_a_run_before_anything_is_visible(
         return
     with pytest.raises(QuarantineLimit, match=r"10 of 20 rows .*not parseable: 10"):
         ingest(settings)
-    catalog = CatalogTable.open(str(tmp_path / "lake"))
+    catalog = open_catalog(str(tmp_path / "lake"))
     assert not catalog.snapshot().files
     with pytest.raises(UnknownTopic):
         read_lake(tmp_path / "lake")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from seglake.catalog.delta import commit_log as deltalog
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.delta import commit_log
+from tests.lakes import open_catalog
 from tests.raw_events import Line, T, ingest, pipeline_of, write_file
 
 SMALL = {"segment.bytes": 700, "batch.size": 100}
@@ -102,8 +102,8 @@ def test_commits_go_once_the_checkpoint_is_on_the_disk(
 
     real = DeltaTable.cleanup_metadata
     monkeypatch.setattr(DeltaTable, "cleanup_metadata", clean_up)
-    monkeypatch.setattr(deltalog, "CHECKPOINT_INTERVAL", 1)
+    monkeypatch.setattr(commit_log, "CHECKPOINT_INTERVAL", 1)
     ingest(pipeline_of(tmp_path / "new", inputs))
     assert lost[0] == []
     assert len(lost) >= 1
-    assert CatalogTable.open(str(tmp_path / "new")).snapshot().version == 1
+    assert open_catalog(str(tmp_path / "new")).snapshot().version == 1

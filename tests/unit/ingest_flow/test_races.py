@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seglake.catalog.table import CatalogTable
+from tests.lakes import open_catalog
 from tests.raw_events import (
     Line,
     T,
@@ -62,7 +62,7 @@ def test_one_run_started_twice_is_done_once(tmp_path: Path) -> None:
         done = results(futures)
     assert sorted(each.report.status for each in done) == ["already done", "committed"]
     assert len({each.report.attempt_id for each in done}) == 1
-    catalog = CatalogTable.open(str(lake))
+    catalog = open_catalog(str(lake))
     assert len(catalog.runs(catalog.snapshot(), "events")) == 1
     assert_holds(read_lake(lake), pipeline_of(lake, path), [[path]])
 

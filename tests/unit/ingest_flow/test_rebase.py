@@ -11,7 +11,7 @@ from seglake.errors import CorruptData, StoreError
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.layout import SUFFIXES, new_attempt
-from seglake.maintain.rebuild import policy_of, rebuild_segment
+from seglake.maintain.segment_files import rebuild_index_files
 from seglake.store import open_store
 from seglake.write.driver import rebase
 from seglake.write.driver.rebase import Move
@@ -71,7 +71,7 @@ def test_every_damaged_byte_and_length_is_named_and_stays(
 @pytest.mark.parametrize("clock", CLOCKS)
 def test_what_moved_is_as_if_it_had_been_written_there(maker: LakeMaker, clock: str) -> None:
     row = moved(maker, segment(maker, clock))
-    sealed = rebuild_segment(maker.store, row, policy_of(row))
+    sealed = rebuild_index_files(maker.store, row, row.index_policy)
     for suffix, data in zip(
         SUFFIXES[1:], (sealed.offset_index, sealed.time_index, sealed.zone_map), strict=True
     ):

@@ -27,6 +27,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.map import unit as units
 from seglake.write.rows.records import Extracted, read_split
+from tests.lakes import open_catalog
 from tests.raw_events import (
     Line,
     T,
@@ -71,14 +72,14 @@ def values(lake: Path) -> list[bytes | None]:
 def test_the_same_run_is_a_no_op_even_if_its_input_changed(inbox: Path, lake: Path) -> None:
     settings = pipeline_of(lake, inbox)
     first, before = ingest(settings), values(lake)
-    version = CatalogTable.open(str(lake)).snapshot().version
+    version = open_catalog(str(lake)).snapshot().version
     write_file(inbox / "b.jsonl", [Line(T)])
     write_file(inbox / "a.jsonl", [Line(T)])
     again = ingest(settings)
     assert (again.status, again.attempt_id, again.records) == ("already done", first.attempt_id, 9)
     assert (again.input_rows, again.exit_code) == (9, 0)
     assert values(lake) == before
-    assert CatalogTable.open(str(lake)).snapshot().version == version
+    assert open_catalog(str(lake)).snapshot().version == version
 
 
 def test_the_same_run_with_other_settings_or_interval_is_an_error(inbox: Path, lake: Path) -> None:
@@ -152,7 +153,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
         patched.setattr(units, "read_split", rewriting)
         with pytest.raises(InputError, match=r"a\.jsonl changed since this run listed it"):
             ingest(settings, "1")
-    assert CatalogTable.open(str(lake)).snapshot().topics() == []
+    assert open_catalog(str(lake)).snapshot().topics() == []
     assert path.stat().st_size == 0 or ingest(settings, "2").records == 9
 
 
@@ -210,7 +211,7 @@ def test_a_file_is_known_by_its_path_as_it_is_given(inbox: Path, lake: Path) -> 
 def test_offsets_never_start_again(inbox: Path, lake: Path) -> None:
     settings = pipeline_of(lake, inbox, topic={"partitions": 1})
     ingest(settings, "1")
-    catalog = CatalogTable.open(str(lake))
+    catalog = open_catalog(str(lake))
     base = catalog.snapshot()
     gone = PartitionRow(topic="events", partition=0, sequence=1, log_start_offset=9, next_offset=9)
     first = base.partition("events", 0).segment(0).base_offset

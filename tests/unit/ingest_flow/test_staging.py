@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.table import CatalogTable
 from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
 from seglake.layout import ATTEMPTS, new_attempt
@@ -23,6 +22,7 @@ from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits
 from seglake.write.spool.spool import RECORDS, Blob, SpoolWriter, clear, read_blobs
 from tests.engines import dying
+from tests.lakes import open_catalog
 from tests.raw_events import Line, T, ingest, pipeline_of, read_lake, write_files
 
 ints, longs = st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -86,7 +86,7 @@ def test_a_run_that_loses_blobs_commits_nothing(
     settings = pipeline_of(lake, tmp_path / "in")
     with pytest.raises(error, match="/blobs/"):
         ingest_files(Losing(lake, damage), settings, DeclaredRun("1"))
-    assert not CatalogTable.open(str(lake)).snapshot().files
+    assert not open_catalog(str(lake)).snapshot().files
     assert ingest(settings, "1").records == 8
 
 

@@ -23,14 +23,14 @@ def _removed(root: Path, _: pytest.MonkeyPatch) -> None:
 
 def _half_made(root: Path, patch: pytest.MonkeyPatch) -> None:
     """Killed once the new table is there, and empty."""
-    real = CatalogTable.create_anew
+    real = CatalogTable.create_empty
 
     def die(*args: Any) -> Any:
         real(*args)
         raise KeyboardInterrupt
 
     with patch.context() as inner:
-        inner.setattr(CatalogTable, "create_anew", die)
+        inner.setattr(CatalogTable, "create_empty", die)
         with pytest.raises(KeyboardInterrupt):
             rebuild_catalog(str(root), force=True, dry_run=False)
 

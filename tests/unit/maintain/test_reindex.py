@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.index_files import index_files
-from seglake.catalog.manifest import SegmentId, read_manifest
+from seglake.catalog.manifest import read_manifest
 from seglake.catalog.rows import SegmentRow
+from seglake.catalog.segment_files import index_files
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, StoreError, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
@@ -245,4 +245,4 @@ def test_the_manifest__says_what_was_replaced(maker: LakeMaker) -> None:
     report = reindex(str(maker.root), "events")
     manifest = read_manifest(maker.store, report.attempt_id)
     assert list(manifest.rows) == _rows(maker)
-    assert list(manifest.replaced) == [SegmentId.of(row) for row in before]
+    assert list(manifest.replaced) == [row.id for row in before]

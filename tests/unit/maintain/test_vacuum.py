@@ -10,18 +10,17 @@ import pytest
 from deltalake import DeltaTable
 
 import seglake
-import seglake.maintain.vacuum as sweep
+import seglake.maintain.vacuum as vacuum_module
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.quarantine.parts import FILE_SCHEMA, write_part
+from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, MissingObject, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
 from seglake.layout import inputs_key, manifest_key, new_attempt, success_key
 from seglake.maintain.reindex import reindex
 from seglake.maintain.vacuum import vacuum
 from seglake.maintain.verify import verify
-from tests.lakes import Event, LakeMaker, Shape
+from tests.lakes import Event, LakeMaker, Shape, open_catalog
 
 DAY = 86_400
 
@@ -54,9 +53,9 @@ def reject(maker: LakeMaker, attempt: str, seconds: float, *, added: bool) -> st
     """A quarantined row of an attempt, in the quarantine table or not; its key."""
     row = {"attempt_id": attempt, "source_file": "in/a", "line": 1, "reason": "no time"}
     rows = pa.Table.from_pylist([{**row, "raw": b"{", "ingested_at_ms": 1}], FILE_SCHEMA)
-    part = write_part(maker.store, "events", attempt, rows)
+    part = write_rejects(maker.store, "events", attempt, rows)
     if added:
-        QuarantineTable(str(maker.root)).add_parts([part], attempt)
+        QuarantineTable(maker.store).add_files([part], attempt)
     age(maker.root / f"catalog/quarantine/{part.path}", seconds)
     return f"catalog/quarantine/{part.path}"
 
@@ -75,7 +74,7 @@ def test_retained_versions__keep_all_their_files(maker: LakeMaker) -> None:
     report = vacuum(str(maker.root), dry_run=False)
     assert (report.deleted, report.catalog_files, report.young, report.unknown) == ([], [], [], [])
     assert objects(maker) == before
-    assert CatalogTable.open(str(maker.root)).snapshot(maker.versions[0])
+    assert open_catalog(str(maker.root)).snapshot(maker.versions[0])
 
 
 def test_expired_versions__lose_their_files_and_cannot_be_opened(maker: LakeMaker) -> None:
@@ -97,7 +96,7 @@ def test_expired_versions__lose_their_files_and_cannot_be_opened(maker: LakeMake
     report = verify(str(maker.root), deep=True)
     assert (report.findings, report.orphans) == ([], [])
     with pytest.raises(VersionExpired):
-        CatalogTable.open(str(maker.root)).snapshot(maker.versions[0])
+        open_catalog(str(maker.root)).snapshot(maker.versions[0])
     assert vacuum(str(maker.root), retention_hours=0).deleted == []
 
 
@@ -183,10 +182,10 @@ def test_what_is_committed_while_vacuum_lists__stays(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without grace. The names are read before the list, and again after it."""
-    real = sweep._named
+    real = vacuum_module._named
 
     def named(*args: Any) -> Any:
-        monkeypatch.setattr(sweep, "_named", real)
+        monkeypatch.setattr(vacuum_module, "_named", real)
         found = real(*args)
         maker.run({0: [Event(7)]})
         reindex(str(maker.root), "events")
@@ -194,7 +193,7 @@ def test_what_is_committed_while_vacuum_lists__stays(
             age(path, 2 * DAY)
         return found
 
-    monkeypatch.setattr(sweep, "_named", named)
+    monkeypatch.setattr(vacuum_module, "_named", named)
     dead = put(maker, f"topics/events-0/{new_attempt()}/{7:020d}.log")
     assert vacuum(str(maker.root), grace_hours=0, dry_run=False).deleted == [dead]
     assert len(contents(maker)) == 121

@@ -332,7 +332,7 @@ def test_what_does_not_exist__is_refused(tmp_path: Path) -> None:
 def test_progress__ends_at_the_total(
     lake: LakeMaker, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("seglake.catalog.table._ROWS", at_once)
+    monkeypatch.setattr("seglake.catalog.table._LISTED_ROWS", at_once)
     told: list[tuple[int, int]] = []
     report = verify(str(lake.root), progress=lambda *step: told.append(step))
     assert told[0] == (0, report.log_bytes)

@@ -40,7 +40,7 @@ class Damaged:
     """The lake, and what it answers when it is sound."""
 
     def __init__(self, maker: LakeMaker) -> None:
-        self.store = DamagedStore(maker.store)
+        self.store = DamagedStore(maker.store, "")
         self.lake: Any = Lake(self.store, cache_bytes=0)  # so that every question reads anew
         self.truth = [ask(self.lake.topic("events")) for ask in QUESTIONS]
 

@@ -1,1 +1,1 @@
-"""The catalog's Delta table as files: commits, data files, what delta-rs does."""
+"""A Delta table as files: actions, commits, data files, and what delta-rs does."""

@@ -1,10 +1,8 @@
-"""Data files of the catalog: Parquet in, Parquet out, without a dataset or a table reader.
+"""Data files of the catalog: Parquet, written and read without delta-rs.
 
-A file is named by the CRC-32C of its bytes, which every read checks: Parquet's own page checksums
-leave out the schema and the page headers, where one changed bit can make a column vanish.
-
-Files are read whole and decoded from memory: pyarrow's dataset threads over delta-rs's file system
-can abort the process at exit.
+A file's name holds the CRC-32C of its bytes, which every read checks. Parquet's own page checksums
+leave out the schema and the page headers, where one changed bit can make a column vanish. Files are
+read whole: pyarrow's dataset threads over delta-rs's file system can abort the process at exit.
 """
 
 from __future__ import annotations
@@ -12,23 +10,18 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import crc32c
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from seglake.catalog.rows import FILE_SCHEMAS, DataFile, Kind, check_required
-from seglake.catalog.version.segment_columns import ATTEMPT, DETAILS, Attempts, Segments
-from seglake.catalog.version.snapshot import TIMESTAMP_TYPES
+from seglake.catalog.delta.actions import WrittenFile
+from seglake.catalog.rows import FILE_SCHEMAS, Kind, check_required
 from seglake.errors import CorruptData
-from seglake.format import compression
-from seglake.layout import SUFFIXES
 from seglake.limits import REQUESTS
 from seglake.store import Store
 
@@ -38,37 +31,44 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-class Written(NamedTuple):
-    """A data file that was written and is not committed yet; `stats` is Delta's JSON."""
+class DataFile(NamedTuple):
+    """A data file of the catalog table; `path` is relative to the table's folder."""
 
-    file: DataFile
-    stats: str
+    path: str
+    kind: Kind
+    topic: str
+    size_bytes: int
+    rows: int
+
+    @property
+    def partition(self) -> dict[str, str]:
+        """The values of the partition columns."""
+        return {"kind": self.kind, "topic": self.topic}
 
 
-def write_file(store: Store, folder: str, kind: Kind, topic: str, table: pa.Table) -> Written:
-    """Write a data file below `folder` under a name of its own."""
-    name = f"kind={kind}/topic={topic}/{uuid.uuid4()}"
-    path, size, stats = write_parquet(store, folder, name, table)
-    return Written(DataFile(path, kind, topic, size, len(table)), stats)
+def write_file(store: Store, folder: str, kind: Kind, topic: str, table: pa.Table) -> WrittenFile:
+    """Write rows of one kind and topic as a data file below `folder`."""
+    partition = {"kind": kind, "topic": topic}
+    return write_parquet(store, folder, str(uuid.uuid4()), partition, table)
 
 
-def write_parquet(store: Store, folder: str, name: str, table: pa.Table) -> tuple[str, int, str]:
-    """Write a Parquet file whose path in `folder` is `name`, its checksum and a suffix.
-
-    Returns the path, the size in bytes and Delta's JSON of statistics.
-    """
+def write_parquet(
+    store: Store, folder: str, name: str, partition: dict[str, str], table: pa.Table
+) -> WrittenFile:
+    """Write a Parquet file below `folder`: <partition>/<name>-<CRC-32C>.parquet."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)  # snappy: one row is read three times as fast as with zstd
     data = sink.getvalue()
-    path = f"{name}-{crc32c.crc32c(data):08x}.parquet"
+    place = "".join(f"{column}={value}/" for column, value in partition.items())
+    path = f"{place}{name}-{crc32c.crc32c(data):08x}.parquet"
     store.put(f"{folder}/{path}", data)
-    return path, data.size, _stats(table)
+    return WrittenFile(path, data.size, partition, _stats(table))
 
 
 def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.Table]:
     """The rows of every file, with all columns of its kind.
 
-    Raises MissingObject if a file is gone, and CorruptData if it is damaged or lacks values.
+    Raises MissingObject if a file does not exist, and CorruptData if it is damaged or lacks values.
     """
 
     def read(file: DataFile) -> pa.Table:
@@ -81,21 +81,22 @@ def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.
 def read_at_once(
     store: Store, read: Callable[[_Item], _Result], items: Sequence[_Item]
 ) -> list[_Result]:
-    """What `read` gives for every item, in order; many at once where reading means waiting."""
-    if len(items) < 2 or "://" not in store.uri:  # a local read does not wait
+    """`read(item)` for every item, in order; in parallel where a read waits for a network."""
+    if len(items) < 2 or not store.remote:
         return list(map(read, items))
     with ThreadPoolExecutor(min(REQUESTS, len(items))) as readers:
         return list(readers.map(read, items))
 
 
 def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
-    """The whole file; columns that another writer ordered, widened or left out are put right.
+    """The whole file, with the columns of `schema`, however another writer ordered or typed them.
 
-    Another writer's file has no checksum in its name, and is read without.
+    A column that the file lacks is null. A name without a checksum is another writer's, whose file
+    is read unchecked. Raises MissingObject, StoreError and CorruptData.
     """
     content = store.read_all(key)
-    told = _CHECKSUM.fullmatch(key)
-    if told and crc32c.crc32c(content) != int(told[1], 16):
+    named = _CHECKSUM.fullmatch(key)
+    if named and crc32c.crc32c(content) != int(named[1], 16):
         raise CorruptData("the file is not what was written: its checksum is another", file=key)
     try:
         table = pq.ParquetFile(pa.BufferReader(pa.py_buffer(content))).read(use_threads=False)
@@ -114,7 +115,7 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _stats(table: pa.Table) -> str:
-    """Delta's statistics, for the integer columns: Delta would have long strings shortened."""
+    """Delta's statistics of the integer columns. Delta wants long strings shortened: left out."""
     columns = {
         name: column
         for name, column in zip(table.column_names, table.columns, strict=True)
@@ -129,63 +130,3 @@ def _stats(table: pa.Table) -> str:
             "nullCount": {name: column.null_count for name, column in columns.items()},
         }
     )
-
-
-def segments_by_partition(tables: Iterable[pa.Table]) -> dict[int, Segments]:
-    """The segment rows of one topic as columns, for each log partition."""
-    table = pa.concat_tables(tables)
-    partitions = _numbers(table, "partition")
-    order = np.lexsort((_numbers(table, "base_offset"), partitions))
-    segments = _segments(table).take(order)
-    numbers, firsts = np.unique(partitions[order], return_index=True)
-    ends = [*firsts.tolist(), len(order)][1:]
-    return {
-        number: segments.take(slice(first, end))
-        for number, first, end in zip(numbers.tolist(), firsts.tolist(), ends, strict=True)
-    }
-
-
-def _segments(table: pa.Table) -> Segments:
-    base = _numbers(table, "base_offset")
-    of_max = _numbers(table, "offset_of_max_timestamp")
-    details = np.zeros(len(table), DETAILS)
-    details["record_count"] = _numbers(table, "record_count")
-    details["relative_offset_of_max"] = np.where(of_max < 0, -1, of_max - base)
-    for position, suffix in enumerate(SUFFIXES):
-        details["sizes"][:, position] = _numbers(table, f"{suffix}_bytes")
-    details["attempts"], attempts = _attempts(table)
-    details["codec"] = _codes(table, "codec", compression.NAMES)
-    details["timestamp_type"] = _codes(table, "timestamp_type", TIMESTAMP_TYPES)
-    ends, smallest, largest = (
-        _numbers(table, name) for name in ("end_offset", "min_timestamp", "max_timestamp")
-    )
-    return Segments(base, ends, smallest, largest, details, attempts)
-
-
-def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
-    column = table.column(name)
-    if column.null_count:
-        raise CorruptData(f"{name} is null in a segment row")
-    return column.to_numpy()
-
-
-def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]:
-    codes = pc.index_in(table.column(name), pa.array(names))
-    if codes.null_count:
-        raise CorruptData(f"a {name} in a segment row is none of {', '.join(names)}")
-    return codes.to_numpy()
-
-
-def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], Attempts]:
-    """For each segment the attempts of its log and of its index files, and the UUIDs they name."""
-    logs = table.column("attempt_id")
-    indexes = pc.coalesce(table.column("index_attempt_id"), logs)  # null in older rows
-    both = pa.chunked_array([*logs.chunks, *indexes.chunks], pa.string()).combine_chunks()
-    coded: Any = both.dictionary_encode()
-    try:
-        found = b"".join(uuid.UUID(name).bytes for name in coded.dictionary.to_pylist())
-    except ValueError as error:
-        raise CorruptData("an attempt id in a segment row is not a UUID") from error
-    if both.null_count:
-        raise CorruptData("attempt_id is null in a segment row")
-    return coded.indices.to_numpy().reshape(2, -1).T, Attempts(np.frombuffer(found, ATTEMPT).copy())

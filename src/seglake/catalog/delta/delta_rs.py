@@ -1,6 +1,6 @@
-"""The little of Delta that our tables need: created, opened and checkpointed by delta-rs.
+"""What delta-rs does for Seglake's tables: create and open them, write checkpoints, find old files.
 
-Commits are appended by `seglake.catalog.delta.commit_log`.
+No other module calls delta-rs. Seglake appends commits itself, see `commit_log`.
 """
 
 from __future__ import annotations
@@ -8,14 +8,16 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from seglake.catalog.delta.actions import AddedFile
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
-from seglake.errors import MissingObject, SeglakeError, StoreError, UsageError
-from seglake.store import open_store
+from seglake.errors import MissingObject, SeglakeError, StoreError, UsageError, VersionExpired
+from seglake.store import Store
 from seglake.store.interface import reason
 
 FORMAT = "1"
@@ -30,21 +32,50 @@ _PROPERTIES = {
 _log = logging.getLogger(__name__)
 
 
-@contextlib.contextmanager
-def delta_errors(uri: str, problem: str) -> Iterator[None]:
-    """Turns what delta-rs raises into StoreError. It is not kept as the cause, see `reason`."""
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        raise StoreError(f"{uri}: {problem}: {reason(error)}") from None
+class TableHandle:
+    """A table in delta-rs, at the newest version seen so far; opened by, and as, `open_table`."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        self._store, self._folder, self._uri = store, folder, f"{store.uri}/{folder}"
+        self._newest = open_table(store, folder)
+
+    def newest(self) -> DeltaTable:
+        """The newest version."""
+        try:
+            self._newest.update_incremental()
+        except (DeltaError, OSError):  # a failure, or a clean-up deleted commits that it needs
+            self._newest = open_table(self._store, self._folder)
+        return _of_known_format(self._newest)
+
+    def at(self, version: int) -> DeltaTable:
+        """A given version; VersionExpired if the log lost it, UsageError if it does not exist."""
+        if self._newest.version() == version:
+            return self._newest
+        newest = self.newest().version()
+        if version > newest:
+            raise UsageError(f"version {version} is newer than the newest, {newest}")
+        with _delta_errors(self._uri, f"version {version} cannot be read"):
+            try:
+                return _table(self._store, self._folder, version)
+            except (DeltaError, OverflowError) as error:
+                message = f"version {version} of the catalog is not retained: {reason(error)}"
+                raise VersionExpired(message) from None
+
+    def expired_paths(self, retention_hours: int | None) -> list[str]:
+        """Every path in the folder that no version names; by default by the table's retention."""
+        table, shorter = self.newest(), retention_hours is not None
+        with _delta_errors(self._uri, "vacuum failed"):
+            found: list[str] = table.vacuum(
+                retention_hours, dry_run=True, full=True, enforce_retention_duration=not shorter
+            )
+        return found
 
 
-def open_or_create(
-    uri: str, schema: pa.Schema, partition_by: list[str], options: dict[str, str]
-) -> None:
-    """Create the table at `uri` unless it exists; several may try at once. Raises StoreError."""
+def create_table(store: Store, folder: str, schema: pa.Schema, partition_by: list[str]) -> None:
+    """Create the table, unless it exists; several may try at once. Raises StoreError."""
+    uri = f"{store.uri}/{folder}"
     with (
-        delta_errors(uri, "the table cannot be created"),
+        _delta_errors(uri, "the table cannot be created"),
         contextlib.suppress(CommitFailedError),  # someone else has just created it
     ):
         DeltaTable.create(
@@ -53,30 +84,67 @@ def open_or_create(
             mode="ignore",
             partition_by=partition_by,
             configuration=_PROPERTIES,
-            storage_options=options,
+            storage_options=store.storage_options,
             raise_if_key_not_exists=False,  # seglake.format is not one of Delta's
             commit_properties=CommitProperties(max_commit_retries=0),  # or it is version 1 as well
         )
-    with contextlib.suppress(MissingObject):  # it is so old that this commit has gone
-        open_store(uri, options).sync(f"_delta_log/{0:020}.json")
+    with contextlib.suppress(MissingObject):  # an old table no longer has this commit
+        store.sync(f"{folder}/_delta_log/{0:020}.json")
 
 
-def open_table(uri: str, options: dict[str, str]) -> DeltaTable:
-    """The newest version of the table at `uri`.
+def open_table(store: Store, folder: str) -> DeltaTable:
+    """The newest version of a table; MissingObject if there is none.
 
-    Raises MissingObject if there is none, UsageError if it has a `seglake.format` that this code
-    does not know, and StoreError if it cannot be read.
+    Raises UsageError if its `seglake.format` is not known, StoreError if it cannot be read.
     """
-    with delta_errors(uri, "the table cannot be read"):
+    uri = f"{store.uri}/{folder}"
+    with _delta_errors(uri, "the table cannot be read"):
         try:
-            table = DeltaTable(uri, storage_options=options)
+            table = _table(store, folder)
         except TableNotFoundError as error:
             raise MissingObject(f"{uri}: there is no such table") from error
-    return checked_format(table)
+    return _of_known_format(table)
 
 
-def checked_format(table: DeltaTable) -> DeltaTable:
-    """The table, if its `seglake.format` is one that this code knows; else UsageError."""
+def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[AddedFile]:
+    """Every data file of a version. `rows` is None where another writer left it out."""
+    names = {name: f"partition.{name}" for name in partition_by}
+    found = pa.table(table.get_add_actions(flatten=True))
+    rows: Any = found.select(["path", "size_bytes", "num_records", *names.values()]).to_pylist()
+    for row in rows:
+        partition = {name: row[column] for name, column in names.items()}
+        yield AddedFile(row["path"], row["size_bytes"], partition, row["num_records"], changes=True)
+
+
+def checkpoint_if_due(log: DeltaLog, made: Iterable[int]) -> None:
+    """Write a checkpoint if one of the versions `made` asks for it, and drop expired commits.
+
+    A failure is only logged: the table works without a checkpoint, and a later commit writes one.
+    """
+    try:
+        if any(map(log.asks_for_checkpoint, made)):
+            _write_checkpoint(log)
+    except SeglakeError as error:
+        _log.warning("%s", error)
+
+
+def _write_checkpoint(log: DeltaLog) -> None:
+    with _delta_errors(log.table_uri, "a checkpoint cannot be written"):
+        table = _table(log.store, log.folder)
+        table.create_checkpoint()
+        folder = f"{log.folder}/_delta_log"
+        log.store.sync(f"{folder}/{table.version():020}.checkpoint.parquet")
+        log.store.sync(f"{folder}/_last_checkpoint")
+        table.cleanup_metadata()  # deletes commits that from now on only the checkpoint has
+
+
+def _table(store: Store, folder: str, version: int | None = None) -> DeltaTable:
+    uri = f"{store.uri}/{folder}"
+    return DeltaTable(uri, version=version, storage_options=store.storage_options)
+
+
+def _of_known_format(table: DeltaTable) -> DeltaTable:
+    """The table, if this code knows its `seglake.format`; else UsageError."""
     found = table.metadata().configuration.get("seglake.format", "missing")
     if found.partition(".")[0] != FORMAT:
         raise UsageError(
@@ -85,19 +153,10 @@ def checked_format(table: DeltaTable) -> DeltaTable:
     return table
 
 
-def checkpoint_if_due(log: DeltaLog, options: dict[str, str], made: Iterable[int]) -> None:
-    """Write a checkpoint if one of the versions `made` asks for it, and drop expired commits.
-
-    A failure is logged only: the table needs no checkpoint, and a later commit writes the next.
-    """
+@contextlib.contextmanager
+def _delta_errors(uri: str, problem: str) -> Iterator[None]:
+    """Turn delta-rs's errors into StoreError, without them as its cause: see `reason`."""
     try:
-        if any(map(log.asks_for_checkpoint, made)):
-            with delta_errors(log.table_uri, "a checkpoint cannot be written"):
-                table = DeltaTable(log.table_uri, storage_options=options)
-                table.create_checkpoint()
-                store = open_store(log.table_uri, options)
-                store.sync(f"_delta_log/{table.version():020}.checkpoint.parquet")
-                store.sync("_delta_log/_last_checkpoint")
-                table.cleanup_metadata()  # of commits that only the checkpoint tells from now on
-    except SeglakeError as error:
-        _log.warning("%s", error)
+        yield
+    except (DeltaError, OSError) as error:
+        raise StoreError(f"{uri}: {problem}: {reason(error)}") from None

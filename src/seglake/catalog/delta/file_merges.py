@@ -1,32 +1,34 @@
-"""Which data files of the catalog are to become one: a rule that looks at nothing but their rows.
+"""Merges of the catalog's small data files: which files become one, and how.
 
 Every commit leaves a small file for each kind of row. As in a log-structured merge tree, files of
-about one size wait until there are enough of them, and what they become is larger by a size. So a
-row is written again once for each size that there is, and n commits leave some log n files.
+about one size wait until there are enough of them, and then become one file of the next size. So
+each row is rewritten once for each size, and n commits leave some log n files.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from seglake.catalog.rows import DataFile
+import pyarrow as pa
 
-FAN_IN = 16  # files of one size that become one
-ENOUGH_ROWS = 100_000  # a file that has so many is left alone: a merge has to fit into memory
+from seglake.catalog.delta.actions import Action, add, remove
+from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.delta.data_files import DataFile, read_files, write_file
+
+FAN_IN = 16  # so many files of one size become one
+ENOUGH_ROWS = 100_000  # a file with so many rows is final: a merge has to fit into memory
 
 _Sizes = dict[int, list[DataFile]]
 
 
 def due(files: Iterable[DataFile], fan_in: int) -> list[list[DataFile]]:
-    """The groups of files that are to be merged now, each of one kind and topic.
+    """The groups of files to merge now, each of one kind and topic.
 
-    Files are of size s if they have fan_in**s to fan_in**(s + 1) rows (exclusive). The largest size
-    of which there are `fan_in` files is due, and with it everything that is smaller.
+    Files of size s have fan_in**s to fan_in**(s + 1) rows (exclusive). The largest size with at
+    least `fan_in` files is due, together with all smaller files.
     """
-    groups: dict[tuple[str, str], dict[int, list[DataFile]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    groups: dict[tuple[str, str], _Sizes] = defaultdict(lambda: defaultdict(list))
     for file in sorted(files):
         if file.rows < ENOUGH_ROWS:
             groups[file.kind, file.topic][_size(file.rows, fan_in)].append(file)
@@ -43,3 +45,18 @@ def _size(rows: int, fan_in: int) -> int:
     while rows >= fan_in:
         rows, size = rows // fan_in, size + 1
     return size
+
+
+def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> list[int]:
+    """Write each group of files of a version as one file, in one commit that changes no row.
+
+    Returns the version that the commit makes, if there is a group. Raises CommitConflict if another
+    commit removed one of the files, CorruptData and StoreError.
+    """
+    actions: list[Action] = []
+    for files in groups:
+        rows = pa.concat_tables(read_files(log.store, log.folder, files))
+        merged = write_file(log.store, log.folder, files[0].kind, files[0].topic, rows)
+        actions += [add(merged, changes=False)]
+        actions += [remove(f.path, f.size_bytes, f.partition, changes=False) for f in files]
+    return [log.commit(version, actions)[-1].version] if actions else []

@@ -1,7 +1,7 @@
-"""The quarantine table: what the driver commits, and what counts.
+"""The quarantine table: commits of its files, and the rejects that count.
 
-The parts of an attempt are committed before its run. A row counts only if a run row names its
-attempt, so what a failed attempt left here is never reported.
+An attempt commits its files here before its run. A reject counts only if a run row names its
+attempt, so rejects of a failed attempt are never reported.
 """
 
 from __future__ import annotations
@@ -10,88 +10,74 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from seglake import layout
-from seglake.catalog.delta import commit_log as deltalog
-from seglake.catalog.delta import delta_rs as delta
-from seglake.catalog.delta.commit_log import Action, DeltaLog
+from seglake.catalog.delta import delta_rs
+from seglake.catalog.delta.actions import Action, AddedFile, WrittenFile, add, remove
+from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import read_parquet
-from seglake.catalog.quarantine.parts import FILE_SCHEMA, SCHEMA, Part, attempt_of
-from seglake.catalog.table import CatalogTable
-from seglake.catalog.version.snapshot import Snapshot
+from seglake.catalog.quarantine.files import FILE_SCHEMA, SCHEMA, attempt_of
 from seglake.errors import MissingObject
-from seglake.store import open_store
+from seglake.layout import QUARANTINE_TABLE
+from seglake.store import Store
 
 _PARTITION_BY = ["topic"]
 
 
 class QuarantineTable:
-    """The quarantine of the lake at a root."""
+    """The quarantine of the lake in a store, which may not exist yet."""
 
-    def __init__(self, root: str, storage_options: Mapping[str, str] | None = None) -> None:
-        self._store = open_store(root, storage_options)
-        self._uri = f"{self._store.uri}/{layout.QUARANTINE_TABLE}"
-        self._options = dict(storage_options or {})
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
-    def add_parts(self, parts: Sequence[Part], attempt_id: str) -> None:
-        """Commit the files of one attempt; creates the table if there is none.
+    def add_files(self, files: Sequence[WrittenFile], attempt_id: str) -> None:
+        """Commit the files of one attempt; creates the table unless it exists.
 
         Runs that do so at once all succeed. Raises StoreError; calling again is safe, since Delta
-        holds a path once however often it is added.
+        has a path once however often it is added.
         """
-        if not parts:
+        if not files:
             return
-        delta.open_or_create(self._uri, SCHEMA, _PARTITION_BY, self._options)
-        base = delta.open_table(self._uri, self._options).version()
-        actions = [
-            deltalog.add(part.path, part.size_bytes, {"topic": part.topic}, part.stats)
-            for part in parts
-        ]
-        self._commit(base, actions, {"seglake.attempt": attempt_id})
+        delta_rs.create_table(self._store, QUARANTINE_TABLE, SCHEMA, _PARTITION_BY)
+        base = delta_rs.open_table(self._store, QUARANTINE_TABLE).version()
+        self._commit(base, list(map(add, files)), {"seglake.attempt": attempt_id})
 
-    def remove_parts(self, keys: Collection[str]) -> None:
-        """Take files out of the table, as far as they are in it; they can be deleted then.
+    def remove_files(self, keys: Collection[str]) -> None:
+        """Remove the files with these keys from the table, before they are deleted.
 
-        Raises StoreError, and CommitConflict if another process does the same.
+        A key that the table does not name is passed over. Raises StoreError, and CommitConflict if
+        another process removes the same files.
         """
-        try:
-            table = delta.open_table(self._uri, self._options)
-        except MissingObject:
-            return
-        folder = f"{layout.QUARANTINE_TABLE}/"
+        version, files = self._live_files()
         actions = [
-            deltalog.remove(path, size, {"topic": topic}, changes=True)
-            for path, size, topic in _files(table)
-            if folder + path in keys
+            remove(file.path, file.size_bytes, file.partition)
+            for file in files
+            if f"{QUARANTINE_TABLE}/{file.path}" in keys
         ]
         if actions:
-            self._commit(table.version(), actions, {})
+            self._commit(version, actions, {})
 
-    def _commit(self, base: int, actions: Sequence[Action], info: Mapping[str, str]) -> None:
-        log = DeltaLog(self._store, layout.QUARANTINE_TABLE)
-        entries = log.commit(base, actions, info=info)
-        delta.checkpoint_if_due(log, self._options, [entries[-1].version])
-
-    def read(self, catalog: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[pa.Table]:
-        """The rows of every committed run of a topic, in tables of FILE_SCHEMA, one per file."""
-        attempts = catalog.table(snapshot, "run", topic)["attempt_id"].combine_chunks()
-        counting = {None, *attempts.to_pylist()}  # None: another writer's file, which may have any
-        try:
-            files = _files(delta.open_table(self._uri, self._options))
-        except MissingObject:
-            return
-        for path, _, of_topic in files:
-            if of_topic != topic or attempt_of(path) not in counting:
+    def read(self, topic: str, attempts: Collection[str]) -> Iterator[pa.Table]:
+        """The rejects of some attempts at a topic, in tables of FILE_SCHEMA, one per file."""
+        counting = {None, *attempts}  # None: another writer's file may have rejects of any attempt
+        wanted = pa.array(list(attempts), pa.string())
+        for file in self._live_files()[1]:
+            if file.partition["topic"] != topic or attempt_of(file.path) not in counting:
                 continue
-            rows = read_parquet(self._store, f"{layout.QUARANTINE_TABLE}/{path}", FILE_SCHEMA)
-            counted = rows.filter(pc.is_in(rows["attempt_id"], attempts))
+            rows = read_parquet(self._store, f"{QUARANTINE_TABLE}/{file.path}", FILE_SCHEMA)
+            counted = rows.filter(pc.is_in(rows["attempt_id"], wanted))
             if len(counted):
                 yield counted
 
+    def _live_files(self) -> tuple[int, list[AddedFile]]:
+        """The newest version and its files in the order of paths; -1 and none without a table."""
+        try:
+            table = delta_rs.open_table(self._store, QUARANTINE_TABLE)
+        except MissingObject:
+            return -1, []
+        files = delta_rs.live_files(table, _PARTITION_BY)
+        return table.version(), sorted(files, key=lambda file: file.path)
 
-def _files(table: DeltaTable) -> list[tuple[str, int, str]]:
-    """The path, size and topic of every file, in the order of paths."""
-    found = pa.table(table.get_add_actions(flatten=True))
-    columns = (found[name].to_pylist() for name in ("path", "size_bytes", "partition.topic"))
-    return sorted(zip(*columns, strict=True))
+    def _commit(self, base: int, actions: Sequence[Action], info: Mapping[str, str]) -> None:
+        log = DeltaLog(self._store, QUARANTINE_TABLE)
+        commits = log.commit(base, actions, info=info)
+        delta_rs.checkpoint_if_due(log, [commits[-1].version])

@@ -1,1 +1,1 @@
-"""One version of the catalog in memory."""
+"""A version of the catalog in memory, and the data files that it is made from."""

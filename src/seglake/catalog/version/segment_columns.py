@@ -1,31 +1,41 @@
 """The segments of one log partition as NumPy columns, which a newer version shares and extends.
 
-A version holds the first n rows of its columns. The next one writes its segments into the room
-behind them, if no other version has, and holds more rows of the same columns: what it costs is what
-is new. So a column is never changed where a version can see it.
+A version holds the first n rows of its columns. The next version writes its segments into the room
+behind them, unless another version has, and holds more rows of the same columns: it costs only what
+is new. So a column never changes where a version can see it.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from seglake.errors import CorruptData
+from seglake.format import compression
+from seglake.format.batch import TIMESTAMP_TYPES
+from seglake.layout import SUFFIXES
 from seglake.locks import Lock
 
 Int64s = npt.NDArray[np.int64]
 
-# What a reader needs once it has chosen a segment; the order of sizes is SUFFIXES'. Checksums of
-# files stay in the table: what a reader reads has checksums of its own.
+# What a reader needs of a chosen segment; the order of sizes is SUFFIXES'. The table alone has the
+# checksums of files: the parts that a reader reads have checksums of their own.
 DETAILS = np.dtype(
     [
         ("record_count", "i4"),
         ("relative_offset_of_max", "i4"),  # -1: no record has a timestamp
         ("sizes", "i4", (4,)),
-        ("attempts", "i4", (2,)),  # of the log and of its index files: places in Segments.attempts
+        (
+            "attempts",
+            "i4",
+            (2,),
+        ),  # of log and index files: positions in Segments.attempts
         ("codec", "i1"),
         ("timestamp_type", "i1"),
     ]
@@ -34,11 +44,11 @@ DETAILS = np.dtype(
 ATTEMPT = np.dtype("V16")
 
 _DTYPES = [np.dtype(np.int64)] * 4 + [DETAILS]
-_SPARE = 64  # a copy leaves room for 1/64 more: so a row is copied 65 times, which is a microsecond
+_SPARE = 64  # a copy leaves room for 1/64 more: a row is copied 65 times, which is a microsecond
 
 
 class Attempts:
-    """UUIDs in the order in which they came. Log partitions share them; none is ever taken away."""
+    """UUIDs in the order in which they came, shared by log partitions; only ever appended to."""
 
     def __init__(self, ids: npt.NDArray[np.void]) -> None:
         self._ids, self._length = ids, len(ids)
@@ -51,12 +61,12 @@ class Attempts:
     def __reduce__(self) -> tuple[Any, ...]:
         return Attempts, (self._ids[: len(self)],)
 
-    def name(self, place: int) -> str:
-        """The UUID at a place, counted from 0."""
-        return str(uuid.UUID(bytes=self._ids[place].tobytes()))
+    def name(self, position: int) -> str:
+        """The UUID at a position, counted from 0."""
+        return str(uuid.UUID(bytes=self._ids[position].tobytes()))
 
     def add(self, others: Attempts) -> int:
-        """Add all of `others`, unless they were the last ones added; returns the first's place."""
+        """Append `others`, unless they were appended last; returns the position of the first."""
         with self._lock:
             if self._added is None or self._added[:2] != (others, len(others)):
                 self._added = others, len(others), len(self)
@@ -82,7 +92,7 @@ class Segments(NamedTuple):
     max_timestamps: Int64s
     details: npt.NDArray[np.void]  # of dtype DETAILS
     attempts: Attempts
-    room: Room | None = None  # whose columns these are the beginning of
+    room: Room | None = None  # these columns are the beginning of its columns
 
     @staticmethod
     def none() -> Segments:
@@ -95,12 +105,12 @@ class Segments(NamedTuple):
 
     @property
     def columns(self) -> Sequence[npt.NDArray[Any]]:
-        """The columns, without what they refer to."""
+        """The five columns, without `attempts` and `room`."""
         return self[:5]
 
     @property
     def size(self) -> int:
-        """Their number."""
+        """The number of segments."""
         return len(self.base_offsets)
 
     def take(self, order: npt.NDArray[np.intp] | slice) -> Segments:
@@ -109,7 +119,7 @@ class Segments(NamedTuple):
         return Segments._make([*columns, self.attempts, None])
 
     def without(self, base_offsets: Int64s) -> Segments:
-        """These segments but for those that begin at one of `base_offsets`."""
+        """The segments that begin at none of `base_offsets`."""
         return self.take(np.flatnonzero(~np.isin(self.base_offsets, base_offsets)))
 
     def followed_by(self, others: Segments) -> Segments:
@@ -128,7 +138,7 @@ class Segments(NamedTuple):
         return both.take(np.argsort(both.base_offsets, kind="stable"))
 
     def begin_with(self, others: Segments) -> bool:
-        """Whether these are `others` and what followed them, if they came of them."""
+        """Whether these segments, made from `others`, are `others` and the segments behind."""
         return np.array_equal(self.base_offsets[: others.size][-1:], others.base_offsets[-1:])
 
     def running_max_timestamps(self) -> Int64s:
@@ -139,10 +149,10 @@ class Segments(NamedTuple):
 
 
 class Room:
-    """Columns whose first rows are segments of a version, with room behind them."""
+    """Columns whose first rows are segments of a version, and free rows behind them."""
 
     def __init__(self, columns: Sequence[npt.NDArray[Any]], more: int) -> None:
-        """A copy of `columns`, with room for `more` rows at least, which are claimed."""
+        """Copy `columns`, and claim `more` rows behind them."""
         length = len(columns[0])
         self._filled = length + more
         self._capacity = self._filled + self._filled // _SPARE
@@ -153,7 +163,7 @@ class Room:
         self._lock = Lock()
 
     def claim(self, length: int, more: int) -> bool:
-        """Whether the rows length to length + more (exclusive) are free: then they are not now."""
+        """Claim the rows length to length + more (exclusive); False if they are not free."""
         with self._lock:
             if self._filled != length or length + more > self._capacity:
                 return False
@@ -161,14 +171,14 @@ class Room:
             return True
 
     def fill(self, length: int, others: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        """Write the rows that were claimed behind the first `length`; all rows up to them."""
+        """Write the claimed rows behind the first `length`; returns all rows up to their end."""
         end = length + len(others[0])
         for mine, column in zip(self._columns, others, strict=True):
             mine[length:end] = column
         return [column[:end] for column in self._columns]
 
     def running_max_timestamps(self, length: int) -> Int64s:
-        """See `Segments`; goes on from where it was asked for before."""
+        """As `Segments.running_max_timestamps`; computes only what no call has computed before."""
         with self._lock:
             if not len(self._highest):
                 self._highest = np.empty(self._capacity, np.int64)
@@ -179,3 +189,63 @@ class Room:
                 self._highest[self._searchable : length] = running[len(before) :]
                 self._searchable = length
             return self._highest[:length]
+
+
+def segments_by_partition(tables: Iterable[pa.Table]) -> dict[int, Segments]:
+    """The segment rows of one topic as columns, for each log partition."""
+    table = pa.concat_tables(tables)
+    partitions = _numbers(table, "partition")
+    order = np.lexsort((_numbers(table, "base_offset"), partitions))
+    segments = _segments(table).take(order)
+    numbers, firsts = np.unique(partitions[order], return_index=True)
+    ends = [*firsts.tolist(), len(order)][1:]
+    return {
+        number: segments.take(slice(first, end))
+        for number, first, end in zip(numbers.tolist(), firsts.tolist(), ends, strict=True)
+    }
+
+
+def _segments(table: pa.Table) -> Segments:
+    base = _numbers(table, "base_offset")
+    of_max = _numbers(table, "offset_of_max_timestamp")
+    details = np.zeros(len(table), DETAILS)
+    details["record_count"] = _numbers(table, "record_count")
+    details["relative_offset_of_max"] = np.where(of_max < 0, -1, of_max - base)
+    for position, suffix in enumerate(SUFFIXES):
+        details["sizes"][:, position] = _numbers(table, f"{suffix}_bytes")
+    details["attempts"], attempts = _attempts(table)
+    details["codec"] = _codes(table, "codec", compression.NAMES)
+    details["timestamp_type"] = _codes(table, "timestamp_type", TIMESTAMP_TYPES)
+    ends, smallest, largest = (
+        _numbers(table, name) for name in ("end_offset", "min_timestamp", "max_timestamp")
+    )
+    return Segments(base, ends, smallest, largest, details, attempts)
+
+
+def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    column = table.column(name)
+    if column.null_count:
+        raise CorruptData(f"{name} is null in a segment row")
+    return column.to_numpy()
+
+
+def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]:
+    codes = pc.index_in(table.column(name), pa.array(names))
+    if codes.null_count:
+        raise CorruptData(f"a {name} in a segment row is none of {', '.join(names)}")
+    return codes.to_numpy()
+
+
+def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], Attempts]:
+    """The numbers of each segment's two attempts, log and index files, and the attempts' UUIDs."""
+    logs = table.column("attempt_id")
+    indexes = pc.coalesce(table.column("index_attempt_id"), logs)  # null in older rows
+    both = pa.chunked_array([*logs.chunks, *indexes.chunks], pa.string()).combine_chunks()
+    coded: Any = both.dictionary_encode()
+    try:
+        found = b"".join(uuid.UUID(name).bytes for name in coded.dictionary.to_pylist())
+    except ValueError as error:
+        raise CorruptData("an attempt id in a segment row is not a UUID") from error
+    if both.null_count:
+        raise CorruptData("attempt_id is null in a segment row")
+    return coded.indices.to_numpy().reshape(2, -1).T, Attempts(np.frombuffer(found, ATTEMPT).copy())

@@ -1,8 +1,8 @@
-"""One version of the lake in memory: which segments every log partition has, ready for searching.
+"""One version of the lake in memory: the segments of every log partition, ready for searching.
 
-A snapshot holds NumPy columns and no path: a segment's keys follow from its row (`seglake.layout`).
-That is 74 bytes a segment, and 16 for each attempt. It never changes; a newer version shares every
-log partition that did not, and of one that grew the columns (`segment_columns`).
+A snapshot holds NumPy columns and no path: a segment's keys follow from its columns. That is 74
+bytes a segment, and 16 for each attempt. A snapshot never changes. A newer one shares every log
+partition without a change, and the columns of every one that grew (`segment_columns`).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from seglake import layout
-from seglake.catalog.rows import DataFile, PartitionRow, TopicRow
+from seglake.catalog.delta.data_files import DataFile
+from seglake.catalog.rows import PartitionRow, TopicRow, WithSegmentId
 from seglake.catalog.version.segment_columns import Int64s, Segments
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.format import compression
-from seglake.layout import SegmentFile, Suffix
-
-TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # at the value of the attribute bit of a batch
+from seglake.format.batch import TIMESTAMP_TYPES
+from seglake.layout import Suffix
 
 
 @dataclass(frozen=True)
-class Segment:
-    """One segment, with what is needed to find, check and read its files. Times are in ms."""
+class Segment(WithSegmentId):
+    """One segment: what a reader needs to find, check and read its files. Times are in ms."""
 
     topic: str
     partition: int
@@ -43,23 +43,14 @@ class Segment:
     codec: str
     sizes: dict[Suffix, int]
 
-    def key(self, suffix: Suffix) -> str:
-        """The key of one of the four files."""
-        attempt_id = self.attempt_id if suffix == "log" else self.index_attempt_id
-        return layout.segment_key(
-            SegmentFile(self.topic, self.partition, attempt_id, self.base_offset, suffix)
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class PartitionView:
     """A log partition; its segments cover log_start_offset to end_offset (exclusive) without hole.
 
-    Its length is the number of its segments, which may be 0.
-
-    The first segment may begin below the log start offset: the records before it are deleted.
-    `sequence` is that of the partition row which holds, 0 if there is none. `last_append_time_ms`
-    is what that row says of records which are gone.
+    The length is the number of segments, which may be 0. The first segment may begin below the log
+    start offset: the records before that offset are deleted. `sequence` and `last_append_time_ms`
+    are those of the partition row that holds; 0 and None without one.
     """
 
     topic: str
@@ -81,9 +72,9 @@ class PartitionView:
 
     @property
     def largest_timestamp(self) -> int:
-        """Of every record, and under LogAppendTime of those that are gone, too; -1 if none has."""
-        here = int(self.segments.max_timestamps.max()) if len(self) else -1
-        return here if self.last_append_time_ms is None else max(here, self.last_append_time_ms)
+        """Of every record, under LogAppendTime deleted ones included; -1 if no record has one."""
+        live = int(self.segments.max_timestamps.max()) if len(self) else -1
+        return live if self.last_append_time_ms is None else max(live, self.last_append_time_ms)
 
     @cached_property
     def running_max_timestamps(self) -> Int64s:
@@ -91,23 +82,23 @@ class PartitionView:
         return self.segments.running_max_timestamps()
 
     def index_of(self, offset: int) -> int:
-        """Which segment covers `offset`; it must lie in the log."""
+        """The position of the segment that covers `offset`, which must lie in the log."""
         return int(np.searchsorted(self.segments.base_offsets, offset, "right")) - 1
 
     def first_reaching(self, timestamp: int) -> int:
-        """The first segment with a record at `timestamp` or later; len(self) if none has."""
+        """The position of the first segment with a record at `timestamp` or later, or len(self)."""
         return int(np.searchsorted(self.running_max_timestamps, timestamp, "left"))
 
     def segment(self, index: int) -> Segment:
         """The segment at a position, counted from 0."""
         base, end, smallest, largest, details = (column[index] for column in self.segments.columns)
-        log, beside = map(self.segments.attempts.name, details["attempts"].tolist())
+        log, indexes = map(self.segments.attempts.name, details["attempts"].tolist())
         relative = int(details["relative_offset_of_max"])
         return Segment(
             topic=self.topic,
             partition=self.partition,
             attempt_id=log,
-            index_attempt_id=beside,
+            index_attempt_id=indexes,
             base_offset=int(base),
             end_offset=int(end),
             record_count=int(details["record_count"]),
@@ -125,9 +116,9 @@ class PartitionView:
         added: Segments | None = None,
         removed: Int64s | None = None,
     ) -> PartitionView:
-        """This log partition with a newer row, with more segments, without those that begin there.
+        """This log partition with a newer row, and with and without some segments.
 
-        Raises CorruptData if its segments then leave a hole or overlap.
+        `removed` has base offsets. Raises CorruptData if the segments then leave a hole or overlap.
         """
         segments = self.segments
         bounds: dict[str, Any] = {}
@@ -142,7 +133,7 @@ class PartitionView:
         return view.check(len(self) if same else 0)
 
     def end(self) -> PartitionView:
-        """The last segment as a log of its own: enough to check what is to follow."""
+        """The last segment as a log of its own: enough to check the segments to follow."""
         last = self.segments.take(slice(-1, None))
         start = max(self.log_start_offset, *last.base_offsets.tolist(), 0)
         return replace(self, segments=last, log_start_offset=start)
@@ -161,7 +152,7 @@ class PartitionView:
         if not len(self) and start == end:
             return self
         if np.any(ends <= bases):
-            raise self._damage(f"the segment at {bases[ends <= bases][0]} covers nothing")
+            raise self._damage(f"the segment at {bases[ends <= bases][0]} covers no offset")
         covered, wanted = np.append(min(start, *bases[:1], end), ends), np.append(bases, end)
         for wrong in np.flatnonzero(covered != wanted)[:1]:
             kind = "no segment covers" if covered[wrong] < wanted[wrong] else "two segments cover"
@@ -197,13 +188,13 @@ class Snapshot:
         return [self._topics[name] for name in sorted(self._topics)]
 
     def topic(self, topic: str) -> TopicRow:
-        """The settings that hold for a topic; UnknownTopic if there is none."""
+        """The settings that hold for a topic; UnknownTopic if this version lacks it."""
         if topic not in self._topics:
             raise UnknownTopic(f"topic {topic!r} is not in version {self.version} of the lake")
         return self._topics[topic]
 
     def partition(self, topic: str, partition: int) -> PartitionView:
-        """A log partition, which may have no segment yet; UnknownTopic if the topic has it not."""
+        """A log partition, which may have no segment yet; UnknownTopic if the topic lacks it."""
         count = self.topic(topic).partitions
         if not 0 <= partition < count:
             raise UnknownTopic(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
@@ -224,10 +215,10 @@ class Snapshot:
         added: Mapping[tuple[str, int], Segments] = _NOTHING,
         removed: Mapping[tuple[str, int], Int64s] = _NOTHING,
     ) -> Snapshot:
-        """A newer version with these rows; log partitions that none of them touches are shared.
+        """A newer version with these rows, which shares the log partitions that they do not touch.
 
         `added` and `removed` are segments and base offsets of segments, by (topic, partition).
-        Raises CorruptData if a log partition then has a hole or an overlap, or no topic.
+        Raises CorruptData if a log partition then has a hole, an overlap, or no topic.
         """
         newest = dict(self._topics)
         for topic in sorted(topics, key=lambda row: row.sequence):
@@ -244,7 +235,7 @@ class Snapshot:
         return result
 
     def ends(self, names: Iterable[tuple[str, int]]) -> Snapshot:
-        """The ends of some log partitions: enough to check segments that are to follow them."""
+        """The ends of some log partitions: enough to check the segments to follow them."""
         views = {name: self._partitions[name].end() for name in names if name in self._partitions}
         return Snapshot(self.version, self.files, self._topics, views)
 

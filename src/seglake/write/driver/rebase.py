@@ -17,15 +17,13 @@ from typing import NamedTuple
 import crc32c
 import numpy as np
 
-from seglake.catalog.index_files import put_indexes
 from seglake.catalog.rows import SegmentRow
-from seglake.catalog.segment_checks import LogCheck, check_crc
+from seglake.catalog.segment_files import LogCheck, check_crc, put_indexes
 from seglake.engine import Engine
 from seglake.errors import CorruptData
 from seglake.format.batch import BatchTable
 from seglake.format.decode import check_crcs, scan
 from seglake.format.encode import Batches, rebase, restamp
-from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.layout import SUFFIXES
 from seglake.store import Store
@@ -121,13 +119,11 @@ def _copy_indexes(store: Store, row: SegmentRow, moved: SegmentRow) -> SegmentRo
 
 def _stamp_indexes(store: Store, row: SegmentRow, table: BatchTable, stamp: int) -> SegmentRow:
     table["offset_of_max"] = table["base_offset"]
-    sealed = rebuild(
-        row.base_offset, table, IndexPolicy(row.index_interval_kind, row.index_interval)
-    )
+    sealed = rebuild(row.base_offset, table, row.index_policy)
     return dataclasses.replace(
         row,
         min_timestamp=stamp,
         max_timestamp=stamp,
         offset_of_max_timestamp=row.base_offset,
-        **put_indexes(store, row.key, sealed),
+        **put_indexes(store, row.id, sealed),
     )

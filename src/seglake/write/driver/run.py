@@ -89,7 +89,7 @@ def _ingest(
     make: Callable[[Store, Report], InputMaker],
 ) -> Report:
     store = open_store(pipeline.root, pipeline.storage)
-    table = CatalogTable.create(pipeline.root, pipeline.storage)
+    table = CatalogTable.create(store)
     begun = Report(pipeline.topic.name, pipeline.name, run.run_id)
     input_of: InputMaker | None = None
     while True:
@@ -245,6 +245,5 @@ def _write_quarantine(attempt: Attempt, spooled: pa.Table, counts: SplitCounts) 
     names = (attempt.topic, attempt.attempt_id, attempt.started_ms)
     with attempt.step("write quarantine"):
         write = Quarantine(attempt.store, *names, origins)
-        parts = write.run(attempt.engine, of_kinds(spooled, REJECTS))
-        root, storage = attempt.pipeline.root, attempt.pipeline.storage
-        QuarantineTable(root, storage).add_parts(parts, attempt.attempt_id)
+        files = write.run(attempt.engine, of_kinds(spooled, REJECTS))
+        QuarantineTable(attempt.store).add_files(files, attempt.attempt_id)

@@ -11,12 +11,11 @@ from typing import Any
 
 import crc32c
 
-from seglake.catalog.index_files import put_indexes
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.rows import SegmentId, SegmentRow
+from seglake.catalog.segment_files import put_indexes
 from seglake.config import Topic
 from seglake.format.encode import Batches
 from seglake.format.segment import Roller
-from seglake.layout import SegmentFile, Suffix, segment_key
 from seglake.store import Store
 from seglake.write.encoding import limits_of, policy_of
 from seglake.write.reduce.piece import Piece
@@ -63,23 +62,22 @@ class SegmentWriter:
     def _write(self, data: Any) -> None:
         if self._open is None:
             self._open = ExitStack()
-            self._sink = self._open.enter_context(self._store.writer(self._key("log")))
+            self._sink = self._open.enter_context(self._store.writer(self._id.key("log")))
             self._crc = 0
         self._sink.write(data)
         self._crc = crc32c.crc32c(data, self._crc)
 
-    def _key(self, suffix: Suffix) -> str:
+    @property
+    def _id(self) -> SegmentId:
         piece, base = self._piece, self._roller.base_offset
-        return segment_key(
-            SegmentFile(piece.topic, piece.partition, piece.attempt_id, base, suffix)
-        )
+        return SegmentId(piece.topic, piece.partition, base, piece.attempt_id, piece.attempt_id)
 
     def _seal(self) -> None:
         assert self._open is not None  # noqa: S101  # a segment is sealed only after a write
         self._open.close()
         self._open = None
         sealed = self._roller.seal()
-        index_columns = put_indexes(self._store, self._key, sealed)
+        index_columns = put_indexes(self._store, self._id, sealed)
         piece, topic = self._piece, self._topic
         by, interval = topic.index_interval
         self.rows.append(

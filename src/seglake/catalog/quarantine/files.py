@@ -1,0 +1,44 @@
+"""Data files of the quarantine: executors write them, and the driver commits them.
+
+This module imports no Delta library, so executors need none.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import pyarrow as pa
+
+from seglake import layout
+from seglake.catalog.delta.actions import WrittenFile
+from seglake.catalog.delta.data_files import write_parquet
+from seglake.store import Store
+
+_COLUMNS: dict[str, pa.DataType] = {
+    "topic": pa.string(),
+    "attempt_id": pa.string(),
+    "source_file": pa.string(),
+    "line": pa.int64(),  # counted from 1
+    "reason": pa.string(),
+    "raw": pa.binary(),
+    "ingested_at_ms": pa.int64(),
+}
+SCHEMA = pa.schema(_COLUMNS)
+FILE_SCHEMA = SCHEMA.remove(0)  # the path holds the topic
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_PATH = re.compile(rf"(?:{layout.QUARANTINE_TABLE}/)?topic=[^/]+/({_UUID})-{_UUID}.*\.parquet")
+
+
+def write_rejects(store: Store, topic: str, attempt_id: str, rejects: pa.Table) -> WrittenFile:
+    """Write rejects (of FILE_SCHEMA) as one file, which is invisible until the driver adds it."""
+    layout.check_topic(topic)
+    layout.check_attempt(attempt_id)
+    rows, name = rejects.select(FILE_SCHEMA.names).cast(FILE_SCHEMA), f"{attempt_id}-{uuid.uuid4()}"
+    return write_parquet(store, layout.QUARANTINE_TABLE, name, {"topic": topic}, rows)
+
+
+def attempt_of(path: str) -> str | None:
+    """The attempt that wrote the file at a path or key; None for another writer's file."""
+    match = _PATH.fullmatch(path)
+    return match[1] if match else None

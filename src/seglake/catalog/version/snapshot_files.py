@@ -1,0 +1,129 @@
+"""The data files of a version, and the snapshot that they make."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from seglake import layout
+from seglake.catalog.delta.actions import AddedFile, DeltaCommit
+from seglake.catalog.delta.data_files import DataFile, read_files
+from seglake.catalog.rows import (
+    FILE_SCHEMAS,
+    PARTITION_COLUMNS,
+    AnyRow,
+    Kind,
+    PartitionRow,
+    TopicRow,
+    rows_of,
+)
+from seglake.catalog.version.segment_columns import segments_by_partition
+from seglake.catalog.version.snapshot import EMPTY, Snapshot
+from seglake.errors import CorruptData, StoreError
+from seglake.store import Store
+
+
+def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
+    """The files with a known kind of row; CorruptData if one's topic or row count is missing."""
+    found = set()
+    for file in added:
+        kind, topic = (file.partition.get(name) for name in PARTITION_COLUMNS)
+        values: Any = (file.path, kind, topic, file.size_bytes, file.rows)
+        if kind in FILE_SCHEMAS:
+            if None in values:
+                what = f"a commit leaves out the topic or the number of rows of {file}"
+                raise CorruptData(what, file=layout.LOG_TABLE)
+            found.add(DataFile(*values))
+    return frozenset(found)
+
+
+def files_after(files: frozenset[DataFile], commits: Iterable[DeltaCommit]) -> frozenset[DataFile]:
+    """The data files of the version after some commits, given those of the version before."""
+    found = {file.path: file for file in files}
+    for commit in commits:
+        found |= {file.path: file for file in data_files(commit.added)}
+        for path in commit.removed:
+            found.pop(path, None)
+    return frozenset(found.values())
+
+
+def load(store: Store, version: int, files: frozenset[DataFile]) -> Snapshot:
+    """A version, made from all its data files. Raises CorruptData, StoreError and MissingObject."""
+    return _with(store, EMPTY, version, files, files, ())
+
+
+def advance(store: Store, known: Snapshot, commits: Sequence[DeltaCommit]) -> Snapshot:
+    """The version after the commits that follow `known`, made by reading the files they added.
+
+    Files with rows that were only moved are not read. Of a topic that lost segments, all segment
+    files are read again. Raises CorruptData, StoreError and MissingObject.
+    """
+    files = files_after(known.files, commits)
+    added = data_files(file for each in commits for file in each.added if file.changes)
+    removed = {path for each in commits for path, changes in each.removed.items() if changes}
+    rewritten = {
+        f.topic for f in {*known.files, *added} if f.kind == "segment" and f.path in removed
+    }
+    new = {file for file in added if file.kind != "segment" or file.topic not in rewritten}
+    new |= {file for file in files if file.kind == "segment" and file.topic in rewritten}
+    return _with(store, known, commits[-1].version, files, new, rewritten)
+
+
+def _with(
+    store: Store,
+    known: Snapshot,
+    version: int,
+    files: frozenset[DataFile],
+    new: Collection[DataFile],
+    rewritten: Collection[str],
+) -> Snapshot:
+    """`known` with the rows of the `new` files, which have all segments of topics `rewritten`."""
+    return known.with_rows(
+        version,
+        files,
+        topics=_rows(store, TopicRow, new),
+        partitions=_rows(store, PartitionRow, new),
+        added={
+            (topic, partition): segments
+            for topic, found in tables(store, "segment", new).items()
+            for partition, segments in segments_by_partition(found).items()
+        },
+        removed={
+            (row.topic, view.partition): view.segments.base_offsets
+            for row in known.topics()
+            if row.topic in rewritten
+            for view in known.partitions(row.topic)
+        },
+    )
+
+
+def tables(store: Store, kind: Kind, files: Iterable[DataFile]) -> dict[str, list[pa.Table]]:
+    """The content of every file of a kind, by topic."""
+    chosen = sorted(file for file in files if file.kind == kind)
+    found: dict[str, list[pa.Table]] = defaultdict(list)
+    read = read_files(store, layout.LOG_TABLE, chosen)
+    for file, table in zip(chosen, read, strict=True):
+        found[file.topic].append(table)
+    return found
+
+
+def damaged_files(
+    store: Store, files: Iterable[DataFile]
+) -> Iterator[tuple[DataFile, CorruptData | StoreError]]:
+    """Every file that cannot be read, with the error."""
+    for file in sorted(files):
+        try:
+            read_files(store, layout.LOG_TABLE, [file])
+        except (CorruptData, StoreError) as error:
+            yield file, error
+
+
+def _rows(store: Store, row_type: type[AnyRow], files: Iterable[DataFile]) -> list[AnyRow]:
+    return [
+        row
+        for topic, found in tables(store, row_type.KIND, files).items()
+        for row in rows_of(row_type, topic, pa.concat_tables(found))
+    ]

@@ -1,0 +1,56 @@
+"""Findings: what is wrong in a lake."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from seglake.catalog.rows import SegmentRow
+from seglake.errors import CorruptData, MissingObject, StoreError
+from seglake.layout import Suffix
+
+
+@dataclass
+class Report:
+    """A report as plain values, and as JSON."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields, by name."""
+        return asdict(self)
+
+    def as_json(self) -> str:
+        """One JSON object."""
+        return json.dumps(self.as_dict(), ensure_ascii=False)
+
+
+@dataclass
+class Finding(Report):
+    """One thing that is wrong. `position` is the byte of `file` where it shows, or 0.
+
+    `kind` is missing (there is no such object), unreadable (storage failed), damaged (bytes are not
+    what they must be) or catalog (rows contradict each other; then `partition` and `base_offset`
+    may be -1).
+    """
+
+    topic: str
+    partition: int
+    base_offset: int
+    file: str
+    position: int
+    problem: str
+    kind: Literal["missing", "unreadable", "damaged", "catalog"] = "damaged"
+
+
+def finding_of(row: SegmentRow, suffix: Suffix, error: CorruptData | StoreError) -> Finding:
+    """The finding for an error about one of a segment's files."""
+    place = (row.topic, row.partition, row.base_offset)
+    if isinstance(error, CorruptData):
+        return Finding(*place, error.file or row.key(suffix), error.position, error.what)
+    kind: Any = "missing" if isinstance(error, MissingObject) else "unreadable"
+    return Finding(*place, row.key(suffix), 0, str(error), kind)
+
+
+def catalog_finding(topic: str, file: str, problem: str) -> Finding:
+    """A finding about the catalog's own rows or files."""
+    return Finding(topic, -1, -1, file, 0, problem, "catalog")

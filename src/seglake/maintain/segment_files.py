@@ -1,0 +1,116 @@
+"""One segment's files: checked, and its index files rebuilt from the log.
+
+A log is read once, a few MiB at a time; only a row of the batch table stays of each batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import crc32c
+import numpy as np
+
+from seglake.catalog.rows import SegmentRow
+from seglake.catalog.segment_files import LogCheck, check_crc, check_size, index_files
+from seglake.errors import CorruptData, StoreError
+from seglake.format.batch import TABLE, BatchTable
+from seglake.format.decode import with_extremes
+from seglake.format.index import IndexPolicy
+from seglake.format.segment import Sealed, rebuild
+from seglake.layout import SUFFIXES, Suffix
+from seglake.maintain.findings import Finding, finding_of
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.log_segment import LogSegment
+from seglake.store import Store
+
+READ_BYTES = 8 * 2**20
+DECODE_BYTES = 16 * 2**20  # of decompressed records at once
+_LOG_COLUMNS = (  # which follow from the log
+    "record_count", "min_timestamp", "max_timestamp", "offset_of_max_timestamp", "max_lateness_ms",
+)  # fmt: skip
+
+
+def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str, Any]]:
+    """The findings in a segment's files, as plain values.
+
+    Without `deep`, only files that fail by size or checksum are searched for the damaged byte.
+    """
+    if not deep and not any(file_finding(store, row, suffix) for suffix in SUFFIXES):
+        return []
+    files: dict[Suffix, bytes] = {}
+    findings: list[Finding | None] = []
+    try:
+        files = index_files(rebuild_index_files(store, row, row.index_policy))
+    except (CorruptData, StoreError) as error:
+        findings.append(finding_of(row, "log", error))
+    findings += [file_finding(store, row, suffix, files.get(suffix)) for suffix in SUFFIXES[1:]]
+    return [finding.as_dict() for finding in findings if finding is not None]
+
+
+def file_finding(
+    store: Store, row: SegmentRow, suffix: Suffix, expected: bytes | None = None
+) -> Finding | None:
+    """The finding in one file, if any: by size and checksum, and by its bytes if `expected`."""
+    try:
+        size = store.size(row.key(suffix))
+        if expected is not None:
+            _check_bytes(row, suffix, memoryview(store.read_all(row.key(suffix))), expected)
+        check_size(row, suffix, size)
+        check_crc(row, suffix, _checksum(store, row.key(suffix), size))
+    except (CorruptData, StoreError) as error:
+        return finding_of(row, suffix, error)
+    return None
+
+
+def _checksum(store: Store, key: str, size: int) -> int:
+    crc = 0
+    for start in range(0, size, READ_BYTES):
+        crc = crc32c.crc32c(store.read(key, start, min(start + READ_BYTES, size)), crc)
+    return crc
+
+
+def _check_bytes(row: SegmentRow, suffix: Suffix, found: memoryview, expected: bytes) -> None:
+    """Raise CorruptData at the first byte that differs from the file that the log gives."""
+    if found == expected:
+        return
+    both = min(len(found), len(expected))
+    differ = np.frombuffer(found, np.uint8, both) != np.frombuffer(expected, np.uint8, both)
+    position = int(np.argmax(differ)) if differ.any() else both
+    what = f"not what the log gives: {len(found)} bytes instead of {len(expected)}"
+    if differ.any():
+        what = f"not what the log gives: byte {found[position]}, expected {expected[position]}"
+    raise CorruptData(what, file=row.key(suffix), position=position)
+
+
+def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> Sealed:
+    """The index files by `policy`, from a complete log that `row` describes.
+
+    Raises CorruptData, with file and position, for any other log, and StoreError.
+    """
+    sealed = rebuild(row.base_offset, checked_batches(store, row), policy)
+    for name in _LOG_COLUMNS:
+        found, expected = getattr(sealed, name), getattr(row, name)
+        if found != expected:
+            what = f"{name} is {found}, the catalog says {expected}"
+            raise CorruptData(what, file=row.key("log"))
+    return sealed
+
+
+def checked_batches(store: Store, row: SegmentRow) -> BatchTable:
+    """The batch table of a log, every record checked. Raises as `rebuild_index_files`."""
+    key = row.key("log")
+    check_size(row, "log", store.size(key))
+    log = LogSegment(
+        row.topic, row.partition, key, row.key("zonemap"),
+        row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,
+    )  # fmt: skip
+    tables, check = [np.empty(0, TABLE)], LogCheck(row)
+    for chunk in LogFetch(store).chunks_of(log, log.log):
+        whole = int(chunk.table["size"].sum(dtype=np.int64))
+        check.add(memoryview(chunk.data)[:whole], chunk.table)
+        for rows, decoded in chunk.decode_in_parts(chunk.table, DECODE_BYTES):
+            tables.append(with_extremes(rows, decoded))
+    check.check()
+    table = np.concatenate(tables)
+    table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+    return table

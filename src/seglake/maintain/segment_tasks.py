@@ -1,0 +1,92 @@
+"""One function over many segments: on threads of this machine, or as Spark tasks.
+
+The function takes the store and a segment's row. Kernels, checksums and codecs release Python's
+lock, so threads use all cores.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from seglake.catalog.rows import SegmentRow
+from seglake.engine import SparkEngine, share_out
+from seglake.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Work = Callable[[Store, SegmentRow], Any]
+Progress = Callable[[int, int], None]  # bytes of log done, and bytes of log in all
+
+_TASKS_PER_CORE = 4
+
+_log = logging.getLogger(__name__)
+
+
+def silent(_done: int, _total: int) -> None:
+    """Report no progress."""
+
+
+def logged(done: int, total: int) -> None:
+    """Report progress to the log."""
+    _log.info("%d of %d bytes of log done", done, total)
+
+
+class SegmentTasks(NamedTuple):
+    """Where functions over segments run: on threads, or as tasks of a Spark session.
+
+    With Spark, functions and results are pickled, and the store travels without its credentials.
+    Progress is reported after every segment; with Spark, after as many tasks as run at once.
+    """
+
+    store: Store
+    spark: SparkSession | None = None
+    progress: Progress = silent
+
+    def within(self, before: int, total: int) -> SegmentTasks:
+        """Tasks that report progress as a part of `total` bytes, `before` of which are done."""
+        return self._replace(progress=lambda done, _: self.progress(before + done, total))
+
+    def map(self, work: Work, rows: Sequence[SegmentRow]) -> list[Any]:
+        """`work(store, row)` for each of the rows, in their order."""
+        self.progress(0, sum(row.log_bytes for row in rows))
+        if not rows:
+            return []
+        return self._on_threads(work, rows) if self.spark is None else self._on_spark(work, rows)
+
+    def _on_threads(self, work: Work, rows: Sequence[SegmentRow]) -> list[Any]:
+        done, total = 0, sum(row.log_bytes for row in rows)
+        with ThreadPoolExecutor(os.cpu_count()) as workers:
+            running = {workers.submit(work, self.store, row): row for row in rows}
+            try:
+                for future in as_completed(running):
+                    future.result()
+                    done += running[future].log_bytes
+                    self.progress(done, total)
+            except BaseException:
+                workers.shutdown(cancel_futures=True)
+                raise
+        return [future.result() for future in running]
+
+    def _on_spark(self, work: Work, rows: Sequence[SegmentRow]) -> list[Any]:
+        engine, task = SparkEngine(self.spark), partial(_results, work, self.store)
+        sizes = [row.log_bytes for row in rows]
+        shares = share_out(sizes, _TASKS_PER_CORE * engine.cores)
+        results: dict[int, Any] = {}
+        for first in range(0, len(shares), engine.cores):
+            wave = shares[first : first + engine.cores]
+            found = engine.map(task, [[rows[number] for number in share] for share in wave])
+            results |= zip(chain.from_iterable(wave), chain.from_iterable(found), strict=True)
+            self.progress(sum(sizes[number] for number in results), sum(sizes))
+        return [results[number] for number in range(len(rows))]
+
+
+def _results(work: Work, store: Store, rows: Sequence[SegmentRow]) -> list[Any]:
+    """`work(store, row)` for each of the rows: what runs on an executor."""
+    return [work(store, row) for row in rows]

@@ -40,7 +40,7 @@ test-s3: setup ## Run the tests on a real S3 server, which Go builds the first t
 	$(PYTEST) -m s3
 
 s3-server: $(INSTALLED) ## Start a shell beside an S3 server of its own, for trying things
-	@$(BIN)/python -m tests.s3.server
+	@$(BIN)/python -m tests.harness.s3_server
 
 lint: $(INSTALLED) ## Check style, types and the direction of imports
 	$(BIN)/ruff check

@@ -115,9 +115,9 @@ def test_no_banned_calls() -> None:
 
 
 def test_examples_are_counted_by_the_profile() -> None:
-    """`examples` of tests/strategies.py scales a number; one in `settings` would hold in each."""
+    """`examples` of makers/strategies.py scales a number; one in `settings` would hold in each."""
     counting = {name(p) for p in TESTS if any("max_" + "examples" in t for t in source(p).lines)}
-    assert counting == {"tests/conftest.py", "tests/strategies.py"}
+    assert counting == {"tests/conftest.py", "tests/makers/strategies.py"}
 
 
 def test_allowances_have_reasons() -> None:

@@ -15,7 +15,7 @@ from seglake.store.counting import CountingStore
 from tests.bench import measure
 from tests.bench.measure import Chart, Contender, Goal, Section, say, timed
 from tests.bench.workbench import TOPIC, Workbench, require
-from tests.lakes import create_catalog, open_catalog
+from tests.makers.lakes import create_catalog, open_catalog
 
 SEGMENTS, RECORDS = 100, 1000  # of a commit, each in a log partition of its own; of a segment
 STEPS = 10

@@ -18,7 +18,7 @@ from tests.bench.events import EVENTS_PER_SECOND
 from tests.bench.lookup import Tally
 from tests.bench.measure import Section, Table, say, timed
 from tests.bench.workbench import TOPIC, Workbench
-from tests.lakes import open_catalog
+from tests.makers.lakes import open_catalog
 
 POLICIES = {
     "dense": IndexPolicy("bytes", 0),

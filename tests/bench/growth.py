@@ -23,8 +23,8 @@ from tests.bench import measure
 from tests.bench.events import Events, Int64s, numbers_in
 from tests.bench.measure import Chart, Contender, Section, say
 from tests.bench.workbench import TOPIC, Workbench, require
-from tests.described import describe
-from tests.lakes import create_catalog, open_catalog
+from tests.judges.described import describe
+from tests.makers.lakes import create_catalog, open_catalog
 
 MARGIN_MS = 60_000  # between copies: more than a window, and than any event is late
 WINDOW_MS = 10_000

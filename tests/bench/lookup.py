@@ -15,7 +15,7 @@ from seglake.store.counting import CountingStore
 from tests.bench.events import Int64s, numbers_in
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
 from tests.bench.workbench import TOPIC, Workbench, require
-from tests.described import describe
+from tests.judges.described import describe
 
 COLD = 20
 MANY = 1_000_000  # times of one vectorised call

@@ -12,7 +12,7 @@ from typing import Any
 
 from seglake.session import find_java
 from tests.bench.measure import Cell, Chart, Goal, Section, Table
-from tests.kafka.jars import KAFKA_VERSION
+from tests.judges.kafka_jars import KAFKA_VERSION
 
 PACKAGES = (
     "seglake", "pyspark", "delta-spark", "deltalake", "pyarrow", "duckdb", "polars", "numpy",

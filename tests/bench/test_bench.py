@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seglake.errors import SeglakeError
-from tests.kafka.jars import kafka_jars
+from tests.judges.kafka_jars import kafka_jars
 
 PROJECT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

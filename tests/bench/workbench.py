@@ -18,9 +18,9 @@ from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.bench import writers
 from tests.bench.events import Events, generate
 from tests.bench.measure import say
-from tests.kafka.broker import Broker
-from tests.kafka.jars import spark_kafka_jars
-from tests.kafka.judge import Kafka
+from tests.judges.kafka_broker import Broker
+from tests.judges.kafka_jars import spark_kafka_jars
+from tests.judges.kafka_judge import Kafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

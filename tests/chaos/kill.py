@@ -29,10 +29,10 @@ from seglake.errors import SeglakeError
 from tests.chaos.account import LOCAL, S3, SPARK, Account, Difference, Kill
 from tests.chaos.attempts import Attack, Forked, Steps, Turn, kill_forked
 from tests.chaos.clustered import SETTINGS, OnSpark
-from tests.chaos.observed import remove_lake
 from tests.chaos.scenarios import NEXT, RUN, SHAPES, Scenario
-from tests.cluster import standalone_cluster
-from tests.s3.server import BUCKET, environment, s3_server
+from tests.harness.cluster import standalone_cluster
+from tests.harness.observed import remove_lake
+from tests.harness.s3_server import BUCKET, environment, s3_server
 
 ATTEMPTS = 3  # at most, of a run in a round
 APART = 31  # stories begin with other steps, so that all of them together reach every step

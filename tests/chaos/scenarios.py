@@ -18,10 +18,10 @@ from seglake.layout import inputs_key, success_key
 from seglake.maintain.vacuum import vacuum
 from seglake.maintain.verify import verify
 from seglake.store import open_store
-from tests.chaos.observed import NOTHING, Observed, copy_lake, observe
 from tests.chaos.victim import Job
-from tests.lakes import open_catalog
-from tests.raw_events import (
+from tests.harness.observed import NOTHING, Observed, copy_lake, observe
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import (
     TINY,
     Line,
     T,

@@ -28,7 +28,7 @@ from seglake.layout import QUARANTINE_TABLE
 from seglake.store import open_store
 from seglake.write.driver.rebase import Move
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.chaos.unruly import make_unruly
+from tests.harness.unruly import make_unruly
 
 OF_TASKS = {
     "blobs/": "blobs",

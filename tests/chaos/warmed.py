@@ -17,7 +17,7 @@ from seglake.layout import new_attempt
 from seglake.store import open_store
 from seglake.write.driver.rebase import Move
 from tests.chaos import victim
-from tests.raw_events import TINY, Line, T, ingest, pipeline_of, write_file
+from tests.makers.raw_events import TINY, Line, T, ingest, pipeline_of, write_file
 
 __all__ = ["victim"]
 

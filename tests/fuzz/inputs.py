@@ -26,9 +26,9 @@ from seglake.times.readers import read_times
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.records import Extracted
 from tests.fuzz.targets import target
-from tests.inputs import chunks_of, splits_of
-from tests.unit.ingest.readers import pipeline
-from tests.unit.ingest.test_json_scan import check
+from tests.judges.json_lines import check
+from tests.makers.files import pipeline
+from tests.makers.inputs import chunks_of, splits_of
 
 MOST_BYTES = 4 * 2**20  # that are read of what a small file unpacks to
 _MEMORY = Path("/dev/shm")

@@ -50,8 +50,8 @@ from seglake.write.spool.packing import pack_batches, pack_records, unpack_batch
 from seglake.write.spool.sorted_records import SortedRecords
 from tests.fuzz.bounds import guarded
 from tests.fuzz.targets import target
-from tests.lakes import Event, Shape, _encode
-from tests.raw_events import pipeline_of
+from tests.makers.lakes import Event, Shape, _encode
+from tests.makers.raw_events import pipeline_of
 
 BATCH_BYTES = 2**20  # that a reader is willing to hold
 ATTEMPT = "00000000-0000-4000-8000-000000000000"
@@ -266,7 +266,7 @@ def _sum_up(content: bytearray) -> None:
 def _blobs() -> list[bytes]:
     (batches,) = _encode(EVENTS, 0, Shape())
     (packed,) = _encode(EVENTS, 0, Shape("zstd"))
-    from tests.lakes import records_of  # noqa: PLC0415
+    from tests.makers.lakes import records_of  # noqa: PLC0415
 
     made = records_of(EVENTS)
     bodies = encode_bodies(made, np.arange(len(made)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seglake.errors import SeglakeError
-from tests.kafka.judge import Kafka
+from tests.judges.kafka_judge import Kafka
 
 HERE = Path(__file__).parent
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.kafka.jars import KAFKA_VERSION, PROJECT
-from tests.kafka.judge import Batch, Header, Kafka, Record, StoredBatch, batch_to_json
+from tests.judges.kafka_jars import KAFKA_VERSION, PROJECT
+from tests.judges.kafka_judge import Batch, Header, Kafka, Record, StoredBatch, batch_to_json
 
 GOLDEN = PROJECT / "tests" / "golden" / f"kafka-{KAFKA_VERSION}"
 EPOCH_MS = 1_700_000_000_000

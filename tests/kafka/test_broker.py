@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.broker import Broker
-from tests.kafka.judge import Batch, Kafka, KafkaError, Record, record_from_json
+from tests.judges.kafka_broker import Broker
+from tests.judges.kafka_judge import Batch, Kafka, KafkaError, Record, record_from_json
 from tests.kafka.make_golden import GOLDEN, checksum
 
 MANIFEST: dict[str, dict[str, Any]] = json.loads((GOLDEN / "MANIFEST.json").read_text())["segments"]

@@ -24,11 +24,11 @@ from pyspark.sql import functions as f
 from seglake.datasource.java_regex import translate
 from seglake.errors import SeglakeError, UsageError
 from seglake.session import spark_session
-from tests.kafka.broker import Broker
-from tests.kafka.jars import spark_kafka_jars
-from tests.kafka.judge import Kafka
-from tests.lakes import Event, LakeMaker, Shape
-from tests.strategies import examples
+from tests.judges.kafka_broker import Broker
+from tests.judges.kafka_jars import spark_kafka_jars
+from tests.judges.kafka_judge import Kafka
+from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.strategies import examples
 
 PROJECT = Path(__file__).parents[2]
 T = 1_700_000_000_000

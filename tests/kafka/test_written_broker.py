@@ -14,12 +14,12 @@ from seglake.catalog.rows import SegmentRow
 from seglake.errors import OffsetOutOfRange
 from seglake.format.compression import NAMES
 from seglake.read.log import Log
-from tests.kafka.broker import Broker
-from tests.kafka.judge import Kafka, KafkaError, Record
+from tests.judges.kafka_broker import Broker
+from tests.judges.kafka_judge import Kafka, KafkaError, Record
 from tests.kafka.test_written_lookups import answers_of, brute_force, commit, times_to_ask
 from tests.kafka.test_written_segments import folder_of, records_in, write
-from tests.lakes import Event
-from tests.strategies import FAR, NOISE, Stored, T, topic_of
+from tests.makers.lakes import Event
+from tests.makers.strategies import FAR, NOISE, Stored, T, topic_of
 
 KINDS = ["CreateTime", "LogAppendTime"]
 INTERVALS = [0, 100, 4096]

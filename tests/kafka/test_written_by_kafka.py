@@ -16,12 +16,12 @@ from seglake.format.compression import NAMES
 from seglake.format.decode import Decoded, decode_batches, scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
-from tests.described import describe
-from tests.kafka.judge import Batch, Header, Kafka, Record, StoredBatch
+from tests.judges.described import describe
+from tests.judges.kafka_judge import Batch, Header, Kafka, Record, StoredBatch
 from tests.kafka.make_golden import GOLDEN
 from tests.kafka.make_golden import segments as golden_segments
 from tests.kafka.test_written_segments import scratch_folder, segments_in
-from tests.strategies import FAR, T, contents, event_lists, examples, headers
+from tests.makers.strategies import FAR, T, contents, event_lists, examples, headers
 
 times = st.one_of(st.integers(T, T + 90), st.sampled_from([-1, 0, T, FAR]))
 gaps = st.sampled_from([0, 0, 0, 1, 5])

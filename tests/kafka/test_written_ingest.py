@@ -17,15 +17,15 @@ from seglake.format.compression import NAMES
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.write.driver.rebase import Move
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.kafka.judge import Header, Kafka, Record
+from tests.judges.kafka_judge import Header, Kafka, Record
 from tests.kafka.test_written_segments import (
     accepted,
     assert_recovery_makes_the_same,
     folder_of,
     scratch_folder,
 )
-from tests.lakes import open_catalog
-from tests.strategies import T
+from tests.makers.lakes import open_catalog
+from tests.makers.strategies import T
 
 PARTITIONS = 3
 INTERVAL = 300

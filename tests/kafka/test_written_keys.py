@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
-from tests.kafka.judge import Kafka
-from tests.strategies import examples
+from tests.judges.kafka_judge import Kafka
+from tests.makers.strategies import examples
 
 keys = st.lists(
     st.one_of(st.binary(max_size=9), st.binary(max_size=200), st.text(max_size=20).map(str.encode)),

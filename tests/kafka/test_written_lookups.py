@@ -19,9 +19,9 @@ from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.segment import rebuild
 from seglake.layout import new_attempt
 from seglake.read.log import Log
-from tests.described import describe
-from tests.index_lookups import offset_floor, time_floor
-from tests.kafka.judge import Batch, Kafka, Record
+from tests.judges.described import describe
+from tests.judges.index_lookups import offset_floor, time_floor
+from tests.judges.kafka_judge import Batch, Kafka, Record
 from tests.kafka.test_written_segments import (
     folder_of,
     records_in,
@@ -29,8 +29,8 @@ from tests.kafka.test_written_segments import (
     segments_in,
     write,
 )
-from tests.lakes import Event, create_catalog
-from tests.strategies import Stored, T, examples, other_intervals, stored_logs, topic_of
+from tests.makers.lakes import Event, create_catalog
+from tests.makers.strategies import Stored, T, examples, other_intervals, stored_logs, topic_of
 
 QUESTIONS = 200  # per example
 Found = tuple[int, int] | None  # timestamp and offset of a record

@@ -21,9 +21,9 @@ from seglake.write.reduce.batches import encode
 from seglake.write.reduce.piece import Piece
 from seglake.write.reduce.segment_writer import SegmentWriter
 from seglake.write.spool.sorted_records import SortedRecords
-from tests.kafka.judge import Kafka, KafkaError, Record
-from tests.lakes import Event, records_of
-from tests.strategies import (
+from tests.judges.kafka_judge import Kafka, KafkaError, Record
+from tests.makers.lakes import Event, records_of
+from tests.makers.strategies import (
     INTERVALS,
     NOISE,
     Stored,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.s3_server import BUCKET, NoServerError, Server, environment, s3_server
 from tests.s3.proxy import Proxy, faulty
-from tests.s3.server import BUCKET, NoServerError, Server, environment, s3_server
 
 HERE = Path(__file__).parent
 

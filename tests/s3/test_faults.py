@@ -17,11 +17,19 @@ from seglake.maintain.verify import verify
 from seglake.read.log import Log
 from seglake.store import objects, open_store
 from seglake.write.driver import commit
-from tests.lakes import open_catalog
-from tests.raw_events import Line, T, assert_holds, ingest, pipeline_of, read_lake, write_file
+from tests.harness.survival import RECORDS, assert_survives, two_files, visible
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import (
+    Line,
+    T,
+    assert_holds,
+    ingest,
+    pipeline_of,
+    read_lake,
+    write_file,
+)
 from tests.s3.proxy import PASSING, Choice, Fault, Proxy, nth
 from tests.s3.test_flow import upload
-from tests.survival import RECORDS, assert_survives, two_files, visible
 
 SWEEP = 4  # places in an ingest at which each fault is tried
 PEACE = nth(Fault.BUSY, 0)

@@ -17,7 +17,8 @@ from seglake.errors import UsageError
 from seglake.maintain.verify import verify
 from seglake.read.lake import Lake
 from seglake.store import CountingStore, open_store
-from tests.raw_events import (
+from tests.harness.s3_server import Server, main
+from tests.makers.raw_events import (
     TINY,
     Line,
     T,
@@ -30,7 +31,6 @@ from tests.raw_events import (
     write_file,
 )
 from tests.s3.proxy import Proxy
-from tests.s3.server import Server, main
 
 PROJECT = Path(__file__).parents[2]
 KEYS = ["a", "b", "c", None]

@@ -10,12 +10,12 @@ import pytest
 
 from seglake.errors import SeglakeError, UsageError
 from seglake.store import open_store
-from tests.bounded import MIB, measure
-from tests.forged import FORGED
-from tests.lakes import open_catalog
-from tests.raw_events import Line, T, ingest, pipeline_of, write_file
+from tests.harness.bounded import MIB, measure
+from tests.harness.s3_server import BUCKET, Server
+from tests.makers.forged import FORGED
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, write_file
 from tests.s3.proxy import Proxy
-from tests.s3.server import BUCKET, Server
 
 OUTSIDE = ["..", "../x", "a/../..", "/etc", "a/b", "", ".", "a\0b", "%2e%2e/x", "..\\x"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from seglake.maintain.verify import verify
+from tests.harness.processes import race
 from tests.s3.test_flow import upload
-from tests.unit.ingest_flow.writers import race
 
 
 @pytest.mark.parametrize("clock", ["CreateTime", "LogAppendTime"])

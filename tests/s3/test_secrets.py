@@ -24,10 +24,10 @@ from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.errors import ConfigError, SeglakeError, StoreError
 from seglake.store import CountingStore, open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.lakes import create_catalog
-from tests.raw_events import TINY, Line, T, pipeline_of, read_lake, write_file
+from tests.harness.s3_server import BUCKET, REGION, Server
+from tests.makers.lakes import create_catalog
+from tests.makers.raw_events import TINY, Line, T, pipeline_of, read_lake, write_file
 from tests.s3.proxy import Fault, Proxy
-from tests.s3.server import BUCKET, REGION, Server
 from tests.s3.test_flow import upload
 
 TOKEN = "token" + secrets.token_hex(20)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 import seglake
 from seglake.datasource import register
-from tests.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import seglake
-from tests.lakes import Event, LakeMaker
+from tests.makers.lakes import Event, LakeMaker
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 START = 1795136400000  # 2026-11-20T01:00:00Z

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 import seglake
 from seglake.session import spark_session
-from tests.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape
 
 PROJECT = Path(__file__).parents[2]
 SOURCES = str(Path(seglake.__file__).parents[1])

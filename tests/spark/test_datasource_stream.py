@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
 Row = tuple[int, int, bytes | None]

@@ -18,7 +18,7 @@ from seglake.errors import UsageError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.read.log import Log
-from tests.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job
 
 T = 1795136400000  # 2026-11-20T01:00:00Z

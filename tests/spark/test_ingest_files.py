@@ -23,8 +23,8 @@ from seglake.layout import SUFFIXES
 from seglake.write.api import run_pipeline
 from seglake.write.driver.report import Report
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.chaos.unruly import unruly
-from tests.raw_events import (
+from tests.harness.unruly import unruly
+from tests.makers.raw_events import (
     TINY,
     Line,
     T,

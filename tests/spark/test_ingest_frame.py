@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody names it
 import seglake
 from seglake.config import Pipeline
 from seglake.errors import ConfigError, InputError
-from tests.raw_events import T, murmur2, quarantined, read_lake, read_raw
+from tests.makers.raw_events import T, murmur2, quarantined, read_lake, read_raw
 from tests.spark.test_ingest_files import TASK, TOPIC, bytes_of
 
 ROWS = 600

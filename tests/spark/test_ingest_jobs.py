@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from seglake.config import load
-from tests.cluster import standalone_cluster
-from tests.raw_events import (
+from tests.harness.cluster import standalone_cluster
+from tests.makers.raw_events import (
     Line,
     T,
     assert_holds,

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from seglake.engine import Item, Result, SparkEngine, Task
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.bounded import TASK, TASK_BYTES, write_lines
-from tests.raw_events import pipeline_of, segments_of
+from tests.harness.bounded import TASK, TASK_BYTES, write_lines
+from tests.makers.raw_events import pipeline_of, segments_of
 
 
 def telling(task: Task[Any, Any], folder: Path) -> Task[Any, Any]:

@@ -10,7 +10,7 @@ from seglake.errors import CorruptData
 from seglake.format.index import IndexPolicy
 from seglake.layout import SUFFIXES
 from seglake.maintain.reindex import reindex
-from tests.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from seglake import session
 from seglake.errors import ConfigError, SeglakeError
-from tests.cluster import standalone_cluster
+from tests.harness.cluster import standalone_cluster
 
 SPARK_SUBMIT = str(Path(sys.executable).parent / "spark-submit")
 CONF = Path(__file__).parents[2] / "conf"

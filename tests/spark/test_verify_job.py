@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from seglake.engine import SparkEngine
 from seglake.maintain.verify import verify
-from tests.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job
 
 

@@ -19,8 +19,8 @@ from seglake import warm
 from seglake.cli.app import app
 from seglake.maintain.reindex import reindex
 from seglake.maintain.verify import verify
-from tests.lakes import Event, LakeMaker, Shape
-from tests.raw_events import ingest, pipeline_of
+from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.raw_events import ingest, pipeline_of
 
 T = 1_700_000_000_000
 ROWS = [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.delta.file_merges import ENOUGH_ROWS, due
-from tests.strategies import examples
+from tests.makers.strategies import examples
 
 SIZES = st.lists(
     st.one_of(st.integers(1, 3), st.integers(1, 2000), st.integers(1, 2 * ENOUGH_ROWS)),

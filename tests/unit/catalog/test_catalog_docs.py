@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from seglake.catalog.delta import delta_rs
 from seglake.catalog.rows import FILE_SCHEMAS, TABLE_SCHEMA
 from seglake.maintain.reindex import reindex
-from tests.lakes import Event, LakeMaker, open_catalog
+from tests.makers.lakes import Event, LakeMaker, open_catalog
 
 PAGE = (Path(__file__).parents[3] / "docs/catalog.md").read_text()
 QUERIES = re.findall(r"```sql\n(.+?)```", PAGE, re.DOTALL)

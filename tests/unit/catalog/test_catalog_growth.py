@@ -16,8 +16,8 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.store import open_store
 from seglake.store.counting import CountingStore
-from tests.lakes import create_catalog
-from tests.unit.catalog.catalog_rows import new_attempt, run, segment, topic
+from tests.makers.catalog_rows import new_attempt, run, segment, topic
+from tests.makers.lakes import create_catalog
 
 pytestmark = pytest.mark.slow  # hundreds of commits
 

@@ -14,8 +14,8 @@ from seglake.catalog.version.segment_columns import segments_by_partition
 from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.layout import SUFFIXES
-from tests.strategies import examples
-from tests.unit.catalog.catalog_rows import ATTEMPT, segment, topic
+from tests.makers.catalog_rows import ATTEMPT, segment, topic
+from tests.makers.strategies import examples
 
 INT32 = st.integers(0, 2**31 - 1)
 UINT32 = st.integers(0, 2**32 - 1)

@@ -44,9 +44,9 @@ from seglake.errors import (
 )
 from seglake.layout import success_key
 from seglake.store import open_store
-from tests.lakes import create_catalog, open_catalog
-from tests.strategies import examples
-from tests.unit.catalog.catalog_rows import new_attempt, run, segment, source, topic
+from tests.makers.catalog_rows import new_attempt, run, segment, source, topic
+from tests.makers.lakes import create_catalog, open_catalog
+from tests.makers.strategies import examples
 
 
 def _append(

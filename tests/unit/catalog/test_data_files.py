@@ -13,8 +13,8 @@ from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.rows import Row, file_table
 from seglake.errors import CorruptData
 from seglake.store import Store, open_store
-from tests.damaged import flipped
-from tests.unit.catalog.catalog_rows import run, segment, source, topic
+from tests.harness.damaged import flipped
+from tests.makers.catalog_rows import run, segment, source, topic
 
 ROWS: list[Row] = [segment(0, 5), run("r", "a"), source("in/a"), topic()]
 

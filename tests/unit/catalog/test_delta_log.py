@@ -23,7 +23,7 @@ from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.errors import CommitConflict, CorruptData
 from seglake.store import Store, open_store
 from seglake.store.interface import Listed
-from tests.strategies import examples
+from tests.makers.strategies import examples
 
 STATS = '{"numRecords": 1}'
 

@@ -16,8 +16,8 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.errors import UsageError
 from seglake.store import Store, open_store
-from tests.lakes import create_catalog
-from tests.unit.catalog.catalog_rows import ATTEMPT, new_attempt, run, topic
+from tests.makers.catalog_rows import ATTEMPT, new_attempt, run, topic
+from tests.makers.lakes import create_catalog
 
 
 def _rows(attempt: str, lines: list[int]) -> pa.Table:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from seglake.cli import main
 from seglake.cli.app import app
 from seglake.errors import UsageError
-from tests.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from tests.lakes import Written
+from tests.makers.lakes import Written
 
 Reader = DataSourceReader | DataSourceStreamReader
 

@@ -23,10 +23,10 @@ from seglake.errors import MissingObject, OffsetOutOfRange, SeglakeError, Unknow
 from seglake.format.index import IndexPolicy
 from seglake.read.lake import Lake
 from seglake.store import CountingStore, open_store
-from tests.lakes import Event, LakeMaker, Shape, Written
-from tests.strategies import examples
+from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.strategies import examples
+from tests.makers.versions import FAR, cuts, lake_of, runs, times
 from tests.unit.datasource.spark_rows import as_written, tables
-from tests.unit.read.test_oracle import FAR, cuts, lake_of, runs, times
 
 T = 1_700_000_000_000
 

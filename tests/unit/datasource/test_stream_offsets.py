@@ -21,10 +21,10 @@ from seglake.datasource.stream import StreamReader, prorated
 from seglake.errors import OffsetOutOfRange, SeglakeError, UsageError
 from seglake.maintain.reindex import reindex
 from seglake.maintain.vacuum import vacuum
-from tests.lakes import Event, LakeMaker, Shape, Written
-from tests.strategies import examples
+from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.strategies import examples
+from tests.makers.versions import grow
 from tests.unit.datasource.spark_rows import as_written, tables
-from tests.unit.read.test_around import grow
 
 T = 1_700_000_000_000
 P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)

@@ -37,9 +37,9 @@ from seglake.format.encode import (
     restamp,
 )
 from seglake.format.records import Headers, Records, Spans
-from tests.strategies import examples
-from tests.unit.format import kafka_model as model
-from tests.unit.format.kafka_model import CODECS, Found, Record
+from tests.judges import kafka_model as model
+from tests.judges.kafka_model import CODECS, Found, Record
+from tests.makers.strategies import examples
 
 fields = st.none() | st.binary(max_size=40) | st.integers(60, 70).map(bytes)
 timestamps = st.just(-1) | st.integers(0, 2**41) | st.integers(1_000, 1_100)

@@ -23,8 +23,9 @@ from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.format.segment import Roller, Sealed, SegmentLimits, rebuild
-from tests.described import describe
-from tests.index_lookups import (
+from tests.judges import kafka_model as model
+from tests.judges.described import describe
+from tests.judges.index_lookups import (
     OffsetEntry,
     last_time,
     offset_entries,
@@ -33,8 +34,7 @@ from tests.index_lookups import (
     time_floor,
     upper_bound,
 )
-from tests.unit.format import kafka_model as model
-from tests.unit.format.kafka_model import CODECS, Record, Row
+from tests.judges.kafka_model import CODECS, Record, Row
 from tests.unit.format.test_batch import encode, read, rows
 from tests.unit.format.test_segment import entries, fill, table_of
 

@@ -12,7 +12,7 @@ from seglake.format.encode import Encoding
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import SegmentLimits
 from seglake.limits import INT32_MAX
-from tests.unit.format.kafka_model import Record
+from tests.judges.kafka_model import Record
 from tests.unit.format.test_batch import encode
 
 TEXT = (Path(__file__).parents[3] / "docs" / "format.md").read_text()

@@ -13,10 +13,10 @@ from seglake.format.compression import NAMES
 from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.segment import rebuild
-from tests.described import describe
-from tests.index_lookups import offset_entries, time_entries
-from tests.unit.format import kafka_model as model
-from tests.unit.format.kafka_model import Found, Record
+from tests.judges import kafka_model as model
+from tests.judges.described import describe
+from tests.judges.index_lookups import offset_entries, time_entries
+from tests.judges.kafka_model import Found, Record
 from tests.unit.format.test_batch import rows
 
 FOLDER = Path(__file__).parents[2] / "golden" / "kafka-4.2.0"

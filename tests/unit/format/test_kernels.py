@@ -9,8 +9,8 @@ import pytest
 from seglake.format import decode_kernels, encode_kernels
 from seglake.format.decode import scan_batches
 from seglake.format.segment import IndexPolicy, rebuild
-from tests.described import describe
-from tests.unit.format.kafka_model import Record
+from tests.judges.described import describe
+from tests.judges.kafka_model import Record
 from tests.unit.format.test_batch import encode, read
 
 

@@ -22,8 +22,9 @@ from seglake.format.segment import (
     rebuild,
     seal,
 )
-from tests.described import describe
-from tests.index_lookups import (
+from tests.judges import kafka_model as model
+from tests.judges.described import describe
+from tests.judges.index_lookups import (
     OffsetEntry,
     last_time,
     offset_entries,
@@ -32,9 +33,8 @@ from tests.index_lookups import (
     time_floor,
     upper_bound,
 )
-from tests.strategies import examples
-from tests.unit.format import kafka_model as model
-from tests.unit.format.kafka_model import Record, Row
+from tests.judges.kafka_model import Record, Row
+from tests.makers.strategies import examples
 from tests.unit.format.test_batch import encode
 
 stamps = st.just(-1) | st.integers(0, 60)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from seglake.errors import StoreError
-from tests.lakes import LakeMaker
+from tests.makers.lakes import LakeMaker
 
 
 def refuse(patch: pytest.MonkeyPatch, lake: LakeMaker, *keys: str) -> None:

@@ -21,9 +21,9 @@ from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.layout import SUFFIXES, success_key
 from seglake.maintain.reindex import reindex
-from tests.described import describe
-from tests.lakes import Event, LakeMaker, Shape
-from tests.strategies import event_lists, examples
+from tests.judges.described import describe
+from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.strategies import event_lists, examples
 from tests.unit.maintain.refused import refuse
 
 POLICIES = st.one_of(

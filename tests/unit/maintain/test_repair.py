@@ -21,9 +21,9 @@ from seglake.layout import REBUILDING, manifest_key, new_attempt, success_key
 from seglake.maintain.reindex import reindex
 from seglake.maintain.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.verify import verify
-from tests.lakes import Event, LakeMaker, Shape, create_catalog, open_catalog
-from tests.strategies import examples
-from tests.unit.catalog.catalog_rows import run, source
+from tests.makers.catalog_rows import run, source
+from tests.makers.lakes import Event, LakeMaker, Shape, create_catalog, open_catalog
+from tests.makers.strategies import examples
 from tests.unit.maintain.refused import refuse
 
 ROWS = [Event(i * 7 % 50, b"k", b"v" * 30) for i in range(60)]

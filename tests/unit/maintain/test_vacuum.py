@@ -20,7 +20,7 @@ from seglake.layout import inputs_key, manifest_key, new_attempt, success_key
 from seglake.maintain.reindex import reindex
 from seglake.maintain.vacuum import vacuum
 from seglake.maintain.verify import verify
-from tests.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 
 DAY = 86_400
 

@@ -14,9 +14,9 @@ from seglake.format.decode import scan_batches
 from seglake.layout import REBUILDING, SUFFIXES, new_attempt
 from seglake.maintain.reindex import reindex
 from seglake.maintain.verify import verify
-from tests.lakes import Event, LakeMaker, Shape
-from tests.strategies import event_lists, examples
-from tests.unit.catalog.catalog_rows import run, source
+from tests.makers.catalog_rows import run, source
+from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.strategies import event_lists, examples
 from tests.unit.maintain.refused import refuse
 
 

@@ -10,8 +10,8 @@ from seglake.catalog.rows import SegmentRow
 from seglake.format.decode import scan_batches
 from seglake.layout import SUFFIXES
 from seglake.maintain.segment_files import check_segment
-from tests.damaged import DamagedStore, flipped
-from tests.lakes import Event, LakeMaker, Shape
+from tests.harness.damaged import DamagedStore, flipped
+from tests.makers.lakes import Event, LakeMaker, Shape
 
 Lake = tuple[DamagedStore, SegmentRow]
 

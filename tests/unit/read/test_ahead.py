@@ -13,8 +13,8 @@ from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.piece import Window
 from seglake.read.fetch.threads import REQUESTS, ahead
 from seglake.read.window.execute import ReadStats, execute
-from tests.lakes import Event, Shape
-from tests.unit.read.logs import MadeLog, Shelf, made
+from tests.makers.lakes import Event, Shape
+from tests.makers.logs import MadeLog, Shelf, made
 
 T = 1_700_000_000_000
 ALL = Window(0)

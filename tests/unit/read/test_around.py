@@ -18,20 +18,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.rows import TopicRow
 from seglake.errors import UsageError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
-from seglake.layout import new_attempt
 from seglake.read.fetch.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.read.window.execute import ReadStats
 from seglake.read.zones.bounds import Bounds, union
 from seglake.store import CountingStore, open_store
-from tests.lakes import Event, LakeMaker, Shape, Written
-from tests.strategies import examples
-from tests.unit.read.test_oracle import FAR, T, cuts, lake_of, runs, shapes, times
+from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.strategies import examples
+from tests.makers.versions import FAR, T, cuts, grow, lake_of, runs, shapes, times
 
 Row = tuple[int, int | None, bytes | None]  # number, time, key
 Pair = tuple[int, int, int]  # number of a row; partition and offset of a record
@@ -99,16 +97,6 @@ def placed(rows: list[Event], partitions: int) -> dict[int, list[Event]]:
         p: [row for row, home in zip(rows, homes.tolist(), strict=True) if home == p]
         for p in range(partitions)
     }
-
-
-def grow(maker: LakeMaker, partitions: int) -> None:
-    base = maker.catalog.snapshot()
-    row = base.topic("events")
-    grown = TopicRow(
-        topic="events", sequence=row.sequence + 1, partitions=partitions,
-        partitioner=row.partitioner, timestamp_type=row.timestamp_type,
-    )  # fmt: skip
-    maker.catalog.commit([grown], topic="events", base=base, attempt_id=new_attempt())
 
 
 @given(st.lists(keyed_events, min_size=1, max_size=3), shapes, moments, widths)

@@ -26,10 +26,10 @@ from seglake.read.window.execute import ReadStats
 from seglake.read.zones.bounds import Bounds
 from seglake.read.zones.search import ZoneSearch
 from seglake.store import CountingStore, open_store
-from tests.described import describe
-from tests.lakes import Event, LakeMaker, Shape, records_of
-from tests.strategies import event_lists, examples
-from tests.unit.read.logs import made
+from tests.judges.described import describe
+from tests.makers.lakes import Event, LakeMaker, Shape, records_of
+from tests.makers.logs import made
+from tests.makers.strategies import event_lists, examples
 
 T = 1_700_000_000_000
 BLOCK_LIMIT = 1500  # of the small segments

@@ -19,9 +19,9 @@ from seglake.read.fetch.threads import REQUESTS
 from seglake.read.lake import Lake
 from seglake.read.zones.cache import SMALL_BYTES
 from seglake.store import Store, open_store
-from tests.lakes import Event, LakeMaker, Shape
-from tests.strategies import examples
-from tests.unit.read.oracle import as_written
+from tests.judges.oracle import as_written
+from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.strategies import examples
 
 T = 1_700_000_000_000
 

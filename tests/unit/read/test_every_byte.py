@@ -18,9 +18,9 @@ from seglake.errors import CorruptData, StoreError
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.read.lake import Lake
-from tests.damaged import DamagedStore, flipped
-from tests.lakes import Event, LakeMaker, Shape
-from tests.unit.read.oracle import as_written
+from tests.harness.damaged import DamagedStore, flipped
+from tests.judges.oracle import as_written
+from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
 COUNT = 24

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import seglake
-from tests.lakes import Event, LakeMaker
+from tests.makers.lakes import Event, LakeMaker
 
 T = 1_700_000_000_000
 FIXED = ["partition", "offset", "timestamp", "timestamp_type"]

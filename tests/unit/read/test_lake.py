@@ -18,8 +18,8 @@ from seglake.format.index import IndexPolicy
 from seglake.maintain.reindex import reindex
 from seglake.read.decode.columns import SCHEMA
 from seglake.times.intervals import covers
-from tests.lakes import Event, LakeMaker, Shape
-from tests.unit.read.oracle import as_written
+from tests.judges.oracle import as_written
+from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
 

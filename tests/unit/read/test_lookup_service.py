@@ -31,21 +31,10 @@ from seglake.format.index import IndexPolicy
 from seglake.locks import Lock
 from seglake.read.log import Log
 from seglake.times.intervals import covers
-from tests.lakes import Event, LakeMaker, Shape, Written
-from tests.strategies import examples
-from tests.unit.read.oracle import as_written
-from tests.unit.read.test_oracle import (
-    FAR,
-    T,
-    check_offset,
-    check_times,
-    cuts,
-    first_reaching,
-    lake_of,
-    many,
-    runs,
-    shapes,
-)
+from tests.judges.oracle import as_written, check_offset, check_times
+from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.strategies import examples
+from tests.makers.versions import FAR, T, cuts, first_reaching, lake_of, many, runs, shapes
 
 # ------------------------------------------------------------------------------- consumers
 

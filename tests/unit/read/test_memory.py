@@ -11,8 +11,8 @@ import pytest
 
 from seglake.read.fetch.piece import Window
 from seglake.store import open_store
-from tests.lakes import Event, Shape
-from tests.unit.read.logs import made
+from tests.makers.lakes import Event, Shape
+from tests.makers.logs import made
 
 T = 1_700_000_000_000
 MEMORY_BYTES = 24 * 2**20

@@ -20,10 +20,10 @@ from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.piece import Window
 from seglake.read.fetch.threads import side_by_side
 from seglake.read.window.execute import ReadStats, execute
-from tests.lakes import Shape, Written
-from tests.strategies import T, event_lists, examples
-from tests.unit.read.logs import MadeLog, Shelf, made
-from tests.unit.read.oracle import as_written
+from tests.judges.oracle import as_written
+from tests.makers.lakes import Shape, Written
+from tests.makers.logs import MadeLog, Shelf, made
+from tests.makers.strategies import T, event_lists, examples
 
 shapes = st.builds(
     Shape,

@@ -1,0 +1,109 @@
+"""The parts of the benchmark that need no JVM: its events, its arithmetic, its document."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.engine import LocalEngine
+from tests.bench import density, growth, measure, report
+from tests.bench.events import Events, generate, numbers_in
+from tests.bench.measure import Chart, Contender, Goal, Samples, Section, Table, Timed, race
+from tests.bench.workbench import Sizes, Workbench
+from tests.makers.strategies import examples
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Events:
+    return generate(tmp_path_factory.mktemp("events"), events=5003, files=3, lateness_ms=2000)
+
+
+def test_lines_are_json_and_say_what_the_list_of_times_says(events: Events) -> None:
+    lines = [json.loads(line) for path in events.files for line in path.read_text().splitlines()]
+    assert [line["ts"] for line in lines] == events.times.tolist()
+    assert [int(line["id"]) for line in lines] == list(range(5003))
+    assert (np.diff(events.times) < 0).any()
+
+
+def test_numbers_are_found_in_lines(events: Events) -> None:
+    lines = [line for path in events.files for line in path.read_bytes().splitlines()]
+    column = pa.chunked_array([lines[4000:], lines[:10]], pa.binary())
+    assert numbers_in(column).tolist() == [*range(10), *range(4000, 5003)]
+
+
+@examples(100)
+@given(data=st.data())
+def test_a_window_of_the_model(events: Events, data: st.DataObject) -> None:
+    time = st.integers(events.start_ms - 9000, events.end_ms + 9000)
+    start, end = data.draw(time), data.draw(time)
+    wanted = [i for i, t in enumerate(events.times.tolist()) if start <= t < end]
+    assert events.between(start, end).tolist() == wanted
+
+
+@pytest.fixture
+def _no_time_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole collection takes longer the more tests ran before."""
+    monkeypatch.setattr(measure.gc, "collect", int)
+
+
+@pytest.mark.usefixtures("_no_time_for_garbage")
+def test_contenders_take_turns_after_a_warm_up() -> None:
+    calls: list[str] = []
+    sides = [
+        Contender("a", lambda: calls.append("a"), prepare=lambda: calls.append("-")),
+        Contender("b", lambda: Timed(5.0, calls.append("b")), warm_up=lambda: calls.append("w")),
+    ]
+    first, second = race(sides, 2)
+    assert "".join(calls) == "-aw-ab-ab"
+    assert len(first.seconds) == 2
+    assert second.seconds == [5.0, 5.0]
+
+
+@pytest.mark.usefixtures("_no_time_for_garbage")
+def test_a_wrong_result_stops_the_race() -> None:
+    def check(found: int) -> None:
+        assert found == 3
+
+    with pytest.raises(AssertionError):
+        race([Contender("wrong", lambda: 4, check)], 1)
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    ours, theirs = Samples("ours", [1.0, 2.0, 4.0]), Samples("theirs", [2.0, 2.0, 12.0])
+    assert ours.times_as_fast_as(theirs) == [1.0, 2.0, 3.0]
+    assert ours.spread(1000) == [1000.0, 2000.0, 4000.0]
+
+
+@given(st.floats(0, 9), st.floats(0, 9), st.booleans())
+def test_goals(measured: float, target: float, at_least: bool) -> None:
+    reached = measured >= target if at_least else measured <= target
+    assert Goal("", measured, target, at_least).reached is reached
+
+
+def test_the_document_holds_every_figure() -> None:
+    table = Table(
+        "T", ["records", "µs"], [[1000, 0.1234], [20_000, 12345.6]], charts=[Chart("µs", 1)]
+    )
+    section = Section("s", "Title", "Text.", [table], [Goal("Faster", 2.0, 3.0)], ["A note."])
+    text = report.as_markdown(report.environment({"events": 7}), [section])
+    for part in ("## Title", "| 1,000 | 0.123 |", "| 20,000 | 12,346 |", "line [0.1234, 12345.6]"):
+        assert part in text
+    assert "Faster: 2. Goal: at least 3; **not reached**" in text
+    assert json.loads(json.dumps(report.as_json({}, [section])))["sections"][0]["goals"][0]
+
+
+@pytest.mark.slow
+def test_parts_without_a_jvm(tmp_path: Path) -> None:
+    sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=3)
+    with Workbench(sizes, tmp_path, LocalEngine()) as bench:
+        (by_length,) = growth.run(bench).tables
+        dense, *_, sparse = density.run(bench).tables[1].rows
+    assert [row[0] for row in by_length.rows] == [1500, 4500]
+    assert dense[1] > sparse[1]  # entries
+    assert dense[3] < sparse[3]  # bytes that a lookup reads

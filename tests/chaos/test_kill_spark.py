@@ -1,0 +1,56 @@
+"""Ingests on Spark whose processes are killed, and whose tasks fail, dawdle and run twice."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.account import SPARK, Account
+from tests.chaos.clustered import DRIVER, EXECUTOR, JVM, SETTINGS, WORKER, OnSpark, Submitted
+from tests.chaos.kill import Campaign
+from tests.chaos.scenarios import OTHER, RUN, SHAPES, Scenario
+from tests.harness.cluster import standalone_cluster
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_kill_of_a_run_on_spark(tmp_path: Path) -> None:
+    account = Account(4, "", [], [])
+    settings = {**SETTINGS, "spark.master": "local[2,3]"}
+    attack = OnSpark(settings, tmp_path / "notes", (DRIVER, JVM, WORKER))
+    campaign = Campaign(account, SPARK, tmp_path, str(tmp_path / "lakes"), attack)
+    campaign.round(0)
+    attack.end()
+    assert account.kills
+    assert account.differences == []
+
+
+def has_second_copy(note: Path) -> bool:
+    """Whether Spark started a task again that is only slow."""
+    return bool(list(note.parent.glob(note.name.replace("-0 dawdles", "-1 *"))))
+
+
+def test_lost_executors_slow_and_failing_tasks_change_nothing(tmp_path: Path) -> None:
+    shape = next(shape for shape in SHAPES if shape.other == "overtakes")
+    scenario = Scenario(shape, tmp_path, str(tmp_path / "lakes"), random.Random(1))
+    lake, notes = str(tmp_path / "lakes" / "lake"), tmp_path / "notes"
+    notes.mkdir()
+    scenario.begin(lake)
+    scenario.arrange(lake, RUN)
+    with standalone_cluster(tmp_path) as master:
+        settings = {**SETTINGS, "spark.master": master}
+        job = scenario.job(lake, RUN)._replace(spark=settings, unruly=(1, 60, str(notes)))
+        driver = Submitted(job, tmp_path / "trace")
+        while not any(map(has_second_copy, notes.glob("* dawdles"))):
+            assert driver.runs(), driver.log.read_text()
+            time.sleep(0.05)
+        assert driver.kill(EXECUTOR, random.Random(1))
+        assert driver.ended() == 0, driver.log.read_text()
+        driver.end()
+    assert len(list(tmp_path.glob("worker-*/app-*/*"))) > 2  # executors
+    assert len({note.name.split("-")[0] for note in notes.glob("* fails")}) > 1  # stages
+    assert scenario.seen(lake) == {RUN, OTHER}
+    scenario.assert_same_again(lake, RUN)

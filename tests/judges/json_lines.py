@@ -1,0 +1,77 @@
+"""JSON lines as Python's json reads them, against the JSON scanner."""
+
+import json
+import re
+from typing import Any
+
+from seglake.write.rows.jsonl import JsonRows, Wanted
+from seglake.write.rows.rows import Reason
+from tests.makers.files import chunk
+
+NAMES = ("a", "b", "a.b", "a.b.c", "é", "")
+
+
+class Number(str):
+    """A number as it is written."""
+
+
+def no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse(line: bytes) -> Any:
+    """The object on a line, or None if it is not valid JSON or no object."""
+    try:
+        value = json.loads(
+            line.decode(), parse_int=Number, parse_float=Number, parse_constant=no_constant
+        )
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def lookup(value: Any, name: str) -> Any:
+    """The key so named, or else the way along the dots; None if there is none."""
+    if name in value:
+        return value[name]
+    for part in name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def shown(value: Any) -> bytes | None:
+    """How a scalar comes out: strings as they are, others as they are written."""
+    if value is None or isinstance(value, (dict, list)):
+        return None
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    return re.sub("[\ud800-\udfff]", "\ufffd", str(value)).encode()
+
+
+def scan(data: bytes) -> JsonRows:
+    return JsonRows(chunk(data), Wanted(NAMES))
+
+
+def check(lines: list[bytes]) -> None:
+    """Every line, as one chunk, against the model."""
+    rows = scan(b"\n".join(lines))
+    kept = [line.removesuffix(b"\r") for line in lines]
+    kept = [line for line in kept if line]
+    assert rows.raw.tolist() == kept
+    columns = {name: (rows.field(name).tolist(), rows.json(name).tolist()) for name in NAMES}
+    for number, line in enumerate(kept):
+        value = parse(line)
+        assert (rows.reasons[number] == Reason.NONE) == (value is not None), line
+        for name, (fields, texts) in columns.items():
+            wanted = None if value is None else lookup(value, name)
+            if isinstance(wanted, (dict, list)):
+                assert parse_any(fields[number]) == wanted
+            else:
+                assert fields[number] == shown(wanted), (line, name)
+            assert parse_any(texts[number]) == wanted
+
+
+def parse_any(text: bytes | None) -> Any:
+    return None if text is None else json.loads(text, parse_int=Number, parse_float=Number)

@@ -1,0 +1,236 @@
+"""A real Kafka broker that serves partition folders written by somebody else.
+
+One KRaft node (broker and controller) on free loopback ports, with Kafka's own consumer and admin
+client against it. The steps are those of a foreign partition's adoption: format the storage, start,
+create the topics (so that the broker knows their ids), stop cleanly, put the segments in place of
+the empty ones, start again.
+
+With `rebuild_indexes` the mark of the clean stop is removed: the broker then checks every CRC and
+writes the indexes anew. Without it, the given indexes are the ones that answer.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from seglake.session import find_java
+from tests.judges.kafka_jars import class_path
+from tests.judges.kafka_judge import Kafka, Record, record_from_json
+
+START_SECONDS = 60
+STOP_SECONDS = 30
+FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+_SMALL_JVM = (
+    "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)  # fmt: skip
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={data}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+log.cleaner.enable=false
+"""
+
+
+class BrokerError(RuntimeError):
+    """The broker did not start or stop; the message ends with its own words."""
+
+
+class Broker:
+    """A broker under `folder`, and its clients. Made by `serve`."""
+
+    java_options: Sequence[str] = _SMALL_JVM  # it starts fast; a benchmark wants others
+
+    def __init__(self, kafka: Kafka, folder: Path) -> None:
+        self._kafka = kafka
+        self._client = kafka.instance("Client")
+        self._data = folder.absolute() / "data"
+        self._printed = folder / "broker.log"
+        self._properties = folder / "server.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port, controller = _free_ports(2)
+        self._data.mkdir(parents=True)
+        self._properties.write_text(
+            _PROPERTIES.format(port=self._port, controller=controller, data=self._data)
+        )
+        self._call("format", str(self._properties))
+
+    @classmethod
+    @contextmanager
+    def serve(
+        cls,
+        kafka: Kafka,
+        folder: Path,
+        logs: Mapping[tuple[str, int], Path],
+        *,
+        configs: Mapping[str, Mapping[str, str]] | None = None,
+        rebuild_indexes: bool = False,
+    ) -> Iterator[Broker]:
+        """A running broker whose partitions (topic, number) hold copies of the given folders.
+
+        Args:
+            kafka: The JVM in which the clients run.
+            folder: A new folder for the broker's own files.
+            logs: For each partition a folder with its segments.
+            configs: Topic configs by topic, beside those that keep records for ever.
+            rebuild_indexes: Let the broker check every batch and write the indexes anew.
+        """
+        with ExitStack() as stack:
+            broker = cls(kafka, folder)
+            stack.callback(broker.stop)
+            broker.start()
+            for topic in sorted({topic for topic, _ in logs}):
+                partitions = 1 + max(number for name, number in logs if name == topic)
+                broker.create_topic(topic, partitions, (configs or {}).get(topic, {}))
+            broker.stop()
+            for (topic, number), segments in logs.items():
+                _mount(segments, broker.partition_folder(topic, number))
+            broker.forget_state(clean_stop=rebuild_indexes)
+            broker.start()
+            yield broker
+
+    # ---------------------------------------------------------------- the process
+
+    def start(self) -> None:
+        """Starts the broker and connects the clients once its port answers."""
+        command = [str(find_java()), *self.java_options, "-cp", class_path(), "kafka.Kafka"]
+        command.append(str(self._properties))
+        with self._printed.open("ab") as printed:
+            self._process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
+        deadline = time.monotonic() + START_SECONDS
+        while not _answers(self._port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._process.kill()
+                self._process = None
+                raise BrokerError(f"the broker did not start:\n{self._last_words()}")
+            time.sleep(0.05)
+        self._call("connect", f"127.0.0.1:{self._port}")
+
+    def stop(self) -> None:
+        """Stops the broker cleanly, so that its files are whole; does nothing if it is stopped."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise BrokerError(f"the broker did not stop:\n{self._last_words()}") from None
+        finally:
+            self._call("close")
+
+    def partition_folder(self, topic: str, partition: int) -> Path:
+        """The broker's own folder of a partition; read it after `stop` only."""
+        return self._data / f"{topic}-{partition}"
+
+    def forget_state(self, *, clean_stop: bool) -> None:
+        """Removes what a stopped broker noted of its logs, and the mark of its clean stop too."""
+        notes = ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"]
+        for name in notes + [".kafka_cleanshutdown"] * clean_stop:
+            (self._data / name).unlink(missing_ok=True)
+
+    def _last_words(self) -> str:
+        return "\n".join(self._printed.read_text(errors="replace").splitlines()[-40:])
+
+    # ---------------------------------------------------------------- clients
+
+    @property
+    def address(self) -> str:
+        """`host:port`, for other clients."""
+        return f"127.0.0.1:{self._port}"
+
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """Creates a topic that keeps its records for ever unless `configs` says otherwise."""
+        self._call("createTopic", topic, partitions, json.dumps({**FOR_EVER, **configs}))
+
+    def beginning_offset(self, topic: str, partition: int) -> int:
+        """The log start offset."""
+        return int(self._call("beginningOffset", topic, partition))
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """The offset after the last record that may be read."""
+        return int(self._call("endOffset", topic, partition))
+
+    def offsets_for_times(
+        self, topic: str, timestamps: Mapping[int, int]
+    ) -> dict[int, tuple[int, int] | None]:
+        """KafkaConsumer.offsetsForTimes: by partition (timestamp, offset), or None."""
+        text = self._call(
+            "offsetsForTimes",
+            topic,
+            json.dumps(list(timestamps)),
+            json.dumps(list(timestamps.values())),
+        )
+        found = [None if pair is None else (pair[1], pair[0]) for pair in json.loads(text)]
+        return dict(zip(timestamps, found, strict=True))
+
+    def find_by_timestamp(
+        self, topic: str, partition: int, timestamps: Sequence[int]
+    ) -> list[tuple[int, int] | None]:
+        """`offsets_for_times` of one partition for each timestamp, a request each."""
+        return [self.offsets_for_times(topic, {partition: t})[partition] for t in timestamps]
+
+    def max_timestamp(self, topic: str, partition: int) -> tuple[int, int]:
+        """Admin.listOffsets(MAX_TIMESTAMP): (timestamp, offset); (-1, -1) of an empty log."""
+        offset, timestamp = json.loads(self._call("maxTimestamp", topic, partition))
+        return timestamp, offset
+
+    def consume_all(self, topic: str, partition: int) -> list[Record]:
+        """Every record from the log start offset to the end offset, uncommitted ones included."""
+        start, end = self.beginning_offset(topic, partition), self.end_offset(topic, partition)
+        return _records(self._call("consume", topic, partition, start, end))
+
+    def seek_and_poll(self, topic: str, partition: int, offset: int) -> list[Record]:
+        """What one poll after a seek yields within a second; out of range is a KafkaError."""
+        return _records(self._call("poll", topic, partition, offset))
+
+    def _call(self, method: str, *arguments: object) -> Any:
+        return self._kafka.call(method, *arguments, on=self._client)
+
+
+def _records(text: str) -> list[Record]:
+    return [record_from_json(record) for record in json.loads(text)]
+
+
+def _mount(segments: Path, partition: Path) -> None:
+    """Replaces what the broker made for an empty partition, its topic id excepted."""
+    for path in partition.iterdir():
+        if path.name != "partition.metadata":
+            path.unlink()
+    for path in segments.iterdir():
+        shutil.copy(path, partition)
+    first = min(int(log.stem) for log in segments.glob("*.log"))
+    (partition / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {first}\n")
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,343 @@
+"""Settings: what is accepted, what each mistake is answered with, what the fingerprint covers."""
+
+import copy
+import json
+import random
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from seglake.config import Pipeline, from_tables, load, reference
+from seglake.config.input import INPUT_FORMATS, FormatName, Input
+from seglake.config.loading import SECTIONS
+from seglake.errors import ConfigError
+from seglake.write.rows.formats import FORMATS
+
+CONF = Path(__file__).parents[3] / "conf"
+
+GOOD = """
+[pipeline]
+root = "lake"
+[input]
+paths = ["*.jsonl"]
+format = "jsonl"
+[timestamp]
+field = "ts"
+format = "epoch_ms"
+[topic]
+name = "web"
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "web.toml"
+    file.write_text(text)
+    return file
+
+
+def problem(folder: Path, text: str = GOOD, **overrides: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(write(folder, text), overrides)
+    return str(caught.value).replace(str(folder), "")
+
+
+def test_defaults_are_those_of_kafka(tmp_path: Path) -> None:
+    made = load(write(tmp_path, GOOD))
+    assert (made.name, made.order, made.value_source) == ("web", "time", "line")
+    topic = made.topic.model_dump(by_alias=True)
+    assert {name: value for name, value in topic.items() if value is not None} == {
+        "name": "web",
+        "partitions": 1,
+        "partitioner": "murmur2",
+        "message.timestamp.type": "CreateTime",
+        "segment.bytes": 2**30,
+        "segment.ms": 7 * 24 * 3600 * 1000,
+        "index.interval.bytes": 4096,
+        "segment.index.bytes": 10 * 2**20,
+        "compression.type": "zstd",
+        "compression.zstd.level": 3,
+        "compression.gzip.level": -1,
+        "max.message.bytes": 1048588,
+        "batch.size": 16384,
+    }
+
+
+def test_keys_of_kafka_with_and_without_quotes(tmp_path: Path) -> None:
+    quoted = load(write(tmp_path, GOOD + '"segment.bytes" = 1000\n"index.interval.ms" = 60000'))
+    plain = load(write(tmp_path, GOOD + "segment.bytes = 1000\nindex.interval.ms = 60000"))
+    assert quoted == plain
+    assert plain.topic.segment_bytes == 1000
+    assert plain.topic.index_interval == ("ms", 60000)
+
+
+def test_index_intervals(tmp_path: Path) -> None:
+    file = write(tmp_path, GOOD)
+    assert load(file).topic.index_interval == ("bytes", 4096)
+    assert load(file, {"topic.index.interval.records": 5}).topic.index_interval == ("records", 5)
+    assert load(file, {"topic.index.interval.bytes": 0}).topic.index_interval == ("bytes", 0)
+
+
+def test_overrides_replace_single_settings(tmp_path: Path) -> None:
+    given = {"pipeline.root": "/other", "topic.segment.bytes": 65536, "input.paths": "a.jsonl"}
+    made = load(write(tmp_path, GOOD), {**given, "headers.source": True})
+    assert (made.root, made.topic.segment_bytes, made.input.paths) == (
+        "/other",
+        65536,
+        ("a.jsonl",),
+    )
+    assert made.headers.source
+
+
+CSV = {"input.format": "csv", "timestamp.format": "iso8601"}
+MISTAKES = [
+    ({"topic.partitons": 3}, "topic.partitons: unknown key; did you mean topic.partitions?"),
+    (
+        {"topic.segment_bytes": 3},
+        "topic.segment_bytes: unknown key; did you mean topic.segment.bytes?",
+    ),
+    ({"pipeline.ordr": "time"}, "pipeline.ordr: unknown key; did you mean pipeline.order?"),
+    ({"pipeline.input": "x"}, "pipeline.input: unknown key; use one of pipeline.name"),
+    ({"topics.name": "x"}, "topics: unknown table; did you mean topic?"),
+    ({"pipeline.order": "random"}, "pipeline.order: 'random' should be 'time' or 'arrival'"),
+    ({"topic.partitions": 0}, "topic.partitions: 0 should be greater than or equal to 1"),
+    ({"topic.partitions": "3"}, "topic.partitions: '3' should be a valid integer"),
+    ({"topic.partitions": True}, "topic.partitions: True should be a valid integer"),
+    ({"headers.source": 1}, "headers.source: 1 should be a valid boolean"),
+    ({"key.fields": [1]}, "key.fields.0: 1 should be a valid string"),
+    ({"key.fields": 1}, "key.fields: 1 should be a valid list"),
+    ({"topic.segment.bytes": 2**31}, "topic.segment.bytes: 2147483648 should be less than"),
+    ({"pipeline.max_quarantine_ratio": 5}, "pipeline.max_quarantine_ratio: 5 should be less than"),
+    ({"topic.name": "a b"}, "topic.name: a topic name has 1 to 249 of"),
+    ({"topic.name": ".."}, "topic.name: a topic name has 1 to 249 of"),
+    ({"topic.name": "x" * 250}, "topic.name: a topic name has 1 to 249 of"),
+    ({"timestamp.format": "%Y-%m-%d %Q"}, "timestamp.format: %Q is not supported; use %Y"),
+    ({"timestamp.format": "unix"}, "timestamp.format: 'unix' is no format; use epoch_s"),
+    ({"timestamp.format": "%d %b"}, "timestamp.format has no year; add timestamp.year"),
+    ({"timestamp.format": "%H:%M", "timestamp.year": 2016}, "timestamp.format has no day; add %d"),
+    ({"timestamp.format": "%Y %d"}, "timestamp.format has no month; add %m"),
+    ({"timestamp.format": "%F %I"}, "timestamp.format has %I without %p"),
+    ({"timestamp.format": "%F", "timestamp.year": 2016}, "timestamp.year contradicts the year in"),
+    ({"timestamp.year": 2016}, "timestamp.year needs a strptime pattern"),
+    ({"timestamp.zone": "CET+1"}, "timestamp.zone: 'CET+1' is no IANA zone; use a name such as"),
+    ({"input.delimiter": ";"}, "input.delimiter contradicts input.format = 'jsonl'; remove one"),
+    ({"input.multiline": True}, "input.multiline contradicts input.format = 'jsonl'"),
+    ({**CSV, "input.quote": ","}, "input.delimiter and input.quote are the same character"),
+    ({**CSV, "input.quote": "''"}, "input.quote: "),
+    ({**CSV, "input.delimiter": "é"}, "input.delimiter: "),
+    ({"input.pattern": "x"}, "input.pattern contradicts input.format = 'jsonl'; remove one"),
+    ({"input.format": "text", "input.pattern": "(?P<ts>"}, "input.pattern: Invalid regular"),
+    (
+        {"input.format": "text", "input.pattern": "(x)"},
+        "input.pattern: Regular expression contains",
+    ),
+    ({"input.format": "text"}, "field 'ts' is no named group of input.pattern; add (?P<ts>...)"),
+    ({"input.format": "parquet", "input.compression": "gzip"}, "input.compression contradicts"),
+    ({"input.format": "parquet", "value.from": "line"}, "value.from = 'line' contradicts input"),
+    ({"input.order_column": "id"}, "input.order_column contradicts input.format = 'jsonl'"),
+    ({"input.paths": []}, "input.paths: [] should have at least 1 item"),
+    ({"input.paths": ["s3://key:secret@bucket/x"]}, "input.paths.0: credentials do not belong in"),
+    (
+        {"pipeline.root": "s3://key:secret@bucket"},
+        "pipeline.root: credentials do not belong in a URI",
+    ),
+    ({"key.required": True}, "key.required needs key.fields"),
+    ({"key.fields": ["a"], "key.separator": "|"}, "key.separator needs two or more key.fields"),
+    ({"value.field": "a"}, "value.field contradicts value.from = 'line'; remove one"),
+    ({"value.from": "line", "value.field": "a"}, "value.field contradicts value.from = 'line'"),
+    ({"value.from": "field"}, "value.from = 'field' needs value.field; add it"),
+    (
+        {"value.from": "line", "value.columns": ["a"]},
+        "value.columns contradicts value.from = 'line'",
+    ),
+    ({"value.from": "columns"}, "value.from = 'columns' needs value.columns with input.format"),
+    (
+        {"topic.partitioner": "murmur2", "topic.partition_field": "p"},
+        "topic.partitioner contradicts topic.partition_field; remove one",
+    ),
+    (
+        {"topic.index.interval.ms": 5, "topic.index.interval.bytes": 5},
+        "topic.index.interval.bytes and topic.index.interval.ms contradict each other; keep one",
+    ),
+    ({"topic.compression.gzip.level": 5}, "topic.compression.gzip.level contradicts topic.compr"),
+    ({"topic.batch.size": 2_000_000}, "topic.batch.size is above topic.max.message.bytes"),
+    (
+        {"storage.aws_secret_access_key": "x"},
+        "storage: aws_secret_access_key is a secret; set it in",
+    ),
+    ({"storage.token": "x"}, "storage: token is a secret; set it in the environment"),
+]
+
+
+def test_formats_and_their_own_keys() -> None:
+    assert tuple(INPUT_FORMATS) == get_args(FormatName)
+    assert set(FORMATS) == {name for name, form in INPUT_FORMATS.items() if form.in_files}
+    own_keys = [key for form in INPUT_FORMATS.values() for key in form.own_keys]
+    assert len(own_keys) == len(set(own_keys))
+    assert set(own_keys) <= set(Input.model_fields)
+
+
+@pytest.mark.parametrize(("overrides", "text"), MISTAKES, ids=lambda m: str(m)[:60])
+def test_mistakes(tmp_path: Path, overrides: dict[str, Any], text: str) -> None:
+    assert problem(tmp_path, **overrides).startswith(f"/web.toml: {text}")
+
+
+def test_tables_are_checked_as_a_file_is() -> None:
+    tables = tomllib.loads(GOOD)
+    tables["topic"]["segment"] = {"bytes": 1000}
+    with pytest.raises(ConfigError, match=r"^settings: pipeline\.name: is missing"):
+        from_tables(tables)
+    tables["pipeline"]["name"] = "web"
+    assert from_tables(tables).topic.segment_bytes == 1000
+    tables["inputs"] = {}
+    with pytest.raises(ConfigError, match=r"^settings: inputs: unknown table; did you mean input"):
+        from_tables(tables)
+
+
+def test_a_long_name_needs_room_for_the_partition(tmp_path: Path) -> None:
+    file = write(tmp_path, GOOD)
+    assert load(file, {"topic.name": "x" * 249, "topic.partitions": 100_000})
+    assert load(file, {"topic.name": "x" * 249, "topic.partitions": 1})
+
+
+@pytest.mark.parametrize("table", ["pipeline", "input", "topic"])
+def test_a_missing_table_or_key(tmp_path: Path, table: str) -> None:
+    text = re.sub(rf"\[{table}\]\n(?:[^\[].*\n)*", "", GOOD)
+    wanted = "pipeline.root: is missing; add it" if table == "pipeline" else "the table is missing"
+    assert wanted in problem(tmp_path, text)
+    assert "topic.name: is missing" in problem(
+        tmp_path, GOOD.replace('name = "web"', "partitions = 1")
+    )
+
+
+def test_times_are_needed_unless_the_clock_of_the_run_counts(tmp_path: Path) -> None:
+    text = GOOD.replace('[timestamp]\nfield = "ts"\nformat = "epoch_ms"\n', "")
+    assert "timestamp.field is missing" in problem(tmp_path, text)
+    clock = {"topic.message.timestamp.type": "LogAppendTime"}
+    assert "pipeline.order = 'time' needs it" in problem(tmp_path, text, **clock)
+    made = load(write(tmp_path, text), {**clock, "pipeline.order": "arrival"})
+    assert made.timestamp.field is None
+    without = GOOD.replace('format = "epoch_ms"', "")
+    assert "timestamp.format is missing" in problem(tmp_path, without)
+    assert load(write(tmp_path, without), {"input.format": "parquet"}).value_source == "columns"
+
+
+def test_every_mistake_has_its_line(tmp_path: Path) -> None:
+    lines = problem(tmp_path, **{"topic.partitions": 0, "input.format": "xml"}).splitlines()
+    assert [line.split(":")[1].strip() for line in lines] == ["input.format", "topic.partitions"]
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be read .*; check the path"):
+        load(tmp_path / "nope.toml")
+    assert "is not TOML" in problem(tmp_path, "[topic\n")
+    assert "name: is in no table; put it under [pipeline]" in problem(tmp_path, 'name = "x"\n')
+
+
+def test_storage_options_are_text(tmp_path: Path) -> None:
+    text = GOOD + '[storage]\nendpoint = "http://host"\nallow_http = true\ntimeout = 5\n'
+    made = load(write(tmp_path, text))
+    assert made.storage == {"endpoint": "http://host", "allow_http": "true", "timeout": "5"}
+
+
+def test_settings_do_not_change(tmp_path: Path) -> None:
+    made = load(write(tmp_path, GOOD))
+    with pytest.raises(ValueError, match="frozen"):
+        made.topic.partitions = 5  # type: ignore[misc]
+
+
+DOCUMENT: dict[str, Any] = {
+    "name": "a",
+    "root": "b",
+    "input": {"paths": ["x"], "format": "csv", "delimiter": ";"},
+    "timestamp": {"field": "t", "format": "iso8601", "zone": "Asia/Tokyo"},
+    "key": {"fields": ["k", "l"], "separator": "|"},
+    "topic": {"name": "c", "partitions": 3, "segment.bytes": 1000},
+}
+
+
+def test_a_dataframe_needs_an_order_column() -> None:
+    document = {"name": "a", "root": "b", "topic": {"name": "c"}, "timestamp": {"field": "t"}}
+    given = {"format": "dataframe", "order_column": "id"}
+    made = Pipeline.model_validate({**document, "input": given})
+    with pytest.raises(ValidationError, match=r"input\.order_column is missing; name a column"):
+        Pipeline.model_validate({**document, "input": {"format": "dataframe"}})
+    with pytest.raises(ValidationError, match=r"headers\.source contradicts input\.format"):
+        Pipeline.model_validate({**document, "input": given, "headers": {"source": True}})
+    other = Pipeline.model_validate({**document, "input": {**given, "order_column": "number"}})
+    assert made.fingerprint() != other.fingerprint()
+
+
+def fingerprint(document: dict[str, Any]) -> str:
+    return Pipeline.model_validate(document).fingerprint()
+
+
+@given(st.randoms())
+def test_the_fingerprint_does_not_depend_on_order(rng: random.Random) -> None:
+    def shuffled(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        items = list(value.items())
+        rng.shuffle(items)
+        return {key: shuffled(item) for key, item in items}
+
+    assert fingerprint(shuffled(DOCUMENT)) == fingerprint(DOCUMENT)
+    assert re.fullmatch("[0-9a-f]{64}", fingerprint(DOCUMENT))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "same"),
+    [
+        (("root",), "elsewhere", True),
+        (("name",), "other", True),
+        (("max_quarantine_ratio",), 0.5, True),
+        (("storage",), {"region": "x"}, True),
+        (("input", "on_empty"), "ok", True),
+        (("topic", "partitioner"), "murmur2", True),
+        (("order",), "time", True),
+        (("order",), "arrival", False),
+        (("input", "delimiter"), ",", False),
+        (("timestamp", "zone"), "UTC", False),
+        (("key", "separator"), "/", False),
+        (("topic", "name"), "d", False),
+        (("topic", "segment.bytes"), 1001, False),
+        (("topic", "batch.size"), 1001, False),
+        (("task",), {"split_bytes": 5}, False),
+    ],
+)
+def test_the_fingerprint_covers_what_decides_the_bytes(
+    place: tuple[str, ...], value: object, same: bool
+) -> None:
+    changed = copy.deepcopy(DOCUMENT)
+    table = changed
+    for name in place[:-1]:
+        table = table[name]
+    table[place[-1]] = value
+    assert (fingerprint(changed) == fingerprint(DOCUMENT)) == same
+
+
+def test_the_reference_names_every_key() -> None:
+    text = reference()
+    for table, model in SECTIONS.items():
+        section = text.split(f"## [{table}]")[1].split("\n## ")[0]
+        for name, info in model.model_fields.items():
+            row = next(
+                r for r in section.splitlines() if r.startswith(f"| `{info.alias or name}` |")
+            )
+            assert info.description
+            assert len(re.split(r"(?<!\\)\|", row)) == 6
+    assert "| `segment.bytes` | integer | `1073741824` | largest segment file |" in text
+    assert "| `root` | text | required |" in text
+    assert "## [storage]" in text
+
+
+@pytest.mark.parametrize("file", sorted(CONF.glob("**/*.toml")), ids=lambda file: file.stem)
+def test_the_examples_are_valid(file: Path) -> None:
+    made = load(file)
+    assert made.name == file.stem
+    assert json.loads(made.model_dump_json(by_alias=True))

@@ -1,0 +1,85 @@
+"""Several runs at once on one topic, each in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.processes import LINES, a_file, race, results, writers
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import (
+    Line,
+    T,
+    assert_holds,
+    ingest,
+    pipeline_of,
+    read_lake,
+    read_raw,
+    write_file,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("clock", ["CreateTime", "LogAppendTime"])
+def test_eight_writers_at_once_all_succeed(tmp_path: Path, clock: str) -> None:
+    lake = str(tmp_path / "lake")
+    race(lake, tmp_path, clock, made_before=clock == "CreateTime")
+    assert read_lake(lake) == read_raw(lake)
+
+
+def test_two_runs_that_name_the_same_file_ingest_it_once(tmp_path: Path) -> None:
+    lake, shared = tmp_path / "lake", a_file(tmp_path / "shared.jsonl", 0)
+    own = [a_file(tmp_path / f"own-{number}.jsonl", number) for number in range(2)]
+    with writers(2) as start:
+        futures = [start(pipeline_of(lake, [shared, path]), path.name) for path in own]
+        winner, loser = results(futures)
+    assert winner.report.records == 2 * LINES
+    assert (loser.report.records, loser.report.input_rows) == (LINES, LINES)
+    assert loser.report.skipped_files == [str(shared)]
+    assert (winner.read, loser.read) == (1, 2)
+    mine = {done.report.run_id: tmp_path / done.report.run_id for done in (winner, loser)}
+    first, second = mine.values()
+    assert_holds(read_lake(lake), pipeline_of(lake, shared), [[shared, first], [second]])
+
+
+def test_two_runs_of_nothing_but_the_same_file(tmp_path: Path) -> None:
+    lake, shared = tmp_path / "lake", a_file(tmp_path / "shared.jsonl", 0)
+    with writers(2) as start:
+        futures = [start(pipeline_of(lake, shared), str(number)) for number in range(2)]
+        winner, loser = results(futures)
+    assert (loser.report.records, loser.report.quarantined, loser.report.input_rows) == (0, 0, 0)
+    assert loser.report.status == "committed"  # a run without records is recorded
+    assert_holds(read_lake(lake), pipeline_of(lake, shared), [[shared]])
+    assert winner.report.records == LINES
+
+
+def test_one_run_started_twice_is_done_once(tmp_path: Path) -> None:
+    lake, path = tmp_path / "lake", a_file(tmp_path / "a.jsonl", 0)
+    with writers(2) as start:
+        futures = [start(pipeline_of(lake, path), "the same") for _ in range(2)]
+        done = results(futures)
+    assert sorted(each.report.status for each in done) == ["already done", "committed"]
+    assert len({each.report.attempt_id for each in done}) == 1
+    catalog = open_catalog(str(lake))
+    assert len(catalog.runs(catalog.snapshot(), "events")) == 1
+    assert_holds(read_lake(lake), pipeline_of(lake, path), [[path]])
+
+
+def test_a_race_with_a_changed_file_moves_what_is_written(tmp_path: Path) -> None:
+    """A changed file that is ingested as new is no reason to plan again."""
+    lake, changed = tmp_path / "lake", tmp_path / "changed.jsonl"
+    a_file(changed, 0)
+    ingest(pipeline_of(lake, changed), "before")
+    before = {record.value for log in read_lake(lake).values() for record in log}
+    write_file(changed, [Line(T + at, "x") for at in range(7)])
+    other = a_file(tmp_path / "other.jsonl", 1)
+    with writers(2) as start:
+        anew = pipeline_of(lake, changed, on_changed_source="ingest-as-new")
+        done = results([start(anew, "1"), start(pipeline_of(lake, other), "2")])
+    assert [each.read for each in done] == [1, 1]
+    found = [record.value for log in read_lake(lake).values() for record in log]
+    assert len(found) == 2 * LINES + 7
+    assert before < set(found)
+    assert read_lake(lake) == read_raw(lake)

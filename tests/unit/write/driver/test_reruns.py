@@ -1,0 +1,391 @@
+"""The same run again, other runs after it, and what must not be ingested twice."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglake
+from seglake.catalog.rows import PartitionRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.config import Pipeline
+from seglake.engine import LocalEngine
+from seglake.errors import CommitConflict, ConfigError, InputError, StoreError, UsageError
+from seglake.layout import new_attempt, success_key
+from seglake.store import local, open_store
+from seglake.write.api import run_pipeline
+from seglake.write.driver import commit
+from seglake.write.driver.run import DeclaredRun, ingest_files
+from seglake.write.input.content import InputStore
+from seglake.write.input.files import Split
+from seglake.write.map import unit as units
+from seglake.write.rows.records import Extracted, read_split
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import (
+    Line,
+    T,
+    assert_holds,
+    ingest,
+    pipeline_of,
+    read_lake,
+    read_raw,
+    write_file,
+)
+
+
+class Died(BaseException):
+    """As if the process had been killed."""
+
+
+class Dying(LocalEngine):
+    """Dies once the input is frozen."""
+
+    def map(self, task: Any, rows: Any) -> Any:
+        raise Died
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    write_file(tmp_path / "in" / "a.jsonl", [Line(T + at, "abc"[at % 3]) for at in range(9)])
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def values(lake: Path) -> list[bytes | None]:
+    return sorted(r.value or b"" for log in read_lake(lake).values() for r in log)
+
+
+# ------------------------------------------------------------------ the same run again
+
+
+def test_the_same_run_is_a_no_op_even_if_its_input_changed(inbox: Path, lake: Path) -> None:
+    settings = pipeline_of(lake, inbox)
+    first, before = ingest(settings), values(lake)
+    version = open_catalog(str(lake)).snapshot().version
+    write_file(inbox / "b.jsonl", [Line(T)])
+    write_file(inbox / "a.jsonl", [Line(T)])
+    again = ingest(settings)
+    assert (again.status, again.attempt_id, again.records) == ("already done", first.attempt_id, 9)
+    assert (again.input_rows, again.exit_code) == (9, 0)
+    assert values(lake) == before
+    assert open_catalog(str(lake)).snapshot().version == version
+
+
+def test_the_same_run_with_other_settings_or_interval_is_an_error(inbox: Path, lake: Path) -> None:
+    ingest(pipeline_of(lake, inbox), "r", (T, T + 5))
+    with pytest.raises(ConfigError, match=r"'r'.*other settings.*--run-id"):
+        ingest(pipeline_of(lake, inbox, order="arrival"), "r", (T, T + 5))
+    with pytest.raises(ConfigError, match=r"'r'.*the interval"):
+        ingest(pipeline_of(lake, inbox), "r")
+    assert ingest(pipeline_of(lake, inbox), "r", (T, T + 5)).status == "already done"
+    other_name = pipeline_of(lake, inbox, name="other", order="arrival")
+    assert ingest(other_name, "r").status == "committed"  # a run of another pipeline
+
+
+def test_an_interval_has_two_ends_in_order(inbox: Path, lake: Path) -> None:
+    for interval, problem in (
+        ((T, T), "not after its start"),
+        (("2026-01-02T00:00Z", "2026-01-01T00:00Z"), "not after its start"),
+        ((T, None), "lacks its start or its end"),
+        ((None, T), "lacks its start or its end"),
+        ((T, "2026-01-01"), "no time zone"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            run_pipeline(pipeline_of(lake, inbox), interval=interval)
+
+
+def test_the_input_of_a_run_is_frozen_by_its_first_attempt(inbox: Path, lake: Path) -> None:
+    settings = pipeline_of(lake, inbox)
+    with pytest.raises(Died):
+        ingest_files(Dying(), settings, DeclaredRun("1"))
+    late = write_file(inbox / "b.jsonl", [Line(T)])
+    assert ingest(settings, "1").input_files == 1
+    second = ingest(settings, "2")
+    assert (second.input_files, second.skipped_files) == (1, [str(inbox / "a.jsonl")])
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"], [late]])
+
+
+def test_a_frozen_run_cannot_take_other_paths(inbox: Path, lake: Path) -> None:
+    with pytest.raises(Died):
+        ingest_files(Dying(), pipeline_of(lake, inbox), DeclaredRun("1"))
+    with pytest.raises(ConfigError, match=r"froze its input from .*another --run-id"):
+        ingest(pipeline_of(lake, inbox / "a.jsonl"), "1")
+
+
+def test_a_frozen_file_that_changed_or_went_is_an_error(inbox: Path, lake: Path) -> None:
+    settings = pipeline_of(lake, inbox)
+    with pytest.raises(Died):
+        ingest_files(Dying(), settings, DeclaredRun("1"))
+    write_file(inbox / "a.jsonl", [Line(T + 1 + at, "abc"[at % 3]) for at in range(9)])
+    with pytest.raises(InputError, match=r"a\.jsonl changed since this run listed it"):
+        ingest(settings, "1")
+    (inbox / "a.jsonl").unlink()
+    with pytest.raises(InputError, match=r"a\.jsonl: cannot be read"):
+        ingest(settings, "1")
+
+
+@pytest.mark.parametrize("becomes", ["another file", "no file"])
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch, becomes: str
+) -> None:
+    """Else what is ingested would be some of the old file and some of the new one."""
+
+    def rewriting(split: Split, files: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
+        for number, chunk in enumerate(read_split(split, files, pipeline)):
+            yield chunk
+            if number == 1:
+                data = path.read_bytes().replace(b'"a', b'"z') if becomes == "another file" else b""
+                path.write_bytes(data)
+
+    path, settings = inbox / "a.jsonl", pipeline_of(lake, inbox, task={"chunk_bytes": 80})
+    with monkeypatch.context() as patched:
+        patched.setattr(units, "read_split", rewriting)
+        with pytest.raises(InputError, match=r"a\.jsonl changed since this run listed it"):
+            ingest(settings, "1")
+    assert open_catalog(str(lake)).snapshot().topics() == []
+    assert path.stat().st_size == 0 or ingest(settings, "2").records == 9
+
+
+# ------------------------------------------------------------------ files that were there before
+
+
+def test_a_file_is_ingested_into_a_topic_once(inbox: Path, lake: Path) -> None:
+    settings = pipeline_of(lake, inbox)
+    ingest(settings, "1")
+    again = ingest(pipeline_of(lake, inbox, name="another"), "2")
+    assert (again.records, again.skipped_files) == (0, [str(inbox / "a.jsonl")])
+    assert len(values(lake)) == 9
+    other = pipeline_of(lake, inbox, topic={"name": "other"})
+    assert ingest(other, "1").records == 9
+    assert len(seglake.open(str(lake)).topics()) == 2
+
+
+@pytest.mark.parametrize("change", ["grown", "same size", "touched"])
+def test_a_changed_file_is_met_by_the_policy(inbox: Path, lake: Path, change: str) -> None:
+    path = inbox / "a.jsonl"
+    ingest(pipeline_of(lake, inbox), "1")
+    old = path.stat()
+    if change == "grown":
+        path.write_bytes(path.read_bytes() + b'{"ts":5,"n":"new","p":0}\n')
+    elif change == "same size":
+        path.write_bytes(path.read_bytes().replace(b":0", b":9"))
+    os.utime(path, ns=(old.st_atime_ns, old.st_mtime_ns + 10**9))
+    with pytest.raises(InputError, match=r"a\.jsonl changed after it was ingested"):
+        ingest(pipeline_of(lake, inbox), "2")
+    skipping = ingest(pipeline_of(lake, inbox, on_changed_source="skip"), "3")
+    assert (skipping.records, skipping.changed_files) == (0, [str(path)])
+    anew = pipeline_of(lake, inbox, on_changed_source="ingest-as-new")
+    report = ingest(anew, "4")
+    assert (report.records, report.changed_files) == (9 + (change == "grown"), [str(path)])
+    assert len(values(lake)) == 18 + (change == "grown")
+    assert ingest(anew, "5").records == 0  # both versions are known now
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(InputError):
+        ingest(pipeline_of(lake, inbox), "6")
+
+
+def test_a_file_is_known_by_its_path_as_it_is_given(inbox: Path, lake: Path) -> None:
+    """Not by its content, nor by what a link leads to: these are other files."""
+    ingest(pipeline_of(lake, inbox), "1")
+    (inbox.parent / "link").symlink_to(inbox)
+    os.link(inbox / "a.jsonl", inbox / "b.jsonl")
+    assert ingest(pipeline_of(lake, inbox), "2").skipped_files == [str(inbox / "a.jsonl")]
+    assert ingest(pipeline_of(lake, inbox.parent / "link"), "3").records == 18
+    assert len(values(lake)) == 4 * 9
+
+
+# ------------------------------------------------------------------ offsets and topics
+
+
+def test_offsets_never_start_again(inbox: Path, lake: Path) -> None:
+    settings = pipeline_of(lake, inbox, topic={"partitions": 1})
+    ingest(settings, "1")
+    catalog = open_catalog(str(lake))
+    base = catalog.snapshot()
+    gone = PartitionRow(topic="events", partition=0, sequence=1, log_start_offset=9, next_offset=9)
+    first = base.partition("events", 0).segment(0).base_offset
+    catalog.commit(
+        [gone], topic="events", base=base, attempt_id=new_attempt(), replaced=[(0, first)]
+    )
+    assert read_lake(lake) == {0: []}
+    write_file(inbox / "b.jsonl", [Line(T)])
+    ingest(settings, "2")
+    assert [record.offset for record in read_lake(lake)[0]] == [9]
+
+
+def test_a_topic_may_grow(inbox: Path, lake: Path) -> None:
+    ingest(pipeline_of(lake, inbox, topic={"partitions": 1}), "1")
+    before = read_lake(lake)
+    write_file(inbox / "b.jsonl", [Line(T, key) for key in "abcdefgh"])
+    ingest(pipeline_of(lake, inbox, topic={"partitions": 4}), "2")
+    after = read_lake(lake)
+    assert len(after) == 4
+    assert after[0][:9] == before[0]
+    assert sum(map(len, after.values())) == 17
+    assert after == read_raw(lake)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"partitions": 2}, "3 partitions and cannot shrink to 2"),
+        ({"partition_field": "p"}, "partitioner = 'murmur2'.*'field:p'"),
+        ({"message.timestamp.type": "LogAppendTime"}, "message.timestamp.type = 'CreateTime'"),
+    ],
+)
+def test_a_run_that_contradicts_its_topic_is_an_error(
+    inbox: Path, lake: Path, change: dict[str, Any], told: str
+) -> None:
+    ingest(pipeline_of(lake, inbox), "1")
+    with pytest.raises(ConfigError, match=told):
+        ingest(pipeline_of(lake, inbox, topic=change), "2")
+    assert ingest(pipeline_of(lake, inbox, topic={"segment.bytes": 5000}), "3").version > 0
+
+
+def test_old_events_that_come_late_get_new_offsets_and_are_found(inbox: Path, lake: Path) -> None:
+    one = {"topic": {"partitions": 1}}
+    ingest(pipeline_of(lake, inbox, **one), "1")
+    write_file(inbox / "b.jsonl", [Line(T - 500, "late"), Line(T + 3, "late")])
+    ingest(pipeline_of(lake, inbox, **one), "2")
+    log = seglake.open(str(lake)).topic("events")
+    assert log.end_offsets() == {0: 11}
+    found = log.read_range(T - 1000, T).read_all()
+    assert found["offset"].to_pylist() == [9]
+    window = log.read_range(T + 3, T + 4).read_all()
+    assert window["offset"].to_pylist() == [3, 10]
+    assert log.offsets_for_times({0: T - 1000})[0] == (0, T)  # the first in the order of offsets
+
+
+def test_append_time_never_goes_back(
+    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stamped = {"topic": {"message.timestamp.type": "LogAppendTime", "partitions": 2}}
+    now = time.time_ns()
+    for run, step_s in enumerate((0, -3600, -10, 5, -7200)):
+        monkeypatch.setattr(time, "time_ns", lambda step_s=step_s: now + step_s * 10**9)
+        write_file(inbox / f"{run}.jsonl", [Line(T, key) for key in "abcdef"])
+        ingest(pipeline_of(lake, inbox, **stamped), str(run))
+    times = [[record.timestamp for record in log] for log in read_lake(lake).values()]
+    assert all(each == sorted(each) for each in times)
+    assert {time for each in times for time in each} == {
+        now // 10**6, now // 10**6 + 5000,
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------ commits that fail
+
+
+def interfere(
+    monkeypatch: pytest.MonkeyPatch, times: int, act: Callable[[Callable[[], int]], int]
+) -> list[str]:
+    """Do `act` instead of the first so many commits; returns the list of all attempts at one."""
+    real, calls = CatalogTable.commit, []
+
+    def instead(table: CatalogTable, rows: Any, **named: Any) -> int:
+        calls.append(named["attempt_id"])
+        go_on = partial(real, table, rows, **named)
+        return act(go_on) if len(calls) <= times else go_on()
+
+    monkeypatch.setattr(commit, "PAUSE_S", 0.0)
+    monkeypatch.setattr(CatalogTable, "commit", instead)
+    return calls
+
+
+@pytest.mark.parametrize("error", [StoreError, CommitConflict])
+def test_a_lost_reply_is_not_a_lost_race(
+    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def lose(real: Any) -> int:
+        real()
+        store.delete([success_key(path.name) for path in (lake / "attempts").iterdir()])
+        raise error("the reply was lost")
+
+    store = open_store(str(lake))
+    calls = interfere(monkeypatch, 1, lose)
+    settings = pipeline_of(lake, inbox)
+    report = ingest(settings)
+    assert (len(calls), report.rebased, report.status) == (1, 0, "committed")
+    assert store.size(success_key(report.attempt_id)) == 0  # the mark is made good
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
+
+
+@pytest.mark.parametrize("replied", [True, False])
+def test_a_run_is_committed_even_if_its_mark_cannot_be_written(
+    inbox: Path,
+    lake: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    replied: bool,
+) -> None:
+    def refuse(store: Any, key: str, data: Any) -> None:
+        if key.endswith("/success"):
+            raise StoreError(f"{key}: no permission")
+        put(store, key, data)
+
+    def lose(real: Any) -> int:
+        real()
+        raise StoreError("the reply was lost")
+
+    put, settings = local._LocalStore.put, pipeline_of(lake, inbox)
+    with monkeypatch.context() as patched:
+        patched.setattr(local._LocalStore, "put", refuse)
+        calls = interfere(patched, 0 if replied else 1, lose)
+        report = ingest(settings)
+        assert (report.status, report.version, len(calls)) == ("committed", 1, 1)
+        assert ingest(settings).status == "already done"
+    assert caplog.text.count("no permission") == 2
+    with pytest.raises(StoreError):
+        open_store(str(lake)).size(success_key(report.attempt_id))
+    ingest(settings)  # makes it good
+    assert open_store(str(lake)).size(success_key(report.attempt_id)) == 0
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
+
+
+@pytest.mark.parametrize("unseen", [0, 2])
+def test_a_short_failure_of_storage_is_borne(
+    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch, unseen: int
+) -> None:
+    """Of commits, and of looking at what became of one."""
+
+    def fail(_: Any) -> int:
+        raise StoreError("503")
+
+    def refresh(table: CatalogTable, base: Snapshot) -> Snapshot:
+        if failures:
+            raise StoreError(failures.pop())
+        return real(table, base)
+
+    real, failures = CatalogTable.refresh, ["503"] * unseen
+    monkeypatch.setattr(CatalogTable, "refresh", refresh)
+    calls = interfere(monkeypatch, 3 - unseen, fail)
+    settings = pipeline_of(lake, inbox)
+    assert ingest(settings).status == "committed"
+    assert len(calls) == 4 - unseen
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
+
+
+def test_a_long_failure_of_storage_is_raised_and_the_run_can_be_repeated(
+    inbox: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> int:
+        raise StoreError("no permission")
+
+    settings = pipeline_of(lake, inbox)
+    with monkeypatch.context() as patched:
+        calls = interfere(patched, 10**6, fail)
+        with pytest.raises(StoreError, match="no permission"):
+            ingest(settings)
+        assert 2 <= len(calls) <= 10
+    assert ingest(settings).status == "committed"
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])

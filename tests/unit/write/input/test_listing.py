@@ -1,0 +1,172 @@
+"""Which files a path, a folder or a glob means."""
+
+import fnmatch
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.config import Pipeline
+from seglake.errors import InputError
+from seglake.write.input.listing import _expression
+from tests.makers.files import pipeline, read
+from tests.makers.inputs import chunks_of, listed, splits_of
+
+FILES = [
+    "a.jsonl",
+    "b.jsonl",
+    "sub/c.jsonl",
+    "sub/deep/d.txt",
+    ".hidden",
+    "_tmp/x.jsonl",
+    "sub/_SUCCESS",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in FILES:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+def names(folder: Path, *paths: str, on_empty: str = "error") -> list[str]:
+    given = [str(folder / path) for path in paths]
+    found = listed(pipeline(given, "text", input={"on_empty": on_empty}))
+    assert all(file.size == 1 and file.modified_ms > 0 and file.etag for file in found)
+    return [str(Path(file.path).relative_to(folder)) for file in found]
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("a.jsonl", ["a.jsonl"]),
+        ("_tmp/x.jsonl", ["_tmp/x.jsonl"]),
+        (".", ["a.jsonl", "b.jsonl", "sub/c.jsonl", "sub/deep/d.txt"]),
+        ("sub", ["sub/c.jsonl", "sub/deep/d.txt"]),
+        ("sub/", ["sub/c.jsonl", "sub/deep/d.txt"]),
+        ("_tmp", ["_tmp/x.jsonl"]),
+        ("*.jsonl", ["a.jsonl", "b.jsonl"]),
+        ("?.jsonl", ["a.jsonl", "b.jsonl"]),
+        ("[!a].jsonl", ["b.jsonl"]),
+        ("*/*.jsonl", ["sub/c.jsonl"]),
+        ("_*/*.jsonl", ["_tmp/x.jsonl"]),
+        ("**/*.jsonl", ["a.jsonl", "b.jsonl", "sub/c.jsonl"]),
+        ("**", ["a.jsonl", "b.jsonl", "sub/c.jsonl", "sub/deep/d.txt"]),
+        ("sub/**/d.*", ["sub/deep/d.txt"]),
+        (".h*", [".hidden"]),
+    ],
+)
+def test_paths(folder: Path, path: str, wanted: list[str]) -> None:
+    assert names(folder, path) == wanted
+
+
+def test_every_file_once_in_order_of_paths(folder: Path) -> None:
+    assert names(folder, "b.jsonl", "*.jsonl", "./sub/../a.jsonl", "sub/deep") == [
+        "a.jsonl",
+        "b.jsonl",
+        "sub/deep/d.txt",
+    ]
+
+
+def test_paths_are_relative_to_the_current_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    for path in ("a.jsonl", "./a.jsonl", "a.j*", f"file://{folder}/a.jsonl", f"file:{folder}/a.j*"):
+        assert [file.path for file in listed(pipeline(path, "text"))] == [str(folder / "a.jsonl")]
+
+
+@pytest.mark.parametrize("path", ["nope", "nope/x.jsonl", "a.jsonl/x"])
+def test_a_path_must_exist(folder: Path, path: str) -> None:
+    with pytest.raises(InputError, match=path):
+        names(folder, path, on_empty="ok")
+
+
+@pytest.mark.parametrize("path", ["*.csv", "empty", "nope/*.jsonl"])
+def test_nothing_found(folder: Path, path: str) -> None:
+    assert names(folder, path, on_empty="ok") == []
+    with pytest.raises(InputError, match=r"no file found; correct input\.paths or set on_empty"):
+        names(folder, path)
+
+
+@given(st.text("ab*?.", min_size=1, max_size=6), st.text("ab.", min_size=1, max_size=6))
+def test_globs_of_one_name_as_fnmatch(glob: str, name: str) -> None:
+    if glob == "**":
+        glob = "*"
+    hidden = name[0] == "." and glob[0] in "*?"
+    matched = bool(re.fullmatch(_expression(glob), name))
+    assert matched == (fnmatch.fnmatchcase(name, glob) and not hidden)
+
+
+def test_an_unreadable_file_is_named(folder: Path) -> None:
+    settings = pipeline(folder / "a.jsonl", "text")
+    found = listed(settings)
+    (folder / "a.jsonl").unlink()
+    with pytest.raises(InputError, match=r"a\.jsonl: cannot be read: "):
+        read_listed(settings, found)
+
+
+@pytest.mark.parametrize("path", [".", "*", "gone"])
+def test_a_link_to_nothing_is_named(folder: Path, path: str) -> None:
+    (folder / "gone").symlink_to(folder / "nowhere")
+    with pytest.raises(InputError, match="gone: "):
+        names(folder, path)
+
+
+def test_a_glob_does_not_enter_folders(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"su\*: no file found; .* not entered: add /\*\*\)"):
+        names(folder, "su*")
+    assert names(folder, "su*/**") == ["sub/c.jsonl", "sub/deep/d.txt"]
+
+
+def read_listed(settings: Pipeline, files: list[object]) -> object:
+    splits = splits_of(settings, files)  # type: ignore[arg-type]
+    return [list(chunks_of(split, settings)) for split in splits]
+
+
+def test_a_file_that_grew_is_read_as_it_was_listed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"one\n")
+    settings = pipeline(path, "text")
+    found = listed(settings)
+    path.write_bytes(b"one\ntwo\n")
+    (chunks,) = read_listed(settings, found)  # type: ignore[misc, arg-type, attr-defined]
+    assert chunks[0].records.values.tolist() == [b"one"]
+    path.write_bytes(b"o")
+    with pytest.raises(InputError, match="was it changed"):
+        read_listed(settings, found)  # type: ignore[arg-type]
+
+
+def test_splits(tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(b"x" * 250)
+    (tmp_path / "2").write_bytes(b"")
+    (tmp_path / "3").write_bytes(b"\x1f\x8b\x08" + b"x" * 249)
+    task = {"split_bytes": 100}
+    settings = pipeline(tmp_path, "text", task=task)
+    splits = splits_of(settings)
+    cuts = [(s.number, Path(s.file.path).name, s.start, s.end) for s in splits]
+    assert cuts == [
+        (0, "1", 0, 100),
+        (1, "1", 100, 200),
+        (2, "1", 200, 250),
+        (3, "2", 0, 0),
+        (4, "3", 0, 252),
+    ]
+    whole = pipeline(tmp_path, "text", task=task, headers={"source": True})
+    assert len(splits_of(whole)) == 3
+
+
+def test_paths_in_a_store() -> None:
+    for path in ("memory://nowhere/x", "memory://nowhere"):
+        with pytest.raises(InputError, match="does not exist"):
+            read(pipeline(path, "text"))
+    with pytest.raises(InputError, match="no file found"):
+        read(pipeline("memory://nowhere/*.jsonl", "text"))
+    with pytest.raises(InputError, match="a bucket's name has no wildcards"):
+        read(pipeline("s3://logs-*/x", "text"))

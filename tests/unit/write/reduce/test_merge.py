@@ -1,0 +1,147 @@
+"""Merging against a sort of everything, and the memory that it holds."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.errors import InputError
+from seglake.format.encode import Bodies
+from seglake.write.reduce.merge import merge
+from seglake.write.spool.order import Place, PlacedRecords
+from seglake.write.spool.packing import pack_records, unpack_records
+from seglake.write.spool.sorted_records import SortedRecords
+from tests.makers.sorted_blobs import Blobs, Item, blob_lists, items_of, run_of
+
+places = st.builds(
+    Place, st.integers(-6, 6), st.integers(-1, 30), st.integers(0, 4), st.integers(0, 4)
+)
+
+
+@given(blob_lists(), st.sampled_from([0, 1, 100, 500, 10**6]))
+def test_a_merge_is_a_sort_of_everything(given_blobs: Blobs, buffer_bytes: int) -> None:
+    runs = list(merge(iter(given_blobs.arranged()), buffer_bytes))
+    assert [item for run in runs for item in items_of(run)] == given_blobs.items()
+    assert all(len(run) for run in runs)
+
+
+@given(blob_lists(), places)
+def test_what_stands_before_a_place(given_blobs: Blobs, place: Place) -> None:
+    for blob in given_blobs.blobs:
+        if blob.records.tie_breakers is None:
+            place = place._replace(tie_breaker=0)
+        tail = blob.place[2:] if blob.records.tie_breakers is None else ()
+        before = [i for i in items_of(blob.records) if (*i[:2], *tail) < place[: 2 + len(tail)]]
+        assert blob.count_before(place) == len(before)
+
+
+@given(blob_lists())
+def test_blobs_come_back_from_their_packing(given_blobs: Blobs) -> None:
+    for blob in given_blobs.blobs:
+        found = unpack_records(pack_records(blob.records))
+        assert items_of(found) == items_of(blob.records)
+        assert (found.tie_breakers is None) == (blob.records.tie_breakers is None)
+        for start in range(len(found)):
+            part = found.part(start, len(found))
+            again = unpack_records(pack_records(part))
+            assert items_of(again) == items_of(part) == items_of(part.detached())
+        backwards = replace(found, bodies=found.bodies.take(slice(None, None, -1)))
+        assert items_of(backwards.detached()) == items_of(backwards)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30))
+def test_keys_that_are_timestamps_are_packed_once(times: list[int]) -> None:
+    items = [Item(time, 0, time, b"b") for time in sorted(times)]
+    run = run_of(items, seconds=False, same=True)
+    found = unpack_records(pack_records(run))
+    assert items_of(found) == items
+    assert found.timestamps is found.sort_keys
+    part = found.part(0, 1)
+    assert part.timestamps is part.sort_keys
+
+
+@given(blob_lists(seconds=True), st.data(), st.sampled_from([0, 100, 10**6]))
+def test_equal_places_of_a_dataframe_are_an_error(
+    given_blobs: Blobs, data: st.DataObject, buffer_bytes: int
+) -> None:
+    list(merge(iter(given_blobs.arranged()), buffer_bytes, "id"))
+    copied = items_of(data.draw(st.sampled_from(given_blobs.blobs)).records)[0]
+    twice = PlacedRecords(Place(*copied[:2], 99, 1), run_of([copied], seconds=True))
+    blobs = given_blobs._replace(blobs=[*given_blobs.blobs, twice])
+    with pytest.raises(InputError, match=f"'id' has {copied.tie_breaker} twice"):
+        list(merge(iter(blobs.arranged()), buffer_bytes, "id"))
+
+
+# ------------------------------------------------------------------ memory
+
+BLOB_RECORDS, BODY_BYTES = 500, 100
+BLOB_BYTES = BLOB_RECORDS * (BODY_BYTES + 32)
+
+
+def wide_blobs(count: int, overlap: int) -> Iterator[PlacedRecords]:
+    """Blobs made one by one, each with keys that reach over so many of its successors."""
+    sizes = np.full(BLOB_RECORDS, BODY_BYTES, np.int64)
+    for number in range(count):
+        keys = number * 1000 + np.arange(BLOB_RECORDS, dtype=np.int64) * 2 * overlap
+        data = np.full(BLOB_RECORDS * BODY_BYTES, number % 256, np.uint8)
+        bodies = Bodies(np.cumsum(sizes) - sizes, sizes.copy(), data)
+        yield PlacedRecords(
+            Place(int(keys[0]), 0, number, 1), SortedRecords(keys, None, keys, bodies)
+        )
+
+
+def peak_of(blobs: Iterator[PlacedRecords], buffer_bytes: int) -> int:
+    tracemalloc.start()
+    try:
+        last = -1
+        for run in merge(blobs, buffer_bytes):
+            assert last <= run.sort_keys[0]
+            assert np.all(run.sort_keys[1:] >= run.sort_keys[:-1])
+            last = int(run.sort_keys[-1])
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("overlap", [1, 8, 30])
+def test_memory_is_bounded_by_the_buffer_and_the_overlap(overlap: int) -> None:
+    buffer = 10 * BLOB_BYTES
+    peak = peak_of(wide_blobs(400, overlap), buffer)
+    # what is pending, and a joined copy of it with the columns of a sort
+    assert peak < 5 * (buffer + overlap * BLOB_BYTES)
+    assert peak < 400 * BLOB_BYTES / 2
+
+
+def test_a_small_part_does_not_hold_a_large_blob() -> None:
+    """What a piece takes of blobs that reach over many pieces is a few records of each."""
+
+    def parts() -> Iterator[PlacedRecords]:
+        for number in range(400):
+            blob = next(wide_blobs(1, 1))
+            place = blob.place._replace(unit=number)
+            yield PlacedRecords(place, blob.records).part(100, 110)
+
+    assert peak_of(parts(), 10**9) < 400 * BLOB_BYTES / 5
+
+
+def test_total_disorder_is_looked_at_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+
+    count_before = PlacedRecords.count_before
+
+    def counting(blob: PlacedRecords, place: Place) -> int:
+        looked.append(place)
+        return count_before(blob, place)
+
+    monkeypatch.setattr(PlacedRecords, "count_before", counting)
+    blobs = wide_blobs(300, 10**6)  # each reaches over all that follow
+    assert sum(len(run) for run in merge(blobs, 10 * BLOB_BYTES)) == 300 * BLOB_RECORDS
+    distinct = [a for a, b in pairwise(looked) if a != b]
+    assert len(distinct) <= 31  # not once for each blob

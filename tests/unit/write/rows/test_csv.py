@@ -1,0 +1,139 @@
+"""The CSV scanner against Python's csv module."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from seglake.errors import InputError
+from tests.makers.files import pipeline, read, read_bytes
+from tests.makers.inputs import splits_of
+
+fields = st.text(st.sampled_from(list("ab,;\"\n\r'é ")), max_size=8)
+tables = st.lists(st.lists(fields, min_size=3, max_size=3), max_size=12)
+KEYS = {"fields": ["y"]}
+
+
+def written(rows: list[list[str]], delimiter: str, every: bool) -> list[bytes]:
+    """Each record without its end; fields in quotes where RFC 4180 demands it, or everywhere."""
+
+    def cell(text: str) -> str:
+        plain = not every and not any(mark in text for mark in (delimiter, '"', "\r", "\n"))
+        return text if plain else '"' + text.replace('"', '""') + '"'
+
+    return [delimiter.join(map(cell, row)).encode() for row in rows]
+
+
+@given(tables, st.sampled_from(["\n", "\r\n"]), st.sampled_from(",;"), st.booleans(), st.booleans())
+@example([["", "", ""]], "\n", ",", False, False)
+@example([["a", "b", "c"], ["x", "y", '"']], "\r\n", ",", False, True)
+def test_records_and_fields(
+    rows: list[list[str]], ending: str, delimiter: str, every: bool, ended: bool
+) -> None:
+    records = written([["x", "y", "z"], *rows], delimiter, every)
+    data = ending.encode().join(records) + (ending.encode() if ended else b"")
+    parsed = list(csv.reader(io.StringIO(data.decode(), newline=""), delimiter=delimiter))
+    assert parsed[1:] == rows  # Python reads what was written
+    settings = {"input": {"delimiter": delimiter}, "headers": {"fields": ["x", "z"]}, "key": KEYS}
+    for chunk_bytes in (64, 200, 100_000):
+        found = read_bytes(data, "csv", task={"chunk_bytes": chunk_bytes}, **settings)
+        if any(reject.reason == "record too large" for reject in found.rejects):
+            continue
+        assert found.rejects == []
+        assert [row.value for row in found.rows] == records[1:]
+        cells = [(h[0][1], row.key, h[1][1]) for row in found.rows for h in [row.headers]]
+        assert cells == [tuple(cell.encode() or None for cell in row) for row in rows]
+
+
+@given(st.lists(st.lists(fields.map(lambda f: f.replace("\n", "")), min_size=3, max_size=3)))
+def test_cut_files_give_the_same_records(rows: list[list[str]]) -> None:
+    data = b"\n".join(written([["x", "y", "z"], *rows], ",", False))
+    whole = read_bytes(data, "csv", key=KEYS)
+    for split_bytes in (1, 7, 20):
+        cut = read_bytes(
+            data, "csv", key=KEYS, input={"multiline": False}, task={"split_bytes": split_bytes}
+        )
+        assert cut.rows == whole.rows
+
+
+@given(st.text(st.sampled_from(list('ab,"\n\r')), max_size=40), st.integers(64, 90))
+def test_any_text_comes_out_once(text: str, chunk_bytes: int) -> None:
+    """Records and rejects together are the text, but for line ends and empty lines."""
+    data = text.encode()
+    found = read_bytes(b"x,y\n" + data, "csv", task={"chunk_bytes": chunk_bytes})
+    numbered = read_bytes(b"x,y\n" + data, "csv", headers={"source": True})
+    lines = [int(row.headers[1][1] or b"0") - 1 for row in numbered.rows]
+    parts = [*zip(lines, [row.value or b"" for row in found.rows], strict=True)]
+    parts += [(reject.line, reject.raw) for reject in found.rejects]
+    joined = b"".join(part for _, part in sorted(parts))
+    drop = bytes.maketrans(b"", b"")
+    assert joined.translate(drop, b"\r\n") == data.translate(drop, b"\r\n")
+
+
+def test_wrong_quotes_cost_one_line() -> None:
+    lines = [b"x,y", b'1,"a"b', b"2,c", b'3,"open', b"4,d", b"5,e,f", b"6", b'7,g"h', b'8,""']
+    found = read_bytes(b"\n".join(lines), "csv", key=KEYS)
+    assert [row.key for row in found.rows] == [b"c", b"d", b'g"h', None]
+    assert [(r.line, r.raw, r.reason) for r in found.rejects] == [
+        (number, lines[number], "not parseable") for number in (1, 3, 5, 6)
+    ]
+
+
+def test_a_quote_that_never_closes_costs_one_line_in_a_large_file() -> None:
+    lines = [b"x,y", b'1,"open', *(b"%d,a" % k for k in range(2, 5_000))]
+    found = read_bytes(b"\n".join(lines), "csv", task={"chunk_bytes": 1_000})
+    assert [row.value for row in found.rows] == lines[2:]
+    assert [(r.line, r.raw) for r in found.rejects] == [(1, lines[1])]
+
+
+def test_a_chunk_of_very_many_short_records() -> None:
+    data = b"x,y\n" + b"\n" * 100_000 + b"".join(b"%d,\n" % k for k in range(150_000))
+    found = read_bytes(data, "csv", key=KEYS, value={"from": "field", "field": "x"})
+    assert [row.value for row in found.rows] == [b"%d" % k for k in range(150_000)]
+
+
+def test_values_from_columns() -> None:
+    data = 'x,y\n1,"a ""b"""\n,é\n'.encode() + b"2,\xff\n"
+    found = read_bytes(data, "csv", value={"from": "columns"})
+    assert [row.value for row in found.rows] == [
+        b'{"x":"1","y":"a \\"b\\""}',
+        '{"x":null,"y":"é"}'.encode(),
+    ]
+    assert [(r.reason, r.raw) for r in found.rejects] == [("invalid UTF-8", b"2,\xff")]
+    chosen = read_bytes(data, "csv", value={"from": "columns", "columns": ["y"]})
+    assert chosen.rows[0].value == b'{"y":"a \\"b\\""}'
+
+
+def test_the_header_may_begin_with_a_byte_order_mark() -> None:
+    found = read_bytes(b'\xef\xbb\xbf"x",y\r\n1,2\r\n', "csv", key={"fields": ["x"]})
+    assert [(row.key, row.value) for row in found.rows] == [(b"1", b"1,2")]
+
+
+def test_a_wanted_column_must_be_there() -> None:
+    with pytest.raises(InputError, match=r"file: schema changed: no column nope .*\(x, y\)"):
+        read_bytes(b"x,y\n1,2", "csv", key={"fields": ["nope"]})
+
+
+def test_a_wanted_column_must_be_there_once() -> None:
+    data = b"x,y,x\n1,2,3"
+    assert [row.key for row in read_bytes(data, "csv", key={"fields": ["y"]}).rows] == [b"2"]
+    for tables in ({"key": {"fields": ["x"]}}, {"value": {"from": "columns"}}):
+        with pytest.raises(InputError, match="file: the header has x more than once"):
+            read_bytes(data, "csv", **tables)
+
+
+def test_files_must_have_the_same_header(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_bytes(b"x,y\n1,2\n")
+    (tmp_path / "2.csv").write_bytes(b"")
+    (tmp_path / "3.csv").write_bytes(b"x,z\n1,2\n")
+    settings = pipeline(tmp_path, "csv")
+    with pytest.raises(InputError, match=r"3\.csv: schema changed: .*1\.csv \(y, z\)"):
+        splits_of(settings)
+    (tmp_path / "3.csv").write_bytes(b"y,x\n1,2\n")
+    with pytest.raises(InputError, match="order of columns"):
+        splits_of(settings)
+    (tmp_path / "3.csv").write_bytes(b"x,y\n3,4\n")
+    assert [row.value for row in read(settings).rows] == [b"1,2", b"3,4"]

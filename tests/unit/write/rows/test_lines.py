@@ -1,0 +1,116 @@
+"""Lines, chunks and splits: however a file is cut, the same rows come out."""
+
+import io
+import random
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from seglake.write.rows.lines import line_chunks
+from tests.makers.files import Reject, Result, read_bytes
+
+BOM = b"\xef\xbb\xbf"
+
+
+def model(data: bytes, chunk_bytes: int) -> tuple[list[tuple[int, bytes]], list[Reject]]:
+    """Line numbers and lines; and the lines that are too long for a chunk."""
+    good, long = [], []
+    lines = data.removeprefix(BOM).split(b"\n")
+    for number, line in enumerate(lines):
+        if len(line) >= chunk_bytes:
+            long.append(Reject(number, "record too large", line[:chunk_bytes]))
+        elif line.removesuffix(b"\r"):
+            good.append((number, line.removesuffix(b"\r")))
+    return good, long
+
+
+def read_lines(data: bytes, **task: Any) -> Result:
+    return read_bytes(data, "text", task=task, input={"compression": "none"})
+
+
+pieces = st.sampled_from(
+    [b"\n", b"\r\n", b"\n\n", b"\r", b"a", b"bb", b"\x00", b"\xff", b"x" * 63, b"y" * 70]
+)
+contents = st.lists(pieces, max_size=30).map(b"".join)
+
+
+@given(contents, st.integers(64, 100), st.integers(1, 90))
+@example(BOM + b"a\nb", 64, 2)
+@example(b"x" * 64, 64, 10)
+@example(b"x" * 63 + b"\n" + b"y" * 64 + b"\nz", 64, 64)
+@example(b"\n" * 200, 64, 7)
+def test_lines_as_split_by_python(data: bytes, chunk_bytes: int, split_bytes: int) -> None:
+    good, long = model(data, chunk_bytes)
+    found = read_lines(data, chunk_bytes=chunk_bytes, split_bytes=split_bytes)
+    assert [row.value for row in found.rows] == [line for _, line in good]
+    assert found.rejects == long
+
+
+@given(contents, st.integers(64, 100))
+def test_lines_are_numbered_as_an_editor_does(data: bytes, chunk_bytes: int) -> None:
+    good, _ = model(data, chunk_bytes)
+    found = read_bytes(data, "text", task={"chunk_bytes": chunk_bytes}, headers={"source": True})
+    numbers = [int(dict(row.headers)[b"seglake.source.line"] or b"") for row in found.rows]
+    assert numbers == [number + 1 for number, _ in good]
+
+
+def test_every_cut_gives_the_same_rows() -> None:
+    rng = random.Random(7)
+    lines = [b"%d-" % k + b"z" * rng.randrange(30) for k in range(12)]
+    data = b"\n".join(lines)
+    for split_bytes in range(1, len(data) + 2):
+        found = read_lines(data, split_bytes=split_bytes)
+        assert [row.value for row in found.rows] == lines
+
+
+def test_rejects_of_later_splits_have_the_lines_of_the_file() -> None:
+    data = b"".join(b'{"n":%d}\n' % k if k % 5 else b"broken\n\n" for k in range(100))
+    whole = read_bytes(data)
+    assert [reject.line for reject in whole.rejects] == [6 * k for k in range(20)]
+    for split_bytes in (1, 10, 33, 400):
+        assert read_bytes(data, task={"split_bytes": split_bytes}) == whole._replace(
+            chunks=read_bytes(data, task={"split_bytes": split_bytes}).chunks
+        )
+
+
+def test_chunks_are_a_function_of_the_file_and_the_settings() -> None:
+    data = b"".join(b"line %d\n" % k for k in range(5_000))
+    task = {"chunk_bytes": 1_000}
+    plain = read_bytes(data, "text", task=task)
+    assert plain.chunks > 40
+    assert read_bytes(data, "text", task=task) == plain
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"\r\n\r\n", BOM])
+def test_files_without_rows(data: bytes) -> None:
+    assert read_lines(data).rows == []
+
+
+def test_a_long_line_is_cut_off_and_the_rest_is_read() -> None:
+    data = b"first\n" + b"x" * 1_000_000 + b"\nlast"
+    found = read_lines(data, chunk_bytes=100_000, split_bytes=50_000)
+    assert [row.value for row in found.rows] == [b"first", b"last"]
+    assert found.rejects == [Reject(1, "record too large", b"x" * 65536)]
+
+
+class Counted(io.BytesIO):
+    """A stream that counts how often it is read."""
+
+    reads = 0
+
+    def readinto(self, buffer: Any) -> int:
+        self.reads += 1
+        return super().readinto(buffer)
+
+
+def test_the_end_of_a_long_line_is_found_in_few_steps() -> None:
+    data = b"first\n" + b"x" * 2**23 + b"\nnot mine"
+    stream = Counted(data)
+    found = [
+        (bytes(chunk.data[chunk.start : chunk.end]), chunk.too_long)
+        for chunk in line_chunks(stream, size=2**24, limit=100, partial=False)
+    ]
+    assert found == [(b"first\n", False), (data[6 : 6 + 2**23 + 1], False)]
+    assert stream.reads < 12  # each as long as what is there

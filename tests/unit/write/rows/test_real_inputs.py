@@ -1,0 +1,113 @@
+"""The example pipelines on the real logs they are written for."""
+
+import functools
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from seglake.config import Pipeline, load
+from tests.makers.files import Result, read
+
+EXAMPLES = Path(__file__).parents[4] / "conf" / "examples"
+
+
+def example(name: str, data_dir: Path, **overrides: object) -> Pipeline:
+    file = EXAMPLES / f"{name}.toml"
+    paths = [str(data_dir / path.removeprefix("data/")) for path in load(file).input.paths]
+    return load(file, {"input.paths": paths, **overrides})
+
+
+@pytest.fixture(scope="module")
+def whole(data_dir: Path) -> Callable[[str], Result]:
+    """What an example gives, read once."""
+    return functools.cache(lambda name: read(example(name, data_dir)))
+
+
+def span(found: Result) -> tuple[str, str]:
+    times = [row.timestamp for row in found.rows]
+    shown = [datetime.fromtimestamp(ms / 1000, UTC) for ms in (min(times), max(times))]
+    return shown[0].isoformat(), shown[1].isoformat()
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "rejected", "first", "last"),
+    [
+        ("nginx", 500, 0, "2015-10-30T23:58:19.322000+00:00", "2015-10-31T00:40:53.399000+00:00"),
+        ("apache", 10_000, 0, "2015-05-17T10:05:00+00:00", "2015-05-20T21:05:59+00:00"),
+        ("auth", 7_121, 0, "2016-03-27T13:06:56+00:00", "2016-04-20T14:14:29+00:00"),
+        pytest.param(
+            "earthquakes",
+            38_315,
+            0,
+            "2016-01-01T00:30:04.910000+00:00",
+            "2016-11-14T12:02:14.650000+00:00",
+            marks=pytest.mark.slow,
+        ),
+        (
+            "kafka-brokers",
+            22_164,
+            2_758,
+            "2016-12-19T15:31:46.143000+00:00",
+            "2016-12-19T23:11:18.570000+00:00",
+        ),
+        pytest.param(
+            "retail",
+            95_054,
+            0,
+            "2010-12-01T08:26:00+00:00",
+            "2011-02-18T17:24:00+00:00",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_examples(
+    name: str, rows: int, rejected: int, first: str, last: str, whole: Callable[[str], Result]
+) -> None:
+    found = whole(name)
+    assert (len(found.rows), len(found.rejects)) == (rows, rejected)
+    assert span(found) == (first, last)
+
+
+@pytest.mark.parametrize("name", ["nginx", "apache", "auth", "kafka-brokers"])
+def test_cuts_and_chunks_change_nothing(
+    name: str, data_dir: Path, whole: Callable[[str], Result]
+) -> None:
+    uncut = whole(name)
+    tasks = {"task.split_bytes": 100_003, "task.chunk_bytes": 50_021}
+    cut = read(example(name, data_dir, **tasks))
+    assert cut.chunks > uncut.chunks
+    assert cut.rows == uncut.rows
+    assert cut.rejects == uncut.rejects
+
+
+def test_stack_traces_are_what_the_brokers_pattern_rejects(
+    data_dir: Path, whole: Callable[[str], Result]
+) -> None:
+    found = whole("kafka-brokers")
+    assert {reject.reason for reject in found.rejects} == {"not parseable"}
+    assert not any(reject.raw.startswith(b"[2016") for reject in found.rejects)
+    ratio = len(found.rejects) / (len(found.rows) + len(found.rejects))
+    assert ratio < example("kafka-brokers", data_dir).max_quarantine_ratio
+
+
+def test_nginx_fields(whole: Callable[[str], Result]) -> None:
+    for row in whole("nginx").rows:
+        event = json.loads(row.value or b"")
+        assert row.timestamp == event["timestamp"]
+        assert row.key == event["address"].encode()
+        assert (
+            dict(row.headers)[b"connections.active"] == str(event["connections"]["active"]).encode()
+        )
+
+
+@pytest.mark.slow
+def test_retail_values_are_objects_of_all_columns(whole: Callable[[str], Result]) -> None:
+    row = whole("retail").rows[0]
+    event = json.loads(row.value or b"")
+    assert next(iter(event)) == "InvoiceNo"
+    assert event["CustomerID"] == (row.key or b"").decode()
+    assert math.isclose(float(event["UnitPrice"]), 2.55)

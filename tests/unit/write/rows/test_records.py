@@ -1,0 +1,155 @@
+"""From rows to records: every reason to reject one, keys, values, headers, partitions."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.config import Pipeline
+from seglake.write.rows.rows import REASON_TEXTS, Reason
+from tests.makers.files import Reject, Row, read_bytes
+
+TIME = {"field": "t", "format": "epoch_ms"}
+
+
+def rejects(line: str | bytes, form: str = "jsonl", **tables: Any) -> list[tuple[str, bytes]]:
+    data = line if isinstance(line, bytes) else line.encode()
+    return [(reject.reason, reject.raw) for reject in read_bytes(data, form, **tables).rejects]
+
+
+@pytest.mark.parametrize(
+    ("line", "tables", "reason"),
+    [
+        ("{", {}, "not parseable"),
+        (b'{"a":"\xff"}', {}, "invalid UTF-8"),
+        (
+            '{"a":"%s"}' % ("x" * 100),
+            {"topic": {"max.message.bytes": 150, "batch.size": 99}},
+            "record too large",
+        ),
+        ("{}", {"timestamp": TIME}, "timestamp missing"),
+        ('{"t":null}', {"timestamp": TIME}, "timestamp missing"),
+        ('{"t":"now"}', {"timestamp": TIME}, "timestamp unreadable"),
+        ('{"t":[1]}', {"timestamp": TIME}, "timestamp unreadable"),
+        ('{"t":-1}', {"timestamp": TIME}, "timestamp out of range"),
+        ('{"t":253402300800000}', {"timestamp": TIME}, "timestamp out of range"),
+        ("{}", {"key": {"fields": ["k"], "required": True}}, "key missing"),
+        ('{"k":null}', {"key": {"fields": ["k"], "required": True}}, "key missing"),
+        ("{}", {"topic": {"partition_field": "p", "partitions": 3}}, "partition out of range"),
+        ('{"p":3}', {"topic": {"partition_field": "p", "partitions": 3}}, "partition out of range"),
+        (
+            '{"p":-1}',
+            {"topic": {"partition_field": "p", "partitions": 3}},
+            "partition out of range",
+        ),
+        (
+            '{"p":1.0}',
+            {"topic": {"partition_field": "p", "partitions": 3}},
+            "partition out of range",
+        ),
+        (
+            '{"p":1e999}',
+            {"topic": {"partition_field": "p", "partitions": 3}},
+            "partition out of range",
+        ),
+    ],
+)
+def test_reasons(line: str | bytes, tables: dict[str, Any], reason: str) -> None:
+    raw = line if isinstance(line, bytes) else line.encode()
+    assert rejects(line, **tables) == [(reason, raw)]
+
+
+def test_every_reason_has_its_words() -> None:
+    assert len(REASON_TEXTS) == len(Reason)
+    for reason in Reason:
+        words = str(REASON_TEXTS[reason]).replace(" ", "_").replace("-", "").upper()
+        assert words in {reason.name, "", "RECORD_TOO_LARGE"}
+
+
+def test_the_first_reason_counts() -> None:
+    tables = {"timestamp": TIME, "key": {"fields": ["k"], "required": True}}
+    assert rejects('{"t":"x"}\n{"t":1}\nx', **tables) == [
+        ("timestamp unreadable", b'{"t":"x"}'),
+        ("key missing", b'{"t":1}'),
+        ("not parseable", b"x"),
+    ]
+
+
+def test_rejected_rows_are_cut_off_at_64_kib() -> None:
+    assert rejects("x" * 100_000) == [("not parseable", b"x" * 65_536)]
+
+
+def test_good_rows_stay_in_order_among_bad_ones() -> None:
+    data = b"".join(b'{"t":%d,"k":"%d"}\n' % (100 - k, k) if k % 3 else b"bad\n" for k in range(30))
+    found = read_bytes(data, timestamp=TIME, key={"fields": ["k"]}, headers={"fields": ["t"]})
+    good = [k for k in range(30) if k % 3]
+    assert [(row.key, row.timestamp) for row in found.rows] == [(b"%d" % k, 100 - k) for k in good]
+    assert [row.headers for row in found.rows] == [((b"t", b"%d" % (100 - k)),) for k in good]
+    assert [reject.line for reject in found.rejects] == list(range(0, 30, 3))
+
+
+def test_keys_of_several_fields() -> None:
+    data = b'{"a":"x","b":1}\n{"a":"x"}\n{"a":"","b":"\\u0041"}'
+    found = read_bytes(data, key={"fields": ["a", "b"]})
+    assert [row.key for row in found.rows] == [b"x\x001", None, b"\x00A"]
+    other = read_bytes(data, key={"fields": ["b", "a"], "separator": "é|"})
+    assert [row.key for row in other.rows] == ["1é|x".encode(), None, "Aé|".encode()]
+    assert [row.key for row in read_bytes(data).rows] == [None] * 3
+
+
+def test_values() -> None:
+    data = b'{"a":"x\\n","n":{"b":[1, 2]}}'
+    assert read_bytes(data, value={"from": "field", "field": "a"}).rows == [Row(-1, None, b"x\n")]
+    columns = {"from": "columns", "columns": ["n.b", "a", "none"]}
+    wanted = b'{"n.b":[1, 2],"a":"x\\n","none":null}'
+    assert read_bytes(data, value=columns).rows == [Row(-1, None, wanted)]
+    assert read_bytes(b"{}", value={"from": "field", "field": "a"}).rows == [Row(-1, None, None)]
+
+
+def test_headers() -> None:
+    data = b'{"a":"x\\ty","b":null}\n\n{"a":1}'
+    found = read_bytes(data, headers={"fields": ["a", "b"], "source": True})
+    for row, (value, line) in zip(found.rows, [(b"x\ty", b"1"), (b"1", b"3")], strict=True):
+        names, values = zip(*row.headers, strict=True)
+        assert names == (b"a", b"b", b"seglake.source.file", b"seglake.source.line")
+        assert values[:2] == (value, None)
+        assert str(values[2]).endswith("/file'")
+        assert values[3] == line
+
+
+def test_partitions_from_a_field() -> None:
+    data = b'{"p":0}\n{"p":7}\n{"p":"2"}\n{"p":1}'
+    found = read_bytes(data, topic={"partition_field": "p", "partitions": 3})
+    assert found.partitions == [0, 2, 1]
+    assert found.rejects == [Reject(1, "partition out of range", b'{"p":7}')]
+
+
+@given(st.integers(0, 60), st.integers(0, 30), st.integers(100, 220))
+def test_the_bound_on_records(key: int, header: int, bound: int) -> None:
+    """The sum that the settings page names: 82, 5 for each length, and the bytes."""
+    line = b'{"k":"%s","h":"%s"}' % (b"k" * key, b"h" * header)
+    topic = {"max.message.bytes": bound, "batch.size": 1}
+    found = read_bytes(line, key={"fields": ["k"]}, headers={"fields": ["h"]}, topic=topic)
+    size = 82 + 5 + key + 5 + len(line) + 5 + 1 + 5 + header
+    assert len(found.rejects) == (size > bound)
+
+
+def test_without_a_timestamp_field_the_clock_of_the_run_is_meant() -> None:
+    assert [row.timestamp for row in read_bytes(b"{}\n{}").rows] == [-1, -1]
+
+
+def test_settings_name_every_field_once() -> None:
+    settings = Pipeline.model_validate(
+        {
+            "name": "x",
+            "root": "x",
+            "input": {"paths": ["x"], "format": "jsonl"},
+            "timestamp": {"field": "a", "format": "iso8601"},
+            "key": {"fields": ["b", "a"]},
+            "value": {"from": "columns", "columns": ["c"]},
+            "headers": {"fields": ["b", "d"]},
+            "topic": {"name": "x", "partition_field": "e"},
+        }
+    )
+    assert settings.fields() == ("a", "b", "c", "d", "e")

@@ -1,0 +1,116 @@
+"""Blobs between the stages: what comes back, what damage does, what stays behind."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.engine import Item, LocalEngine, Result, Task
+from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
+from seglake.layout import ATTEMPTS, new_attempt
+from seglake.maintain.vacuum import vacuum
+from seglake.store import open_store
+from seglake.write.driver.run import DeclaredRun, ingest_files
+from seglake.write.map.unit import MapUnits
+from seglake.write.spool.spool import RECORDS, Blob, SpoolWriter, clear, read_blobs
+from tests.harness.engines import dying
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_files
+
+ints, longs = st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+blobs = st.builds(
+    Blob, ints, longs, st.binary(max_size=50), ints, ints, longs, longs, longs, longs, longs, longs,
+    st.text(max_size=3),
+)  # fmt: skip
+
+
+@given(st.lists(st.lists(blobs, max_size=5), max_size=3), st.randoms())
+def test_staged_blobs_come_back_in_any_order(tasks: list[list[Blob]], chance: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store, attempt = open_store(folder), new_attempt()
+        for task in tasks:
+            with SpoolWriter(store, attempt) as stage:
+                for blob in task:
+                    stage.add(blob)
+            order = chance.sample(range(len(task)), len(task))
+            found = list(read_blobs(store, stage.rows().take(pa.array(order, pa.int64()))))
+            wanted = [task[at]._asdict() for at in order]
+            assert [bytes(each.data) for each in found] == [each.pop("data") for each in wanted]
+            assert [{name: each.row[name] for name in wanted[0]} for each in found] == wanted
+        clear(store, attempt)
+        assert not list(store.list())
+
+
+@pytest.mark.parametrize("at", range(9))
+def test_damage_between_stages_is_an_error_that_names_the_object(tmp_path: Path, at: int) -> None:
+    store = open_store(str(tmp_path))
+    with SpoolWriter(store, new_attempt()) as stage:
+        stage.add(Blob(RECORDS, 0, b"one"))
+        stage.add(Blob(RECORDS, 1, b"second"))
+    (found,) = store.list()
+    content = bytearray((tmp_path / found.key).read_bytes())
+    content[at] ^= 1
+    (tmp_path / found.key).write_bytes(content)
+    with pytest.raises(CorruptData, match=f"{found.key} at byte {0 if at < 3 else 3}"):
+        list(read_blobs(open_store(str(tmp_path)), stage.rows()))
+
+
+class Losing(LocalEngine):
+    """Does something to the lake once its input was read."""
+
+    def __init__(self, lake: Path, suffix: str) -> None:
+        self.lake, self.suffix = lake, suffix
+
+    def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
+        results = super().map(task, items)
+        if isinstance(task, MapUnits):
+            for path in self.lake.glob(f"{ATTEMPTS}/*/blobs/*"):
+                path.unlink() if self.suffix == "lost" else path.write_bytes(b"")
+        return results
+
+
+@pytest.mark.parametrize(("damage", "error"), [("lost", MissingObject), ("empty", StoreError)])
+def test_a_run_that_loses_blobs_commits_nothing(
+    tmp_path: Path, damage: str, error: type[SeglakeError]
+) -> None:
+    write_files(tmp_path / "in", [([Line(T, key) for key in "abcdefgh"], "")])
+    lake = tmp_path / "lake"
+    settings = pipeline_of(lake, tmp_path / "in")
+    with pytest.raises(error, match="/blobs/"):
+        ingest_files(Losing(lake, damage), settings, DeclaredRun("1"))
+    assert not open_catalog(str(lake)).snapshot().files
+    assert ingest(settings, "1").records == 8
+
+
+@pytest.mark.parametrize("writes", range(12))
+def test_no_blob_outlives_its_run(tmp_path: Path, writes: int) -> None:
+    write_files(tmp_path / "in", [([Line(T, key) for key in "abcd"] + [Line(0, broken="{")], "")])
+    settings = pipeline_of(tmp_path / "lake", tmp_path / "in")
+    with dying(writes), suppress(StoreError):
+        ingest(settings, "1")
+    assert not list((tmp_path / "lake").glob(f"{ATTEMPTS}/*/blobs/*"))
+    ingest(settings, "1")
+    assert sum(map(len, read_lake(tmp_path / "lake").values())) == 4
+    assert not list((tmp_path / "lake").glob(f"{ATTEMPTS}/*/blobs/*"))
+
+
+def test_vacuum_takes_what_a_killed_run_staged(tmp_path: Path) -> None:
+    write_files(tmp_path / "in", [([Line(T)], "")])
+    report = ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "1")
+    store = open_store(str(tmp_path / "lake"))
+    for attempt in (report.attempt_id, new_attempt()):  # of a committed attempt, too
+        with SpoolWriter(store, attempt) as stage:
+            stage.add(Blob(RECORDS, 0, b"left behind"))
+    staged = sorted(found.key for found in store.list(ATTEMPTS) if "/blobs/" in found.key)
+    assert len(staged) == 2
+    found = vacuum(str(tmp_path / "lake"), dry_run=False, grace_hours=0)
+    assert sorted(found.deleted) == staged
+    assert not [found for found in store.list(ATTEMPTS) if "/blobs/" in found.key]

@@ -1,0 +1,271 @@
+"""What data may not do: choose a path or rights, fill the memory, be code."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import os
+import pickle
+import re
+import stat
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+import seglake
+from seglake.catalog.rows import SegmentRow
+from seglake.catalog.table import CatalogTable
+from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
+from seglake.write.api import run_pipeline
+from seglake.write.map.summary import UnitSummary
+from seglake.write.map.unit import _gather, group_splits
+from tests.harness.bounded import MIB, TASK_BYTES, measure, write_lines
+from tests.makers.forged import FORGED
+from tests.makers.inputs import splits_of, store_of
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
+from tests.makers.strategies import examples
+
+UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+PATHS = re.compile(  # of everything that an ingest may write
+    rf"(topics/events-[0-2]/{UUID}/[0-9]{{20}}\.(log|index|timeindex|zonemap)"
+    rf"|attempts/{UUID}/(manifest\.json|success|inputs\.json)"
+    rf"|catalog/(log|quarantine)/(_delta_log/[0-9]{{20}}\.json"
+    rf"|(kind=[a-z]+/)?(topic=events/)?[0-9a-zA-Z._-]+\.parquet))"
+)
+NAMES = [
+    "../../x", "..", "/etc/passwd", "a/b", "manual__2026-11-20T01:00:00+00:00", "a\0b", "~",
+    "%2e%2e", "C:\\x", "a\nb", " ", "é" * 300, "$(id)", "{0}", "'; --", "\u202e",
+    "\U0001f600", "x" * 5000,
+]  # fmt: skip
+
+
+@given(name=st.text(st.characters(codec="utf-8"), min_size=1, max_size=30))
+@example(name="..")
+@examples(10)
+def test_run_ids_and_keys_are_data(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    check_names(tmp_path_factory.mktemp("lake"), name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_would_be_paths(tmp_path: Path, name: str) -> None:
+    check_names(tmp_path, name)
+
+
+def check_names(folder: Path, name: str) -> None:
+    """As run id, pipeline's name and key, it comes back as it was and names no file."""
+    path = write_file(folder / "in/a.jsonl", [Line(T, name), Line(T, broken=repr(name))])
+    settings = pipeline_of(folder / "lake", path, name=name)
+    assert ingest(settings, name).status == "committed"
+    assert ingest(settings, name).status == "already done"
+    (run,) = seglake.open(settings.root).history()
+    assert (run.run_id, run.pipeline) == (name, name)
+    assert [r.key for log in read_lake(settings.root).values() for r in log] == [name.encode()]
+    made = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    strange = [p for p in made - {"in/a.jsonl"} if not PATHS.fullmatch(p.removeprefix("lake/"))]
+    assert strange == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", ".", "..", "a/b", "a b", "é", "x" * 250, "", "a\0", "a:b"]
+)
+def test_a_topic_is_named_as_in_kafka(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValidationError, match=r"topic\.name"):
+        pipeline_of(tmp_path, tmp_path, topic={"name": name})
+    with pytest.raises(SeglakeError):
+        seglake.open(write_lake(tmp_path)).topic(name)
+    assert [p.name for p in tmp_path.iterdir()] == ["lake"]
+
+
+def write_lake(folder: Path) -> str:
+    path = write_file(folder / "lake/in/a.jsonl", [Line(T)])
+    ingest(pipeline_of(folder / "lake", path))
+    return str(folder / "lake")
+
+
+def test_a_run_id_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """As a program gets it whose argument is not UTF-8."""
+    path = write_file(tmp_path / "a.jsonl", [Line(T)])
+    with pytest.raises(UsageError, match="the run id is empty"):
+        run_pipeline(pipeline_of(tmp_path / "lake", path), run_id="")
+    with pytest.raises(UsageError, match=r"the run id 'a\\udcff' cannot be encoded"):
+        run_pipeline(pipeline_of(tmp_path / "lake", path), run_id="a\udcff")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_file_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/in/a\xff.jsonl"))
+    path.parent.mkdir()
+    path.write_bytes(b'{"ts":1}\n')
+    with pytest.raises(InputError, match=r"a\\udcff\.jsonl.*rename"):
+        ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"))
+
+
+def test_members_of_archives_lead_nowhere(tmp_path: Path) -> None:
+    """Names that climb, links and devices: their bytes are read, nothing is unpacked."""
+    names = [b"../../up", b"/etc/passwd", b"a\xff", "é".encode(), b"x" * 3000]
+    with tarfile.open(tmp_path / "a.tar", "w", encoding="utf-8", format=tarfile.GNU_FORMAT) as tar:
+        for name in names:
+            member = tarfile.TarInfo(os.fsdecode(name))
+            data = b'{"ts":%d}\n' % T
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+            member = tarfile.TarInfo("link")
+            member.type, member.linkname = kind, "/etc/passwd"
+            tar.addfile(member)
+    settings = pipeline_of(tmp_path / "lake", tmp_path / "a.tar", headers={"source": True})
+    assert ingest(settings).records == len(names)
+    headers = seglake.open(settings.root).topic("events").read_range(0, 2 * T).read_all()["headers"]
+    told = {row[0]["value"].decode().partition("!")[2] for row in headers.to_pylist()}
+    assert told == {"../../up", "/etc/passwd", "a\ufffd", "é", "x" * 3000}
+    assert {p.name for p in tmp_path.iterdir()} == {"a.tar", "lake"}
+
+
+class _Trap:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("sprung",)
+
+
+def test_a_pickle_is_only_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever bytes are read from, none are ever unpickled."""
+    monkeypatch.chdir(tmp_path)
+    trap = pickle.dumps(_Trap())
+    path = write_file(tmp_path / "in/a.jsonl", [Line(T, "k")])
+    ingest(pipeline_of(tmp_path / "lake", path))
+    for file in sorted((tmp_path / "lake").rglob("*")):
+        if not file.is_file():
+            continue
+        before = file.read_bytes()
+        file.write_bytes(trap)
+        for ask in (read_lake, lambda root: ingest(pipeline_of(root, path)), catalog):
+            try:
+                ask(tmp_path / "lake")
+            except SeglakeError:
+                continue
+        file.write_bytes(before)
+    (tmp_path / "in/b.jsonl").write_bytes(trap)
+    ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "2")
+    assert not (tmp_path / "sprung").exists()
+
+
+def catalog(root: Path) -> list[SegmentRow]:
+    table = open_catalog(str(root))
+    return table.segments(table.snapshot(), "events")
+
+
+def test_a_frozen_input_list_that_is_damaged_is_named(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "a.jsonl", [Line(T)])
+    settings = pipeline_of(tmp_path / "lake", path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CatalogTable, "commit", _stop)
+        with pytest.raises(InterruptedError):
+            ingest(settings)
+    (frozen,) = (tmp_path / "lake").glob("attempts/*/inputs.json")
+    sound = frozen.read_bytes()
+    for bad in (b"", sound[:-1], b"[]", b"{}", sound.replace(b'"files": [[', b'"files": [[1, ')):
+        frozen.write_bytes(bad)
+        with pytest.raises(CorruptData, match=r"inputs\.json at byte 0: .* another --run-id"):
+            ingest(settings)
+    frozen.write_bytes(sound)
+    assert ingest(settings).status == "committed"
+
+
+def _stop(*_: Any, **_named: Any) -> int:
+    raise InterruptedError
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_forged_catalog_on_a_disk_leads_nowhere(tmp_path: Path, forged: str) -> None:
+    """The file outside is there, and would do."""
+    root, forgery = tmp_path / "lake", FORGED[forged]
+    ingest(pipeline_of(root, write_file(tmp_path / "a.jsonl", [Line(T)])))
+    log = root / "catalog/log"
+    segment = next(log.glob("kind=segment/*/*.parquet"))
+    (tmp_path / "outside.parquet").write_bytes(segment.read_bytes())
+    (log / f"_delta_log/{1:020}.json").write_bytes(forgery.of(log / "_delta_log"))
+    with pytest.raises(SeglakeError):
+        forgery.read(str(root), {})
+
+
+def test_files_have_the_rights_of_the_umask(tmp_path: Path) -> None:
+    """A whole lake on a local disk, Delta's own files included."""
+    made = [Line(T + n, broken=None if n % 3 else "{") for n in range(30)]
+    path = write_file(tmp_path / "a.jsonl", made)
+    before = os.umask(0o027)
+    try:
+        ingest(pipeline_of(tmp_path / "lake", path))
+    finally:
+        os.umask(before)
+    found = [(p.is_dir(), stat.S_IMODE(p.stat().st_mode)) for p in (tmp_path / "lake").rglob("*")]
+    assert len(found) > 20
+    assert set(found) == {(True, 0o750), (False, 0o640)}
+
+
+# ------------------------------------------------------------------ memory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["large.jsonl", "large.jsonl.gz"])  # many splits, and one
+@pytest.mark.parametrize("order", ["time", "arrival"])
+def test_an_input_larger_than_memory(tmp_path: Path, order: str, name: str) -> None:
+    write_lines(tmp_path / "small.jsonl", TASK_BYTES)
+    count = write_lines(tmp_path / name, 20 * TASK_BYTES)
+    found = measure(tmp_path / "lake", tmp_path / "small.jsonl", tmp_path / name, order)
+    assert found[1:] == (count, 0, "")
+    assert found.grown_bytes < 4 * TASK_BYTES
+
+
+def test_what_lines_leave_behind_counts_as_what_it_holds(tmp_path: Path) -> None:
+    """A short field with an escape is copied; keys, and lines that are rejected, hold the lines."""
+    line = '{"ts":%d,"k":"a","n":"x\\ny","rest":"%s"}\n'
+    path, size = tmp_path / "a.jsonl", 2**17
+    path.write_text("".join(line % (T, "z" * 2000) for _ in range(500)))
+    bounds = {"chunk_bytes": size, "split_bytes": 2**30}
+    changes: dict[str, Any] = {"value": {"from": "field", "field": "n"}, "task": bounds}
+    settings = pipeline_of(tmp_path / "lake", path, **changes)
+    (unit,) = group_splits(splits_of(settings), 2**30)
+    groups = [
+        sum(chunk.line_count for _, chunk in g)
+        for g in _gather(unit, store_of(settings), settings, UnitSummary())
+    ]
+    assert sum(groups) == 500
+    assert max(groups) * 2000 < 2 * size
+
+
+def tarred(data: bytes) -> bytes:
+    """A tar archive whose member has a name, in its extended header, of `data`."""
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, len(data)
+    return header.tobuf(tarfile.GNU_FORMAT) + data + bytes(2048)
+
+
+BOMBS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "zst": zstandard.compress,
+    "tar.gz": lambda data: gzip.compress(tarred(data)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_decompression_bomb(tmp_path: Path, kind: str) -> None:
+    """128 MiB of one line, or of a member's name, in a small file."""
+    small = write_file(tmp_path / "small.jsonl.gz", [Line(T + n, broken="{") for n in range(100)])
+    bomb = tmp_path / f"bomb.{kind}"
+    bomb.write_bytes(BOMBS[kind](bytes(128 * MIB)))
+    assert bomb.stat().st_size < MIB
+    found = measure(tmp_path / "lake", small, bomb)
+    assert found[1:3] == ((-1, -1) if kind == "tar.gz" else (0, 1))
+    told = "tar data is damaged: a member's header has more than"
+    assert (told in found.error) == (kind == "tar.gz")
+    assert found.grown_bytes < 8 * TASK_BYTES

@@ -1,8 +1,8 @@
 """Re-index a topic: spark-submit jobs/reindex.py --root lake --topic events --interval-bytes 1024.
 
-Writes the offset, time and zone index files of the topic's segments anew, as new files, and lets
-the catalog name them in one commit. Without an interval every segment keeps its policy. Prints what
-was done as one JSON object, on a line of its own; log lines and errors go to standard error, which
+Rebuilds the offset, time and zone index files of the topic's segments, as new files, which one
+commit names in the catalog. Without an interval every segment keeps its policy. Prints its report
+as one JSON object, on a line of its own; log lines and errors go to standard error, which
 spark-submit joins to standard output.
 
 Exit codes: 0 done; 2 bad arguments, or no such lake, topic or partition; 1 anything else.

@@ -1,7 +1,7 @@
 """Check a lake: spark-submit jobs/verify.py --root lake --deep.
 
 Checks every file against the catalog, and with --deep every record and index entry against the
-logs. Prints what it found as one JSON object, on a line of its own; log lines and errors go to
+logs. Prints its findings as one JSON object, on a line of its own; log lines and errors go to
 standard error, which spark-submit joins to standard output.
 
 Exit codes: 0 everything is sound; 1 something is wrong, or the check failed; 2 bad arguments, or no

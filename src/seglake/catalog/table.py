@@ -75,8 +75,7 @@ class CatalogTable:
         try:
             return _open_complete(store)
         except MissingObject as error:
-            what = f"{store.uri} holds no lake; the first ingest creates it"
-            raise UsageError(what) from error
+            raise UsageError(f"{store.uri} holds no lake; the first ingest creates it") from error
 
     @staticmethod
     def create(store: Store) -> CatalogTable:

@@ -41,17 +41,17 @@ class TopicChange(NamedTuple):
         tables = {kind: file_table(rows) for kind, rows in kinds.items()}
         if rewritten:
             new = [tables["segment"]] if "segment" in tables else []
-            tables["segment"] = pa.concat_tables([self._staying(rewritten), *new])
+            tables["segment"] = pa.concat_tables([self._remaining(rewritten), *new])
         return {kind: table for kind, table in tables.items() if len(table)}
 
-    def _staying(self, segments: Sequence[pa.Table]) -> pa.Table:
+    def _remaining(self, segments: Sequence[pa.Table]) -> pa.Table:
         """The rows of `segments` that are not replaced."""
         table = pa.concat_tables(segments)
         partitions, base_offsets = table["partition"].to_numpy(), table["base_offset"].to_numpy()
-        stays = np.ones(len(table), bool)
+        remains = np.ones(len(table), bool)
         for partition, offsets in _by_partition(s[1:3] for s in self.replaced).items():
-            stays &= (partitions != partition) | ~np.isin(base_offsets, offsets)
-        return table.filter(pa.array(stays))
+            remains &= (partitions != partition) | ~np.isin(base_offsets, offsets)
+        return table.filter(pa.array(remains))
 
 
 def checked_change(

@@ -1,4 +1,4 @@
-"""Findings: what is wrong in a lake."""
+"""Findings about a lake, and reports that have them."""
 
 from __future__ import annotations
 

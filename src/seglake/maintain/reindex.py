@@ -1,6 +1,6 @@
 """Index files of existing segments rebuilt, by the same policy or another one.
 
-Logs are read and never copied. The new index files stand under an attempt of their own, and one
+Logs are read and never copied. The new index files get an attempt of their own, and one
 commit makes the segments' rows name them. Readers of older versions still have the old index files.
 Nothing is ingested, so no run row is written: the commit carries the attempt, and the attempt's
 manifest names the segments that it replaces.

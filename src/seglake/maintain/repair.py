@@ -94,7 +94,7 @@ def rebuild_catalog(
     dry_run: bool = True,
     storage_options: Mapping[str, str] | None = None,
 ) -> Rebuilt:
-    """Rebuild the catalog from the manifests of committed attempts; versions begin anew.
+    """Rebuild the catalog from the manifests of committed attempts; versions begin at 0 again.
 
     `trust` names attempts without a mark of success that are known to be committed: a run that was
     killed between its commit and the mark. The old catalog is copied to

@@ -1,6 +1,6 @@
 """One segment's files: checked, and its index files rebuilt from the log.
 
-A log is read once, a few MiB at a time; only a row of the batch table stays of each batch.
+A log is read once, a few MiB at a time. Of each batch, memory holds only a table row.
 """
 
 from __future__ import annotations

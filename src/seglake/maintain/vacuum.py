@@ -1,14 +1,13 @@
 """Deletion of the objects that no retained version of the lake names.
 
 The catalog's own retention (30 days, see `catalog.delta.delta_rs`) decides which versions are
-retained. Its expired data files are deleted first, so that nobody can open an expired version any
+retained. Its expired data files are deleted first, so that an expired version cannot be opened any
 more, then the objects that only expired versions named.
 
 An attempt that may still run is left alone: one whose newest unnamed object is younger than the
 grace period. So is a young data file of the catalog, which a commit may be about to name. Frozen
-input lists and the manifests of committed attempts stay for good: the history needs them.
-
-Of the objects that are named, only a hash each is in memory; of the others the key.
+input lists and the manifests of committed attempts are never deleted: the history needs them.
+Memory holds a hash of each named object, and the keys of the others.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ class _Named(NamedTuple):
         """Whether a segment row names this log, or the index files that this one belongs to."""
         is_log = file.suffix == "log"
         name = (file.topic, file.partition, file.base_offset, file.attempt_id, is_log)
-        return hash(name) in self.files  # if two names have one hash, an object too many stays
+        return hash(name) in self.files  # a collision only spares an object
 
 
 def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str] = ()) -> _Named:

@@ -37,11 +37,7 @@ class Lake:
     """
 
     def __init__(
-        self,
-        store: Store,
-        version: int | None = None,
-        *,
-        cache_bytes: int = CACHE_BYTES,
+        self, store: Store, version: int | None = None, *, cache_bytes: int = CACHE_BYTES
     ) -> None:
         self._store = store
         self._origin = Origin(store, cache_bytes)

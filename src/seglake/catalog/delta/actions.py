@@ -43,10 +43,7 @@ class DeltaCommit(NamedTuple):
     redefines: bool  # changes the schema, the properties or the protocol
 
     def is_in_the_way_of(self, other: DeltaCommit) -> bool:
-        """Whether `other` cannot follow this commit if its writer has not seen this one.
-
-        It cannot if both carry one application or remove one file, or if this one redefines.
-        """
+        """Whether `other` cannot follow if its writer has not seen this commit."""
         shared = self.removed.keys() & other.removed.keys()
         return self.redefines or bool(self.applications & other.applications or shared)
 

@@ -21,7 +21,7 @@ from seglake.store import Store
 
 CHECKPOINT_INTERVAL = 25
 _ACTIONS_A_COMMIT = 250  # a checkpoint may write so many for each commit since the last checkpoint
-_A_DAY_MS = 86_400_000  # much less than commits are kept for
+_A_DAY_MS = 86_400_000  # much less than the retention of commits
 _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 

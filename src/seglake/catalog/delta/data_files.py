@@ -97,7 +97,7 @@ def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
     content = store.read_all(key)
     named = _CHECKSUM.fullmatch(key)
     if named and crc32c.crc32c(content) != int(named[1], 16):
-        raise CorruptData("the file is not what was written: its checksum is another", file=key)
+        raise CorruptData("the checksum of the file is not the one in its name", file=key)
     try:
         table = pq.ParquetFile(pa.BufferReader(pa.py_buffer(content))).read(use_threads=False)
         return table if table.schema.equals(schema) else _conform(table, schema)

@@ -119,7 +119,7 @@ class Segments(NamedTuple):
         return Segments._make([*columns, self.attempts, None])
 
     def without(self, base_offsets: Int64s) -> Segments:
-        """The segments that begin at none of `base_offsets`."""
+        """The segments, except those that begin at one of `base_offsets`."""
         return self.take(np.flatnonzero(~np.isin(self.base_offsets, base_offsets)))
 
     def followed_by(self, others: Segments) -> Segments:
@@ -232,7 +232,7 @@ def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
 def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]:
     codes = pc.index_in(table.column(name), pa.array(names))
     if codes.null_count:
-        raise CorruptData(f"a {name} in a segment row is none of {', '.join(names)}")
+        raise CorruptData(f"a {name} in a segment row is not one of {', '.join(names)}")
     return codes.to_numpy()
 
 

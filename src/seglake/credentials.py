@@ -4,8 +4,6 @@ Credentials come from the environment, or from the storage options of one proces
 must not hold them, and a store that is pickled does not carry them.
 """
 
-from __future__ import annotations
-
 import re
 from urllib.parse import urlsplit
 

@@ -12,8 +12,6 @@ A key is relative to the root, and "/" separates its parts. No part is arbitrary
 Kafka's rule, attempts are UUIDs, and run ids are hashed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

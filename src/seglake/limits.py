@@ -1,7 +1,5 @@
 """Bounds that several rooms share."""
 
-from __future__ import annotations
-
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)

@@ -1,7 +1,5 @@
 """Locks that are free in a forked process, even if a thread of its parent had them."""
 
-from __future__ import annotations
-
 import os
 import threading
 import weakref

@@ -7,8 +7,6 @@ commas, for `spark-submit --jars`; `python -m seglake.session java` checks the r
 Ingest commits without Spark and needs no Delta jars. Spark SQL on the catalog needs them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ that folder is read-only. `python -m seglake.warm` takes a few events of each in
 the whole path: read, encode, write, look up, read back, print. No JVM starts.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

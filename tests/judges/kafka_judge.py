@@ -262,11 +262,7 @@ class Kafka:
     # ---------------------------------------------------------------- DumpLogSegments
 
     def dump(
-        self,
-        *files: Path,
-        deep: bool = True,
-        index_sanity: bool = False,
-        verify: bool = True,
+        self, *files: Path, deep: bool = True, index_sanity: bool = False, verify: bool = True
     ) -> Dump:
         """Runs DumpLogSegments on .log, .index and .timeindex files.
 

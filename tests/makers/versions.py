@@ -72,11 +72,7 @@ shapes = st.builds(
         ]
     ),
 )
-runs = st.lists(
-    st.tuples(st.lists(rows, min_size=2, max_size=2), shapes),
-    min_size=1,
-    max_size=3,
-)
+runs = st.lists(st.tuples(st.lists(rows, min_size=2, max_size=2), shapes), min_size=1, max_size=3)
 
 
 def versions_of(root: Path, generated, cut: float, log_append: bool = False) -> Iterator[LakeMaker]:

@@ -16,14 +16,7 @@ from pyspark.sql import SparkSession
 
 from seglake.config import load
 from tests.harness.cluster import standalone_cluster
-from tests.makers.raw_events import (
-    Line,
-    T,
-    assert_holds,
-    quarantined,
-    read_lake,
-    write_files,
-)
+from tests.makers.raw_events import Line, T, assert_holds, quarantined, read_lake, write_files
 from tests.spark.jobs import run_job
 
 PROJECT = Path(__file__).parents[2]

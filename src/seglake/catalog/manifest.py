@@ -6,8 +6,6 @@ person can tell. The history needs no order: a segment is live if a manifest add
 replaces it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What the retained versions of the catalog need: their rows, and the files that they name."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """A segment's files: index files written, and every file checked against the segment's row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import crc32c

@@ -1,7 +1,5 @@
 """What one commit changes in a topic, checked against the version it continues before any write."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

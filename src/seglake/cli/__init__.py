@@ -2,8 +2,6 @@
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
-from __future__ import annotations
-
 import sys
 
 from seglake.errors import SeglakeError

@@ -5,8 +5,6 @@ A command imports what it needs when it runs, so `seglake --help` answers at onc
 
 # ruff: noqa: A002, PLC0415, PLR0913, PLR0917  # see above; an option is an argument of its name
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -101,8 +99,7 @@ def offsets(
     root: Root,
     topic: Topic,
     time: Annotated[
-        str,
-        typer.Option(help="ISO 8601 with a zone, epoch ms, earliest, latest or max-timestamp."),
+        str, typer.Option(help="ISO 8601 with a zone, epoch ms, earliest, latest or max-timestamp.")
     ],
     partition: Partition = None,
     version: Version = None,

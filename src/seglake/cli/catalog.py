@@ -1,7 +1,5 @@
 """Topics, segments, offsets and runs of a lake, as rows to show."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any

@@ -6,8 +6,6 @@ damage ends the program with an error and exit code 1.
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
-from __future__ import annotations
-
 import json
 import re
 import sys

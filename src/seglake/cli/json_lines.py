@@ -1,7 +1,5 @@
 """Records as JSON lines, a whole Arrow batch at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,14 +8,7 @@ import pyarrow as pa
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.records import Int32s, Spans
 from seglake.text.json import base64, quoted
-from seglake.text.spans import (
-    constant,
-    decimal_text,
-    from_arrow,
-    join_rows,
-    nulls_as,
-    where_null,
-)
+from seglake.text.spans import constant, decimal_text, from_arrow, join_rows, nulls_as, where_null
 from seglake.text.utf8 import invalid_utf8
 
 

@@ -2,8 +2,6 @@
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator

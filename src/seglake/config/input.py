@@ -1,7 +1,5 @@
 """The section `[input]`, and what is special about each input format."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 

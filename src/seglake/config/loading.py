@@ -1,7 +1,5 @@
 """Loading: from a TOML file to a `Pipeline`, or to an error that says what to change."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import tomllib

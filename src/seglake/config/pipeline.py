@@ -1,7 +1,5 @@
 """The settings of a pipeline: all sections of one TOML file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The page docs/settings.md, made from the settings and their descriptions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin

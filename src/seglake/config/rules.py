@@ -1,7 +1,5 @@
 """The types of single settings: each checks its value, and its errors name the remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo

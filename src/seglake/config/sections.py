@@ -4,8 +4,6 @@ Keys that Kafka has carry Kafka's dotted names (`segment.bytes`); in Python they
 `segment_bytes`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Literal, Self
 

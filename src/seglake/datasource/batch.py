@@ -1,7 +1,5 @@
 """Batch queries: one version of the lake, offsets bound once, records read by tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 

@@ -5,8 +5,6 @@ that Python lacks, or reads differently, are an error: nested character classes 
 beyond POSIX, `\G`, `\R`, `\X`, flags in the middle of a pattern.
 """
 
-from __future__ import annotations
-
 import re
 
 from seglake.errors import UsageError

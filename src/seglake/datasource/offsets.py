@@ -4,8 +4,6 @@ Spark's Kafka source leaves "earliest" and "latest" to its tasks. Here all offse
 before the first task starts, so a plan is exact and does not change.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal

@@ -4,8 +4,6 @@ Options of Spark's Kafka source have its names, values, defaults and rules (`Kaf
 `KafkaOffsetRangeLimit`, `JsonUtils` in Spark's connector/kafka-0-10-sql). The others are Seglake's.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Errors without a traceback, which Spark would show to the user as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar

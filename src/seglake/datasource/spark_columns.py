@@ -1,7 +1,5 @@
 """Records in the columns of Spark's Kafka source: its names, its types, its nulls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

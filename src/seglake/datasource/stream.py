@@ -13,8 +13,6 @@ place there, and after a kill Spark calls `initialOffset` again. So that always 
 the start stands in the end of the first micro-batch, as `"@start"`.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -6,8 +6,6 @@ each task then asks the zone map for the blocks of its offsets. So planning make
 segment. A block on a cut is read by both tasks, and each yields its own records.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator
 from itertools import pairwise

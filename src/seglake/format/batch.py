@@ -20,8 +20,6 @@ A record is `length varint, attributes i8, timestamp delta varlong, offset delta
 body is `key, value, headers`, each length-prefixed. A body does not depend on its batch.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

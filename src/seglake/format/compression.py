@@ -12,8 +12,6 @@ not canonical: two valid writers may write different bytes for the same records.
 yields more bytes than its limit: a decompression bomb is `CorruptData`.
 """
 
-from __future__ import annotations
-
 import struct
 import threading
 import zlib

@@ -8,8 +8,6 @@ Readers return the position after the value, or `BAD` if the bytes end early or 
 longer than its type allows. As in `encode_kernels`, a kernel calls only kernels of its own module.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any, NamedTuple
 

@@ -10,8 +10,6 @@ Kernels have no annotations, because numba infers their types from the arguments
 only kernels of its own module, because numba's cache notices changes only in a kernel's own file.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit, types
 from numba.core import cgutils

@@ -1,7 +1,5 @@
 """Kafka's partitioner: 32-bit murmur2 of the key, with seed 0x9747b28c (`Utils.murmur2`)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from seglake.format import encode_kernels

@@ -6,8 +6,6 @@ rule of KAFKA-806). `seal` makes the three index files of a segment. `rebuild` m
 from an existing log.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

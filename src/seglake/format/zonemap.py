@@ -18,8 +18,6 @@ offsets and positions are relative, so a zone map survives a re-base. A record w
 counts as -1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

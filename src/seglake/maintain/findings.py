@@ -1,7 +1,5 @@
 """Findings about a lake, and reports that have them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal

@@ -5,8 +5,6 @@ marked as committed; nothing else is trusted, and nothing is guessed. Nothing is
 damaged index files stay where older versions name them, the old catalog is moved aside.
 """
 
-from __future__ import annotations
-
 import contextlib
 import operator
 from collections import defaultdict

@@ -3,8 +3,6 @@
 A log is read once, a few MiB at a time. Of each batch, memory holds only a table row.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import crc32c

@@ -10,8 +10,6 @@ input lists and the manifests of committed attempts are never deleted: the histo
 Memory holds a hash of each named object, and the keys of the others.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import time

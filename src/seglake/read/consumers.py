@@ -1,7 +1,5 @@
 """How far consumers are in one log partition, and where they go on in another log."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -3,8 +3,6 @@
 Pickled, an origin takes no credentials along: a worker finds its own in its environment.
 """
 
-from __future__ import annotations
-
 from functools import cached_property, lru_cache
 from typing import Any
 

@@ -4,8 +4,6 @@ An object is written once, or replaced as a whole. Keys are relative to the root
 their parts; see `seglake.layout`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 

@@ -1,7 +1,5 @@
 """JSON text (RFC 8259) from columns of spans: objects, strings, base64."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

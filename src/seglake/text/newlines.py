@@ -1,7 +1,5 @@
 """Lines in a buffer: a line ends at LF; one CR before the LF belongs to the line end."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

@@ -6,8 +6,6 @@ mask: bit k is set if byte k matches. The intrinsics take the address of a buffe
 buffers have `PADDING` readable bytes behind their content.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

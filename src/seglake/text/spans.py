@@ -1,7 +1,5 @@
 """Columns of text as spans: joined, interleaved, taken from Arrow and given to it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

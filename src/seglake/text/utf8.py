@@ -1,7 +1,5 @@
 """Validation of UTF-8."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 from numba import njit

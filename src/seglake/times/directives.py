@@ -4,8 +4,6 @@
 A new directive is one row of DIRECTIVES.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Intervals on the time line, all of them [start, end): closed at the start, open at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

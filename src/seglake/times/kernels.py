@@ -1,7 +1,5 @@
 """The readers of times: numbers, ISO 8601, and the steps of a compiled strptime pattern."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 from numba import njit
@@ -258,13 +256,7 @@ def _name(
 
 @njit(cache=True, nogil=True)
 def _step(
-    base: int,
-    position: int,
-    end: int,
-    steps: Steps,
-    number: int,
-    names: Names,
-    parts: Int64s,
+    base: int, position: int, end: int, steps: Steps, number: int, names: Names, parts: Int64s
 ) -> int:
     """Carry out one step; returns the position behind its text, or -1 if the text differs."""
     kind, part = steps[number, 0], steps[number, 1]
@@ -297,12 +289,7 @@ def _step(
 
 @njit(cache=True, nogil=True)
 def read_pattern(
-    data: Bytes,
-    starts: Int64s,
-    lengths: Int32s,
-    steps: Steps,
-    names: Names,
-    year: int,
+    data: Bytes, starts: Int64s, lengths: Int32s, steps: Steps, names: Names, year: int
 ) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
     """Texts of one pattern: milliseconds, codes, and whether each is without a zone.
 

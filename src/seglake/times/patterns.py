@@ -1,7 +1,5 @@
 """Strptime patterns as tables of steps, which `kernels.read_pattern` carries out."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

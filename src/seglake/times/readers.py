@@ -10,8 +10,6 @@ patterns, which are compiled to a table of steps. Common rules:
 - a value without a zone is local time in `timestamp.zone` (see `zones`).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ If clocks show a time twice, the earlier instant is meant. If clocks skip a time
 after the gap is meant. Offsets come from the IANA data of the system or of the package `tzdata`.
 """
 
-from __future__ import annotations
-
 import itertools
 from bisect import bisect_left
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """A topic's settings as rules for its bytes: record batches, index entries, segments."""
 
-from __future__ import annotations
-
 from seglake.config import Topic
 from seglake.format.compression import IDS, compressor
 from seglake.format.encode import Encoding

@@ -4,8 +4,6 @@ Rejects wait in the spool as blobs. When the driver knows the line count of each
 within a split become line numbers of the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple

@@ -449,11 +449,7 @@ def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: Catal
     _merge(catalog)
     end = PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=5, next_offset=15)
     catalog.commit(
-        [end],
-        topic="orders",
-        base=catalog.snapshot(),
-        attempt_id=new_attempt(),
-        replaced=[(0, 0)],
+        [end], topic="orders", base=catalog.snapshot(), attempt_id=new_attempt(), replaced=[(0, 0)]
     )
     assert bases() == [0, 5, 10]
     assert bases(0) == [5, 10]
@@ -634,11 +630,7 @@ def _drop_first(catalog: CatalogTable, base: Snapshot) -> int:
         next_offset=view.end_offset,
     )
     catalog.commit(
-        [bounds],
-        topic="a",
-        base=base,
-        attempt_id=new_attempt(),
-        replaced=[(0, first.base_offset)],
+        [bounds], topic="a", base=base, attempt_id=new_attempt(), replaced=[(0, first.base_offset)]
     )
     return first.end_offset
 

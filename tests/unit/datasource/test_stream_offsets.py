@@ -399,11 +399,7 @@ def test_new_topics_of_a_pattern_are_read_from_their_beginning(maker: LakeMaker)
         (offset(20, 10), offset(31, 10), "asked for, but its log has 20 to 30"),
         (offset(30, 10), offset(29, 10), "events-0 was read to offset 30 and ends at 29"),
         ({"events": {"1": 10}}, offset(30, 10), "events-0 is new and starts at offset 20"),
-        (
-            offset(20, 10),
-            {"events": {"0": 30}},
-            "events-1 is missing; it was read to offset 10",
-        ),
+        (offset(20, 10), {"events": {"0": 30}}, "events-1 is missing; it was read to offset 10"),
         ({"events": {}}, {"events": {"2": 30}}, "events-2 is not in the lake"),
     ],
 )

@@ -9,19 +9,8 @@ from seglake.errors import ConfigError, CorruptData
 from seglake.format import zonemap
 from seglake.format.batch import TABLE, UNKNOWN
 from seglake.format.decode import scan_batches
-from seglake.format.index import (
-    IndexPolicy,
-    OffsetIndex,
-    TimeIndex,
-)
-from seglake.format.segment import (
-    Roller,
-    Sealed,
-    SegmentLimits,
-    choose_indexed,
-    rebuild,
-    seal,
-)
+from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
+from seglake.format.segment import Roller, Sealed, SegmentLimits, choose_indexed, rebuild, seal
 from tests.judges import kafka_model as model
 from tests.judges.described import describe
 from tests.judges.index_lookups import (

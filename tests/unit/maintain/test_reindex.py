@@ -71,10 +71,7 @@ def _answers(maker: LakeMaker, version: int | None = None) -> Any:
 @given(event_lists(max_size=120), SHAPES, POLICIES)
 @examples(25)
 def test_files__are_those_of_the_policy(
-    tmp_path_factory: pytest.TempPathFactory,
-    events: list[Event],
-    shape: Shape,
-    policy: IndexPolicy,
+    tmp_path_factory: pytest.TempPathFactory, events: list[Event], shape: Shape, policy: IndexPolicy
 ) -> None:
     maker = LakeMaker(tmp_path_factory.mktemp("lake"))
     events = [event._replace(gap=0) for event in events]

@@ -332,12 +332,7 @@ def test_the_ends_of_time(maker) -> None:
 def test_what_has_no_meaning_is_refused_at_once(maker, options, said) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     rows = pa.table(
-        {
-            "at": [T],
-            "zoneless": pa.array([T], pa.timestamp("ms")),
-            "text": ["x"],
-            "KEY": ["y"],
-        }
+        {"at": [T], "zoneless": pa.array([T], pa.timestamp("ms")), "text": ["x"], "KEY": ["y"]}
     )
     with pytest.raises(UsageError, match=said):
         log.read_around(rows, **options)

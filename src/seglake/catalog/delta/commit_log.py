@@ -6,8 +6,6 @@ their numbers. The folder grows with every commit, so it is listed only to conti
 A commit passes every commit made since its base that is not in its way, see `DeltaCommit`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

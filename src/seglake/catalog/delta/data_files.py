@@ -5,8 +5,6 @@ leave out the schema and the page headers, where one changed bit can make a colu
 read whole: pyarrow's dataset threads over delta-rs's file system can abort the process at exit.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

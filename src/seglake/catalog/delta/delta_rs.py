@@ -3,8 +3,6 @@
 No other module calls delta-rs. Seglake appends commits itself, see `commit_log`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator

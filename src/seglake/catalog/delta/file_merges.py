@@ -5,8 +5,6 @@ about one size wait until there are enough of them, and then become one file of 
 each row is rewritten once for each size, and n commits leave some log n files.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 

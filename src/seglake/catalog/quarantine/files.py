@@ -3,8 +3,6 @@
 This module imports no Delta library, so executors need none.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 

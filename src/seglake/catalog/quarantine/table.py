@@ -4,8 +4,6 @@ An attempt commits its files here before its run. A reject counts only if a run 
 attempt, so rejects of a failed attempt are never reported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa

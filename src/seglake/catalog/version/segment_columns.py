@@ -31,11 +31,7 @@ DETAILS = np.dtype(
         ("record_count", "i4"),
         ("relative_offset_of_max", "i4"),  # -1: no record has a timestamp
         ("sizes", "i4", (4,)),
-        (
-            "attempts",
-            "i4",
-            (2,),
-        ),  # of log and index files: positions in Segments.attempts
+        ("attempts", "i4", (2,)),  # of log and index files: positions in Segments.attempts
         ("codec", "i1"),
         ("timestamp_type", "i1"),
     ]

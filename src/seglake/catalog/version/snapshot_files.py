@@ -1,7 +1,5 @@
 """The data files of a version, and the snapshot that they make."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Decoded records as Arrow batches, with the columns of a schema and no other."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache

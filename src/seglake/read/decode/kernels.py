@@ -3,8 +3,6 @@
 As in `format.encode_kernels`; the one kernel called from another module is `put_bytes`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy.typing as npt

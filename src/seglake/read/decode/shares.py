@@ -5,8 +5,6 @@ stay in the processor's cache, and copies the records of the window into the col
 batch.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from itertools import pairwise

@@ -5,8 +5,6 @@ has all wanted batches of a piece, nothing of it is fetched. If it has some of t
 fetched, but these batches are not decompressed again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass

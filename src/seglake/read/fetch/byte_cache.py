@@ -1,7 +1,5 @@
 """A cache bounded by bytes, whose readers do not wait for each other."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any
 

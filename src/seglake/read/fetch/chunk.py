@@ -4,8 +4,6 @@ Reads know the interface `Fetch` alone. `log_fetch` implements it over a store; 
 another fetch and remembers what its chunks decompress.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """The compiled loop of fetching: where each fetched record batch stands in its log."""
 
-from __future__ import annotations
-
 from numba import njit
 
 from seglake.format.batch import BatchTable

@@ -3,8 +3,6 @@
 They start when first needed. A forked process starts its own.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -4,8 +4,6 @@ The cache has the offsets and timestamps of batches that lookups by time searche
 values only of batches from which a record was read.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from itertools import accumulate
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Lookups of many times or offsets at once, in order, so that each block is decoded once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ Kafka's meaning (`UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTi
 difference: Kafka gives up after the first segment that looks right, these lookups go on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What all reads of a lake share: its store, and what they cache of it."""
 
-from __future__ import annotations
-
 from seglake.read.fetch.batch_cache import BatchCache
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.log_fetch import LogFetch

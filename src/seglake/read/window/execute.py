@@ -3,8 +3,6 @@
 Records come as Arrow batches in offset order, a few MiB at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

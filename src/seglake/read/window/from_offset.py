@@ -1,7 +1,5 @@
 """Some records of one log partition from an offset on: a fetch in Kafka's sense."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pyarrow as pa

@@ -4,8 +4,6 @@ Planning reads zone maps and nothing else; a segment that lies in the window as 
 even its zone map.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial

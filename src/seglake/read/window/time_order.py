@@ -5,8 +5,6 @@ sorted. Where events are nearly in order, zone maps let a slice fetch little mor
 A slice that turns out too large ends earlier: at the median time of its records so far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ the entries that a question needs: a first lookup takes two requests. A missing 
 is made again from the log, in memory, with a warning: the answers are the same.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ Item i (a segment, a page of blocks or a block) has timestamps lows[i] to highs[
 offsets base + firsts[i] to base + ends[i], exclusive. `limits` and `windows` are those of `Bounds`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One try at a run, with what all its steps need."""
 
-from __future__ import annotations
-
 import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field

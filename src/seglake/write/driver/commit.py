@@ -9,8 +9,6 @@ Only `seglake repair` reads the success mark beside an attempt's manifest. A run
 if its mark cannot be written.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 

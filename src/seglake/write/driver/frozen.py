@@ -4,8 +4,6 @@ The first attempt at a run key lists the input and writes the list. Every later 
 list, so a rerun ingests the files that the first attempt saw.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Literal

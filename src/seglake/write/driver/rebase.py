@@ -8,8 +8,6 @@ A moved log gets a new checksum in the catalog. Its old checksum is checked firs
 file never gets a valid one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -222,10 +222,7 @@ def _plan(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
 
 
 def _count_straddling(
-    attempt: Attempt,
-    spooled: pa.Table,
-    assignments: list[tuple[int, int]],
-    pieces: list[Bounds],
+    attempt: Attempt, spooled: pa.Table, assignments: list[tuple[int, int]], pieces: list[Bounds]
 ) -> dict[tuple[int, int], int]:
     """The records of each straddling blob in each of its pieces, as {(blob, piece): count}."""
     straddling = [

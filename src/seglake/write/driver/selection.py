@@ -4,8 +4,6 @@ Files that the topic already has are skipped. `on_changed_source` decides about 
 after they were ingested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Files are divided into splits, which the map side groups into units."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The topic of a run: the row that creates or changes it, and the append time of its records."""
 
-from __future__ import annotations
-
 import json
 
 from seglake.catalog.rows import TopicRow

@@ -1,7 +1,5 @@
 """Tar archives among input files: each regular file in an archive is a stream of its own."""
 
-from __future__ import annotations
-
 import sys
 import tarfile
 from collections.abc import Iterator

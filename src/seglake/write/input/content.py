@@ -1,7 +1,5 @@
 """The content of input files: fetched from storage, decompressed, taken out of archives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Literal
 

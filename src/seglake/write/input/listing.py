@@ -10,8 +10,6 @@
   existing folder without files.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ Events arrive in the order of file and position; each log partition counts on it
 read in parallel, so each unit gives a few numbers for every partition, and the driver joins them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -4,8 +4,6 @@ Bodies are encoded in one pass over a chunk, in total order; a blob is a slice o
 are a function of the unit and the settings, never of the task or machine that makes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,10 +37,7 @@ class BlobMaker:
         self.arrivals = Arrivals(pipeline.topic.partitions)
 
     def blobs(
-        self,
-        records: Records,
-        partitions: Int32s | None,
-        tie_breakers: Int64s | None = None,
+        self, records: Records, partitions: Int32s | None, tie_breakers: Int64s | None = None
     ) -> Iterator[Blob]:
         """The blobs of the next chunk.
 

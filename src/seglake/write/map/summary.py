@@ -4,8 +4,6 @@ The driver needs the line count of each split to turn line numbers within a spli
 of the file.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable

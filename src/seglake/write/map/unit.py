@@ -4,8 +4,6 @@ A unit is consecutive splits of about `task.split_bytes` together; many small fi
 Units are a function of the input list and the settings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

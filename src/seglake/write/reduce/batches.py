@@ -1,7 +1,5 @@
 """Sorted records as record batches at their final offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from seglake.format.encode import Batches, Encoding, encode_batches, rebase

@@ -5,8 +5,6 @@ record of the next blob. Records are collected until there are enough, then the 
 sorted and yielded together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from seglake.write.spool.order import PlacedRecords, join_sorted, require_unique

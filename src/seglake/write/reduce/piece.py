@@ -1,7 +1,5 @@
 """Pieces: the contiguous parts of a log partition that reduce tasks write."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pyarrow as pa

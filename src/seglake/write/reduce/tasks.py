@@ -4,8 +4,6 @@ CountStraddling   straddling blobs → records per piece   only where a hot part
 WritePieces       blobs of pieces → segments
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple

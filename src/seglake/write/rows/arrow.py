@@ -1,7 +1,5 @@
 """The rows of an Arrow batch, from a Parquet file or a DataFrame."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

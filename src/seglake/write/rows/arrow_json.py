@@ -1,7 +1,5 @@
 """Arrow columns as JSON text, one array at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,14 +9,7 @@ import pyarrow.compute as pc
 from seglake.errors import InputError
 from seglake.format.records import Spans
 from seglake.text.json import base64, json_objects, quoted
-from seglake.text.spans import (
-    constant,
-    from_arrow,
-    join_rows,
-    nulls_as,
-    to_arrow,
-    where_null,
-)
+from seglake.text.spans import constant, from_arrow, join_rows, nulls_as, to_arrow, where_null
 
 _STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BINARIES = (

@@ -6,8 +6,6 @@ rejected and reading continues at the next line, so that one stray quote does no
 Empty lines are skipped. A record with more or fewer fields than the header is rejected.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The CSV scanner: the positions of records, and of the fields that have a slot."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 from numba import njit

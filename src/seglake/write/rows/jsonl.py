@@ -4,8 +4,6 @@ A line must be one JSON object. It is rejected if RFC 8259 forbids it, if its by
 or if it nests deeper than 512 levels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np

@@ -4,21 +4,12 @@ The byte behind a line, a line feed or a zero of the padding, stops every token.
 its position with the end of the line.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
 from seglake.format.records import Bytes, Int32s, Int64s
-from seglake.text.simd import (
-    PADDING,
-    WIDTH,
-    byte_at,
-    lowest_bit,
-    no_digit_mask,
-    string_stop_mask,
-)
+from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, no_digit_mask, string_stop_mask
 from seglake.text.utf8 import utf8_sequence
 
 MAX_DEPTH = 512

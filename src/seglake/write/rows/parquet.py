@@ -1,7 +1,5 @@
 """Parquet files: the row groups of a split, as Arrow batches of bounded size."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

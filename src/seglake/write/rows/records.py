@@ -4,8 +4,6 @@ Every row of the input becomes one record, or one reject with its reason. A row 
 not empty, a CSV record other than the header, or a row of a Parquet file or a DataFrame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Lines of text: fields are the named groups of a pattern (RE2), matched from the line's start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

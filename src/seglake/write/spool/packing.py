@@ -5,8 +5,6 @@ first the lowest byte of each integer, then the next. So the high bytes of small
 together and compress to almost nothing.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -36,7 +36,7 @@ setting of librdkafka. All systems read all windows before, as a warm-up; then t
 each once, the others {runs} times, in turns. *New*: Seglake has its indexes in memory and nothing
 of the log; *again*: it has read the window before, and keeps what it decompressed. Ratios are taken
 window by window. *Amplification* is bytes fetched per byte of the batches that have a record of the
-window, counted by `ReadStats` when nothing is kept.
+window, counted by `ReadStats` when nothing is cached.
 """
 _RULE = """\
 A read that ends at *the offset of the end time*, which is all that Kafka offers, stops before the

@@ -63,7 +63,10 @@ class _OpenFile:
 
 
 class _LocalStore:
-    """Files below a folder. If another process replaces a file, a read may give the old bytes."""
+    """Files below a folder. If another process replaces a file, `read` may give the old bytes.
+
+    `read_all` never does: commits of a table that is created anew have the old names.
+    """
 
     remote = False
 
@@ -91,8 +94,11 @@ class _LocalStore:
         return Stat(found.st_size, found.st_mtime_ns // 1_000_000, etag)
 
     def read(self, key: str, start: int, end: int) -> Buffer:
+        return self._read(self._open, key, start, end)
+
+    def _read(self, opened: Callable[[str], _OpenFile], key: str, start: int, end: int) -> Buffer:
         try:
-            file = self._open(key)
+            file = opened(key)
             data = more = os.pread(file.fd, end - start, start)
             while more and len(data) < end - start:  # one call reads at most 2 GiB
                 more = os.pread(file.fd, end - start - len(data), start + len(data))
@@ -107,7 +113,7 @@ class _LocalStore:
         return [self.read(key, start, end) for start, end in zip(starts, ends, strict=True)]
 
     def read_all(self, key: str) -> Buffer:
-        return self.read(key, 0, self.size(key))
+        return self._read(partial(_open_below, self.uri), key, 0, self.size(key))
 
     def put(self, key: str, data: Data) -> None:
         with self.writer(key) as stream:

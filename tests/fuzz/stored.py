@@ -21,6 +21,7 @@ from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.catalog.delta.data_files import read_parquet
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.rows import FILE_SCHEMAS, SourceRow
+from seglake.catalog.table import CONTRACT
 from seglake.catalog.version.segment_columns import segments_by_partition
 from seglake.catalog.version.snapshot_files import files_after
 from seglake.errors import ConfigError, CorruptData
@@ -367,7 +368,7 @@ def _commits() -> list[bytes]:
     stats = json.dumps({"numRecords": 3, "minValues": {"partition": 0}})
     values = {"kind": "segment", "topic": "t"}
     actions = [
-        {"commitInfo": {"timestamp": 1, "txnId": ATTEMPT, "seglake.attempt": ATTEMPT}},
+        {"commitInfo": {"timestamp": 1, "txnId": ATTEMPT, "engineInfo": "Seglake"}},
         {"txn": {"appId": "seglake/t", "version": 3, "lastUpdated": 1}},
         add(WrittenFile("kind=segment/topic=t/x.parquet", 100, values, stats)),
         remove("kind=segment/topic=t/y.parquet", 90, values, changes=False),
@@ -381,7 +382,7 @@ def _commits() -> list[bytes]:
 def commits(data: bytes) -> None:
     """A commit of a Delta table, and what names its last checkpoint."""
     store: Any = _OneObject(data)
-    log = DeltaLog(store, "table")
+    log = DeltaLog(store, "table", CONTRACT)
     with suppress(CorruptData):
         assert isinstance(log.asks_for_checkpoint(CHECKPOINT_INTERVAL), bool)
     (entry,) = log.since(7, 1)

@@ -5,7 +5,7 @@ The clock stands, ids count, and paths are the same in every folder, so the byte
 changes these bytes adds here when and why.
 
 Changes:
-- none since the first version of the file.
+- Commits name their operation: a merge of the catalog's files is an OPTIMIZE (one commit).
 
 Not compared are what delta-rs draws or dates itself (a table's id, its time and place, checkpoints)
 and blobs, which no run leaves. The bytes of gzip depend on the machine's zlib: of its logs the

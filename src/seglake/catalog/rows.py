@@ -184,6 +184,7 @@ Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow
 AnyRow = TypeVar("AnyRow", SegmentRow, RunRow, SourceRow, TopicRow, PartitionRow)
 
 PARTITION_COLUMNS = ["kind", "topic"]
+LATER_COLUMNS = frozenset({"index_attempt_id"})  # an older table may lack them
 _INT32 = frozenset({"partition", "partitions"})
 
 
@@ -200,7 +201,7 @@ def _columns(row_type: type[Row]) -> dict[str, pa.Field[Any]]:
 
 def _required(row_type: type[Row]) -> list[str]:
     hints = get_type_hints(row_type)
-    optional = {"topic", "index_attempt_id"}  # the path holds the topic; older rows have null
+    optional = {"topic", *LATER_COLUMNS}  # the path holds the topic; older rows have null
     return [f.name for f in fields(row_type) if f.name not in optional
             and NoneType not in get_args(hints[f.name])]  # fmt: skip
 

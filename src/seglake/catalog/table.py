@@ -24,9 +24,11 @@ from seglake.catalog.delta import delta_rs, file_merges
 from seglake.catalog.delta.actions import Action, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
+from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.manifest import Manifest, mark_committed, write_manifest
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
+    LATER_COLUMNS,
     PARTITION_COLUMNS,
     TABLE_SCHEMA,
     Kind,
@@ -49,6 +51,7 @@ from seglake.errors import (
 from seglake.store import Store
 
 _REMEDY = "`seglake repair ROOT --catalog` rebuilds it from the manifests of the runs"
+CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY, LATER_COLUMNS)
 _LISTED_ROWS = 10_000  # segment rows, as Python objects, in one list of `segment_lists`
 _REFRESH_COMMITS = 1000  # a refresh reads fewer commits than this, or else the whole version
 
@@ -58,13 +61,15 @@ _log = logging.getLogger(__name__)
 class CatalogTable:
     """The existing catalog of the lake in a store; for one thread at a time.
 
-    Making one raises MissingObject if there is no table, and UsageError if it has another format.
+    Making one raises MissingObject if there is no table, UsageError if it has another format, and
+    CorruptData if another program did to it what its contract forbids. So does whatever reads a
+    newer version.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.handle = delta_rs.TableHandle(store, layout.LOG_TABLE)
-        self._delta_log = DeltaLog(store, layout.LOG_TABLE)
+        self._delta_log = DeltaLog(store, layout.LOG_TABLE, CONTRACT)
+        self.handle = delta_rs.TableHandle(self._delta_log)
 
     @staticmethod
     def open(store: Store) -> CatalogTable:
@@ -118,6 +123,10 @@ class CatalogTable:
             return snapshot_files.advance(self.store, snapshot, commits)
         except MissingObject:  # a new file was merged into another one, and vacuumed
             return self.snapshot()
+
+    def check_history(self) -> None:
+        """Raise CorruptData if any commit that the log still has changed rows and is not ours."""
+        self._delta_log.check_all()
 
     def newest_files(self) -> frozenset[DataFile]:
         """The data files of the newest version."""
@@ -187,7 +196,11 @@ class CatalogTable:
         write_manifest(self.store, Manifest(attempt_id, change.rows, change.replaced))
         info = {"seglake.attempt": attempt_id}
         commits = self._delta_log.commit(
-            base.version, actions, application=f"seglake/{topic}", info=info
+            base.version,
+            actions,
+            application=f"seglake/{topic}",
+            info=info,
+            operation="REPLACE" if change.replaced else "WRITE",
         )
         mark_committed(self.store, attempt_id)
         version = commits[-1].version

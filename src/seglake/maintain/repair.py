@@ -126,6 +126,7 @@ def _is_readable(store: Store) -> bool:
     """Whether all of the catalog can be read. Raises UsageError for another format."""
     try:
         table = CatalogTable.open(store)
+        table.check_history()
         table.snapshot()
         return not any(damaged_files(store, table.newest_files()))
     except (CorruptData, StoreError, VersionExpired):

@@ -102,6 +102,7 @@ def _open(store: Store, report: Verification) -> tuple[CatalogTable, Snapshot] |
     """The catalog and its newest version, if it can be read; its damage is reported."""
     with _reporting(report):
         table = CatalogTable.open(store)
+        table.check_history()
         damage = list(damaged_files(store, table.newest_files()))
         for file, error in damage:
             key = f"{layout.LOG_TABLE}/{file.path}"

@@ -31,7 +31,7 @@ from seglake.catalog.rows import (
     SegmentId,
     SegmentRow,
 )
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.errors import (
     CommitConflict,
@@ -68,7 +68,7 @@ def _merge(catalog: CatalogTable, fan_in: int = 2) -> int:
     """What commits do by themselves once there are enough files; returns how many went."""
     snapshot = catalog.snapshot()
     groups = file_merges.due(snapshot.files, fan_in)
-    file_merges.merge(DeltaLog(catalog.store, "catalog/log"), snapshot.version, groups)
+    file_merges.merge(DeltaLog(catalog.store, "catalog/log", CONTRACT), snapshot.version, groups)
     return sum(map(len, groups))
 
 
@@ -335,7 +335,7 @@ def test_merge__fails_once_a_commit_replaced_what_it_read(catalog: CatalogTable)
     base, attempt = catalog.snapshot(), new_attempt()
     merged = [segment(0, 10, attempt_id=attempt)]
     catalog.commit(merged, topic="orders", base=base, attempt_id=attempt, replaced=[(0, 0), (0, 5)])
-    log = DeltaLog(catalog.store, "catalog/log")
+    log = DeltaLog(catalog.store, "catalog/log", CONTRACT)
     with pytest.raises(CommitConflict):
         file_merges.merge(log, base.version, file_merges.due(base.files, 2))
     assert catalog.snapshot().partition("orders", 0).segments.base_offsets.tolist() == [0]
@@ -613,7 +613,7 @@ def test_refresh__reads_no_forged_commit(catalog: CatalogTable, name: str) -> No
 def test_rows_of_a_kind_that_is_not_known__are_left_alone(catalog: CatalogTable) -> None:
     old = catalog.snapshot()
     unknown = add(WrittenFile("kind=x/y", 1, {"kind": "x", "topic": "orders"}, '{"numRecords": 1}'))
-    DeltaLog(catalog.store, "catalog/log").commit(0, [unknown])
+    DeltaLog(catalog.store, "catalog/log", CONTRACT).commit(0, [unknown])
     _append(catalog, old, 5)
     assert _listed(catalog.refresh(old)) == _listed(catalog.snapshot())
     assert catalog.refresh(old).files == catalog.snapshot().files

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Action = dict[str, Any]
+Operation = Literal["WRITE", "REPLACE", "DELETE", "OPTIMIZE"]  # of our commits, by Delta's names
+_ENGINE = "Seglake"
 
 
 class WrittenFile(NamedTuple):
@@ -23,7 +25,7 @@ class WrittenFile(NamedTuple):
 
 
 class AddedFile(NamedTuple):
-    """A data file that a commit adds; without `changes` the table had its rows before."""
+    """A data file that a commit adds; without `changes` the table had just its rows before."""
 
     path: str
     size_bytes: int
@@ -33,7 +35,10 @@ class AddedFile(NamedTuple):
 
 
 class DeltaCommit(NamedTuple):
-    """One commit. `removed` maps the path of each removed file to whether that changes rows."""
+    """One commit. `removed` maps the path of each removed file to whether that changes rows.
+
+    `operation` and `engine` are what its writer says of it.
+    """
 
     version: int
     added: list[AddedFile]
@@ -41,6 +46,23 @@ class DeltaCommit(NamedTuple):
     applications: set[str]
     token: str | None  # identifies the writer's call
     redefines: bool  # changes the schema, the properties or the protocol
+    operation: str
+    engine: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether Seglake made the commit."""
+        return self.engine == _ENGINE and self.token is not None
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether the table has other rows after the commit than before."""
+        return any(file.changes for file in self.added) or any(self.removed.values())
+
+    @property
+    def title(self) -> str:
+        """The commit's number, operation and writer."""
+        return f"commit {self.version}, {self.operation} by {self.engine}"
 
     def is_in_the_way_of(self, other: DeltaCommit) -> bool:
         """Whether `other` cannot follow if its writer has not seen this commit."""
@@ -68,11 +90,12 @@ def remove(path: str, size: int, partition: Mapping[str, str], *, changes: bool 
 
 
 def header(
-    token: str, info: Mapping[str, str], application: str | None, version: int
+    operation: Operation, token: str, info: Mapping[str, str], application: str | None, version: int
 ) -> list[Action]:
     """The first actions of a commit: its description, and its application's transaction."""
-    kind = {"operation": "WRITE", "operationParameters": {"mode": "Append"}}
-    who = {"engineInfo": "Seglake", "txnId": token}
+    parameters = {"mode": "Append"} if operation == "WRITE" else {}
+    kind = {"operation": operation, "operationParameters": parameters}
+    who = {"engineInfo": _ENGINE, "txnId": token}
     description = {"commitInfo": {"timestamp": now_ms(), **kind, **who, **info}}
     transaction = {"txn": {"appId": application, "version": version, "lastUpdated": now_ms()}}
     return [description] if application is None else [description, transaction]
@@ -85,18 +108,22 @@ def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:
         [action for kind, action in actions if kind == wanted]
         for wanted in ("add", "remove", "txn", "commitInfo")
     )
+    info = infos[0] if infos else {}
     return DeltaCommit(
         version,
         list(map(_added, added)),
         {str(action["path"]): bool(action["dataChange"]) for action in removed},
         {str(action["appId"]) for action in transactions},
-        infos[0].get("txnId") if infos else None,
+        info.get("txnId"),
         any(kind in ("metaData", "protocol") for kind, _ in actions),
+        str(info.get("operation", "an unnamed operation")),
+        str(info.get("engineInfo", "an unnamed program")),
     )
 
 
 def _added(action: Action) -> AddedFile:
-    path, size, changes = str(action["path"]), int(action["size"]), bool(action["dataChange"])
+    path, size = str(action["path"]), int(action["size"])
+    changes = bool(action["dataChange"] or action.get("deletionVector"))
     rows = json.loads(action.get("stats") or "{}").get("numRecords", 0)
     partition = dict(action["partitionValues"])
     if not all(value is None or isinstance(value, str) for value in partition.values()):

@@ -4,32 +4,43 @@ A commit is the object `_delta_log/<version, 20 digits>.json`. Whoever creates t
 version: Delta asks no more of a writer of protocol 2. The versions after a known one are read by
 their numbers. The folder grows with every commit, so it is listed only to continue an old version.
 A commit passes every commit made since its base that is not in its way, see `DeltaCommit`.
+
+Other programs commit too, so every commit that is read is checked against the table's contract. A
+commit of Seglake vouches for all before it: its writer had read them.
 """
 
+import itertools
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from seglake.catalog.delta.actions import Action, DeltaCommit, header, now_ms, parsed
+from seglake.catalog.delta.actions import Action, DeltaCommit, Operation, header, now_ms, parsed
 from seglake.catalog.delta.data_files import read_at_once
-from seglake.errors import CommitConflict, CorruptData, MissingObject
+from seglake.catalog.delta.table_contract import TableContract
+from seglake.errors import CommitConflict, CorruptData, MissingObject, VersionExpired
 from seglake.limits import REQUESTS
 from seglake.store import Store
 
 CHECKPOINT_INTERVAL = 25
 _ACTIONS_A_COMMIT = 250  # a checkpoint may write so many for each commit since the last checkpoint
-_A_DAY_MS = 86_400_000  # much less than the retention of commits
+_A_DAY_MS = 86_400_000  # the contract asks for no shorter retention of commits
+_HISTORY_COMMITS = 1000  # commits in memory while all are checked
 _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 class DeltaLog:
-    """The log of the existing table in `folder` of a store."""
+    """The log of the existing table in `folder` of a store, which must keep a contract.
 
-    def __init__(self, store: Store, folder: str) -> None:
-        self.store, self.folder = store, folder
+    Every method that reads commits raises CorruptData if one breaks the contract or is damaged,
+    VersionExpired if the table was created anew since an earlier call, and StoreError.
+    """
+
+    def __init__(self, store: Store, folder: str, contract: TableContract) -> None:
+        self.store, self.folder, self.contract = store, folder, contract
         self.table_uri = f"{store.uri}/{folder}"
+        self._seen: DeltaCommit | None = None  # the newest one that was read and checked
 
     def commit(
         self,
@@ -38,16 +49,18 @@ class DeltaLog:
         *,
         application: str | None = None,
         info: Mapping[str, str] | None = None,
+        operation: Operation = "WRITE",
     ) -> list[DeltaCommit]:
         """Append a commit that continues the version `base`, with `info` in its description.
 
         Returns the commits after `base`, this one last. Raises CommitConflict if one of the others
-        is in the way, and StoreError. After either error the commit may still have been made, so
-        its files must stay.
+        is in the way. After any error the commit may still have been made, so its files must stay.
         """
         self._require_recent(base)
+        if self._seen and not self.is_same_table() and self._seen.version != base:
+            raise self.created_anew()  # of a recent version, the log has all later commits
         token = str(uuid.uuid4())
-        lines = [*header(token, info or {}, application, base + 1), *actions]
+        lines = [*header(operation, token, info or {}, application, base + 1), *actions]
         data = "\n".join(map(json.dumps, lines)).encode()
         mine, between = parsed(base, lines), list[DeltaCommit]()
         while not self.store.put_if_absent(self._key(base + 1 + len(between)), data):
@@ -57,29 +70,82 @@ class DeltaLog:
             if not news or any(commit.is_in_the_way_of(mine) for commit in news):
                 raise CommitConflict(f"{self.table_uri} changed after version {base}")
             between += news
-        return [*between, mine._replace(version=base + 1 + len(between))]
+        self._seen = mine._replace(version=base + 1 + len(between))
+        return [*between, self._seen]
 
     def since(self, version: int, most: int = 2**63) -> list[DeltaCommit]:
         """The commits after a version: all of them, or at least the first `most`.
 
-        The list is also empty if the log no longer has the version itself, see `has`. Raises
-        CorruptData and StoreError.
+        The list is also empty if the log no longer has the version itself, see `has`.
         """
         found: list[DeltaCommit] = []
         ahead = 1
         while len(found) < most:
             first = version + 1 + len(found)
-            some = read_at_once(self.store, self._read, range(first, first + ahead))
-            there = list(_without_gap(some))
+            there = self._read_some(range(first, first + ahead))
             found += there
             if len(there) < ahead:
                 break
             ahead = min(2 * ahead, REQUESTS)
+        if found:
+            self.is_same_table()
+            self._check(found)
+            self._seen = found[-1]
         return found
 
     def has(self, version: int) -> bool:
         """Whether the log still has the commit that made a version."""
+        is_there = self.is_same_table()
+        if self._seen and self._seen.version == version:
+            return is_there
         return self._age_ms(version) is not None
+
+    def is_same_table(self) -> bool:
+        """Whether the newest commit that was read is still there; VersionExpired if it is another.
+
+        A table that is created anew has other commits of the same numbers.
+        """
+        there = self._read(self._seen.version) if self._seen else None
+        if there not in (None, self._seen):
+            raise self.created_anew()
+        return there is not None
+
+    def created_anew(self) -> VersionExpired:
+        """The error for a table that is no longer the one that was opened."""
+        what = "was created anew after it was opened, as `seglake repair --catalog` does"
+        return VersionExpired(f"{self.table_uri} {what}: open the lake again")
+
+    def check_to(self, version: int) -> None:
+        """Check the commits that make a version, unless this log or Seglake vouches for them."""
+        known = self._seen.version if self._seen else -1
+        found = self._behind(version, known) if self.contract.guards else []
+        self._check(commit for commit in reversed(found) if not commit.is_ours)
+        self._seen = found[0] if found else self._seen
+
+    def others(self, version: int) -> Iterator[DeltaCommit]:
+        """The commits that make a version and that Seglake did not vouch for, newest first."""
+        return itertools.takewhile(lambda commit: not commit.is_ours, self._behind(version))
+
+    def _behind(self, version: int, known: int = -1) -> list[DeltaCommit]:
+        """The commits from a version down to one of Seglake, or to above `known`; a few more."""
+        found: list[DeltaCommit] = []
+        ahead = 1
+        while not any(commit.is_ours for commit in found):
+            last = version - len(found)
+            some = self._read_some(range(last, max(known, last - ahead), -1))
+            if not some:
+                break
+            found += some
+            ahead = min(2 * ahead, REQUESTS)
+        return found
+
+    def check_all(self) -> None:
+        """Check every commit that the log still has, whoever vouches for it."""
+        listed = self.store.list(f"{self.folder}/_delta_log")
+        found = (_VERSION.fullmatch(item.key) for item in listed if item.key.endswith(".json"))
+        last = min((int(match[1]) for match in found if match), default=0) - 1
+        while commits := self.since(last, _HISTORY_COMMITS):
+            last = commits[-1].version
 
     def asks_for_checkpoint(self, version: int) -> bool:
         """Whether the maker of a version has to write a checkpoint.
@@ -118,6 +184,22 @@ class DeltaLog:
         except MissingObject:
             return None
 
+    def _check(self, commits: Iterable[DeltaCommit]) -> None:
+        for commit in commits:
+            self.contract.check_rows(commit, self._key(commit.version))
+
+    def _read_some(self, versions: Sequence[int]) -> list[DeltaCommit]:
+        """These commits in this order, up to the first that is missing.
+
+        One behind a missing one was made after the look for that.
+        """
+        found: list[DeltaCommit] = []
+        for commit in read_at_once(self.store, self._read, versions):
+            if commit is None:
+                break
+            found.append(commit)
+        return found
+
     def _read(self, version: int) -> DeltaCommit | None:
         key = self._key(version)
         try:
@@ -131,11 +213,3 @@ class DeltaLog:
 
     def _key(self, version: int) -> str:
         return f"{self.folder}/_delta_log/{version:020}.json"
-
-
-def _without_gap(some: Iterable[DeltaCommit | None]) -> Iterator[DeltaCommit]:
-    """The commits before the first missing one: one behind it was made after the look for that."""
-    for commit in some:
-        if commit is None:
-            return
-        yield commit

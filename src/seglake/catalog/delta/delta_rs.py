@@ -14,11 +14,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from seglake.catalog.delta.actions import AddedFile
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
+from seglake.catalog.delta.table_contract import FORMAT, Definition
 from seglake.errors import MissingObject, SeglakeError, StoreError, UsageError, VersionExpired
 from seglake.store import Store
 from seglake.store.interface import reason
 
-FORMAT = "1"
 _PROPERTIES = {
     "seglake.format": FORMAT,
     "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
@@ -33,17 +33,29 @@ _log = logging.getLogger(__name__)
 class TableHandle:
     """A table in delta-rs, at the newest version seen so far; opened by, and as, `open_table`."""
 
-    def __init__(self, store: Store, folder: str) -> None:
-        self._store, self._folder, self._uri = store, folder, f"{store.uri}/{folder}"
-        self._newest = open_table(store, folder)
+    def __init__(self, log: DeltaLog) -> None:
+        self._log, self._uri = log, log.table_uri
+        self._newest = open_table(log)
 
     def newest(self) -> DeltaTable:
-        """The newest version."""
+        """The newest version; VersionExpired if the table was created anew since it was opened.
+
+        Raises CorruptData if it no longer keeps its contract.
+        """
         try:
             self._newest.update_incremental()
+            is_same = self._log.is_same_table()
         except (DeltaError, OSError):  # a failure, or a clean-up deleted commits that it needs
-            self._newest = open_table(self._store, self._folder)
-        return _of_known_format(self._newest)
+            is_same = False
+        if not is_same:
+            self._newest = self._opened_again()
+        return _checked(self._log, self._newest)
+
+    def _opened_again(self) -> DeltaTable:
+        table = open_table(self._log)
+        if table.metadata().id != self._newest.metadata().id:
+            raise self._log.created_anew()
+        return table
 
     def at(self, version: int) -> DeltaTable:
         """A given version; VersionExpired if the log lost it, UsageError if it does not exist."""
@@ -54,7 +66,7 @@ class TableHandle:
             raise UsageError(f"version {version} is newer than the newest, {newest}")
         with _delta_errors(self._uri, f"version {version} cannot be read"):
             try:
-                return _table(self._store, self._folder, version)
+                return _table(self._log.store, self._log.folder, version)
             except (DeltaError, OverflowError) as error:
                 message = f"version {version} of the catalog is not retained: {reason(error)}"
                 raise VersionExpired(message) from None
@@ -90,18 +102,18 @@ def create_table(store: Store, folder: str, schema: pa.Schema, partition_by: lis
         store.sync(f"{folder}/_delta_log/{0:020}.json")
 
 
-def open_table(store: Store, folder: str) -> DeltaTable:
+def open_table(log: DeltaLog) -> DeltaTable:
     """The newest version of a table; MissingObject if there is none.
 
-    Raises UsageError if its `seglake.format` is not known, StoreError if it cannot be read.
+    Raises CorruptData if it does not keep its contract, UsageError if its `seglake.format` is not
+    known, StoreError if it cannot be read.
     """
-    uri = f"{store.uri}/{folder}"
-    with _delta_errors(uri, "the table cannot be read"):
+    with _delta_errors(log.table_uri, "the table cannot be read"):
         try:
-            table = _table(store, folder)
+            table = _table(log.store, log.folder)
         except TableNotFoundError as error:
-            raise MissingObject(f"{uri}: there is no such table") from error
-    return _of_known_format(table)
+            raise MissingObject(f"{log.table_uri}: there is no such table") from error
+    return _checked(log, table)
 
 
 def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[AddedFile]:
@@ -141,13 +153,20 @@ def _table(store: Store, folder: str, version: int | None = None) -> DeltaTable:
     return DeltaTable(uri, version=version, storage_options=store.storage_options)
 
 
-def _of_known_format(table: DeltaTable) -> DeltaTable:
-    """The table, if this code knows its `seglake.format`; else UsageError."""
-    found = table.metadata().configuration.get("seglake.format", "missing")
-    if found.partition(".")[0] != FORMAT:
-        raise UsageError(
-            f"{table.table_uri}: seglake.format is {found}; this Seglake knows {FORMAT}"
-        )
+def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:
+    """The table itself, if it keeps the contract of its log."""
+    protocol, metadata = table.protocol(), table.metadata()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    definition = Definition(
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        features,
+        table.schema().to_json(),
+        metadata.partition_columns,
+        metadata.configuration,
+    )
+    log.check_to(table.version())
+    log.contract.check(definition, lambda: log.others(table.version()), log.folder)
     return table
 
 

@@ -57,4 +57,6 @@ def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> 
         merged = write_file(log.store, log.folder, files[0].kind, files[0].topic, rows)
         actions += [add(merged, changes=False)]
         actions += [remove(f.path, f.size_bytes, f.partition, changes=False) for f in files]
-    return [log.commit(version, actions)[-1].version] if actions else []
+    if not actions:
+        return []
+    return [log.commit(version, actions, operation="OPTIMIZE")[-1].version]

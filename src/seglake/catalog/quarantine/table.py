@@ -10,19 +10,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.delta import delta_rs
-from seglake.catalog.delta.actions import Action, AddedFile, WrittenFile, add, remove
+from seglake.catalog.delta.actions import Action, AddedFile, Operation, WrittenFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import read_parquet
+from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.quarantine.files import FILE_SCHEMA, SCHEMA, attempt_of
 from seglake.errors import MissingObject
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import Store
 
 _PARTITION_BY = ["topic"]
+_REMEDY = f"undo that, or move the folder {QUARANTINE_TABLE} aside: the next rejects begin another"
+CONTRACT = TableContract("the quarantine", SCHEMA, _PARTITION_BY, _REMEDY, guards=False)
 
 
 class QuarantineTable:
-    """The quarantine of the lake in a store, which may not exist yet."""
+    """The quarantine of the lake in a store, which may not exist yet.
+
+    Other programs may delete its rows. Every method raises CorruptData if they did what its
+    contract forbids.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -36,8 +43,8 @@ class QuarantineTable:
         if not files:
             return
         delta_rs.create_table(self._store, QUARANTINE_TABLE, SCHEMA, _PARTITION_BY)
-        base = delta_rs.open_table(self._store, QUARANTINE_TABLE).version()
-        self._commit(base, list(map(add, files)), {"seglake.attempt": attempt_id})
+        base = delta_rs.open_table(self._log()).version()
+        self._commit(base, list(map(add, files)), "WRITE", {"seglake.attempt": attempt_id})
 
     def remove_files(self, keys: Collection[str]) -> None:
         """Remove the files with these keys from the table, before they are deleted.
@@ -52,7 +59,7 @@ class QuarantineTable:
             if f"{QUARANTINE_TABLE}/{file.path}" in keys
         ]
         if actions:
-            self._commit(version, actions, {})
+            self._commit(version, actions, "DELETE", {})
 
     def read(self, topic: str, attempts: Collection[str]) -> Iterator[pa.Table]:
         """The rejects of some attempts at a topic, in tables of FILE_SCHEMA, one per file."""
@@ -69,13 +76,18 @@ class QuarantineTable:
     def _live_files(self) -> tuple[int, list[AddedFile]]:
         """The newest version and its files in the order of paths; -1 and none without a table."""
         try:
-            table = delta_rs.open_table(self._store, QUARANTINE_TABLE)
+            table = delta_rs.open_table(self._log())
         except MissingObject:
             return -1, []
         files = delta_rs.live_files(table, _PARTITION_BY)
         return table.version(), sorted(files, key=lambda file: file.path)
 
-    def _commit(self, base: int, actions: Sequence[Action], info: Mapping[str, str]) -> None:
-        log = DeltaLog(self._store, QUARANTINE_TABLE)
-        commits = log.commit(base, actions, info=info)
+    def _commit(
+        self, base: int, actions: Sequence[Action], operation: Operation, info: Mapping[str, str]
+    ) -> None:
+        log = self._log()
+        commits = log.commit(base, actions, operation=operation, info=info)
         delta_rs.checkpoint_if_due(log, [commits[-1].version])
+
+    def _log(self) -> DeltaLog:
+        return DeltaLog(self._store, QUARANTINE_TABLE, CONTRACT)

@@ -1,0 +1,130 @@
+"""What must hold of a Delta table for Seglake to read it and to commit to it.
+
+Another program may rearrange rows and add columns, see docs/catalog.md. Anything else it does is
+refused by name: a changed row, since a file whose source row is gone is ingested again, and offsets
+of a restored version are given twice; a protocol or a property that Seglake does not obey, since
+its next commit breaks the table for the others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from seglake.catalog.delta.actions import DeltaCommit
+from seglake.errors import CorruptData, UsageError
+
+FORMAT = "1"
+_LOG_RETENTION, _FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+_READER, _WRITER = 1, 2  # Delta's protocol, which every reader has
+_WRITERS = {
+    3: "checkConstraints",
+    4: "changeDataFeed or generatedColumns",
+    5: "columnMapping",
+    6: "identityColumns",
+}
+_TYPES = {pa.string(): "string", pa.int32(): "integer", pa.int64(): "long", pa.binary(): "binary"}
+_INTERVAL = re.compile(r"interval (\d{1,9}) (minute|hour|day|week)s?", re.IGNORECASE)
+_HOURS = {"minute": 1 / 60, "hour": 1, "day": 24, "week": 168}
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+class Definition(NamedTuple):
+    """What the log says of a table at a version; `schema` is Delta's JSON."""
+
+    reader: int
+    writer: int
+    features: Collection[str]
+    schema: str
+    partition_by: Sequence[str]
+    properties: Mapping[str, str]
+
+
+class TableContract(NamedTuple):
+    """What must hold of the table `name`; `remedy` is what a person can do if it does not.
+
+    `later` are columns that an older table may lack. Other programs may change rows only of a table
+    that `guards` none.
+    """
+
+    name: str
+    schema: pa.Schema
+    partition_by: Sequence[str]
+    remedy: str
+    later: Collection[str] = ()
+    guards: bool = True
+
+    def check_rows(self, commit: DeltaCommit, file: str) -> None:
+        """Raise CorruptData if the commit in `file` is not Seglake's, and changes rows."""
+        if self.guards and commit.changes_rows and not commit.is_ours:
+            what = f"{commit.title}, changed rows of {self.name}"
+            raise CorruptData(f"{what}; {self.remedy}", file=file)
+
+    def check(
+        self, found: Definition, others: Callable[[], Iterable[DeltaCommit]], file: str
+    ) -> None:
+        """Raise CorruptData unless the table in the folder `file` is as it must be.
+
+        `others` gives its last commits if they are not Seglake's, the newest first: one of them is
+        named. Raises UsageError for a `seglake.format` of another major version.
+        """
+        known = found.properties.get("seglake.format", FORMAT)
+        if known.partition(".")[0] != FORMAT:
+            raise UsageError(f"{file}: seglake.format is {known}; this Seglake knows {FORMAT}")
+        for problem in self._problems(found):
+            titles = [f"after {commit.title}: " for commit in others() if commit.redefines]
+            raise CorruptData(f"{''.join(titles[:1])}{problem}; {self.remedy}", file=file)
+
+    def _problems(self, found: Definition) -> Iterator[str]:
+        """Everything about a definition that Seglake cannot obey."""
+        if found.reader > _READER or found.writer > _WRITER or found.features:
+            features = ", ".join(sorted(found.features)) or _WRITERS.get(found.writer, "unnamed")
+            protocol = f"reader {found.reader}, writer {found.writer} ({features})"
+            yield f"{self.name} has Delta's protocol {protocol}, Seglake knows reader 1, writer 2"
+        if list(found.partition_by) != list(self.partition_by):
+            yield f"{self.name} is partitioned by {', '.join(found.partition_by) or 'nothing'}"
+        yield from (f"{self.name} {problem}" for problem in self._schema_problems(found.schema))
+        yield from (f"{self.name} {problem}" for problem in _property_problems(found.properties))
+
+    def _schema_problems(self, schema: str) -> Iterator[str]:
+        try:
+            columns = {field["name"]: field for field in json.loads(schema)["fields"]}
+            for name, field in columns.items():
+                yield from (f"has {key} on column {name}" for key in _demands(field))
+        except _DAMAGE as error:
+            yield f"has an unreadable schema: {error!r}"
+            return
+        for column in self.schema:
+            wanted, there = _TYPES[column.type], columns.get(column.name)
+            if there is None and column.name not in self.later:
+                yield f"lacks the column {column.name}"
+            elif there is not None and there["type"] != wanted:
+                yield f"has a column {column.name} of type {there['type']}, not {wanted}"
+
+
+def _demands(field: Mapping[str, Any]) -> Iterator[str]:
+    """What a column asks of writers, such as delta.invariants."""
+    if not field["nullable"]:
+        yield "NOT NULL"
+    yield from (key for key in field["metadata"] if key.startswith("delta."))
+
+
+def _property_problems(properties: Mapping[str, str]) -> Iterator[str]:
+    if "seglake.format" not in properties:
+        yield "has no property seglake.format: it is not Seglake's"
+    if properties.get("delta.appendOnly", "false").lower() != "false":
+        yield "has delta.appendOnly, which forbids to replace segments: set it to false"
+    log, files = (_hours(properties.get(name, "")) for name in (_LOG_RETENTION, _FILE_RETENTION))
+    if log is None or files is None or log < max(24, files):
+        found = ", ".join(f"{n} = {properties.get(n)}" for n in (_LOG_RETENTION, _FILE_RETENTION))
+        wanted = "set both in minutes, hours, days or weeks, as in 'interval 30 days'"
+        yield f"has {found}: {wanted}; the first to a day or more, and not below the second"
+
+
+def _hours(interval: str) -> float | None:
+    match = _INTERVAL.fullmatch(interval)
+    return int(match[1]) * _HOURS[match[2].lower()] if match else None

@@ -1,0 +1,138 @@
+"""Which definitions of a table Seglake accepts, and what it says of the others."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from seglake.catalog.delta.actions import DeltaCommit
+from seglake.catalog.delta.table_contract import Definition, TableContract
+from seglake.errors import CorruptData, UsageError
+
+ROWS = pa.schema({"kind": pa.string(), "size": pa.int64(), "part": pa.int32(), "raw": pa.binary()})
+CONTRACT = TableContract("the catalog", ROWS, ["kind"], "look after it", {"raw"})
+PROPERTIES = {
+    "seglake.format": "1",
+    "delta.logRetentionDuration": "interval 30 days",
+    "delta.deletedFileRetentionDuration": "interval 1 week",
+}
+
+
+def _column(name: str, kind: str, nullable: bool = True, **metadata: str) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+
+COLUMNS = {
+    "kind": _column("kind", "string"),
+    "size": _column("size", "long"),
+    "part": _column("part", "integer"),
+    "raw": _column("raw", "binary"),
+}
+EXPECTED = Definition(1, 2, (), "", ["kind"], PROPERTIES)
+
+
+def _check(
+    changed: Definition = EXPECTED, others: Sequence[DeltaCommit] = (), **columns: Any
+) -> None:
+    found = {**COLUMNS, **columns}
+    schema = {"type": "struct", "fields": [column for column in found.values() if column]}
+    CONTRACT.check(changed._replace(schema=json.dumps(schema)), lambda: others, "catalog/log")
+
+
+def test_what_seglake_creates__and_what_changes_nothing_for_it() -> None:
+    _check()
+    _check(EXPECTED._replace(writer=1))
+    _check(raw=None)  # an older table
+    _check(note=_column("note", "string"), kind=_column("kind", "string", comment="of the row"))
+    _check(EXPECTED._replace(properties={**PROPERTIES, "a": "b", "delta.appendOnly": "false"}))
+    for retention in ("interval 1 day", "INTERVAL 36 HOURS", "interval 90000 minutes"):
+        _check(_properties(log=retention, files="interval 24 hours"))
+
+
+def _properties(log: str | None, files: str | None) -> Definition:
+    both = {"delta.logRetentionDuration": log, "delta.deletedFileRetentionDuration": files}
+    given = {name: value for name, value in both.items() if value is not None}
+    return EXPECTED._replace(properties={"seglake.format": "1", **given})
+
+
+PROTOCOLS = [
+    (1, 3, (), r"reader 1, writer 3 \(checkConstraints\)"),
+    (1, 4, (), r"reader 1, writer 4 \(changeDataFeed or generatedColumns\)"),
+    (2, 5, (), r"reader 2, writer 5 \(columnMapping\)"),
+    (2, 2, (), r"reader 2, writer 2 \(unnamed\)"),
+    (1, 7, ("rowTracking", "domainMetadata"), r"writer 7 \(domainMetadata, rowTracking\)"),
+    (3, 7, ("deletionVectors",), r"reader 3, writer 7 \(deletionVectors\)"),
+]
+
+
+@pytest.mark.parametrize(("reader", "writer", "features", "named"), PROTOCOLS)
+def test_a_protocol_beyond_ours__is_named(
+    reader: int, writer: int, features: tuple[str, ...], named: str
+) -> None:
+    with pytest.raises(CorruptData, match=f"the catalog has .*{named}.*; look after it"):
+        _check(EXPECTED._replace(reader=reader, writer=writer, features=features))
+
+
+COLUMN_CHANGES = {
+    "lacks the column size": {"size": None},
+    "a column size of type string, not long": {"size": _column("size", "string")},
+    "NOT NULL on column part": {"part": _column("part", "integer", nullable=False)},
+    "NOT NULL on column note": {"note": _column("note", "string", nullable=False)},
+    "delta.invariants on column kind": {
+        "kind": _column("kind", "string", **{"delta.invariants": "{}"})
+    },
+    "an unreadable schema": {"note": {"name": "note"}},
+}
+
+
+@pytest.mark.parametrize("problem", COLUMN_CHANGES)
+def test_a_column_that_is_not_as_it_was__is_named(problem: str) -> None:
+    with pytest.raises(CorruptData, match=f"the catalog .*{problem}"):
+        _check(**COLUMN_CHANGES[problem])
+
+
+@pytest.mark.parametrize(
+    ("log", "files"),
+    [
+        (None, "interval 1 day"),
+        ("interval 30 days", None),
+        ("interval 23 hours", "interval 1 hour"),
+        ("interval 86399 seconds", "interval 1 hour"),
+        ("interval 2 days", "interval 49 hours"),
+        ("interval 30 fortnights", "interval 1 day"),
+        ("30 days", "interval 1 day"),
+        ("interval 1 week 3 days", "interval 1 day"),
+    ],
+)
+def test_a_retention_that_gives_a_number_twice__is_named(
+    log: str | None, files: str | None
+) -> None:
+    with pytest.raises(CorruptData, match=f"delta.logRetentionDuration = {log}, .*set both"):
+        _check(_properties(log, files))
+
+
+def test_other_properties_and_partitions() -> None:
+    with pytest.raises(CorruptData, match=r"delta\.appendOnly.*: set it to false"):
+        _check(EXPECTED._replace(properties={**PROPERTIES, "delta.appendOnly": "TRUE"}))
+    with pytest.raises(CorruptData, match=r"no property seglake\.format"):
+        _check(EXPECTED._replace(properties={}))
+    with pytest.raises(UsageError, match=r"seglake\.format is 2\.1; this Seglake knows 1"):
+        _check(EXPECTED._replace(properties={**PROPERTIES, "seglake.format": "2.1"}))
+    with pytest.raises(CorruptData, match="is partitioned by nothing"):
+        _check(EXPECTED._replace(partition_by=[]))
+
+
+def test_the_last_commit_that_redefined_the_table__is_named() -> None:
+    def commit(version: int, operation: str, *, redefines: bool) -> DeltaCommit:
+        return DeltaCommit(version, [], {}, set(), None, redefines, operation, "Another/1")
+
+    others = [
+        commit(9, "OPTIMIZE", redefines=False),
+        commit(8, "SET TBLPROPERTIES", redefines=True),
+        commit(7, "ADD COLUMNS", redefines=True),
+    ]
+    _check(others=others)
+    with pytest.raises(CorruptData, match="after commit 8, SET TBLPROPERTIES by Another/1: the"):
+        _check(EXPECTED._replace(writer=3), others)

@@ -1,0 +1,151 @@
+"""Spark on the catalog: what is digested, what is refused by name, how a repair ends it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from seglake.errors import CorruptData, VersionExpired
+from tests.harness.foreign import (
+    assert_digested,
+    assert_refused,
+    assert_repaired,
+    commits,
+    made_lake,
+    table_of,
+)
+from tests.makers.lakes import Event, LakeMaker, open_catalog
+
+ENGINE = r"Apache-Spark/[\d.]+ Delta-Lake/[\d.]+"
+Spark = Callable[..., None]
+
+
+@pytest.fixture
+def run(spark: SparkSession) -> Iterator[Callable[..., None]]:
+    """Runs statements, in which {t} is the catalog's table and {root} the lake's folder."""
+    spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")
+
+    def run(maker: LakeMaker, *statements: str) -> None:
+        for statement in statements:
+            spark.sql(statement.format(t=f"delta.`{table_of(maker)}`", root=maker.root))
+
+    yield run
+    spark.conf.unset("spark.databricks.delta.snapshotPartitions")
+
+
+def test_what_changes_no_row__is_digested(run: Spark, spark: SparkSession, tmp_path: Path) -> None:
+    maker = made_lake(tmp_path)
+    run(
+        maker,
+        "OPTIMIZE {t}",
+        "OPTIMIZE {t} ZORDER BY (base_offset, partition)",
+        "DELETE FROM {t} WHERE kind = 'segment' AND base_offset = 77",
+        "ALTER TABLE {t} ADD COLUMN (note STRING)",
+        "ALTER TABLE {t} CHANGE COLUMN codec COMMENT 'of the log'",
+        "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b', 'delta.checkpointInterval' = '2')",
+        "OPTIMIZE {t}",
+        "VACUUM {t}",
+        "REORG TABLE {t} APPLY (PURGE)",
+        "CREATE TABLE delta.`{root}/../copy` SHALLOW CLONE {t}",
+    )
+    made = len(commits(maker)) - 1 - maker.versions[-1]
+    assert made >= 7
+    assert_digested(maker, made)
+    frame = spark.read.format("delta").load(table_of(maker))
+    assert frame.where("kind = 'run'").count() == len(maker.versions)
+    assert frame.where("note IS NOT NULL").count() == 0
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{table_of(maker)}`").orderBy("version")
+    made_by = [tuple(row) for row in history.select("operation", "engineInfo").collect()]
+    assert made_by[1:4:2] == [("WRITE", "Seglake"), ("OPTIMIZE", made_by[3][1])]
+    assert made_by[-1] == ("REPLACE", "Seglake")
+
+
+CHANGES = {
+    "DELETE": ["DELETE FROM {t} WHERE kind = 'source' OR base_offset = 0"],
+    "DELETE with deletion vectors": [
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+        "DELETE FROM {t} WHERE kind = 'segment' AND base_offset = 0 AND partition = 0",
+    ],
+    "DELETE under a checkpoint": [
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')",
+        "DELETE FROM {t} WHERE kind = 'run'",
+        "OPTIMIZE {t}",
+    ],
+    "UPDATE": ["UPDATE {t} SET codec = 'none' WHERE kind = 'segment'"],
+    "MERGE": ["MERGE INTO {t} a USING (SELECT 'run' k) b ON a.kind = b.k WHEN MATCHED THEN DELETE"],
+    "RESTORE": ["RESTORE {t} TO VERSION AS OF 1"],
+    "WRITE": ["INSERT INTO {t} SELECT * FROM {t} WHERE kind = 'run'"],
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_changes_rows__is_refused(run: Spark, tmp_path: Path, name: str) -> None:
+    maker = made_lake(tmp_path)
+    run(maker, *CHANGES[name])
+    if "checkpoint" in name:
+        last = (maker.root / "catalog/log/_delta_log/_last_checkpoint").read_text()
+        assert json.loads(last)["version"] == 5
+    operation = name.split(maxsplit=1)[0]
+    assert_refused(maker, rf"commit \d, {operation} by {ENGINE}, changed rows of the catalog")
+
+
+def _set(**properties: str) -> str:
+    given = ", ".join(f"'delta.{n.replace('_', '.')}' = '{v}'" for n, v in properties.items())
+    return "ALTER TABLE {t} SET TBLPROPERTIES (" + given + ")"
+
+
+REDEFINED = {
+    "in-commit timestamps": (_set(enableInCommitTimestamps="true"), "inCommitTimestamp"),
+    "row tracking": (_set(enableRowTracking="true"), "rowTracking"),
+    "column mapping": (_set(columnMapping_mode="name"), "columnMapping"),
+    "change data feed": (_set(enableChangeDataFeed="true"), "changeDataFeed"),
+    "checkpoints of version 2": (_set(checkpointPolicy="v2"), "v2Checkpoint"),
+    "protocol": (_set(minWriterVersion="4"), "writer 4"),
+    "append only": (_set(appendOnly="true"), r"delta\.appendOnly"),
+    "log retention": (
+        _set(
+            logRetentionDuration="interval 2 hours", deletedFileRetentionDuration="interval 1 hour"
+        ),
+        r"delta\.logRetentionDuration = interval 2 hours",
+    ),
+    "no retention": (
+        "ALTER TABLE {t} UNSET TBLPROPERTIES ('delta.deletedFileRetentionDuration')",
+        r"delta\.deletedFileRetentionDuration = None",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REDEFINED)
+def test_what_seglake_does_not_obey__is_refused(run: Spark, tmp_path: Path, name: str) -> None:
+    maker = made_lake(tmp_path)
+    statement, problem = REDEFINED[name]
+    run(maker, statement)
+    assert_refused(maker, f"after commit [345], .* by {ENGINE}: the catalog has .*{problem}")
+
+
+def test_a_table_of_spark_in_place_of_ours__is_refused(run: Spark, tmp_path: Path) -> None:
+    maker = made_lake(tmp_path)
+    run(maker, "CREATE TABLE delta.`{root}/../copy` SHALLOW CLONE {t}")
+    shutil.rmtree(table_of(maker))
+    run(maker, "CREATE TABLE {t} SHALLOW CLONE delta.`{root}/../copy`")
+    for _ in range(2):
+        with pytest.raises(CorruptData, match=f"commit 0, CLONE by {ENGINE}, changed rows"):
+            open_catalog(str(maker.root))
+    with pytest.raises(VersionExpired, match="created anew"):
+        maker.run({0: [Event(1)]})
+    assert_repaired(maker)
+
+
+def test_a_replaced_table__is_refused(run: Spark, spark: SparkSession, tmp_path: Path) -> None:
+    maker = made_lake(tmp_path)
+    frame = spark.read.format("delta").load(table_of(maker)).where("kind = 'topic'")
+    frame = spark.createDataFrame(frame.collect(), frame.schema)
+    frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(
+        table_of(maker)
+    )
+    assert_refused(maker, rf"commit 3, .* by {ENGINE}")

@@ -165,6 +165,8 @@ def test_what_a_commit_of_ours_followed__is_found_by_verify(tmp_path: Path) -> N
     blind = DeltaLog(maker.store, "catalog/log", CONTRACT._replace(guards=False))
     file = WrittenFile("kind=x/y", 1, {"kind": "x", "topic": "events"}, '{"numRecords": 1}')
     blind.commit(3, [add(file)])
+    for _ in range(2):
+        _set("a", "b")(DeltaTable(table_of(maker)))
     open_catalog(str(maker.root))
     (finding,) = verify(str(maker.root)).findings
     assert "commit 3, DELETE by delta-rs" in finding.problem

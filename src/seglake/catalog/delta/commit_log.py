@@ -13,7 +13,7 @@ import itertools
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from seglake.catalog.delta.actions import Action, DeltaCommit, Operation, header, now_ms, parsed
 from seglake.catalog.delta.data_files import read_at_once
@@ -119,12 +119,12 @@ class DeltaLog:
         """Check the commits that make a version, unless this log or Seglake vouches for them."""
         known = self._seen.version if self._seen else -1
         found = self._behind(version, known) if self.contract.guards else []
-        self._check(commit for commit in reversed(found) if not commit.is_ours)
+        self._check(reversed(_before_ours(found)))
         self._seen = found[0] if found else self._seen
 
-    def others(self, version: int) -> Iterator[DeltaCommit]:
+    def others(self, version: int) -> list[DeltaCommit]:
         """The commits that make a version and that Seglake did not vouch for, newest first."""
-        return itertools.takewhile(lambda commit: not commit.is_ours, self._behind(version))
+        return _before_ours(self._behind(version))
 
     def _behind(self, version: int, known: int = -1) -> list[DeltaCommit]:
         """The commits from a version down to one of Seglake, or to above `known`; a few more."""
@@ -213,3 +213,7 @@ class DeltaLog:
 
     def _key(self, version: int) -> str:
         return f"{self.folder}/_delta_log/{version:020}.json"
+
+
+def _before_ours(commits: Iterable[DeltaCommit]) -> list[DeltaCommit]:
+    return list(itertools.takewhile(lambda commit: not commit.is_ours, commits))

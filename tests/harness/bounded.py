@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.makers.raw_events import T
 
@@ -19,23 +20,34 @@ TASK = {
     "piece_bytes": 2 * MIB,
 }  # fmt: skip
 TASK_BYTES = 6 * MIB  # what these bounds add up to
+LIMIT_BYTES = 2**29  # address space that the ingest may take, beside what it begins with
+_EVENTS: dict[str, Any] = {
+    "task": TASK,
+    "input": {"format": "jsonl"},
+    "timestamp": {"field": "ts", "format": "epoch_ms"},
+    "key": {"fields": ["k"]},
+    "topic": {"name": "events", "partitions": 3, "compression.type": "zstd"},
+}
 _MEASURED = """
-import re, sys
+import json, re, sys
 from pathlib import Path
+from seglake.config import Pipeline
 from seglake.errors import InputError
-from tests.harness.bounded import TASK
 from tests.fuzz.bounds import limit_memory
-from tests.makers.raw_events import ingest, pipeline_of
+from tests.makers.raw_events import ingest
 
 status = Path("/proc/self/status")
 peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+) kB", status.read_text())[1]) * 1024
-root, small, large, order = sys.argv[1:]
-settings = {"task": TASK, "order": order, "topic": {"compression.type": "zstd"}}
-ingest(pipeline_of(root, small, **settings), "small")
-limit_memory(2**29)
+root, small, large, limit, settings = sys.argv[1:]
+settings = json.loads(settings)
+def run(path):
+    tables = settings | {"root": root, "input": settings["input"] | {"paths": [path]}}
+    return ingest(Pipeline.model_validate(tables), path)
+run(small)
+limit_memory(int(limit))
 before = peak()
 try:
-    report = ingest(pipeline_of(root, large, **settings), "large")
+    report = run(large)
     print(peak() - before, report.records, report.quarantined)
 except InputError as error:
     print(peak() - before, -1, -1, error)
@@ -51,10 +63,25 @@ class Measured(NamedTuple):
     error: str = ""
 
 
-def measure(root: Path | str, small: Path, large: Path | str, order: str = "time") -> Measured:
-    """The ingest of a large file in a process of its own, after that of a small one."""
+def measure(
+    root: Path | str, small: Path, large: Path | str, order: str = "time", **settings: Any
+) -> Measured:
+    """The ingest of a large file in a process of its own, after that of a small one.
+
+    Without `settings` of the pipeline, tasks have the bounds of TASK.
+    """
+    text = json.dumps({"name": "test", "order": order, **(settings or _EVENTS)})
     done = subprocess.run(
-        [sys.executable, "-c", _MEASURED, str(root), str(small), str(large), order],
+        [
+            sys.executable,
+            "-c",
+            _MEASURED,
+            str(root),
+            str(small),
+            str(large),
+            str(LIMIT_BYTES),
+            text,
+        ],
         cwd=PROJECT,
         env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
         capture_output=True,

@@ -10,6 +10,7 @@ import numpy as np
 from seglake.config import Pipeline
 from seglake.text.simd import padded
 from seglake.write.rows.lines import LineChunk
+from seglake.write.rows.rows import REASON_TEXTS
 from tests.makers.inputs import chunks_of, splits_of
 
 
@@ -66,7 +67,8 @@ def read(settings: Pipeline) -> Result:
             rows += _rows(found.records)
             bad = found.rejects
             raw = [item or b"" for item in bad.raw.tolist()]
-            places = zip((bad.lines + first).tolist(), bad.reasons.tolist(), raw, strict=True)
+            reasons = REASON_TEXTS[bad.reasons].tolist()
+            places = zip((bad.lines + first).tolist(), reasons, raw, strict=True)
             rejects += [Reject(*place) for place in places]
             partitions += [] if found.partitions is None else found.partitions.tolist()
             lines += found.line_count

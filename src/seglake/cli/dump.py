@@ -1,7 +1,8 @@
 """`seglake dump`: any file of a segment as text. It needs no catalog, so Kafka's files will do.
 
 The base offset is in the file's name, as in Kafka. The output is like that of DumpLogSegments, but
-damage ends the program with an error and exit code 1.
+damage ends the program with an error and exit code 1. As Kafka does, it takes up to 17 zeros behind
+the last record batch for the end of the log; the files of a lake have none.
 """
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
@@ -27,6 +28,8 @@ from seglake.read.fetch.log_segment import LogSegment
 from seglake.store import Store, open_store
 
 Columns = dict[str, Any]
+
+_HEAD_BYTES = 17  # Kafka ends a log where at most as many bytes are left (FileLogInputStream)
 
 
 def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
@@ -69,8 +72,20 @@ def _print(columns: Columns, *, as_json: bool) -> None:
 def _chunks(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Chunk]:
     topic, partition = _topic_partition(folder)
     size = store.size(name)
+    fetch, end = LogFetch(store), 0
     segment = LogSegment(topic, partition, name, "", base_offset, INT64_MAX, size, 0)
-    return LogFetch(store).chunks_of(segment, segment.log)
+    try:
+        for chunk in fetch.chunks_of(segment, segment.log):
+            yield chunk
+            end = int(chunk.log_positions[-1] + chunk.table["size"][-1])
+    except CorruptData as damage:
+        at = damage.position
+        if size - at > _HEAD_BYTES or bytes(store.read(name, at, size)).strip(b"\0"):
+            raise
+        print(f"{name}: {size - at} zeros stand behind the last record batch", file=sys.stderr)
+        if end < at:
+            rest = segment.log._replace(starts=np.array([end]), ends=np.array([at]))
+            yield from fetch.chunks_of(segment, rest)
 
 
 def _topic_partition(folder: str) -> tuple[str, int]:

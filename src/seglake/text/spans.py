@@ -120,7 +120,7 @@ def from_arrow(array: Any) -> Spans:
 
 
 def to_arrow(spans: Spans) -> Any:
-    """Spans of valid UTF-8 as an Arrow string array; the items are copied."""
+    """Spans as an Arrow string array, which promises valid UTF-8; the items are copied."""
     packed = join_rows([spans])
     offsets = np.zeros(len(spans) + 1, np.int64)
     np.cumsum(np.maximum(spans.lengths, 0), out=offsets[1:])

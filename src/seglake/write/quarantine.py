@@ -18,10 +18,13 @@ from seglake.engine import Engine
 from seglake.store import Store
 from seglake.write.input.files import Split
 from seglake.write.map.summary import SplitCount
+from seglake.write.rows.rows import REASON_TEXTS
 from seglake.write.spool.packing import unpack_rejects
 from seglake.write.spool.spool import read_blobs
 
-FILE_BYTES = 32 * 2**20  # compressed blobs that go into one file of quarantined rows
+FILE_BYTES = 64 * 2**20  # about so much of rows in memory goes into one file
+_REASONS = pa.array(REASON_TEXTS.tolist(), pa.string())
+_ROW_BYTES = 256  # of a quarantined row in memory, beside its raw bytes
 
 
 class Origin(NamedTuple):
@@ -54,7 +57,8 @@ class Quarantine(NamedTuple):
 
     def run(self, engine: Engine, rejects: pa.Table) -> list[WrittenFile]:
         """Write every reject; returns the files, which are invisible until the table adds them."""
-        ends = np.cumsum(rejects["size_bytes"].to_numpy())
+        sizes = rejects["size_bytes"].to_numpy() + _ROW_BYTES * rejects["records"].to_numpy()
+        ends = np.cumsum(sizes)
         edges = np.flatnonzero(np.diff(ends // FILE_BYTES, prepend=-1)).tolist()
         files = [rejects.slice(a, b - a) for a, b in pairwise([*edges, len(rejects)])]
         return engine.map(self, files)
@@ -62,7 +66,7 @@ class Quarantine(NamedTuple):
     def __call__(self, spooled: pa.Table) -> WrittenFile:
         """Write one file."""
         tables = [unpack_rejects(blob.data) for blob in read_blobs(self.store, spooled)]
-        rows = self._rows(pa.concat_tables(tables))
+        rows = self._rows(pa.concat_tables(tables))  # their chunks stay as they are
         return write_rejects(self.store, self.topic, self.attempt_id, rows)
 
     def _rows(self, rejects: pa.Table) -> pa.Table:
@@ -75,7 +79,7 @@ class Quarantine(NamedTuple):
             "attempt_id": pa.repeat(self.attempt_id, len(rejects)),
             "source_file": files,
             "line": pc.add(rejects["line"], pa.array(before + 1)),
-            "reason": rejects["reason"],
+            "reason": _REASONS.take(rejects["reason"]),
             "raw": rejects["raw"],
             "ingested_at_ms": pa.repeat(self.now_ms, len(rejects)),
         }

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from seglake.cli import main
 from seglake.cli.app import app
-from seglake.errors import UsageError
+from seglake.errors import CorruptData, UsageError
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -177,6 +177,23 @@ def test_dump_shows_any_file(maker) -> None:
     assert f"max timestamp: {T + 2999}" in seglake("dump", file.with_suffix(".zonemap"))
     with pytest.raises(UsageError, match="20 digits"):
         seglake("dump", file.parent)
+
+
+@pytest.mark.parametrize("size", [1, 17])
+def test_dump_takes_a_few_zeros_for_the_end_of_the_log_as_kafka_does(
+    size: int, maker, tmp_path, capsys
+) -> None:
+    log = maker.files("log")[-1]
+    file = tmp_path / "events-1" / log.name
+    file.parent.mkdir()
+    sound = log.read_bytes()
+    file.write_bytes(sound + bytes(size))
+    assert lines(seglake("dump", file, "--json")) == lines(seglake("dump", log, "--json"))
+    assert lines(seglake("dump", file, "--deep")) == lines(seglake("dump", log, "--deep"))
+    for more in (bytes(size - 1) + b"x", bytes(18)):
+        file.write_bytes(sound + more)
+        with pytest.raises(CorruptData, match=f"at byte {len(sound)}"):
+            seglake("dump", file)
 
 
 def test_an_error_is_one_line_and_an_exit_code(maker, tmp_path, capsys, monkeypatch) -> None:

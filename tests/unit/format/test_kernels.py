@@ -42,3 +42,30 @@ def test_one_compilation_serves_all_callers():
         decode_kernels.parse_headers,
     ):  # fmt: skip
         assert len(kernel.signatures) == 1, kernel
+
+
+SOURCES = sorted((Path(__file__).parents[3] / "src").glob("**/*.py"))
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if "njit" in p.read_text()], ids=str)
+def test_kernels_take_the_address_of_an_argument_alone(path):
+    """The caller keeps that array; numba frees an array of the kernel's own after its last use."""
+    for function in ast.walk(ast.parse(path.read_text())):
+        if isinstance(function, ast.FunctionDef) and "njit" in map(called, function.decorator_list):
+            given = {argument.arg for argument in function.args.args}
+            assert addressed(function) <= given, function.name
+
+
+def called(decorator: ast.expr) -> str:
+    return ast.unparse(decorator).partition("(")[0]
+
+
+def addressed(function: ast.FunctionDef) -> set[str]:
+    """The arrays of which an address is taken."""
+    return {
+        ast.unparse(node.value.value)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node).endswith(".ctypes.data")
+        and isinstance(node.value, ast.Attribute)
+    }

@@ -1,4 +1,7 @@
-"""Compressed input files: the codec of a file, and its content as a stream."""
+"""Compressed input files: the codec of a file, and its content as a stream.
+
+A stream that is read to its end has every checksum and length checked that its codec stores.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import bz2
 import io
 import re
 import tarfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -24,10 +28,10 @@ HEAD_BYTES = 16
 _MAGIC: tuple[tuple[re.Pattern[bytes], Codec], ...] = (
     (re.compile(rb"\x1f\x8b\x08"), "gzip"),
     (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bz2"),
-    (re.compile(rb"\x28\xb5\x2f\xfd"), "zstd"),
+    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd"),  # a frame, or one to skip
 )
 _REFUSED = {b"PK\x03\x04": "a zip archive", b"\xfd7zXZ\x00": "xz", b"\x04\x22\x4d\x18": "lz4"}
-_READ_BYTES = 1 << 20  # read at once from a compressed file
+_READ_BYTES = 1 << 18  # read at once from a compressed file
 
 
 def codec_of(head: bytes, path: str) -> Codec | None:
@@ -46,10 +50,13 @@ def decompressed(raw: RawFile, codec: Codec | None, path: str) -> Content:
     if codec is None:
         return Content(raw, path, "", raw)
     buffered = io.BufferedReader(raw, _READ_BYTES)
-    if codec == "bz2":  # Arrow's reader fails at an empty stream among several
-        return Content(io.BufferedReader(_Bz2Streams(buffered)), path, codec, raw)
-    unpacked = pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec)
-    return Content(unpacked, path, codec, raw)
+    if codec == "zstd":
+        return Content(
+            pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec), path, codec, raw
+        )
+    # Arrow's reader fails at an empty bz2 stream among several, and at zeros behind a gzip member
+    streams = _Streams(buffered, _GzipMember if codec == "gzip" else bz2.BZ2Decompressor)
+    return Content(io.BufferedReader(streams), path, codec, raw)
 
 
 class Content:
@@ -78,21 +85,66 @@ class Content:
             yield
         except InputError:
             raise
-        except (OSError, EOFError, tarfile.TarError, pa.ArrowException) as problem:
+        except (OSError, EOFError, zlib.error, tarfile.TarError, pa.ArrowException) as problem:
             raise InputError(
                 f"{self._path}: {self._what} data is damaged or cut off, noticed after reading "
                 f"{self.raw.tell()} bytes of the file: {problem}; write the file again"
             ) from problem
 
 
-class _Bz2Streams(io.RawIOBase):
-    """The streams of a bz2 file, joined.
+class _Unpacker(Protocol):
+    """What unpacks one of the streams that stand one after another in a file."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether `decompress` gives nothing without more data."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What was given and stands behind the end of the stream."""
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """At most `max_length` unpacked bytes."""
+
+
+class _GzipMember:
+    """A member of a gzip file; its CRC and length are checked at its end."""
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(wbits=31)  # 31: with the header of gzip
+
+    @property
+    def eof(self) -> bool:
+        """See `_Unpacker`."""
+        return self._inflate.eof
+
+    @property
+    def needs_input(self) -> bool:
+        """See `_Unpacker`."""
+        return not self._inflate.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        """See `_Unpacker`."""
+        return self._inflate.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """See `_Unpacker`."""
+        return self._inflate.decompress(self._inflate.unconsumed_tail or data, max_length)
+
+
+class _Streams(io.RawIOBase):
+    """The streams of a file, joined. As gzip does, zeros behind the last gzip member are skipped.
 
     BZ2File would treat damage at the beginning of a stream as the end of the file.
     """
 
-    def __init__(self, file: io.BufferedIOBase) -> None:
-        self._file, self._unpacker = file, bz2.BZ2Decompressor()
+    def __init__(self, file: io.BufferedIOBase, unpacker: Callable[[], _Unpacker]) -> None:
+        self._file, self._new, self._unpacker = file, unpacker, unpacker()
 
     def readable(self) -> bool:
         """Return True; see io."""
@@ -104,10 +156,9 @@ class _Bz2Streams(io.RawIOBase):
         while not data:
             packed = b""
             if self._unpacker.eof:
-                packed = self._unpacker.unused_data or self._file.read(_READ_BYTES)
+                packed = self._next_stream()
                 if not packed:
                     return 0
-                self._unpacker = bz2.BZ2Decompressor()
             elif self._unpacker.needs_input:
                 packed = self._file.read(_READ_BYTES)
                 if not packed:
@@ -115,3 +166,19 @@ class _Bz2Streams(io.RawIOBase):
             data = self._unpacker.decompress(packed, len(view))
         view[: len(data)] = data
         return len(data)
+
+    def _next_stream(self) -> bytes:
+        """The first bytes of the next stream, for a new unpacker; b"" if there is none."""
+        packed = self._unpacker.unused_data or self._file.read(_READ_BYTES)
+        if packed.startswith(b"\0") and isinstance(self._unpacker, _GzipMember):
+            self._require_zeros(packed)
+            return b""
+        if packed:
+            self._unpacker = self._new()
+        return packed
+
+    def _require_zeros(self, packed: bytes) -> None:
+        while packed:
+            if packed.strip(b"\0"):
+                raise OSError("other bytes stand behind the zeros at the end of the last member")
+            packed = self._file.read(_READ_BYTES)

@@ -3,7 +3,9 @@
 - A file: that file, whatever its name.
 - A folder: every file below it, at any depth, except names that begin with "." or "_" (as Spark).
 - A glob (`*`, `?`, `[...]`; `**` for any depth of folders): the files that match. No wildcard
-  matches a name that begins with "." or "_". A folder that matches is not entered.
+  matches a name that begins with "." or "_", and none matches "/". A folder that matches is not
+  entered. A file whose name is the glob itself, such as `part[1].json`, is that file; where no such
+  file is meant, `[[]` matches a bracket.
 - A file that is named twice is read once. An empty file is listed and has no rows.
 - A link to nothing, like every file that cannot be read, is an InputError.
 - A plain path that does not exist is an InputError; `input.on_empty` decides about a glob or an
@@ -37,7 +39,8 @@ def list_inputs(
     all_files: set[str] = set()
     for path in paths:
         glob = _WILDCARD.search(path) is not None
-        files = set(_glob(path, store) if glob else _plain(path, store))
+        found = _glob(path, store) if glob and not _is_named(path, store) else _plain(path, store)
+        files = set(found)
         if not files and on_empty == "error":
             hint = " (a folder that a glob matches is not entered: add /**)" if glob else ""
             raise InputError(
@@ -81,14 +84,29 @@ def _is_file(path: str, store: InputStore) -> bool:
     return True
 
 
+def _is_named(glob: str, store: InputStore) -> bool:
+    """Whether a file has the glob itself as its name."""
+    bucket = locate(glob)[0] if "://" in glob else ""
+    try:
+        return not _WILDCARD.search(bucket) and _is_file(glob, store)
+    except InputError:  # storage says that no file can be called so
+        return False
+
+
 def _glob(pattern: str, store: InputStore) -> Iterator[str]:
-    """The files that match `pattern`."""
+    """The files that match `pattern`. Raises InputError for a bad pattern."""
     fixed = _WILDCARD.split(pattern, maxsplit=1)[0].rpartition("/")[0]
     if "://" in pattern and "://" not in fixed:
         raise InputError(f"{pattern}: a bucket's name has no wildcards; correct input.paths")
     rest = pattern[len(fixed) + 1 :] if fixed or pattern.startswith("/") else pattern
     folder = _join(*locate(fixed or ("/" if pattern.startswith("/") else ".")))
-    wanted = re.compile(_expression(rest))
+    try:
+        wanted = re.compile(_expression(rest))
+    except re.error as problem:
+        raise InputError(
+            f"{pattern}: [...] has a range that ends before it begins ({problem}); "
+            "correct input.paths, or write [[] for a bracket in a name"
+        ) from None
     return (_join(folder, key) for key in store.keys(folder) if wanted.fullmatch(key))
 
 
@@ -107,15 +125,16 @@ def _expression(glob: str) -> str:
         if part == "**":
             parts.append(f"(?:{_VISIBLE}[^/]+/)*")
             continue
-        pieces = re.split(r"(\*+|\?|\[[^\]]+\])", re.sub(r"\[[!^]", "[^", part))
-        body = "".join(_piece(piece) for piece in pieces)
-        parts.append(f"{_VISIBLE if pieces[0] == '' else ''}{body}/")
+        pieces = re.split(r"(\*+|\?|\[[!^]?[^\]]+\])", part)  # every second one is a wildcard
+        pieces[::2] = map(re.escape, pieces[::2])
+        pieces[1::2] = map(_wildcard, pieces[1::2])
+        parts.append(f"{_VISIBLE if pieces[0] == '' else ''}{''.join(pieces)}/")
     return "".join(parts).removesuffix("/")
 
 
-def _piece(piece: str) -> str:
-    if piece.startswith("*"):
-        return "[^/]*"
-    if piece.startswith("[") and piece.endswith("]"):
-        return piece
-    return "[^/]" if piece == "?" else re.escape(piece)
+def _wildcard(piece: str) -> str:
+    if piece[0] != "[":
+        return "[^/]*" if piece[0] == "*" else "[^/]"
+    negated = piece[1] in "!^" and len(piece) > 3
+    letters = re.sub(r"([\\\[\^&~|])", r"\\\1", piece[1 + negated : -1])
+    return f"(?!/)[{'^' if negated else ''}{letters}]"

@@ -21,8 +21,9 @@ from seglake.format.records import Int32s, Int64s
 from seglake.store import Store
 from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
-from seglake.write.rows.arrow import ArrowRows
+from seglake.write.rows.arrow import ArrowRows, parts
 from seglake.write.rows.records import Extracted, Rejects, extract
+from seglake.write.rows.rows import MOST_ROWS
 from seglake.write.spool.spool import SPOOLED, Blob, SpoolWriter
 
 if TYPE_CHECKING:
@@ -93,17 +94,18 @@ class MapFrame(NamedTuple):
 
 
 def _gather(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Spark's Arrow batches, with small neighbours joined."""
+    """Spark's Arrow batches, small neighbours joined, large ones cut."""
     gathered: list[pa.RecordBatch] = []
-    size = 0
+    size = rows = 0
     for batch in batches:
         gathered.append(batch)
         size += batch.nbytes
-        if size >= max_bytes // 2:
-            yield _joined(gathered)
-            gathered, size = [], 0
+        rows += batch.num_rows
+        if size >= max_bytes // 2 or rows >= MOST_ROWS:
+            yield from parts(_joined(gathered), max_bytes)
+            gathered, size, rows = [], 0, 0
     if gathered:
-        yield _joined(gathered)
+        yield from parts(_joined(gathered), max_bytes)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

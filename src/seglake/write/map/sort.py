@@ -92,7 +92,8 @@ class BlobMaker:
 def reject_blob(unit: int, split: int, rejects: Rejects) -> Blob:
     """The rejects of one split."""
     data = pack_rejects(split, rejects.lines, rejects.reasons, rejects.raw)
-    return Blob(REJECTS, unit, data, records=len(rejects), size_bytes=len(data))
+    size = int(np.maximum(rejects.raw.lengths, 0).sum(dtype=np.int64))
+    return Blob(REJECTS, unit, data, records=len(rejects), size_bytes=size)
 
 
 def _grouped(partitions: Int32s, count: int) -> tuple[Int64s, Int64s]:

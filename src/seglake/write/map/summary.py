@@ -13,6 +13,7 @@ import numpy as np
 
 from seglake.write.map.lateness import Arrivals, largest_lateness_ms
 from seglake.write.rows.records import Extracted
+from seglake.write.rows.rows import REASON_TEXTS
 from seglake.write.spool.spool import SUMMARY, Blob
 
 
@@ -39,7 +40,8 @@ class UnitSummary:
         lines, rows = self._splits[split]
         self._splits[split] = SplitCount(lines + chunk.line_count, rows + chunk.row_count)
         reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
-        self._reasons.update(dict(zip(reasons.tolist(), counts.tolist(), strict=True)))
+        texts = REASON_TEXTS[reasons].tolist()
+        self._reasons.update(dict(zip(texts, counts.tolist(), strict=True)))
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
         """The summary as a blob; `arrivals` only if the unit's records have an order of arrival."""

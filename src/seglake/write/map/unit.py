@@ -20,6 +20,7 @@ from seglake.write.input.files import Split
 from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
 from seglake.write.rows.records import Extracted, read_split
+from seglake.write.rows.rows import MOST_ROWS
 from seglake.write.spool.spool import Blob, SpoolWriter
 
 _SPLIT_COST_BYTES = 1024  # counted for each split, so that no unit gets countless empty files
@@ -98,16 +99,17 @@ def _gather(
 ) -> Iterator[list[tuple[int, Extracted]]]:
     """Lists of (split number, chunk), in order; small chunks share a list."""
     gathered: list[tuple[int, Extracted]] = []
-    size = 0
+    size = rows = 0
     for split in unit.splits:
         summary.begin(split.number)
         for chunk in _unchanged(split, files, pipeline):
             summary.add(split.number, chunk)
             gathered.append((split.number, chunk))
             size += chunk.memory_bytes
-            if size >= pipeline.task.chunk_bytes // 2:
+            rows += chunk.row_count
+            if size >= pipeline.task.chunk_bytes // 2 or rows >= MOST_ROWS:
                 yield gathered
-                gathered, size = [], 0
+                gathered, size, rows = [], 0, 0
     if gathered:
         yield gathered
 

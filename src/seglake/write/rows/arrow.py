@@ -1,6 +1,6 @@
 """The rows of an Arrow batch, from a Parquet file or a DataFrame."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,39 @@ from seglake.times.directives import TimeFormat
 from seglake.times.kernels import READ, UNREADABLE
 from seglake.times.readers import Times, in_range, read_times
 from seglake.times.zones import to_utc
-from seglake.write.rows.arrow_json import json_of, json_or_null, text_of
+from seglake.write.rows.arrow_json import LISTS, as_lists, json_of, json_or_null, text_of
+from seglake.write.rows.rows import most_rows
 
 _MS = pa.timestamp("ms")
+
+
+def parts(batch: Any, size_bytes: int) -> Iterator[Any]:
+    """An Arrow batch in slices of about `size_bytes`, within the bounds of `most_rows`."""
+    rows = max(1, batch.num_rows * size_bytes // max(batch.nbytes, 1))
+    items = sum(map(item_count, batch.columns)) // max(batch.num_rows, 1)
+    rows = min(rows, most_rows([*leaf_names(batch.schema), *[""] * items]))
+    return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
+
+
+def leaf_names(fields: Iterable[Any]) -> list[str]:
+    """The names of fields and, of structs, those of the fields in them at any depth."""
+    names = []
+    for field in fields:
+        below = list(field.type) if pa.types.is_struct(field.type) else []
+        names += [field.name, *leaf_names(below)]
+    return names
+
+
+def item_count(column: Any) -> int:
+    """The count of items in the lists of a column, at any depth."""
+    if pa.types.is_struct(column.type):
+        return sum(
+            item_count(pc.struct_field(column, [at])) for at in range(column.type.num_fields)
+        )
+    if not any(test(column.type) for test in LISTS):
+        return 0
+    items = as_lists(column).flatten()
+    return len(items) + item_count(items)
 
 
 class ArrowRows:

@@ -20,7 +20,7 @@ _BINARIES = (
 )
 _BYTES = (*_STRINGS, *_BINARIES)
 _TIMES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
+LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
 
 
 def text_of(column: Any, path: str) -> Spans:
@@ -52,7 +52,7 @@ def json_of(column: Any, path: str) -> Spans:
         names = [field.name for field in kind]
         fields = [json_of(pc.struct_field(column, [at]), path) for at in range(len(names))]
         return _or_null(json_objects(names, fields, len(column)), column)
-    if any(test(kind) for test in _LISTS):
+    if any(test(kind) for test in LISTS):
         return _json_list(column, path)
     return _json_number(column, path)
 
@@ -83,12 +83,18 @@ def _json_number(column: Any, path: str) -> Spans:
         raise InputError(f"{path}: type {column.type} cannot be JSON: {problem}") from problem
 
 
-def _json_list(column: Any, path: str) -> Spans:
+def as_lists(column: Any) -> Any:
+    """A column of a type of LISTS as large lists."""
     if pa.types.is_map(column.type):
         items = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
         column = column.cast(pa.list_(items))
-    if not pa.types.is_large_list(column.type):
-        column = column.cast(pa.large_list(column.type.value_type))
+    if pa.types.is_large_list(column.type):
+        return column
+    return column.cast(pa.large_list(column.type.value_type))
+
+
+def _json_list(column: Any, path: str) -> Spans:
+    column = as_lists(column)
     items = to_arrow(json_of(column.flatten(), path))
     sizes = column.value_lengths().fill_null(0).to_numpy()
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])

@@ -24,6 +24,7 @@ from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.csv_kernels import scan_records, undouble
 from seglake.write.rows.lines import (
     REJECTED_BYTES,
+    Bounds,
     LineBuffer,
     LineChunk,
     LineRows,
@@ -96,13 +97,15 @@ class Layout:
             )
         self.header, self.slots = list(header), {name: slot for slot, name in enumerate(names)}
         self.by_column = np.array([self.slots.get(name, -1) for name in header], np.int64)
+        self.bounds = Bounds.of(names, path, pipeline)
         text = pipeline.input
         self.marks = np.array([ord(text.delimiter), ord(text.quote), text.multiline], np.int64)
 
 
 class CsvRows(LineRows):
-    """The CSV records in data[begin:end] of a line buffer; the attribute `end` is their end.
+    """The CSV records in data[begin:end] of a line buffer, up to the layout's bounds.
 
+    The attribute `end` is their end, and `more_follow` whether other records begin there.
     `lines_before` counts header lines before them. Without `final` a record that reaches `end` is
     left out.
     """
@@ -110,9 +113,14 @@ class CsvRows(LineRows):
     def __init__(
         self, buffer: LineBuffer, end: int, final: bool, layout: Layout, lines_before: int = 0
     ) -> None:
-        starts, lengths, numbers, self.reasons, self._spans, self.end, count = scan_records(
-            buffer.data, buffer.begin, end, final, layout.marks, layout.by_column, len(layout.slots)
+        rows, size = layout.bounds
+        slots = layout.by_column, len(layout.slots)
+        scanned = scan_records(
+            buffer.data, buffer.begin, end, final, layout.marks, *slots, rows, buffer.begin + size
         )
+        starts, lengths, numbers, self.reasons, self._spans, *ends = scanned
+        self.end, count, more_follow = ends
+        self.more_follow = bool(more_follow)
         self.numbers, self.line_count = numbers + lines_before, count + lines_before
         self.raw = Spans(buffer.data, starts, lengths.astype(np.int32))
         self._layout, self.all_names = layout, layout.header
@@ -147,11 +155,13 @@ def _rows_of(part: SplitStream, header: Header | None, pipeline: Pipeline) -> It
                 continue
         multiline = pipeline.input.multiline
         end, final = (buffer.filled, buffer.final) if multiline else (buffer.line_end(), True)
-        rows = CsvRows(buffer, end, final, layout)
-        if rows.end > buffer.begin:
-            yield rows
-            buffer.begin = rows.end
-        elif buffer.full:
+        begin, more_follow = buffer.begin, True
+        while more_follow:
+            rows = CsvRows(buffer, end, final, layout)
+            if rows.end > buffer.begin:
+                yield rows
+            buffer.begin, more_follow = rows.end, rows.more_follow
+        if buffer.begin == begin and buffer.full:
             stop = first_newline(buffer.data, 0, min(buffer.filled, REJECTED_BYTES))
             yield TooLongRow(LineChunk(buffer.data, 0, stop, True))
             skipping = True

@@ -10,7 +10,6 @@ from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, pair_mask
 
 _BAD_QUOTES = -1
 _NOT_ENDED = -2
-_MOST_ROWS = 1 << 16  # per call, since the tables of a short row are larger than the row
 
 Table = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
@@ -94,28 +93,39 @@ def _record(
 
 @njit(cache=True, nogil=True)
 def scan_records(
-    data: Bytes, position: int, end: int, final: bool, marks: Int64s, slots: Int64s, wanted: int
-) -> tuple[Int64s, Int64s, Int64s, Codes, npt.NDArray[np.int64], int, int]:
+    data: Bytes,
+    position: int,
+    end: int,
+    final: bool,
+    marks: Int64s,
+    slots: Int64s,
+    wanted: int,
+    most: int,
+    stop_at: int,
+) -> tuple[Int64s, Int64s, Int64s, Codes, Table, int, int, bool]:
     """The records in data[position:end]: starts, lengths, line numbers, reasons and spans.
 
-    Then the position where the records end, and the count of lines before it. The next call reads
-    the records above _MOST_ROWS and, without `final`, a record that reaches `end`.
+    Then the position where the records end, the count of lines before it, and whether records
+    follow there. The next call reads these: those above `most`, and those that begin at `stop_at`
+    or behind it. Without `final`, a record that reaches `end` is left out, and none follows.
     """
     base = data.ctypes.data
-    most = min(count_newlines(data, position, end) + 1, _MOST_ROWS)
+    most = min(count_newlines(data, position, min(stop_at, end)) + 1, most)
     starts, lengths = np.empty(most, np.int64), np.empty(most, np.int64)
     numbers, reasons = np.empty(most, np.int64), np.zeros(most, np.int8)
     spans = np.zeros((most, wanted, 3), np.int64)
     row = number = 0
-    while position < end and row < most:
+    while position < min(stop_at, end) and row < most:
         stop, columns, feeds = _record(base, position, end, marks, slots, spans[row])
         reason = 0 if columns == len(slots) else 1
         if stop < 0:
             if stop == _NOT_ENDED and not final:
+                end = position
                 break
             reason, feeds = 1, 0
             stop = first_newline(data, position, end)
         if stop == end and not final:
+            end = position
             break
         length = stop - position
         length -= length > 0 and byte_at(base, stop - 1) == 0x0D
@@ -127,7 +137,10 @@ def scan_records(
             row += 1
         number += feeds + 1
         position = min(stop + 1, end)
-    return starts[:row], lengths[:row], numbers[:row], reasons[:row], spans[:row], position, number
+    return (
+        starts[:row], lengths[:row], numbers[:row], reasons[:row], spans[:row],
+        position, number, position < end,
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)

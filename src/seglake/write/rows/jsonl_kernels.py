@@ -218,7 +218,13 @@ def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tre
     """As `_match`, for a name that is written with escapes."""
     plain = np.empty(end - begin + PADDING, np.uint8)
     length = _unescape(base, begin, end, plain, 0)
-    return _match(plain.ctypes.data, 0, length, parent, names, tree)
+    return _match_text(plain, length, parent, names, tree)
+
+
+@njit(cache=True, nogil=True)
+def _match_text(text: Bytes, length: int, parent: int, names: int, tree: Entries) -> int:
+    """As `_match`; the caller's reference keeps `text` alive while its address is used."""
+    return _match(text.ctypes.data, 0, length, parent, names, tree)
 
 
 @njit(cache=True, nogil=True)

@@ -1,8 +1,8 @@
 """Formats of lines: a stream becomes chunks of whole lines, and each line a row.
 
 A line ends at LF; one CR before the LF belongs to the line end. A chunk is a function of the file's
-bytes, the split and `task.chunk_bytes` alone, however many bytes a read returns. If a line is
-longer than a chunk, its beginning is a rejected row, and its rest is skipped buffer by buffer.
+bytes, the split and the settings, however many bytes a read returns. If a line is longer than
+`task.chunk_bytes`, its beginning is a rejected row, and its rest is skipped buffer by buffer.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import numpy as np
 from seglake.config import Pipeline
 from seglake.format.records import Bytes, Int64s, Spans
 from seglake.text.json import json_objects, quoted
-from seglake.text.newlines import first_newline, last_newline
+from seglake.text.newlines import first_newline, last_newline, skip_lines
 from seglake.text.simd import PADDING, padded
 from seglake.times.directives import TimeFormat
 from seglake.times.readers import Times, read_times
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.streams import Stream
-from seglake.write.rows.rows import Codes, Reason, Rows
+from seglake.write.rows.rows import Codes, Reason, Rows, most_rows
 
 REJECTED_BYTES = 64 * 1024  # the quarantine gets at most this much of a rejected row
 _TAIL_BYTES = 64 * 1024  # read at once to find the end of a split's last line
+_COPIED_BYTES = 8 << 20  # of rows are made JSON objects at once
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHOLE_FILE = 2**62
 
@@ -47,9 +48,12 @@ class LineFormat(ABC):
     ) -> Iterator[tuple[str, Rows]]:
         """The rows of a split; see `Format.read`."""
         rows_of, size = self.row_maker(pipeline), pipeline.task.chunk_bytes
+        names = [*pipeline.fields(), *pipeline.input.groups()]
         for part in streams_of(split, store):
-            for chunk in line_chunks(part.stream, size, part.limit, partial=part.partial):
-                yield part.path, TooLongRow(chunk) if chunk.too_long else rows_of(chunk)
+            bounds = Bounds.of(names, part.path, pipeline)
+            for whole in line_chunks(part.stream, size, part.limit, partial=part.partial):
+                for chunk in bounds.parts(whole):
+                    yield part.path, TooLongRow(chunk) if chunk.too_long else rows_of(chunk)
 
     @abstractmethod
     def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
@@ -119,6 +123,36 @@ def streams_of(split: Split, store: InputStore) -> Iterator[SplitStream]:
         begin = max(split.start - 1, 0)
         raw = store.raw(split.file, begin)
         yield SplitStream(split.file.path, raw, split.end - begin, split.start > 0)
+
+
+class Bounds(NamedTuple):
+    """The most rows of a chunk, and the count of bytes at which it ends with the next row."""
+
+    rows: int
+    size_bytes: int
+
+    @staticmethod
+    def of(names: Sequence[str], path: str, pipeline: Pipeline) -> Bounds:
+        """For the file or member at `path`, whose records are made of the fields `names`."""
+        headers = [path] if pipeline.headers.source else []
+        size = pipeline.task.chunk_bytes
+        copied = pipeline.value_source == "columns"  # escapes may make it six times as long
+        most = most_rows([*names, *headers])
+        return Bounds(most, min(size, _COPIED_BYTES) if copied else size)
+
+    def end(self, data: Bytes, start: int, end: int) -> int:
+        """Where the lines data[start:end] of a padded buffer reach a bound, or `end`."""
+        if end - start > self.size_bytes:
+            end = min(first_newline(data, start + self.size_bytes, end) + 1, end)
+        return skip_lines(data, start, end, self.rows)
+
+    def parts(self, chunk: LineChunk) -> Iterator[LineChunk]:
+        """The lines of a chunk in chunks within the bounds."""
+        start = chunk.start
+        while start < chunk.end:
+            end = chunk.end if chunk.too_long else self.end(chunk.data, start, chunk.end)
+            yield chunk._replace(start=start, end=end)
+            start = end
 
 
 class LineBuffer:

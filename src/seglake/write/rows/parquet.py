@@ -15,8 +15,8 @@ from seglake.errors import InputError
 from seglake.limits import REQUESTS
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
-from seglake.write.rows.arrow import ArrowRows
-from seglake.write.rows.rows import Rows
+from seglake.write.rows.arrow import ArrowRows, leaf_names, parts
+from seglake.write.rows.rows import Rows, most_rows
 
 _MOST_ROWS = 1 << 14  # decoded at once, since repeated values are small in the file alone
 
@@ -61,20 +61,15 @@ class Parquet:
             return
         with _errors(path):
             file = pq.ParquetFile(pa.PythonFile(store.raw(split.file), "r"))
+            most = min(most_rows(leaf_names(file.schema_arrow)), _MOST_ROWS)
             for group, begin in enumerate(_beginnings(file.metadata, split.file.size)):
                 about = file.metadata.row_group(group)
                 if split.start <= begin < split.end and about.num_rows:
                     row_bytes = max(about.total_byte_size // about.num_rows, 1)  # as it is encoded
-                    size = min(max(chunk_bytes // row_bytes, 1), _MOST_ROWS)
+                    size = min(max(chunk_bytes // row_bytes, 1), most)
                     for batch in file.iter_batches(size, row_groups=[group]):
-                        for part in _parts(batch, chunk_bytes):
+                        for part in parts(batch, chunk_bytes):
                             yield path, ArrowRows(path, part)
-
-
-def _parts(batch: Any, size_bytes: int) -> Iterator[Any]:
-    """An Arrow batch in slices of about `size_bytes`."""
-    rows = max(1, batch.num_rows * size_bytes // max(batch.nbytes, 1))
-    return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
 
 
 def _read_schema(file: SourceFile, store: InputStore) -> dict[str, pa.DataType]:

@@ -20,7 +20,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.rows.formats import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES
-from seglake.write.rows.rows import REASON_TEXTS, Codes, Reason, Rows
+from seglake.write.rows.rows import Codes, Reason, Rows
 
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
@@ -32,7 +32,7 @@ class Rejects:
     """Rows that could not become records."""
 
     lines: Int64s  # 0-based, counted from the first line of the split
-    reasons: npt.NDArray[np.str_]
+    reasons: Codes  # of Reason
     raw: Spans  # the bytes of the rows, at most 64 KiB of each
 
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ def extract(
     numbers in headers count from `path_line`, the line at which an archive's member begins.
     """
     lines = rows.numbers + first_line
-    reasons = rows.reasons.copy()
+    reasons = np.zeros(len(lines), np.int8)
     timestamps = _timestamps(rows, pipeline, reasons)
     keys = _keys(rows, pipeline, reasons)
     partitions = _partitions(rows, pipeline, reasons)
@@ -106,6 +106,8 @@ def extract(
     names, columns = _headers(rows, pipeline, path, lines - path_line)
     too_large = _sizes(records, names, columns) > pipeline.topic.max_message_bytes
     _reject(reasons, too_large, Reason.TOO_LARGE)
+    unread = rows.reasons != Reason.NONE
+    reasons[unread] = rows.reasons[unread]
     good = reasons == Reason.NONE
     if not good.all():
         chosen = np.flatnonzero(good)
@@ -119,8 +121,8 @@ def extract(
 
 
 def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> None:
-    """Reject the rows of `where` that have no reason yet."""
-    reasons[where & (reasons == Reason.NONE)] = reason
+    """Reject the rows of `where`, except those with a reason that stands before this one."""
+    reasons[where & ((reasons == Reason.NONE) | (reasons > reason))] = reason
 
 
 def _timestamps(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int64s:
@@ -200,4 +202,4 @@ def _rejects(rows: Rows, reasons: Codes, lines: Int64s) -> Rejects:
     bad = np.flatnonzero(reasons)
     raw = rows.take_raw(bad) if len(bad) else Spans.nulls(0)
     capped = Spans(raw.data, raw.starts, np.minimum(raw.lengths, REJECTED_BYTES))
-    return Rejects(lines[bad], REASON_TEXTS[reasons[bad]], capped)
+    return Rejects(lines[bad], reasons[bad], capped)

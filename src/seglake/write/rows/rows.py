@@ -5,7 +5,7 @@ A format gives its rows as `Rows`: the columns of one chunk. `formats` lists all
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Protocol
 
@@ -21,9 +21,27 @@ from seglake.write.input.files import SourceFile, Split
 
 Codes = npt.NDArray[np.int8]
 
+MOST_ROWS = 1 << 18  # of a chunk; an ordinary split has fewer
+_MOST_CELLS = 1 << 20  # of a chunk; a cell is a field of a row, or 16 bytes of its name
+_CELL_BYTES = 16
+
+
+def most_rows(names: Iterable[str]) -> int:
+    """The most rows of a chunk of which a record takes the fields, or the texts, `names`.
+
+    The columns of a short row take more memory than its bytes in the file, and so do the names of
+    its fields where a JSON object or a header repeats them.
+    """
+    cells = sum(1 + len(name) // _CELL_BYTES for name in names)
+    return max(1, min(MOST_ROWS, _MOST_CELLS // max(cells, 1)))
+
 
 class Reason(IntEnum):
-    """Why a row is rejected. If a row has several reasons, the first that is checked counts."""
+    """Why a row is rejected.
+
+    A row that cannot be read has the reason of its format. Of several other reasons, the first in
+    this order counts.
+    """
 
     text: str
 
@@ -94,5 +112,5 @@ class Format(Protocol):
         """The rows of a split, chunk by chunk, each with the path of its file or member.
 
         Chunks are a function of the file's bytes, the split and the settings. A chunk takes a few
-        times `task.chunk_bytes` of memory. Raises InputError.
+        times `task.chunk_bytes` of memory, and has at most `most_rows`. Raises InputError.
         """

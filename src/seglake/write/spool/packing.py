@@ -17,13 +17,14 @@ from seglake.errors import CorruptData
 from seglake.format.batch import TABLE
 from seglake.format.encode import Batches, Bodies
 from seglake.format.records import Int64s, Spans
+from seglake.text.spans import to_arrow
 from seglake.write.spool.sorted_records import SortedRecords
 
 _REJECTS: dict[str, pa.DataType] = {
     "split": pa.int64(),
     "line": pa.int64(),
-    "reason": pa.string(),
-    "raw": pa.binary(),
+    "reason": pa.int8(),  # a code of Reason
+    "raw": pa.large_binary(),
 }
 REJECTS_SCHEMA = pa.schema(_REJECTS)
 _LARGEST_RATIO = 255  # of LZ4, by its format
@@ -97,13 +98,13 @@ def unpack_batches(data: Any) -> Batches:
     return Batches(np.frombuffer(raw, np.uint8), table)
 
 
-def pack_rejects(split: int, lines: Int64s, reasons: npt.NDArray[np.str_], raw: Spans) -> bytes:
+def pack_rejects(split: int, lines: Int64s, reasons: npt.NDArray[np.int8], raw: Spans) -> bytes:
     """Rejects of one split as an Arrow stream; `lines` count from the first line of the split."""
     columns = [
         pa.array(np.full(len(lines), split)),
         pa.array(lines),
-        pa.array(reasons, pa.string()),
-        pa.array(raw.tolist(), pa.binary()),
+        pa.array(reasons),
+        to_arrow(raw).view(pa.large_binary()),
     ]
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")

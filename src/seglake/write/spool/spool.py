@@ -64,7 +64,7 @@ class Blob(NamedTuple):
     partition: int = 0
     number: int = 0  # of the blob within its unit, from 1
     records: int = 0
-    size_bytes: int = 0  # of the bodies, uncompressed, or of finished batches
+    size_bytes: int = 0  # of the bodies or rejected rows, uncompressed, or of finished batches
     sort_key: int = 0  # of the first record
     tie_breaker: int = 0
     last_sort_key: int = 0  # of the last record

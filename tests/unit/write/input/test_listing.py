@@ -104,6 +104,48 @@ def test_globs_of_one_name_as_fnmatch(glob: str, name: str) -> None:
     assert matched == (fnmatch.fnmatchcase(name, glob) and not hidden)
 
 
+@pytest.mark.parametrize("glob", ["a[!x]b", "a[^x]b", "a[!--0]b", "a[.-0]b", "a?b", "a*b", "a**b"])
+def test_no_wildcard_matches_a_slash(glob: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name in ("a/b", "a.b"):
+        (tmp_path / name).write_bytes(b"x")
+    assert "a/b" not in names(tmp_path, glob, on_empty="ok")
+
+
+@pytest.mark.parametrize(
+    ("glob", "name"),
+    [
+        ("[[]", "["), ("[!]", "!"), ("[^]", "^"), ("[\\d]", "d"), ("[\\]", "\\"), ("x[]", "x[]"),
+        ("[a&&b]", "&"), ("[x^]", "^"), ("[a", "[a"), ("a]", "a]"), ("[-a]", "-"), ("[||~~]", "~"),
+    ],
+)  # fmt: skip
+def test_letters_in_brackets_mean_themselves(glob: str, name: str) -> None:
+    assert re.fullmatch(_expression(glob), name)
+    assert not re.fullmatch(_expression(glob), "1")
+
+
+@pytest.mark.parametrize("glob", ["[z-a]", "sub/[9-0]*"])
+def test_a_range_from_end_to_beginning_is_refused(folder: Path, glob: str) -> None:
+    told = re.escape(glob) + r": \[...\] has a range that ends before it begins .*input\.paths"
+    with pytest.raises(InputError, match=told):
+        names(folder, glob)
+
+
+def test_a_file_whose_name_is_a_glob(folder: Path) -> None:
+    """The file that has the name wins; without it, the name is a glob."""
+    for name in ("part[1].json", "part1.json", "[z-a]"):
+        (folder / name).write_bytes(b"x")
+    assert names(folder, "part[1].json") == ["part[1].json"]
+    assert names(folder, "part[[]1].json") == ["part[1].json"]
+    assert names(folder, "[z-a]") == ["[z-a]"]
+    (folder / "[z-a]").unlink()
+    (folder / "[z-a]").mkdir()
+    (folder / "[z-a]/x.json").write_bytes(b"x")
+    assert names(folder, "[z-a]/x.json") == ["[z-a]/x.json"]
+    (folder / "part[1].json").unlink()
+    assert names(folder, "part[1].json") == ["part1.json"]
+
+
 def test_an_unreadable_file_is_named(folder: Path) -> None:
     settings = pipeline(folder / "a.jsonl", "text")
     found = listed(settings)

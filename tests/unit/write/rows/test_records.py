@@ -1,5 +1,6 @@
 """From rows to records: every reason to reject one, keys, values, headers, partitions."""
 
+import json
 from typing import Any
 
 import pytest
@@ -153,3 +154,39 @@ def test_settings_name_every_field_once() -> None:
         }
     )
     assert settings.fields() == ("a", "b", "c", "d", "e")
+
+
+ALL = {
+    "topic": {"partition_field": "p", "partitions": 3, "max.message.bytes": 250, "batch.size": 99},
+    "timestamp": TIME,
+    "key": {"fields": ["k"], "required": True},
+}
+FLAWS = [  # in the order of Reason; each member is wrong in one way
+    ("record too large", {"x": "x" * 200}),
+    ("timestamp missing", {"t": None}),
+    ("timestamp unreadable", {"t": "soon"}),
+    ("timestamp out of range", {"t": -1}),
+    ("key missing", {"k": None}),
+    ("partition out of range", {"p": 9}),
+]
+
+
+@given(st.lists(st.sampled_from(range(len(FLAWS))), min_size=1, unique=True))
+def test_of_several_reasons_the_first_in_their_order_counts(chosen: list[int]) -> None:
+    row: dict[str, object] = {"t": 1, "k": "a", "p": 0}
+    for at in sorted(chosen, reverse=True):
+        row |= FLAWS[at][1]
+    assert [reason for reason, _ in rejects(json.dumps(row), **ALL)] == [FLAWS[min(chosen)][0]]
+
+
+def test_what_cannot_be_text_has_that_reason() -> None:
+    """A column of bytes as the value, checked after the key."""
+    data = b'a,k\n"\xff",\n'
+    value = {"from": "columns", "columns": ["a"]}
+    key = {"fields": ["k"], "required": True}
+    assert [r for r, _ in rejects(data, "csv", value=value, key=key)] == ["invalid UTF-8"]
+
+
+def test_a_row_that_cannot_be_read_has_the_reason_of_its_format() -> None:
+    line = b'{"t":"soon","a":"\xff","x":"%s"}' % (b"x" * 200)
+    assert [reason for reason, _ in rejects(line, **ALL)] == ["invalid UTF-8"]

@@ -82,3 +82,20 @@ def last_newline(data: Bytes, start: int, end: int) -> int:
             return position
         position -= 1
     return -1
+
+
+@njit(cache=True, nogil=True)
+def skip_lines(data: Bytes, start: int, end: int, count: int) -> int:
+    """Position behind the first `count` lines of data[start:end], or `end`; `data` is padded."""
+    base = data.ctypes.data
+    position = start
+    while position < end:
+        mask = newline_mask(base, position)
+        while mask:
+            stop = position + lowest_bit(mask) + 1
+            mask &= mask - 1
+            count -= 1
+            if count == 0:
+                return min(stop, end)
+        position += WIDTH
+    return end

@@ -4,6 +4,9 @@
 - A folder: every file below it, at any depth, except names that begin with "." or "_" (as Spark).
 - A glob (`*`, `?`, `[...]`; `**` for any depth of folders): the files that match. No wildcard
   matches a name that begins with "." or "_". A folder that matches is not entered.
+- Of the files below a folder, and those that match a glob, `input.include` and `input.exclude`
+  choose. A glob there is compared with the name of a file; if it has a "/", with the path below the
+  folder, or below the folder in front of a glob's first wildcard.
 - A file that is named twice is read once. An empty file is listed and has no rows.
 - A link to nothing, like every file that cannot be read, is an InputError.
 - A plain path that does not exist is an InputError; `input.on_empty` decides about a glob or an
@@ -15,8 +18,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
+from seglake.config import Input
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.limits import REQUESTS
 from seglake.write.input.content import InputStore, unreadable
@@ -26,26 +30,68 @@ _WILDCARD = re.compile(r"[*?\[]")
 _VISIBLE = r"(?![._])"
 
 
-def list_inputs(
-    paths: Iterable[str], store: InputStore, on_empty: Literal["ok", "error"]
-) -> list[SourceFile]:
-    """The files that `paths` name, each once, sorted by path.
+class Found(NamedTuple):
+    """The files that a pipeline names, and those that `include` and `exclude` leave out."""
+
+    files: list[SourceFile]
+    left_out: list[str]
+
+
+class _Choice:
+    """What `include` and `exclude` say about object keys below a folder."""
+
+    def __init__(self, settings: Input) -> None:
+        self._include, self._exclude = (
+            [("/" in glob, re.compile(_expression(glob))) for glob in globs]
+            for globs in (settings.include, settings.exclude)
+        )
+
+    def keeps(self, key: str) -> bool:
+        """Whether the file is read."""
+        included = not self._include or _matches(self._include, key)
+        return included and not _matches(self._exclude, key)
+
+
+def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:
+    name = key.rpartition("/")[2]
+    return any(wanted.fullmatch(key if deep else name) for deep, wanted in globs)
+
+
+def list_inputs(settings: Input, store: InputStore) -> list[SourceFile]:
+    """The files that a pipeline names, each once, sorted by path; see `find_inputs`."""
+    return find_inputs(settings, store).files
+
+
+def find_inputs(settings: Input, store: InputStore) -> Found:
+    """The files that `input.paths` names, each once, sorted by path, and those left out.
 
     Raises:
         InputError: a path does not exist, or nothing was found and `on_empty` is "error".
     """
-    all_files: set[str] = set()
-    for path in paths:
+    choice = _Choice(settings)
+    chosen: set[str] = set()
+    left_out: set[str] = set()
+    for path in settings.paths:
         glob = _WILDCARD.search(path) is not None
-        files = set(_glob(path, store) if glob else _plain(path, store))
-        if not files and on_empty == "error":
-            hint = " (a folder that a glob matches is not entered: add /**)" if glob else ""
-            raise InputError(
-                f"{path}: no file found; correct input.paths or set on_empty = 'ok'{hint}"
-            )
-        all_files |= files
+        found = list(_glob(path, store) if glob else _plain(path, store))
+        kept = {file for file, key in found if key is None or choice.keeps(key)}
+        if not kept and settings.on_empty == "error":
+            raise InputError(_nothing(path, len(found), glob=glob))
+        chosen |= kept
+        left_out |= {file for file, _ in found} - kept
     with ThreadPoolExecutor(REQUESTS) as pool:
-        return list(pool.map(partial(_file, store=store), sorted(all_files)))
+        files = list(pool.map(partial(_file, store=store), sorted(chosen)))
+    return Found(files, sorted(left_out - chosen))
+
+
+def _nothing(path: str, left_out: int, *, glob: bool) -> str:
+    if left_out:
+        return (
+            f"{path}: input.include and input.exclude leave out every file ({left_out} files); "
+            "correct them or set on_empty = 'ok'"
+        )
+    hint = " (a folder that a glob matches is not entered: add /**)" if glob else ""
+    return f"{path}: no file found; correct input.paths or set on_empty = 'ok'{hint}"
 
 
 def _file(path: str, store: InputStore) -> SourceFile:
@@ -58,17 +104,17 @@ def _file(path: str, store: InputStore) -> SourceFile:
         raise unreadable(path, problem) from problem
 
 
-def _plain(path: str, store: InputStore) -> Iterator[str]:
-    """The file at `path`, or the files below the folder `path`."""
+def _plain(path: str, store: InputStore) -> Iterator[tuple[str, str | None]]:
+    """The file at `path`, or the files below the folder `path` with their keys below it."""
     root, key = locate(path)
     absolute = _join(root, key)
     if key and _is_file(path, store):
-        yield absolute
+        yield absolute, None
         return
     keys = [key for key in store.keys(absolute) if _shown(key)]
     if not keys and not Path(absolute).is_dir():
         raise InputError(f"{path}: does not exist; correct input.paths")
-    yield from (_join(absolute, key) for key in keys)
+    yield from ((_join(absolute, key), key) for key in keys)
 
 
 def _is_file(path: str, store: InputStore) -> bool:
@@ -81,15 +127,15 @@ def _is_file(path: str, store: InputStore) -> bool:
     return True
 
 
-def _glob(pattern: str, store: InputStore) -> Iterator[str]:
-    """The files that match `pattern`."""
+def _glob(pattern: str, store: InputStore) -> Iterator[tuple[str, str]]:
+    """The files that match `pattern`, with their keys below its fixed folder."""
     fixed = _WILDCARD.split(pattern, maxsplit=1)[0].rpartition("/")[0]
     if "://" in pattern and "://" not in fixed:
         raise InputError(f"{pattern}: a bucket's name has no wildcards; correct input.paths")
     rest = pattern[len(fixed) + 1 :] if fixed or pattern.startswith("/") else pattern
     folder = _join(*locate(fixed or ("/" if pattern.startswith("/") else ".")))
     wanted = re.compile(_expression(rest))
-    return (_join(folder, key) for key in store.keys(folder) if wanted.fullmatch(key))
+    return ((_join(folder, key), key) for key in store.keys(folder) if wanted.fullmatch(key))
 
 
 def _join(root: str, key: str) -> str:

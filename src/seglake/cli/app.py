@@ -24,6 +24,8 @@ Root = Annotated[str, typer.Argument(help="The lake: a path, or a URI such as s3
 Topic = Annotated[str, typer.Argument(help="The topic.")]
 Partition = Annotated[int | None, typer.Option(help="One partition; without it all of them.")]
 Version = Annotated[int | None, typer.Option(help="A version of the lake; without it the newest.")]
+Conf = Annotated[Path, typer.Option(help="The pipeline's TOML file.")]
+Source = Annotated[list[str] | None, typer.Option(help="Inputs, instead of the file's.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 
 
@@ -67,6 +69,23 @@ def demo(
     from seglake.cli.demo import run
 
     run(root, events, count)
+
+
+@app.command()
+def check(
+    conf_file: Conf,
+    sample: Annotated[int, typer.Option(min=1, max=10_000, help="How many rows to show.")] = 20,
+    source: Source = None,
+    json: Json = False,
+) -> None:
+    """Show which files a pipeline reads and what becomes of some rows. Nothing is written.
+
+    Exit code 3 if a row is rejected.
+    """
+    from seglake.cli.check import run
+
+    changes = {} if not source else {"input.paths": source}
+    raise typer.Exit(run(conf_file, changes, sample, as_json=json))
 
 
 @app.command()
@@ -170,9 +189,9 @@ def dump(
 
 @app.command()
 def ingest(
-    conf_file: Annotated[Path, typer.Option(help="The pipeline's TOML file.")],
+    conf_file: Conf,
     run_id: Annotated[str | None, typer.Option(help="Makes a repeated run the same run.")] = None,
-    source: Annotated[list[str] | None, typer.Option(help="Inputs, instead of the file's.")] = None,
+    source: Source = None,
     root: Annotated[str | None, typer.Option(help="The lake, instead of the file's.")] = None,
     interval_start: Annotated[str | None, typer.Option(help="What the run covers, from")] = None,
     interval_end: Annotated[str | None, typer.Option(help="… up to, exclusive.")] = None,

@@ -41,15 +41,21 @@ class _Choice:
     """What `include` and `exclude` say about object keys below a folder."""
 
     def __init__(self, settings: Input) -> None:
-        self._include, self._exclude = (
-            [("/" in glob, re.compile(_expression(glob))) for glob in globs]
-            for globs in (settings.include, settings.exclude)
-        )
+        self._include = [_choosing(glob, "include") for glob in settings.include]
+        self._exclude = [_choosing(glob, "exclude") for glob in settings.exclude]
 
     def keeps(self, key: str) -> bool:
         """Whether the file is read."""
         included = not self._include or _matches(self._include, key)
         return included and not _matches(self._exclude, key)
+
+
+def _choosing(glob: str, key: str) -> tuple[bool, re.Pattern[str]]:
+    """Whether a glob is compared with paths instead of names, and its expression."""
+    try:
+        return "/" in glob, re.compile(_expression(glob))
+    except re.error as problem:
+        raise InputError(f"input.{key}: {glob!r} is no glob: {problem}; correct it") from None
 
 
 def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:

@@ -10,6 +10,8 @@ up to the next beginning is too long: its beginning is a rejected row. The patte
 bytes of a line. So what is a row does not depend on how a file is cut.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
@@ -26,7 +28,8 @@ from seglake.text.spans import to_arrow, where_null
 from seglake.text.utf8 import invalid_utf8
 from seglake.write.rows.lines import LineBuffer, SplitStream
 
-_MOST_LINES = 1 << 16  # at once; more than `input.multiline_max_lines` can be
+_MOST_LINES = 1 << 16  # scanned at once; more than `input.multiline_max_lines` can be
+_MOST_ROWS, _MOST_BYTES = 1 << 14, 8 << 20  # of a chunk, since its columns are larger than it
 
 Flags = npt.NDArray[np.bool_]
 
@@ -42,6 +45,20 @@ class EventChunk(NamedTuple):
     numbers: Int64s
     too_long: Flags
     line_count: int
+
+    def parts(self) -> Iterator[EventChunk]:
+        """The chunk in bounded parts; all are numbered from its first line, the last counts all."""
+        if not len(self.numbers):
+            yield self
+            return
+        rows = np.arange(len(self.numbers))
+        size = np.cumsum(self.raw.lengths, dtype=np.int64)
+        cuts = np.flatnonzero(np.diff(rows // _MOST_ROWS) | np.diff(size // _MOST_BYTES)) + 1
+        parts = np.split(rows, cuts)
+        for part in parts:
+            line_count = self.line_count if part is parts[-1] else 0
+            raw = self.raw.take(part)
+            yield EventChunk(raw, self.numbers[part], self.too_long[part], line_count)
 
 
 class _State(Enum):
@@ -70,7 +87,7 @@ def event_chunks(part: SplitStream, size: int, settings: Input) -> Iterator[Even
     while reader.wants_more() and reader.buffer.fill():
         while (chunk := reader.advance()) is not None:
             if len(chunk.numbers) or chunk.line_count:
-                yield chunk
+                yield from chunk.parts()
 
 
 class _Reader:

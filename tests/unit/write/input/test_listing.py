@@ -100,6 +100,12 @@ def test_include_and_exclude(
             listed(strict)
 
 
+def test_a_bad_glob_is_named(folder: Path) -> None:
+    settings = pipeline(folder, "text", input={"exclude": ["x", "[z-a]"]})
+    with pytest.raises(InputError, match=r"input\.exclude: '\[z-a\]' is no glob: bad character"):
+        listed(settings)
+
+
 def test_what_one_path_leaves_out_another_may_name(folder: Path) -> None:
     paths = [str(folder), str(folder / "a.jsonl")]
     settings = pipeline(paths, "text", input={"exclude": "[ab]*"})

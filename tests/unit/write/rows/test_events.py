@@ -133,7 +133,15 @@ def test_short_lines_are_taken_a_bounded_number_at_once() -> None:
     assert [row.value for row in found.rows[1:]] == [b"[2"] * count
     assert found.rows[0].value == data[: 50_000 * 2]
     assert found.rejects == [Reject(50_000, "event too long", data[100_001 : 100_001 + 65536])]
-    assert found.chunks > 3
+    assert found.chunks > 8
+
+
+def test_rows_of_bounded_parts_keep_their_lines() -> None:
+    data = b"[\n \n" * 40_000
+    settings = {"multiline_start_pattern": r"\["}
+    found = read_bytes(data, "text", input=settings, headers={"source": True})
+    numbers = [int(dict(row.headers)[b"seglake.source.line"] or b"") for row in found.rows]
+    assert numbers == list(range(1, 80_000, 2))
 
 
 def test_each_member_of_an_archive_begins_an_event() -> None:

@@ -1,4 +1,4 @@
-"""Re-index a topic: spark-submit jobs/reindex.py --root lake --topic events --interval-bytes 1024.
+"""Re-index: spark-submit jobs/reindex.py --root lake --topic web --index-interval-bytes 1024.
 
 Rebuilds the offset, time and zone index files of the topic's segments, as new files, which one
 commit names in the catalog. Without an interval every segment keeps its policy. Prints its report
@@ -14,6 +14,7 @@ import argparse
 import logging
 import sys
 
+from seglake.cli.old_options import Renamed
 from seglake.errors import SeglakeError
 from seglake.format.index import POLICIES, IndexPolicy
 from seglake.maintain.reindex import reindex
@@ -28,12 +29,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partition", type=int, action="append", help="repeatable; default all")
     by = parser.add_mutually_exclusive_group()
-    by.add_argument("--interval-bytes", type=int, help="bytes between entries; 0: every batch")
-    by.add_argument("--interval-records", type=int, help="records between entries, at least")
-    by.add_argument("--interval-ms", type=int, help="an entry for each interval of time")
+    helps = ("bytes between entries; 0: every batch", "records between entries, at least")
+    for unit, text in zip(POLICIES, (*helps, "an entry for each interval of time"), strict=True):
+        names = f"--index-interval-{unit}", f"--interval-{unit}"
+        by.add_argument(*names, action=Renamed, type=int, help=text)
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    chosen = {name: getattr(given, f"interval_{name}") for name in POLICIES}
+    chosen = {name: getattr(given, f"index_interval_{name}") for name in POLICIES}
     try:
         policies = [IndexPolicy(name, size) for name, size in chosen.items() if size is not None]
         report = reindex(

@@ -45,7 +45,7 @@ def _pipelines(folder: Path) -> Iterator[Settings]:
     headers = {"headers": {"fields": ["user"], "source": True}}
     columns = {"value": {"from": "columns"}}
     cut = {"task": {"split_bytes": 6000, "chunk_bytes": 3000}}
-    pattern = {"pattern": r"(?P<user>\S+) \[(?P<ts>[^\]]+)\]"}
+    pattern = {"pattern": r"(?P<user>\S+) \[(?P<ts>[^\]]+)\]", "multiline_start_pattern": r"\S+ \["}
     jsonl = {**_input(folder, "jsonl"), **_time("epoch_ms")}
     yield {**jsonl, **user, **headers, **cut}
     csv = {**_input(folder, "csv"), **_time("iso8601"), **columns}

@@ -222,6 +222,32 @@ def text_files(data: bytes) -> None:
     _cut_alike(data, TEXTS[0])
 
 
+EVENTS = _pipelines(
+    "text",
+    {
+        "task": {"split_bytes": 50, "chunk_bytes": 128},
+        "input": {
+            "pattern": r"(?P<k>\S*) \[(?P<t>\d*)\](?P<x>(?s:.*))",
+            "multiline_start_pattern": r"\S* \[",
+            "multiline_max_lines": 5,
+            "multiline_max_bytes": 63,
+        },
+        "value": {"from": "columns"},
+    },
+)
+
+
+def _event_files() -> list[bytes]:
+    made = b"a [1700000000000] x\n at y\n\n at z\r\n\r\nb [5]\n\xff [5]\n at\n"
+    return [made * 3, b"\xef\xbb\xbf\n at\n" + made, made + b"\n at" * 40, b"\n" * 99 + made]
+
+
+@target(InputError, seeds=_event_files, share=1)
+def event_files(data: bytes) -> None:
+    """Events of several lines."""
+    _cut_alike(data, EVENTS[0])
+
+
 PACKED = _pipelines("jsonl", {"headers": {"source": True}}, {})
 BARE = _pipelines(
     "jsonl",

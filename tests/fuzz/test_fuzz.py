@@ -28,6 +28,7 @@ INPUT = (
     "line_files",
     "csv_files",
     "text_files",
+    "event_files",
     "packed_files",
     "parquet_files",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ from seglake.errors import UsageError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.read.log import Log
+from tests.harness.flags import options_of_job
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job
 
@@ -147,6 +149,37 @@ def test_the_job(
     same(written, expected)
     report = json.loads(capsys.readouterr().out)
     assert report == {"version": maker.versions[-1], "pairs": expected.count()}
+
+
+def test_every_option_of_the_job_acts(
+    spark: SparkSession,
+    maker: LakeMaker,
+    alerts: DataFrame,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alerts.write.format("delta").save(f"{tmp_path}/alerts")
+    base = {"root": maker.root, "topic": "events", "rows": tmp_path / "alerts", "at": "at"}
+    shown = {"--output", *(f"--{name}" for name in base)}  # by the tests of the job's errors
+
+    def told(**options: object) -> tuple[dict[str, int], list[str]]:
+        shown.update(f"--{name.replace('_', '-')}" for name in options)
+        output = tmp_path / f"found-{len(list(tmp_path.iterdir()))}"
+        given = {**base, **options, "output": output}.items()
+        pairs = ((f"--{name.replace('_', '-')}", str(value)) for name, value in given)
+        assert run_job("around", *itertools.chain.from_iterable(pairs)) == 0
+        columns = spark.read.format("delta").load(str(output)).columns
+        return json.loads(capsys.readouterr().out), columns
+
+    before, _ = told(before_ms=20_000)
+    after, _ = told(after_ms=10_000)
+    keyed, columns = told(before_ms=20_000, key="user", columns="offset,value")
+    old, _ = told(before_ms=20_000, version=maker.versions[0])
+    assert 0 < keyed["pairs"] < before["pairs"]
+    assert 0 < after["pairs"] < before["pairs"]
+    assert columns == [*alerts.columns, "offset", "value"]
+    assert old["version"] == maker.versions[0] != before["version"]
+    assert {f"jobs/around {name}" for name in shown} == options_of_job("around")
 
 
 def test_the_job_tells_what_is_wrong(

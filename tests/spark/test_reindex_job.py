@@ -55,14 +55,14 @@ def test_the_job(spark: SparkSession, maker: LakeMaker, capsys: pytest.CaptureFi
     assert run_job("reindex", *topic) == 0
     assert json.loads(capsys.readouterr().out)["version"] == maker.versions[-1] + 1
     assert files(maker) == before
-    assert run_job("reindex", *topic, "--partition", "1", "--interval-bytes", "0") == 0
+    assert run_job("reindex", *topic, "--partition", "1", "--index-interval-bytes", "0") == 0
     rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
     assert {(row.partition, row.index_interval) for row in rows} == {(0, 200), (1, 0)}
     capsys.readouterr()
     assert run_job("reindex", "--root", root, "--topic", "nope") == 2
     assert "nope" in capsys.readouterr().err
-    assert run_job("reindex", *topic, "--interval-ms", "0") == 2
-    assert run_job("reindex", *topic, "--interval-ms", "5", "--interval-records", "5") == 2
+    assert run_job("reindex", *topic, "--index-interval-ms", "0") == 2
+    assert run_job("reindex", *topic, "--index-interval-ms", "5", "--interval-records", "5") == 2
     assert run_job("reindex", "--topic", "events") == 2
     path = maker.files("log")[0]
     path.write_bytes(path.read_bytes()[:-1])

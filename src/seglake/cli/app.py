@@ -24,6 +24,9 @@ Root = Annotated[str, typer.Argument(help="The lake: a path, or a URI such as s3
 Topic = Annotated[str, typer.Argument(help="The topic.")]
 Partition = Annotated[int | None, typer.Option(help="One partition; without it all of them.")]
 Version = Annotated[int | None, typer.Option(help="A version of the lake; without it the newest.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")]
+Conf = Annotated[Path, typer.Option(help="The pipeline's TOML file.")]
+Source = Annotated[list[str] | None, typer.Option(help="Inputs, instead of the file's.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 
 
@@ -67,6 +70,23 @@ def demo(
     from seglake.cli.demo import run
 
     run(root, events, count)
+
+
+@app.command()
+def check(
+    conf_file: Conf,
+    sample: Annotated[int, typer.Option(min=1, max=10_000, help="How many rows to show.")] = 20,
+    source: Source = None,
+    json: Json = False,
+) -> None:
+    """Show which files a pipeline reads and what becomes of some rows. Nothing is written.
+
+    Exit code 3 if a row is rejected.
+    """
+    from seglake.cli.check import run
+
+    changes = {} if not source else {"input.paths": source}
+    raise typer.Exit(run(conf_file, changes, sample, as_json=json))
 
 
 @app.command()
@@ -135,31 +155,38 @@ def read(
     max_records: Annotated[int | None, typer.Option(min=0, help="Stop after so many.")] = None,
     start: Annotated[str | None, typer.Option(help="From this time on.")] = None,
     end: Annotated[str | None, typer.Option(help="Up to this time, exclusive.")] = None,
-    order: Annotated[Order, typer.Option(help="The order of a window.")] = Order.OFFSET,
-    format: Annotated[Format, typer.Option(help="How to write.")] = Format.JSONL,
+    order: Annotated[Order | None, typer.Option(help="Of a window; default offset.")] = None,
+    format: Annotated[Format | None, typer.Option(help="How to write; default jsonl.")] = None,
     output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
     version: Version = None,
     explain: Annotated[
-        bool, typer.Option(help="Show what would be read, and read nothing.")
+        bool, typer.Option("--explain", help="Show what would be read, and read nothing.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Read records: from an offset, in a window of time, or all."""
+    """Read records: from an offset, in a window of time, or all.
+
+    A record without a timestamp is in no window; where all are read by time, it comes first.
+    """
     import seglake
     from seglake.cli import records
 
+    how = {"--format": format, "--order": order, "--max-records": max_records, "--output": output}
+    records.check_options(how, explain=explain, as_json=json)
     log = seglake.open(root, version).topic(topic)
-    wanted = records.Wanted(partition, offset, start, end, order.value)
+    wanted = records.Wanted(partition, offset, start, end, order or "offset")
     if explain:
         show("byte ranges", records.plan_rows(records.plan(log, wanted)), as_json=json)
         return
-    records.write(log, wanted, "jsonl" if json else format.value, max_records, output)
+    records.write(log, wanted, format or "jsonl", max_records, output)
 
 
 @app.command()
 def dump(
     file: Annotated[str, typer.Argument(help="A .log, .index, .timeindex or .zonemap file.")],
-    deep: Annotated[bool, typer.Option(help="Of a .log the records, as JSON lines.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Of a .log the records, as JSON lines.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print a segment's file as text, whatever wrote it."""
@@ -170,9 +197,9 @@ def dump(
 
 @app.command()
 def ingest(
-    conf_file: Annotated[Path, typer.Option(help="The pipeline's TOML file.")],
+    conf_file: Conf,
     run_id: Annotated[str | None, typer.Option(help="Makes a repeated run the same run.")] = None,
-    source: Annotated[list[str] | None, typer.Option(help="Inputs, instead of the file's.")] = None,
+    source: Source = None,
     root: Annotated[str | None, typer.Option(help="The lake, instead of the file's.")] = None,
     interval_start: Annotated[str | None, typer.Option(help="What the run covers, from")] = None,
     interval_end: Annotated[str | None, typer.Option(help="… up to, exclusive.")] = None,
@@ -191,7 +218,9 @@ def ingest(
 def verify(
     root: Root,
     topic: Annotated[list[str] | None, typer.Option(help="Some topics; default all.")] = None,
-    deep: Annotated[bool, typer.Option(help="Decode every record, rebuild every index.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Decode every record, rebuild every index.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Check catalog, sizes and checksums; with --deep every record and index entry."""
@@ -203,31 +232,39 @@ def verify(
 @app.command()
 def vacuum(
     root: Root,
-    delete: Annotated[
-        bool, typer.Option(help="Delete; without it only say what would go.")
-    ] = False,
+    dry_run: DryRun = False,
+    delete: Annotated[bool, typer.Option("--delete", hidden=True)] = False,
     grace_hours: Annotated[float, typer.Option(help="Spare attempts younger than this.")] = 24.0,
     json: Json = False,
 ) -> None:
     """Remove objects that no retained version names: what dead attempts left."""
     from seglake.cli import maintain
 
-    raise typer.Exit(maintain.vacuum(root, delete=delete, grace_hours=grace_hours, as_json=json))
+    act = maintain.acts("vacuum", "--delete", dry_run=dry_run, old=delete)
+    raise typer.Exit(maintain.vacuum(root, delete=act, grace_hours=grace_hours, as_json=json))
 
 
 @app.command()
 def repair(
     root: Root,
-    catalog: Annotated[bool, typer.Option(help="The catalog, from the runs' manifests.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="Of the catalog: change nothing yet.")] = True,
-    trust: Annotated[list[str] | None, typer.Option(help="Attempts known as committed.")] = None,
-    force: Annotated[bool, typer.Option(help="Even if the catalog can be read.")] = False,
+    catalog: Annotated[
+        bool, typer.Option("--catalog", help="The catalog, from the runs' manifests.")
+    ] = False,
+    dry_run: DryRun = False,
+    no_dry_run: Annotated[bool, typer.Option("--no-dry-run", hidden=True)] = False,
+    trust: Annotated[
+        list[str] | None, typer.Option(help="Of the catalog: attempts known as committed.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Of the catalog: even if it can be read.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Make lost or damaged index files anew; with --catalog the catalog table."""
     from seglake.cli import maintain
 
-    how = {"catalog": catalog, "dry_run": dry_run, "force": force, "as_json": json}
+    act = maintain.acts("repair", "--no-dry-run", dry_run=dry_run, old=no_dry_run)
+    how = {"catalog": catalog, "dry_run": not act, "force": force, "as_json": json}
     raise typer.Exit(maintain.repair(root, trust=trust or [], **how))
 
 
@@ -235,13 +272,26 @@ def repair(
 def reindex(
     root: Root,
     topic: Topic,
-    by: Annotated[str | None, typer.Option(help="bytes, records or ms; default as it is.")] = None,
-    interval: Annotated[int, typer.Option(help="An entry every so many.")] = 4096,
+    index_interval_bytes: Annotated[
+        int | None, typer.Option(help="An entry every so many bytes; 0: for every batch.")
+    ] = None,
+    index_interval_records: Annotated[
+        int | None, typer.Option(help="An entry every so many records.")
+    ] = None,
+    index_interval_ms: Annotated[
+        int | None, typer.Option(help="An entry every so much event time.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(hidden=True)] = None,
+    interval: Annotated[int | None, typer.Option(hidden=True)] = None,
     json: Json = False,
 ) -> None:
     """Write a topic's index files anew, at the same density or another."""
     from seglake.cli import maintain
-    from seglake.format.index import IndexPolicy
 
-    policy = None if by is None else IndexPolicy(by, interval)
+    new = {
+        "bytes": index_interval_bytes,
+        "records": index_interval_records,
+        "ms": index_interval_ms,
+    }
+    policy = maintain.policy_of(new, by, interval)
     raise typer.Exit(maintain.reindex(root, topic, policy, as_json=json))

@@ -7,10 +7,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from seglake.cli.old_options import INDEX_INTERVALS, say
 from seglake.cli.tables import Column, Rows, number, show
 
 if TYPE_CHECKING:
@@ -22,6 +23,40 @@ FINDINGS = [
     number("position", "byte"),
     Column("problem", "problem"),
 ]
+
+
+def acts(command: str, old_option: str, *, dry_run: bool, old: bool) -> bool:
+    """Whether a command acts; UsageError if it is told both. `old` says that `old_option` is given.
+
+    The old option asked for what is now done without --dry-run.
+    """
+    from seglake.errors import UsageError
+
+    if old and dry_run:
+        raise UsageError(f"--dry-run contradicts {old_option}: keep one")
+    if old:
+        say(old_option, f"{command} acts unless --dry-run is given; leave it out")
+    return not dry_run
+
+
+def policy_of(
+    new: Mapping[str, int | None], by: str | None, interval: int | None
+) -> IndexPolicy | None:
+    """The index policy that is asked for; None keeps that of each segment. Raises UsageError."""
+    from seglake.errors import UsageError
+    from seglake.format.index import IndexPolicy
+
+    given = [(unit, size) for unit, size in new.items() if size is not None]
+    if interval is not None and by is None:
+        raise UsageError(f"--interval needs --by: write {INDEX_INTERVALS} instead of both")
+    if by is not None:
+        say("--by with --interval", f"write {INDEX_INTERVALS}")
+        given.append((by, 4096 if interval is None else interval))
+    if len(given) > 1:
+        raise UsageError(
+            f"several index intervals contradict each other: keep one of {INDEX_INTERVALS}"
+        )
+    return IndexPolicy(*given[0]) if given else None
 
 
 def verify(root: str, topics: list[str] | None, *, deep: bool, as_json: bool) -> int:
@@ -53,7 +88,7 @@ def vacuum(root: str, *, delete: bool, grace_hours: float, as_json: bool) -> int
     for key in (*report.catalog_files, *report.deleted):
         print(key)
     count = len(report.deleted) + len(report.catalog_files)
-    done = "deleted" if delete else "would be deleted; --delete does it"
+    done = "deleted" if delete else "would be deleted; without --dry-run they are"
     print(
         f"{count} objects, {report.deleted_bytes:,} bytes {done}. "
         f"{len(report.young)} are too young."
@@ -65,13 +100,20 @@ def repair(
     root: str, *, catalog: bool, dry_run: bool, force: bool, trust: list[str], as_json: bool
 ) -> int:
     """Rebuild damaged indexes, or the catalog from manifests. Returns the exit code."""
-    from seglake.maintain.repair import rebuild_catalog, repair_indexes
+    from seglake.errors import UsageError
+    from seglake.maintain.repair import damaged_indexes, rebuild_catalog, repair_indexes
 
     if catalog:
         rebuilt = rebuild_catalog(root, trust=trust, force=force, dry_run=dry_run)
         _print([rebuilt.as_dict()], as_json=as_json)
         return 0
-    with bar("repairing") as progress:
+    if trust or force:
+        raise UsageError(f"{'--trust' if trust else '--force'} is for --catalog: add it")
+    with bar("looking" if dry_run else "repairing") as progress:
+        if dry_run:
+            found = damaged_indexes(root, progress=progress)
+            _print([each.as_dict() for each in found], as_json=as_json)
+            return 1 if any(each.unreadable for each in found) else 0
         reports = repair_indexes(root, progress=progress)
     _print([report.as_dict() for report in reports], as_json=as_json)
     return 1 if any(report.damaged for report in reports) else 0

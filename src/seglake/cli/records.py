@@ -4,8 +4,9 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -15,10 +16,10 @@ from seglake.cli.json_lines import json_lines
 from seglake.cli.tables import Column, Rows, moment, number, show
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX
-from seglake.read.fetch.piece import Piece
+from seglake.read.fetch.piece import Piece, Window
 from seglake.read.log import Log
-from seglake.read.window.execute import ReadStats
-from seglake.read.window.plan import Plan
+from seglake.read.window.execute import ReadStats, execute
+from seglake.read.window.plan import Plan, pieces_of
 from seglake.times.instants import to_epoch_ms
 
 _TABLE_ROWS = 100  # without --max-records
@@ -34,6 +35,18 @@ class Wanted(NamedTuple):
     start: str | None
     end: str | None
     order: str
+
+
+def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) -> None:
+    """Raise UsageError if an option that says how to read or to write would have no effect."""
+    given = [name for name, value in how.items() if value is not None]
+    if explain and given:
+        raise UsageError(f"--explain reads and writes no record: leave out {', '.join(given)}")
+    form = how["--format"]
+    if as_json and form not in (None, "jsonl"):
+        raise UsageError(f"--json is --format jsonl, which contradicts --format {form}: keep one")
+    if form == "table" and how["--output"] is not None:
+        raise UsageError("--output is for jsonl, arrow and parquet: a table is printed")
 
 
 def plan(log: Log, wanted: Wanted) -> Plan:
@@ -109,8 +122,15 @@ def _reader(log: Log, planned: Plan, wanted: Wanted, stats: ReadStats) -> pa.Rec
         return planned.execute(stats=stats)
     if wanted.offset is not None:
         raise UsageError("--order time is for a window, not for --offset")
-    partitions = None if wanted.partition is None else [wanted.partition]
-    return log.read_range(*_window(wanted), partitions=partitions, order="time", stats=stats)
+    partitions = log.partitions() if wanted.partition is None else [wanted.partition]
+    timed = log.read_range(*_window(wanted), partitions=partitions, order="time", stats=stats)
+    if (wanted.start, wanted.end) != (None, None):
+        return timed
+    # all records: those without a timestamp, which are in no window, come first
+    readers = [log.reader(partition) for partition in partitions]
+    pieces = pieces_of([(reader, Window(end_ms=0)) for reader in readers])
+    untimed = execute(readers[0].cached_fetch, pieces, timed.schema, stats=stats)
+    return pa.RecordBatchReader.from_batches(timed.schema, chain(untimed, timed))
 
 
 def _first(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:

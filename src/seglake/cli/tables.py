@@ -36,7 +36,7 @@ def moment(field: str, heading: str) -> Column:
     return Column(field, heading, lambda ms: format_ms(ms) if ms >= 0 else "-")
 
 
-def show(title: str, shown: Rows, *, as_json: bool) -> None:
+def show(title: str, shown: Rows, *, as_json: bool = False) -> None:
     """Print rows to standard output."""
     if as_json:
         print(json.dumps(list(shown.rows), ensure_ascii=False))

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from seglake.config.rules import FieldName, Locations, OneByte
+from seglake.config.rules import FieldName, Globs, Locations, OneByte
 from seglake.config.sections import Section
 
 FormatName = Literal["jsonl", "csv", "parquet", "text", "dataframe"]
+MULTILINE_BOUNDS = "multiline_max_lines", "multiline_max_bytes"
 
 
 class InputFormat(NamedTuple):
@@ -26,7 +27,7 @@ INPUT_FORMATS: dict[FormatName, InputFormat] = {
     "jsonl": InputFormat(knows_columns=False),
     "csv": InputFormat(("delimiter", "quote", "multiline")),
     "parquet": InputFormat(columnar=True),
-    "text": InputFormat(("pattern",)),
+    "text": InputFormat(("pattern", "multiline_start_pattern", *MULTILINE_BOUNDS)),
     "dataframe": InputFormat(("order_column",), in_files=False, columnar=True),
 }
 
@@ -39,6 +40,12 @@ class Input(Section):
         description="files, folders and globs (`**` too); local, relative to the current "
         "directory, or URIs (`s3://…`); needed unless the format is `dataframe`",
     )
+    include: Globs = Field(
+        default=(),
+        description="of the files below a folder and of those that a glob matches, only these: "
+        "globs for their names or, with a `/`, for their paths below the folder",
+    )
+    exclude: Globs = Field(default=(), description="of the same files, none of these")
     format: FormatName = Field(
         description="how a file is read; `dataframe`: the rows of one given to `seglake.ingest`"
     )
@@ -59,7 +66,24 @@ class Input(Section):
     )
     pattern: str | None = Field(
         default=None,
-        description="text: RE2 expression from the start of a line; named groups are fields",
+        description="text: RE2 expression from the start of an event; named groups are fields",
+    )
+    multiline_start_pattern: str | None = Field(
+        default=None,
+        description="text: RE2 expression from the start of a line that begins an event; other "
+        "lines continue the event before them. Without it each line is an event",
+    )
+    multiline_max_lines: int = Field(
+        default=5_000,
+        ge=1,
+        le=50_000,
+        description="text: lines of an event, up to the next; a longer event is quarantined",
+    )
+    multiline_max_bytes: int = Field(
+        default=2**20,
+        ge=1,
+        le=2**29,
+        description="text: bytes of an event, up to the next; a longer event is quarantined",
     )
     order_column: FieldName | None = Field(
         default=None,
@@ -91,8 +115,9 @@ class Input(Section):
                     yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
         if self.format == "dataframe" and self.order_column is None:
             yield "input.order_column is missing; name a column with a unique integer in every row"
-        if self.paths and not self.kind.in_files:
-            yield f"input.paths contradicts input.format = {self.format!r}; remove paths"
+        for key in ("paths", "include", "exclude") if not self.kind.in_files else ():
+            if getattr(self, key):
+                yield f"input.{key} contradicts input.format = {self.format!r}; remove {key}"
         if self.kind.in_files and not self.paths:
             yield "input.paths is missing; name the files to read"
         if self.columnar and self.compression not in {"auto", "none"}:
@@ -106,3 +131,11 @@ class Input(Section):
             self.groups()
         except pa.ArrowInvalid as problem:
             yield f"input.pattern: {problem}; use RE2 syntax and (?P<name>...) groups"
+        start = self.multiline_start_pattern
+        try:
+            pc.match_substring_regex(pa.array([""]), f"^(?:{start})")
+        except pa.ArrowInvalid as problem:
+            yield f"input.multiline_start_pattern: {problem}; use RE2 syntax"
+        for key in MULTILINE_BOUNDS if start is None else ():
+            if self._given(key):
+                yield f"input.{key} needs input.multiline_start_pattern; add it or remove {key}"

@@ -8,10 +8,11 @@ damaged index files stay where older versions name them, the old catalog is move
 import contextlib
 import operator
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, compress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,6 +50,57 @@ class Rebuilt(Report):
     missing: list[str] = field(default_factory=list)
 
 
+@dataclass
+class DamagedIndexes(Report):
+    """What `repair_indexes` would do for a topic: rebuild the index files of some segments.
+
+    `files` are missing or damaged; `unreadable` ones would be left as they are.
+    """
+
+    topic: str
+    dry_run: bool = True
+    segments: int = 0
+    files: list[str] = field(default_factory=list)
+    unreadable: list[Finding] = field(default_factory=list)
+
+
+class _Damage(NamedTuple):
+    """The segments of a topic with index files to rebuild, and everything that was found."""
+
+    topic: str
+    segments: list[SegmentRow]
+    findings: list[Finding]
+
+    @property
+    def unreadable(self) -> list[Finding]:
+        """The findings about segments that are left as they are."""
+        bad = {(row.partition, row.base_offset) for row in self.segments}
+        return [each for each in self.findings if (each.partition, each.base_offset) not in bad]
+
+
+def damaged_indexes(
+    root: str,
+    *,
+    topics: Collection[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> list[DamagedIndexes]:
+    """What `repair_indexes` would do, for each topic with damage. Nothing is written.
+
+    Raises UnknownTopic and StoreError.
+    """
+    table = CatalogTable.open(open_store(root, storage_options))
+    return [
+        DamagedIndexes(
+            damage.topic,
+            segments=len(damage.segments),
+            files=[each.file for each in damage.findings if each.kind != "unreadable"],
+            unreadable=damage.unreadable,
+        )
+        for damage in _damage(table, topics, SegmentTasks(table.store, None, progress))
+    ]
+
+
 def repair_indexes(
     root: str,
     *,
@@ -63,21 +115,28 @@ def repair_indexes(
     StoreError and CommitConflict.
     """
     table = CatalogTable.open(open_store(root, storage_options))
-    snapshot = table.snapshot()
     tasks = SegmentTasks(table.store, None, progress)
     reports = []
+    for damage in _damage(table, topics, tasks):
+        some = damage.segments
+        report = reindex_rows(table, damage.topic, some, None, tasks, leave_damaged=True)
+        report.damaged += damage.unreadable
+        reports.append(report)
+    return reports
+
+
+def _damage(
+    table: CatalogTable, topics: Collection[str] | None, tasks: SegmentTasks
+) -> Iterator[_Damage]:
+    """What is wrong with the index files of each topic with damage."""
+    snapshot = table.snapshot()
     names = [snapshot.topic(name).topic for name in topics or ()]
     for topic in names or [row.topic for row in snapshot.topics()]:
         rows = table.segments(snapshot, topic)
         found = tasks.map(_index_findings, rows)
         bad = [any(finding.kind != "unreadable" for finding in each) for each in found]
-        refused = [each for each, is_bad in zip(found, bad, strict=True) if each and not is_bad]
         if any(found):
-            some = list(compress(rows, bad))
-            report = reindex_rows(table, topic, some, None, tasks, leave_damaged=True)
-            report.damaged += chain.from_iterable(refused)
-            reports.append(report)
-    return reports
+            yield _Damage(topic, list(compress(rows, bad)), list(chain.from_iterable(found)))
 
 
 def _index_findings(store: Store, row: SegmentRow) -> list[Finding]:

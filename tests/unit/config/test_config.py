@@ -136,6 +136,20 @@ MISTAKES = [
         {"input.format": "text", "input.pattern": "(x)"},
         "input.pattern: Regular expression contains",
     ),
+    ({"input.multiline_max_lines": 9}, "input.multiline_max_lines contradicts input.format ="),
+    (
+        {"input.format": "text", "input.multiline_start_pattern": "(x"},
+        "input.multiline_start_pattern: Invalid regular expression: missing ): ^(?:(x)",
+    ),
+    (
+        {"input.format": "text", "input.multiline_max_lines": 9},
+        "input.multiline_max_lines needs input.multiline_start_pattern; add it or remove",
+    ),
+    (
+        {"input.format": "text", "input.multiline_start_pattern": "x", "task.chunk_bytes": 2**21},
+        "input.multiline_max_bytes = 1048576 is not below half of task.chunk_bytes = 2097152",
+    ),
+    ({"input.include": ""}, "input.include.0: "),
     ({"input.format": "text"}, "field 'ts' is no named group of input.pattern; add (?P<ts>...)"),
     ({"input.format": "parquet", "input.compression": "gzip"}, "input.compression contradicts"),
     ({"input.format": "parquet", "value.from": "line"}, "value.from = 'line' contradicts input"),

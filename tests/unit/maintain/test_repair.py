@@ -200,7 +200,7 @@ def test_damage_that_no_snapshot_meets__is_reason_enough(
 
 def test_force__can_be_given_on_the_command_line(maker: LakeMaker) -> None:
     before = catalog_rows(maker.root)
-    command = ["repair", str(maker.root), "--catalog", "--no-dry-run"]
+    command = ["repair", str(maker.root), "--catalog"]
     refused = CliRunner().invoke(app, command)
     assert isinstance(refused.exception, UsageError)
     assert CliRunner().invoke(app, [*command, "--force"]).exit_code == 0

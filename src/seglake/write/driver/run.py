@@ -59,10 +59,7 @@ def ingest_files(
     def make(store: Store, report: Report) -> InputMaker:
         with report.step("list input", progress):
             files = InputStore(pipeline.storage)
-            paths, on_empty = pipeline.input.paths, pipeline.input.on_empty
-            listed = freeze(
-                store, pipeline, run.run_id, lambda: list_inputs(paths, files, on_empty)
-            )
+            listed = freeze(store, pipeline, run.run_id, lambda: list_inputs(pipeline.input, files))
         return partial(InputFiles, engine, pipeline, listed)
 
     return _ingest(engine, pipeline, run, progress, make)

@@ -70,6 +70,11 @@ class InputStore:
         """Whether a file is neither compressed nor an archive. Raises InputError."""
         return self._codec(file) is None and not self._is_archive(file, None)
 
+    def packing(self, file: SourceFile) -> str:
+        """What a file is packed with: "", a codec, "tar", or "gzip tar". Raises InputError."""
+        codec = self._codec(file)
+        return " ".join(filter(None, [codec, "tar" if self._is_archive(file, codec) else None]))
+
     def require_unchanged(self, file: SourceFile) -> None:
         """Raise InputError if the file is not the version that was listed."""
         try:

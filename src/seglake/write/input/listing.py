@@ -6,6 +6,9 @@
   matches a name that begins with "." or "_", and none matches "/". A folder that matches is not
   entered. A file whose name is the glob itself, such as `part[1].json`, is that file; where no such
   file is meant, `[[]` matches a bracket.
+- Of the files below a folder, and those that match a glob, `input.include` and `input.exclude`
+  choose. A glob there is compared with the name of a file; if it has a "/", with the path below the
+  folder, or below the folder in front of a glob's first wildcard.
 - A file that is named twice is read once. An empty file is listed and has no rows.
 - A link to nothing, like every file that cannot be read, is an InputError.
 - A plain path that does not exist is an InputError; `input.on_empty` decides about a glob or an
@@ -17,8 +20,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
+from seglake.config import Input
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.limits import REQUESTS
 from seglake.write.input.content import InputStore, unreadable
@@ -28,27 +32,76 @@ _WILDCARD = re.compile(r"[*?\[]")
 _VISIBLE = r"(?![._])"
 
 
-def list_inputs(
-    paths: Iterable[str], store: InputStore, on_empty: Literal["ok", "error"]
-) -> list[SourceFile]:
-    """The files that `paths` name, each once, sorted by path.
+class Found(NamedTuple):
+    """The files that a pipeline names, and those that `include` and `exclude` leave out."""
+
+    files: list[SourceFile]
+    left_out: list[str]
+
+
+class _Choice:
+    """What `include` and `exclude` say about object keys below a folder."""
+
+    def __init__(self, settings: Input) -> None:
+        self._include = [_choosing(glob, "include") for glob in settings.include]
+        self._exclude = [_choosing(glob, "exclude") for glob in settings.exclude]
+
+    def keeps(self, key: str) -> bool:
+        """Whether the file is read."""
+        included = not self._include or _matches(self._include, key)
+        return included and not _matches(self._exclude, key)
+
+
+def _choosing(glob: str, key: str) -> tuple[bool, re.Pattern[str]]:
+    """Whether a glob is compared with paths instead of names, and its expression."""
+    try:
+        return "/" in glob, re.compile(_expression(glob))
+    except re.error as problem:
+        raise InputError(f"input.{key}: {glob!r} is no glob: {problem}; correct it") from None
+
+
+def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:
+    name = key.rpartition("/")[2]
+    return any(wanted.fullmatch(key if deep else name) for deep, wanted in globs)
+
+
+def list_inputs(settings: Input, store: InputStore) -> list[SourceFile]:
+    """The files that a pipeline names, each once, sorted by path; see `find_inputs`."""
+    return find_inputs(settings, store).files
+
+
+def find_inputs(settings: Input, store: InputStore) -> Found:
+    """The files that `input.paths` names, each once, sorted by path, and those left out.
 
     Raises:
         InputError: a path does not exist, or nothing was found and `on_empty` is "error".
     """
-    all_files: set[str] = set()
-    for path in paths:
+    choice = _Choice(settings)
+    chosen: set[str] = set()
+    left_out: set[str] = set()
+    for path in settings.paths:
         glob = _WILDCARD.search(path) is not None
-        found = _glob(path, store) if glob and not _is_named(path, store) else _plain(path, store)
-        files = set(found)
-        if not files and on_empty == "error":
-            hint = " (a folder that a glob matches is not entered: add /**)" if glob else ""
-            raise InputError(
-                f"{path}: no file found; correct input.paths or set on_empty = 'ok'{hint}"
-            )
-        all_files |= files
+        found = list(
+            _glob(path, store) if glob and not _is_named(path, store) else _plain(path, store)
+        )
+        kept = {file for file, key in found if key is None or choice.keeps(key)}
+        if not kept and settings.on_empty == "error":
+            raise InputError(_nothing(path, len(found), glob=glob))
+        chosen |= kept
+        left_out |= {file for file, _ in found} - kept
     with ThreadPoolExecutor(REQUESTS) as pool:
-        return list(pool.map(partial(_file, store=store), sorted(all_files)))
+        files = list(pool.map(partial(_file, store=store), sorted(chosen)))
+    return Found(files, sorted(left_out - chosen))
+
+
+def _nothing(path: str, left_out: int, *, glob: bool) -> str:
+    if left_out:
+        return (
+            f"{path}: input.include and input.exclude leave out every file ({left_out} files); "
+            "correct them or set on_empty = 'ok'"
+        )
+    hint = " (a folder that a glob matches is not entered: add /**)" if glob else ""
+    return f"{path}: no file found; correct input.paths or set on_empty = 'ok'{hint}"
 
 
 def _file(path: str, store: InputStore) -> SourceFile:
@@ -61,17 +114,17 @@ def _file(path: str, store: InputStore) -> SourceFile:
         raise unreadable(path, problem) from problem
 
 
-def _plain(path: str, store: InputStore) -> Iterator[str]:
-    """The file at `path`, or the files below the folder `path`."""
+def _plain(path: str, store: InputStore) -> Iterator[tuple[str, str | None]]:
+    """The file at `path`, or the files below the folder `path` with their keys below it."""
     root, key = locate(path)
     absolute = _join(root, key)
     if key and _is_file(path, store):
-        yield absolute
+        yield absolute, None
         return
     keys = [key for key in store.keys(absolute) if _shown(key)]
     if not keys and not Path(absolute).is_dir():
         raise InputError(f"{path}: does not exist; correct input.paths")
-    yield from (_join(absolute, key) for key in keys)
+    yield from ((_join(absolute, key), key) for key in keys)
 
 
 def _is_file(path: str, store: InputStore) -> bool:
@@ -93,8 +146,11 @@ def _is_named(glob: str, store: InputStore) -> bool:
         return False
 
 
-def _glob(pattern: str, store: InputStore) -> Iterator[str]:
-    """The files that match `pattern`. Raises InputError for a bad pattern."""
+def _glob(pattern: str, store: InputStore) -> Iterator[tuple[str, str]]:
+    """The files that match `pattern`, with their keys below its fixed folder.
+
+    Raises InputError for a bad pattern.
+    """
     fixed = _WILDCARD.split(pattern, maxsplit=1)[0].rpartition("/")[0]
     if "://" in pattern and "://" not in fixed:
         raise InputError(f"{pattern}: a bucket's name has no wildcards; correct input.paths")
@@ -107,7 +163,7 @@ def _glob(pattern: str, store: InputStore) -> Iterator[str]:
             f"{pattern}: [...] has a range that ends before it begins ({problem}); "
             "correct input.paths, or write [[] for a bracket in a name"
         ) from None
-    return (_join(folder, key) for key in store.keys(folder) if wanted.fullmatch(key))
+    return ((_join(folder, key), key) for key in store.keys(folder) if wanted.fullmatch(key))
 
 
 def _join(root: str, key: str) -> str:

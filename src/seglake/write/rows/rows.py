@@ -60,6 +60,7 @@ class Reason(IntEnum):
     TIMESTAMP_OUT_OF_RANGE = 6, "timestamp out of range"
     KEY_MISSING = 7, "key missing"
     PARTITION_OUT_OF_RANGE = 8, "partition out of range"
+    EVENT_TOO_LONG = 9, "event too long"
 
 
 REASON_TEXTS = np.array([reason.text for reason in Reason])

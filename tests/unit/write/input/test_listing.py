@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from seglake.config import Pipeline
 from seglake.errors import InputError
-from seglake.write.input.listing import _expression
+from seglake.store import open_store
+from seglake.write.input.content import InputStore
+from seglake.write.input.listing import _expression, find_inputs
 from tests.makers.files import pipeline, read
-from tests.makers.inputs import chunks_of, listed, splits_of
+from tests.makers.inputs import chunks_of, listed, splits_of, store_of
 
 FILES = [
     "a.jsonl",
@@ -64,6 +66,52 @@ def names(folder: Path, *paths: str, on_empty: str = "error") -> list[str]:
 )
 def test_paths(folder: Path, path: str, wanted: list[str]) -> None:
     assert names(folder, path) == wanted
+
+
+@pytest.mark.parametrize(
+    ("path", "include", "exclude", "wanted"),
+    [
+        (".", "*.jsonl", (), ["a.jsonl", "b.jsonl", "sub/c.jsonl"]),
+        (".", (), "*.txt", ["a.jsonl", "b.jsonl", "sub/c.jsonl"]),
+        (".", (), ["a*", "sub/*.jsonl"], ["b.jsonl", "sub/deep/d.txt"]),
+        (".", "sub/**", "**/d.*", ["sub/c.jsonl"]),
+        (".", ["[ab].jsonl", "*/deep/*"], "b*", ["a.jsonl", "sub/deep/d.txt"]),
+        ("sub", "c.jsonl", (), ["sub/c.jsonl"]),
+        ("sub", "deep/*", (), ["sub/deep/d.txt"]),
+        ("*.jsonl", (), "a*", ["b.jsonl"]),
+        ("s*/**", "deep/*", (), []),  # the folder in front of the first wildcard has `sub`
+        ("s*/**", "sub/deep/*", (), ["sub/deep/d.txt"]),
+        ("a.jsonl", "b*", "a*", ["a.jsonl"]),  # a file named by itself
+    ],
+)
+def test_include_and_exclude(
+    folder: Path, path: str, include: object, exclude: object, wanted: list[str]
+) -> None:
+    keys = {"include": include, "exclude": exclude, "on_empty": "ok"}
+    settings = pipeline(str(folder / path), "text", input=keys)
+    found = find_inputs(settings.input, store_of(settings))
+    assert [str(Path(file.path).relative_to(folder)) for file in found.files] == wanted
+    every = pipeline(str(folder / path), "text")
+    rest = {file.path for file in listed(every)} - {file.path for file in found.files}
+    assert found.left_out == sorted(rest)
+    if not wanted:
+        strict = pipeline(str(folder / path), "text", input={**keys, "on_empty": "error"})
+        with pytest.raises(InputError, match=r"leave out every file \(2 files\)"):
+            listed(strict)
+
+
+def test_a_bad_glob_is_named(folder: Path) -> None:
+    settings = pipeline(folder, "text", input={"exclude": ["x", "[z-a]"]})
+    with pytest.raises(InputError, match=r"input\.exclude: '\[z-a\]' is no glob: bad character"):
+        listed(settings)
+
+
+def test_what_one_path_leaves_out_another_may_name(folder: Path) -> None:
+    paths = [str(folder), str(folder / "a.jsonl")]
+    settings = pipeline(paths, "text", input={"exclude": "[ab]*"})
+    found = find_inputs(settings.input, store_of(settings))
+    assert [Path(file.path).name for file in found.files] == ["a.jsonl", "c.jsonl", "d.txt"]
+    assert found.left_out == [str(folder / "b.jsonl")]
 
 
 def test_every_file_once_in_order_of_paths(folder: Path) -> None:
@@ -212,3 +260,39 @@ def test_paths_in_a_store() -> None:
         read(pipeline("memory://nowhere/*.jsonl", "text"))
     with pytest.raises(InputError, match="a bucket's name has no wildcards"):
         read(pipeline("s3://logs-*/x", "text"))
+
+
+class Bucket(InputStore):
+    """An object store of some keys, all in one bucket."""
+
+    def __init__(self, *keys: str) -> None:
+        super().__init__({})
+        store = self._buckets["memory://logs"] = open_store("memory://logs")
+        for key in keys:
+            store.put(key, b"x")
+
+    def keys(self, folder: str) -> list[str]:
+        prefix = folder.removeprefix("memory://logs").lstrip("/")
+        prefix = prefix and f"{prefix}/"
+        below = [listed.key for listed in self._buckets["memory://logs"].list()]
+        return [key.removeprefix(prefix) for key in below if key.startswith(prefix)]
+
+
+@pytest.mark.parametrize(
+    ("path", "include", "exclude", "wanted"),
+    [
+        ("memory://logs", "*.log", "b.*", ["a.log", "day/c.log"]),
+        ("memory://logs/day", "*.log", (), ["day/c.log"]),
+        ("memory://logs/**", "day/*", (), ["day/c.log", "day/d.txt"]),
+        ("memory://logs/d*/*", (), "day/*.log", ["day/d.txt"]),
+        ("memory://logs/*.log", (), "day/*", ["a.log", "b.log"]),
+    ],
+)
+def test_include_and_exclude_in_a_bucket(
+    path: str, include: object, exclude: object, wanted: list[str]
+) -> None:
+    bucket = Bucket("a.log", "b.log", "day/c.log", "day/d.txt", "day/_SUCCESS")
+    settings = pipeline(path, "text", input={"include": include, "exclude": exclude})
+    found = find_inputs(settings.input, bucket)
+    assert [file.path for file in found.files] == [f"memory://logs/{key}" for key in wanted]
+    assert all(file.startswith("memory://logs/") for file in found.left_out)

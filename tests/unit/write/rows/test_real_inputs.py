@@ -50,7 +50,7 @@ def span(found: Result) -> tuple[str, str]:
         (
             "kafka-brokers",
             22_164,
-            2_758,
+            0,
             "2016-12-19T15:31:46.143000+00:00",
             "2016-12-19T23:11:18.570000+00:00",
         ),
@@ -78,20 +78,30 @@ def test_cuts_and_chunks_change_nothing(
 ) -> None:
     uncut = whole(name)
     tasks = {"task.split_bytes": 100_003, "task.chunk_bytes": 50_021}
+    if name == "kafka-brokers":
+        tasks["input.multiline_max_bytes"] = 20_000
     cut = read(example(name, data_dir, **tasks))
     assert cut.chunks > uncut.chunks
     assert cut.rows == uncut.rows
     assert cut.rejects == uncut.rejects
 
 
-def test_stack_traces_are_what_the_brokers_pattern_rejects(
-    data_dir: Path, whole: Callable[[str], Result]
-) -> None:
-    found = whole("kafka-brokers")
-    assert {reject.reason for reject in found.rejects} == {"not parseable"}
-    assert not any(reject.raw.startswith(b"[2016") for reject in found.rejects)
-    ratio = len(found.rejects) / (len(found.rows) + len(found.rejects))
-    assert ratio < example("kafka-brokers", data_dir).max_quarantine_ratio
+def test_stack_traces_stay_with_the_brokers_events(whole: Callable[[str], Result]) -> None:
+    values = [row.value or b"" for row in whole("kafka-brokers").rows]
+    assert all(value.startswith(b"[2016-12-") for value in values)
+    traces = [value for value in values if b"\n" in value]
+    assert len(traces) == 101
+    assert sum(value.count(b"\n") for value in traces) == 2_758
+
+
+def test_without_a_start_pattern_the_lines_of_stack_traces_are_rejected(data_dir: Path) -> None:
+    settings = example("kafka-brokers", data_dir, **{"input.include": "state-change.log*"})
+    alone = {"multiline_start_pattern": None}
+    lines = read(settings.model_copy(update={"input": settings.input.model_copy(update=alone)}))
+    joined = read(settings)
+    assert len(lines.rows) == len(joined.rows)
+    assert {reject.reason for reject in lines.rejects} == {"not parseable"}
+    assert not any(reject.raw.startswith(b"[2016") for reject in lines.rejects)
 
 
 def test_nginx_fields(whole: Callable[[str], Result]) -> None:

@@ -1,0 +1,83 @@
+"""`seglake check`: what an ingest would read, and what it would make of some of the rows."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seglake.cli.tables import Column, Rows, number, show
+from seglake.times.instants import format_ms
+
+if TYPE_CHECKING:
+    from seglake.write.check import Checked, SampledRow
+
+_WIDE = 60  # characters of a value in a table
+
+_RECORDS = [
+    Column("place", "file:line"),
+    Column("time", "time"),
+    number("partition", "partition"),
+    Column("key", "key"),
+    Column("headers", "headers"),
+    Column("value", "value"),
+]
+_REJECTS = [Column("place", "file:line"), Column("reason", "reason"), Column("value", "raw")]
+
+
+def run(conf_file: Path, changes: Mapping[str, object], sample: int, *, as_json: bool) -> int:
+    """Check a pipeline's input. Returns the exit code."""
+    from seglake.config import load
+    from seglake.write.check import check
+
+    checked = check(load(conf_file, changes), sample)
+    if as_json:
+        rows = [{**dataclasses.asdict(row), "time": _time(row)} for row in checked.rows]
+        print(json.dumps({**checked.as_dict(), "rows": rows}, ensure_ascii=False))
+    else:
+        _show(checked)
+    return checked.exit_code
+
+
+def _show(checked: Checked) -> None:
+    for line in _files(checked):
+        print(line)
+    records = [_shown(row) for row in checked.rows if not row.reason]
+    rejects = [_shown(row) for row in checked.rows if row.reason]
+    if records:
+        show(f"{len(records)} of {len(checked.rows)} rows are records", Rows(_RECORDS, records))
+    if rejects:
+        show(f"{len(rejects)} of {len(checked.rows)} rows are rejected", Rows(_REJECTS, rejects))
+    if not checked.rows:
+        print("There is no row in the sample.")
+    for problem in checked.problems:
+        print(problem)
+
+
+def _files(checked: Checked) -> Iterator[str]:
+    yield f"{checked.files:,} files, {checked.size_bytes:,} bytes, {checked.splits:,} splits"
+    for path, size, packing in checked.first_files:
+        yield f"  {path}  {size:,} bytes  {packing}".rstrip()
+    if checked.files > len(checked.first_files):
+        yield f"  … and {checked.files - len(checked.first_files):,} more"
+    if checked.left_out:
+        yield f"{len(checked.left_out):,} files are left out by input.include and input.exclude:"
+        yield from (f"  {path}" for path in checked.left_out[:5])
+
+
+def _shown(row: SampledRow) -> dict[str, Any]:
+    headers = [f"{name}={'-' if value is None else value}" for name, value in row.headers or []]
+    after = f" after byte {row.start}" if row.start else ""
+    place = f"{row.path.rpartition('/')[2]}{after}:{row.line}"
+    value = row.value if row.value is None or len(row.value) <= _WIDE else f"{row.value[:_WIDE]}…"
+    cells = {"place": place, "time": _time(row), "headers": " ".join(headers), "value": value}
+    return {**dataclasses.asdict(row), **cells}
+
+
+def _time(row: SampledRow) -> str | None:
+    """ISO 8601 in UTC; None if the row has no time, or gets that of the run."""
+    return None if row.timestamp is None or row.timestamp < 0 else format_ms(row.timestamp)

@@ -1,0 +1,423 @@
+"""Every option of every command and job acts, or is refused: the table has a check for each."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import seglake
+from seglake.cli.app import app
+from seglake.engine import LocalEngine
+from seglake.errors import SeglakeError, UsageError
+from seglake.format.index import POLICIES
+from seglake.layout import new_attempt, success_key
+from seglake.write import api
+from tests.harness.flags import JOBS, Table, load_job, options_of_job, options_of_the_program
+from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+
+T = 1_700_000_000_000
+TABLE = Table()
+IN_SPARK = {"around"}  # tests/spark/test_events_around.py has its table
+
+
+@dataclass
+class Place:
+    """A folder with a lake of its own, files to ingest, and their pipeline."""
+
+    folder: Path
+    capture: pytest.CaptureFixture[str]
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "lake"
+
+    def tell(self, *arguments: object) -> str:
+        """What a command prints; raises its error."""
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        if isinstance(done.exception, SeglakeError):
+            raise done.exception
+        self.code, self.errors = done.exit_code, done.stderr
+        return done.stdout
+
+    def json(self, *arguments: object) -> Any:
+        return json.loads(self.tell(*arguments, "--json"))
+
+    def lines(self, *arguments: object) -> list[tuple[int, int]]:
+        """Partition and offset of each record that `read` prints."""
+        told = self.tell("read", self.root, "events", *arguments)
+        rows = [json.loads(line) for line in told.splitlines()]
+        return [(row["partition"], row["offset"]) for row in rows]
+
+    def refused(self, match: str, *arguments: object) -> None:
+        with pytest.raises(UsageError, match=match):
+            self.tell(*arguments)
+
+    def job(self, name: str, *arguments: object) -> Any:
+        """The report of a job that runs without Spark."""
+        module = load_job(name)
+        with pytest.MonkeyPatch.context() as patch:
+            if hasattr(module, "spark_session"):
+                patch.setattr(module, "spark_session", lambda *_, **__: None)
+            self.capture.readouterr()
+            self.code = module.main([str(argument) for argument in arguments])
+        told, self.errors = self.capture.readouterr()
+        return json.loads(told) if told else None
+
+    def objects(self) -> dict[str, int]:
+        return {str(p): p.stat().st_mtime_ns for p in self.root.rglob("*") if p.is_file()}
+
+    def policies(self, partition: int = 1) -> set[tuple[str, int]]:
+        table = open_catalog(str(self.root))
+        rows = table.segments(table.snapshot(), "events")
+        found = (row.index_policy for row in rows if row.partition == partition)
+        return {(policy.by, policy.interval) for policy in found}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("flags")
+    maker = LakeMaker(folder / "lake", partitions=2)
+    maker.run({0: [Event(T + 10), Event(-1), Event(T + 5)]}, Shape("zstd"))
+    many = [Event(T + n, b"k", b"x" * 50) for n in range(300)]
+    maker.run({1: many}, Shape("zstd"), interval=(T, T + 300))
+    maker.topic = "other"
+    maker.run({0: [Event(T)]})
+    for name, first in (("a", 0), ("b", 2)):
+        lines = [json.dumps({"ts": T + n, "k": str(n)}) for n in (first, first + 1)]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    (folder / "web.toml").write_text(
+        f'[pipeline]\nroot = "{folder}/new"\n[input]\npaths = ["{folder}/a.jsonl"]\n'
+        'format = "jsonl"\n[timestamp]\nfield = "ts"\nformat = "epoch_ms"\n[topic]\nname = "web"\n'
+    )
+    return folder
+
+
+@pytest.fixture
+def it(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Place:
+    monkeypatch.setattr(api, "SparkEngine", lambda *_: LocalEngine())
+    monkeypatch.setattr("logging.basicConfig", lambda **_: None)
+    shutil.copytree(made, tmp_path / "place")
+    pipeline = tmp_path / "place" / "web.toml"
+    pipeline.write_text(pipeline.read_text().replace(str(made), str(tmp_path / "place")))
+    return Place(tmp_path / "place", capsys)
+
+
+def test_the_table_has_every_option() -> None:
+    jobs = {job.stem for job in JOBS.glob("*.py")} - IN_SPARK
+    options = options_of_the_program().union(*map(options_of_job, jobs))
+    assert set(TABLE) == options
+
+
+@TABLE.shows("--version")
+def _program_version(it: Place) -> None:
+    assert it.tell("--version").startswith("seglake ")
+
+
+@TABLE.shows("demo --events", "demo --count")
+def _demo(it: Place) -> None:
+    it.tell("demo", it.folder / "demo", "--events", it.folder / "made", "--count", 1000)
+    assert len(list((it.folder / "made").iterdir())) > 1
+    (run,) = it.json("history", it.folder / "demo")
+    assert run["records"] == 1000
+
+
+@TABLE.shows("check --conf-file", "check --sample", "check --source", "check --json")
+def _check(it: Place) -> None:
+    found = it.json("check", "--conf-file", it.folder / "web.toml", "--sample", 1)
+    (row,) = found["rows"]
+    assert row["path"] == str(it.folder / "a.jsonl")
+    told = it.tell(
+        "check", "--conf-file", it.folder / "web.toml", "--source", it.folder / "*.jsonl"
+    )
+    assert "4 of 4 rows" in told
+
+
+@TABLE.shows("topics --version", "topics --json")
+def _topics(it: Place) -> None:
+    sizes = [
+        {row["topic"]: row["records"] for row in it.json("topics", it.root, "--version", version)}
+        for version in (1, 2, 3)
+    ]
+    assert sizes == [{"events": 3}, {"events": 303}, {"events": 303, "other": 1}]
+    assert len(it.json("topics", it.root)) == 2
+
+
+@TABLE.shows("segments --partition", "segments --version", "segments --json")
+def _segments(it: Place) -> None:
+    def partitions(*options: object) -> list[int]:
+        return [row["partition"] for row in it.json("segments", it.root, "events", *options)]
+
+    assert partitions() == [0, 1]
+    assert partitions("--partition", 1) == [1]
+    assert partitions("--version", 1) == [0]
+
+
+@TABLE.shows("offsets --time", "offsets --partition", "offsets --version", "offsets --json")
+def _offsets(it: Place) -> None:
+    def offsets(*options: object) -> list[int | None]:
+        return [row["offset"] for row in it.json("offsets", it.root, "events", *options)]
+
+    assert offsets("--time", "latest") == [3, 300]
+    assert offsets("--time", T + 6) == [0, 6]
+    assert offsets("--time", "latest", "--partition", 1) == [300]
+    assert offsets("--time", "latest", "--version", 1) == [3, 0]
+
+
+@TABLE.shows("history --topic", "history --json")
+def _history(it: Place) -> None:
+    assert len(it.json("history", it.root)) == 3
+    assert len(it.json("history", it.root, "--topic", "other")) == 1
+
+
+@TABLE.shows("read --partition", "read --offset", "read --max-records", "read --version")
+def _read(it: Place) -> None:
+    assert it.lines("--partition", 0) == [(0, 0), (0, 1), (0, 2)]
+    assert it.lines("--partition", 0, "--offset", 1) == [(0, 1), (0, 2)]
+    assert it.lines("--max-records", 1) == [(0, 0)]
+    assert len(it.lines()) == 303
+    assert len(it.lines("--version", 1)) == 3
+
+
+@TABLE.shows("read --start", "read --end", "read --order")
+def _read_window(it: Place) -> None:
+    assert it.lines("--start", T + 299) == [(1, 299)]
+    assert it.lines("--end", T + 1) == [(1, 0)]
+    window = "--start", T + 5, "--end", T + 6
+    assert it.lines(*window, "--order", "offset") == [(0, 2), (1, 5)]
+    assert it.lines("--partition", 0, "--start", T, "--order", "time") == [(0, 2), (0, 0)]
+
+
+def test_all_records_by_time_include_those_without_one(it: Place) -> None:
+    assert it.lines("--partition", 0, "--order", "time") == [(0, 1), (0, 2), (0, 0)]
+    everything = it.lines("--order", "time")
+    assert everything[0] == (0, 1)
+    assert sorted(everything) == it.lines()
+    assert it.lines("--order", "time", "--max-records", 2) == [(0, 1), (1, 0)]
+
+
+@TABLE.shows("read --format", "read --output", "read --json")
+def _read_form(it: Place) -> None:
+    read, file = ("read", it.root, "events"), it.folder / "out"
+    it.tell(*read, "--format", "parquet", "--output", file)
+    assert pq.read_table(file).num_rows == 303
+    it.tell(*read, "--format", "arrow", "--output", file)
+    assert pa.ipc.open_stream(file.read_bytes()).read_all().num_rows == 303
+    assert "offset" in it.tell(*read, "--format", "table").splitlines()[2]
+    assert it.tell(*read, "--json") == it.tell(*read) == it.tell(*read, "--format", "jsonl")
+    for form in ("table", "arrow", "parquet"):
+        it.refused(f"contradicts --format {form}", *read, "--json", "--format", form)
+    it.refused("a table is printed", *read, "--format", "table", "--output", file)
+
+
+@TABLE.shows("read --explain")
+def _explain(it: Place) -> None:
+    read = "read", it.root, "events", "--explain"
+    assert it.json(*read)[-1]["records_at_most"] == 303
+    given = {"format": "jsonl", "order": "time", "max-records": 1, "output": it.folder / "out"}
+    for name, value in given.items():
+        it.refused(f"leave out --{name}", *read, f"--{name}", value)
+
+
+@TABLE.shows("dump --deep", "dump --json")
+def _dump(it: Place) -> None:
+    file = max(it.root.glob("topics/events-1/*/*.log"))
+    plain = it.tell("dump", file)
+    batches = [json.loads(line) for line in it.tell("dump", file, "--json").splitlines()]
+    assert len(plain.splitlines()) == len(batches) > 1
+    assert len(it.tell("dump", file, "--deep").splitlines()) == 300
+    it.refused("for .log files", "dump", file.with_suffix(".index"), "--deep")
+
+
+def _ingests(it: Place, ingest: Callable[..., Any]) -> None:
+    conf = "--conf-file", it.folder / "web.toml"
+    report = ingest(*conf)
+    assert (report["status"], report["records"], report["pipeline"]) == ("committed", 2, "web")
+    more = "--run-id", "r", "--source", it.folder / "b.jsonl", "--root", it.folder / "third"
+    times = "--interval-start", T, "--interval-end", T + 100
+    assert ingest(*conf, *more, *times)["status"] == "committed"
+    assert ingest(*conf, *more, *times)["status"] == "already done"
+    lake = seglake.open(str(it.folder / "third"))
+    assert lake.topic("web").closed(T, T + 100, 0)
+    values = lake.topic("web").read_range(0, 2**60).read_all()["value"].to_pylist()
+    assert [json.loads(value)["ts"] for value in values] == [T + 2, T + 3]
+
+
+@TABLE.shows(
+    "ingest --conf-file", "ingest --run-id", "ingest --source", "ingest --root",
+    "ingest --interval-start", "ingest --interval-end", "ingest --json",
+)  # fmt: skip
+def _ingest(it: Place) -> None:
+    _ingests(it, lambda *options: it.json("ingest", *options))
+    half = "--interval-start", T
+    it.refused("lacks its", "ingest", "--conf-file", it.folder / "web.toml", *half)
+
+
+@TABLE.shows(
+    "jobs/ingest --conf-file", "jobs/ingest --run-id", "jobs/ingest --source",
+    "jobs/ingest --root", "jobs/ingest --interval-start", "jobs/ingest --interval-end",
+)  # fmt: skip
+def _ingest_job(it: Place) -> None:
+    _ingests(it, lambda *options: it.job("ingest", *options))
+    assert it.job("ingest", "--conf-file", it.folder / "web.toml", "--interval-end", T) is None
+    assert (it.code, "lacks its" in it.errors) == (2, True)
+
+
+def _flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+
+
+def _verifies(it: Place, verify: Callable[..., Any]) -> None:
+    """First a row that contradicts its log, then a damaged log."""
+    table = open_catalog(str(it.root))
+    base = table.snapshot()
+    row = table.segments(base, "events")[0]
+    table.commit(
+        [dataclasses.replace(row, max_lateness_ms=99)],
+        topic="events",
+        base=base,
+        attempt_id=new_attempt(),
+        replaced=[(row.partition, row.base_offset)],
+    )
+    assert (verify()["segments"], it.code) == (3, 0)
+    assert (verify("--topic", "other")["segments"], it.code) == (1, 0)
+    assert verify("--deep")["findings"]
+    assert it.code == 1
+    _flip(it.root / row.key("log"), 70)
+    assert (len(verify("--topic", "other")["findings"]), it.code) == (0, 0)
+    assert (len(verify("--topic", "events")["findings"]), it.code) == (1, 1)
+
+
+@TABLE.shows("verify --topic", "verify --deep", "verify --json")
+def _verify(it: Place) -> None:
+    _verifies(it, lambda *options: it.json("verify", it.root, *options))
+
+
+@TABLE.shows("jobs/verify --root", "jobs/verify --topic", "jobs/verify --deep")
+def _verify_job(it: Place) -> None:
+    _verifies(it, lambda *options: it.job("verify", "--root", it.root, *options))
+
+
+@TABLE.shows("vacuum --dry-run", "vacuum --delete", "vacuum --grace-hours", "vacuum --json")
+def _vacuum(it: Place) -> None:
+    def orphan() -> Path:
+        file = it.root / f"topics/events-0/{new_attempt()}/{7:020}.log"
+        file.parent.mkdir()
+        file.write_bytes(b"x")
+        return file
+
+    vacuum, now = ("vacuum", it.root), ("--grace-hours", 0)
+    left = orphan()
+    key = str(left.relative_to(it.root))
+    assert it.json(*vacuum)["young"] == [key]
+    before = it.objects()
+    planned = it.json(*vacuum, *now, "--dry-run")
+    assert (planned["dry_run"], planned["deleted"], it.objects()) == (True, [key], before)
+    assert "would be deleted" in it.tell(*vacuum, *now, "--dry-run")
+    assert it.json(*vacuum, *now)["dry_run"] is False
+    assert not left.exists()
+    left = orphan()
+    it.tell(*vacuum, *now, "--delete")
+    assert not left.exists()
+    assert "--delete is an old spelling: vacuum acts unless --dry-run" in it.errors
+    it.refused("--dry-run contradicts --delete", *vacuum, "--dry-run", "--delete")
+
+
+@TABLE.shows("repair --dry-run", "repair --no-dry-run", "repair --json")
+def _repair(it: Place) -> None:
+    repair = "repair", it.root
+    assert it.json(*repair) == []
+    damaged = max(it.root.glob("topics/events-1/*/*.zonemap"))
+    _flip(damaged, 40)
+    before = it.objects()
+    (planned,) = it.json(*repair, "--dry-run")
+    assert it.objects() == before
+    assert (planned["topic"], planned["segments"], it.code) == ("events", 1, 0)
+    assert planned["files"] == [str(damaged.relative_to(it.root))]
+    it.tell(*repair, "--no-dry-run")
+    assert "--no-dry-run is an old spelling: repair acts unless --dry-run" in it.errors
+    assert it.json("verify", it.root)["findings"] == []
+    it.refused("--dry-run contradicts", *repair, "--dry-run", "--no-dry-run")
+
+
+@TABLE.shows("repair --catalog", "repair --force", "repair --trust")
+def _repair_catalog(it: Place) -> None:
+    repair = "repair", it.root, "--catalog"
+    it.refused("can be read", *repair)
+    before = it.objects()
+    (planned,) = it.json(*repair, "--force", "--dry-run")
+    assert (planned["dry_run"], len(planned["attempts"])) == (True, 3)
+    assert it.objects() == before
+    it.tell(*repair, "--force")
+    assert list(it.root.glob("catalog/log.backup-*"))
+    (attempt,) = {path.parts[-2] for path in it.root.glob("topics/other-0/*/*")}
+    (it.root / success_key(attempt)).unlink()
+    shutil.rmtree(it.root / "catalog" / "log")
+    (planned,) = it.json(*repair, "--dry-run")
+    assert planned["untrusted"] == [attempt]
+    (planned,) = it.json(*repair, "--dry-run", "--trust", attempt)
+    assert planned["untrusted"] == []
+    for option in (("--force",), ("--trust", attempt)):
+        it.refused(f"{option[0]} is for --catalog", "repair", it.root, *option)
+
+
+@TABLE.shows(
+    "reindex --index-interval-bytes", "reindex --index-interval-records",
+    "reindex --index-interval-ms", "reindex --json",
+)  # fmt: skip
+def _reindex(it: Place) -> None:
+    reindex = "reindex", it.root, "events"
+    for unit in POLICIES:
+        assert it.json(*reindex, f"--index-interval-{unit}", 7)[0]["segments"] == 2
+        assert it.policies() == {(unit, 7)}
+    it.tell(*reindex)
+    assert it.policies() == {("ms", 7)}
+    both = "--index-interval-ms", 7, "--index-interval-bytes", 7
+    it.refused("contradict each other", *reindex, *both)
+
+
+@TABLE.shows("reindex --by", "reindex --interval")
+def _reindex_as_before(it: Place) -> None:
+    reindex = "reindex", it.root, "events"
+    it.tell(*reindex, "--by", "records", "--interval", 7)
+    assert it.policies() == {("records", 7)}
+    assert "is an old spelling: write --index-interval-bytes, --index-interval-rec" in it.errors
+    it.tell(*reindex, "--by", "bytes")
+    assert it.policies() == {("bytes", 4096)}
+    it.refused("--interval needs --by", *reindex, "--interval", 7)
+    it.refused("contradict", *reindex, "--by", "ms", "--index-interval-ms", 7)
+    assert it.policies() == {("bytes", 4096)}
+
+
+@TABLE.shows(
+    "jobs/reindex --root", "jobs/reindex --topic", "jobs/reindex --partition",
+    *(f"jobs/reindex --{p}interval-{u}" for p in ("", "index-") for u in POLICIES),
+)  # fmt: skip
+def _reindex_job(it: Place) -> None:
+    reindex = "reindex", "--root", it.root, "--topic", "events"
+    assert it.job(*reindex, "--partition", 0, "--index-interval-bytes", 7)["segments"] == 1
+    assert (it.policies(0), it.policies(1)) == ({("bytes", 7)}, {("bytes", 200)})
+    for unit in POLICIES:
+        it.job(*reindex, f"--index-interval-{unit}", 8)
+        assert (it.policies(), it.errors) == ({(unit, 8)}, "")
+        it.job(*reindex, f"--interval-{unit}", 9)
+        assert it.policies() == {(unit, 9)}
+        assert f"--interval-{unit} is an old spelling: write --index-interval-{unit}" in it.errors
+
+
+@pytest.mark.parametrize("check", dict.fromkeys(TABLE.values()), ids=lambda check: check.__name__)
+def test_every_option_acts_or_is_refused(check: Callable[[Place], None], it: Place) -> None:
+    check(it)

@@ -1,0 +1,209 @@
+"""`seglake check`: what it says of files and rows is what an ingest makes of them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import seglake
+from seglake.cli.app import app
+from seglake.config import from_tables
+from seglake.engine import LocalEngine
+from seglake.errors import ConfigError, InputError
+from seglake.write.check import check
+from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.makers.files import pipeline, read
+
+T = 1_780_000_000_000
+TIMED = {"timestamp": {"field": "ts", "format": "epoch_ms"}, "key": {"fields": ["user"]}}
+
+
+def events(count: int, first: int = 0) -> bytes:
+    lines = ({"ts": T + n, "user": f"u{n % 7}", "n": n} for n in range(first, first + count))
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "in"
+    made.mkdir()
+    (made / "a.jsonl").write_bytes(events(2) + b"broken\n\n" + events(2, 2))
+    (made / "b.jsonl.gz").write_bytes(gzip.compress(events(100, 100)))
+    (made / "c.tmp").write_bytes(b"{")
+    return made
+
+
+def checked(folder: Path, sample: int = 20, **tables: Any) -> dict[str, Any]:
+    given = {"exclude": "*.tmp", **tables.pop("input", {})}
+    settings = pipeline(folder, **{**TIMED, **tables, "input": given})
+    return check(settings, sample).as_dict()
+
+
+def test_files_are_named_with_their_packing_and_what_is_left_out(folder: Path) -> None:
+    found = checked(folder)
+    sizes = [(folder / name).stat().st_size for name in ("a.jsonl", "b.jsonl.gz")]
+    assert (found["files"], found["size_bytes"], found["splits"]) == (2, sum(sizes), 2)
+    assert found["first_files"] == [
+        {"path": str(folder / "a.jsonl"), "size_bytes": sizes[0], "packing": ""},
+        {"path": str(folder / "b.jsonl.gz"), "size_bytes": sizes[1], "packing": "gzip"},
+    ]
+    assert found["left_out"] == [str(folder / "c.tmp")]
+
+
+def test_rows_are_those_of_an_ingest(folder: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "headers": {"fields": ["n"], "source": True},
+        "topic": {"partitions": 5},
+        "input": {"exclude": "*.tmp"},
+    }
+    found = checked(folder, 200, **given)
+    settings = pipeline(folder, root=str(tmp_path / "lake"), **TIMED, **given)
+    ingest_files(LocalEngine(), settings, DeclaredRun("1"))
+    window = seglake.open(str(tmp_path / "lake")).topic("test").read_range(0, 2**60)
+    stored = [
+        (r["value"], r["timestamp"].timestamp() * 1000, r["key"], r["partition"], r["headers"])
+        for r in window.read_all().to_pylist()
+    ]
+    rows = [row for row in found["rows"] if not row["reason"]]
+    told = [
+        (r["value"].encode(), r["timestamp"], r["key"].encode(), r["partition"],
+         [{"key": name, "value": value.encode()} for name, value in r["headers"]])
+        for r in rows
+    ]  # fmt: skip
+    assert sorted(told, key=str) == sorted(stored, key=str)
+    assert len(rows) == 104
+    (bad,) = (row for row in found["rows"] if row["reason"])
+    assert (bad["line"], bad["reason"], bad["value"]) == (3, "not parseable", "broken")
+    assert [row["line"] for row in found["rows"][:5]] == [1, 2, 3, 5, 6]
+
+
+def test_a_small_sample_takes_rows_from_far_apart(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number:02}.jsonl").write_bytes(events(50, 100 * number))
+    names = [Path(row["path"]).stem for row in checked(tmp_path, 5)["rows"]]
+    assert names == ["00", "07", "14", "21", "29"]
+    (tmp_path / "07.jsonl").write_bytes(b"")
+    assert len(checked(tmp_path, 6)["rows"]) == 6
+
+
+def test_a_large_file_is_sampled_at_several_splits(tmp_path: Path) -> None:
+    data = events(1000)
+    (tmp_path / "a.jsonl").write_bytes(data)
+    found = checked(tmp_path, 10, task={"split_bytes": 1000})
+    starts = [row["start"] for row in found["rows"]]
+    assert found["splits"] == -(-len(data) // 1000)
+    assert len(starts) == 10
+    assert starts == sorted(starts)
+    assert len(set(starts)) == 5
+    for row in found["rows"]:  # a line counts from the split's first
+        begin = data.find(b"\n", row["start"] - 1) + 1 if row["start"] else 0
+        assert data[begin:].split(b"\n")[row["line"] - 1] == row["value"].encode()
+
+
+def test_lines_of_a_member_count_from_its_beginning(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name in ("x", "y"):
+            member = tarfile.TarInfo(name)
+            member.size = len(events(3))
+            archive.addfile(member, io.BytesIO(events(3)))
+    (tmp_path / "a.tgz").write_bytes(file.getvalue())
+    found = checked(tmp_path)
+    places = [(row["path"].rpartition("!")[2], row["line"]) for row in found["rows"]]
+    assert places == [("x", 1), ("x", 2), ("x", 3), ("y", 1), ("y", 2), ("y", 3)]
+    assert found["first_files"][0]["packing"] == "gzip tar"
+
+
+def test_a_time_of_the_run_and_a_partition_of_no_key_are_not_known(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"x" * 300 + b"\n\xff\n")
+    rows = check(pipeline(tmp_path, "text"), 9).rows
+    assert [(row.timestamp, row.partition, row.key) for row in rows] == [(None, None, None)] * 2
+    assert [row.value for row in rows] == ["x" * 200 + "…", "�"]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "text"])
+def test_every_format_is_sampled(form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{form}"
+    if form == "parquet":
+        pq.write_table(pa.table({"ts": [T, None], "user": ["a", "b"]}), path)
+    else:
+        heading = "ts,user\n" if form == "csv" else ""
+        path.write_text(f"{heading}{T},a\n,b\n")
+    pattern = {"pattern": r"(?P<ts>\d*),(?P<user>.)"} if form == "text" else {}
+    settings = pipeline(path, form, **TIMED, input=pattern)
+    rows = check(settings, 5).rows
+    assert [(row.reason, row.timestamp, row.key) for row in rows] == [
+        ("", T, "a"),
+        ("timestamp missing", None, None),
+    ]
+    whole = read(settings)
+    assert (len(whole.rows), len(whole.rejects)) == (1, 1)
+
+
+def shell(folder: Path, *options: str, field: str = "ts", form: str = "jsonl") -> Any:
+    file = folder.parent / "p.toml"
+    file.write_text(
+        f'[pipeline]\nroot = "lake"\n[input]\npaths = ["{folder}"]\nformat = "{form}"\n'
+        f'exclude = ["*.tmp"]\n[timestamp]\nfield = "{field}"\nformat = "epoch_ms"\n'
+        '[key]\nfields = ["usr"]\n[topic]\nname = "t"\n'
+    )
+    return CliRunner().invoke(app, ["check", "--conf-file", str(file), *options])
+
+
+def test_a_field_that_no_row_has_is_named_with_the_nearest(folder: Path) -> None:
+    done = shell(folder, field="tss")
+    assert done.exit_code == 3
+    assert "timestamp.field 'tss' is in no row; did you mean 'ts'?" in done.stdout
+    assert "key.fields 'usr' is in no row; did you mean 'user'?" in done.stdout
+    assert "timestamp missing" in done.stdout
+
+
+def test_the_table_shows_records_and_rejects_apart(folder: Path) -> None:
+    done = shell(folder, "--sample", "6")
+    assert done.exit_code == 3
+    assert "2 files, " in done.stdout
+    assert "1 files are left out by input.include and input.exclude:" in done.stdout
+    assert "5 of 6 rows are records" in done.stdout
+    assert "a.jsonl:3" in done.stdout.split("rows are rejected")[1]
+    assert "2026-05-28T20:26:40.001Z" in done.stdout
+    clean = shell(folder, "--source", str(folder / "b.jsonl.gz"), "--json")
+    assert clean.exit_code == 0
+    assert len(json.loads(clean.stdout)["rows"]) == 20
+
+
+def test_bad_settings_and_input_are_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        check(pipeline(folder / "nope", **TIMED), 1)
+    frame = {"format": "dataframe", "order_column": "n"}
+    own = {"name": "test", "root": "lake"}
+    settings = from_tables({"pipeline": own, **TIMED, "input": frame, "topic": {"name": "t"}})
+    with pytest.raises(ConfigError, match="has no files to check"):
+        check(settings, 1)
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(events(9))[:40])
+    assert isinstance(shell(folder).exception, InputError)
+    assert shell(folder, "--sample", "0").exit_code == 2
+
+
+def test_nothing_is_written_and_spark_is_not_loaded(folder: Path) -> None:
+    shell(folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")}
+    code = (
+        "import sys\nfrom seglake.cli.app import app\n"
+        "app(['check', '--conf-file', 'p.toml'], standalone_mode=False)\n"
+        "print([name for name in ('pyspark', 'deltalake') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")} == before

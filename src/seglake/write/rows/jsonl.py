@@ -5,6 +5,7 @@ or if it nests deeper than 512 levels.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,6 +75,13 @@ class Wanted:
         return [self.slots.get(path, -1), first, last, low, high]
 
 
+class Absent(NamedTuple):
+    """The fields that no row of a chunk has, and one row."""
+
+    fields: list[str]
+    row: bytes
+
+
 class JsonRows(LineRows):
     """The rows of a chunk of JSON lines."""
 
@@ -101,6 +109,20 @@ class JsonRows(LineRows):
         starts, lengths, kinds = self._values(name)
         string = (kinds == PLAIN) | (kinds == ESCAPED)
         return Spans(self.raw.data, starts - string, (lengths + 2 * string).astype(np.int32))
+
+    def absent(self, names: Iterable[str]) -> Absent | None:
+        """The fields that no row has, not even as null; None if no row can be parsed."""
+        parsed = np.flatnonzero(self.reasons == Reason.NONE)
+        if not len(parsed):
+            return None
+        fields = [name for name in names if not self._has(name)]
+        return Absent(fields, self.take_raw(parsed[:1]).tolist()[0] or b"" if fields else b"")
+
+    def _has(self, name: str) -> bool:
+        slots = [self._slots[(name,)], self._slots[tuple(name.split("."))]]
+        # most often one of the first rows has the field
+        parts = (sizes[:, slot] for sizes in (self._sizes[:64], self._sizes) for slot in slots)
+        return any((part & 7 != MISSING).any() for part in parts)
 
     def _values(self, name: str) -> tuple[Int64s, Int32s, Int8s]:
         """Starts, lengths (null if missing) and kinds of the values of a field."""

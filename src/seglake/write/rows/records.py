@@ -19,6 +19,7 @@ from seglake.times.kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.rows.formats import FORMATS
+from seglake.write.rows.jsonl import Absent, JsonRows
 from seglake.write.rows.lines import REJECTED_BYTES
 from seglake.write.rows.rows import REASON_TEXTS, Codes, Reason, Rows
 
@@ -45,13 +46,15 @@ class Extracted:
 
     `partitions` is the log partition of each record if `topic.partition_field` is set, else None.
     `line_count` includes empty lines and headers: its sum over all earlier chunks of the file is
-    the number of the chunk's first line.
+    the number of the chunk's first line. `absent` are the fields that no row has; None if
+    the rows tell nothing about it.
     """
 
     records: Records
     partitions: Int32s | None
     line_count: int
     rejects: Rejects
+    absent: Absent | None = None
 
     @property
     def row_count(self) -> int:
@@ -115,7 +118,9 @@ def extract(
     if names:
         headers = _interleaved(names, columns, len(records))
         records = Records(records.timestamps, records.keys, records.values, headers)
-    return Extracted(records, partitions, rows.line_count, _rejects(rows, reasons, lines))
+    rejects = _rejects(rows, reasons, lines)
+    absent = rows.absent(pipeline.fields()) if isinstance(rows, JsonRows) else None
+    return Extracted(records, partitions, rows.line_count, rejects, absent)
 
 
 def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> None:

@@ -1,0 +1,92 @@
+"""Fields that the pipeline names and no row has: most often one is misspelt.
+
+Only JSON lines can lack a field without an error; other formats check the names beforehand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, NamedTuple
+
+from seglake.config import Pipeline
+from seglake.write.rows.records import Extracted
+
+_NAMES, _NAME_LENGTH = 200, 100  # of the members of one row that are remembered
+_TOLD = 10
+
+
+class AbsentFields(NamedTuple):
+    """The fields that no row of some rows has, and the names of the members of one row.
+
+    `fields` is None if there are no rows.
+    """
+
+    fields: list[str] | None
+    names: list[str]
+
+    def and_in(self, others: AbsentFields) -> AbsentFields:
+        """Those of these rows and others together."""
+        if self.fields is None or others.fields is None:
+            return others if self.fields is None else self
+        fields = [name for name in self.fields if name in others.fields]
+        return AbsentFields(fields, self.names or others.names)
+
+    def told(self, pipeline: Pipeline) -> list[str]:
+        """A sentence for each setting that names an absent field, with the nearest name."""
+        return [
+            f"{setting} {name!r} is in no row; {self._nearest(name)}"
+            for setting, names in _settings(pipeline).items()
+            for name in names
+            if name in (self.fields or ())
+        ]
+
+    def _nearest(self, name: str) -> str:
+        by_lower = {each.lower(): each for each in reversed(self.names)}
+        near = get_close_matches(name.lower(), by_lower, 1)
+        if near:
+            return f"did you mean {by_lower[near[0]]!r}?"
+        more = ", …" if len(self.names) > _TOLD else ""
+        return f"a row has {', '.join(map(repr, self.names[:_TOLD])) or 'no field'}{more}"
+
+
+NO_ROWS = AbsentFields(None, [])
+
+
+def absent_in(chunk: Extracted) -> AbsentFields:
+    """The fields that no row of a chunk has."""
+    if chunk.absent is None:
+        return NO_ROWS
+    fields, row = chunk.absent
+    return AbsentFields(fields, list(islice(_names(row), _NAMES)) if fields else [])
+
+
+def _settings(pipeline: Pipeline) -> dict[str, Sequence[str]]:
+    """The names of fields in each setting that has some."""
+    named: dict[str, Sequence[str | None]] = {
+        "timestamp.field": [pipeline.timestamp.field],
+        "key.fields": pipeline.key.fields,
+        "value.field": [pipeline.value.field],
+        "value.columns": pipeline.value.columns,
+        "headers.fields": pipeline.headers.fields,
+        "topic.partition_field": [pipeline.topic.partition_field],
+    }
+    return {setting: [name for name in names if name] for setting, names in named.items()}
+
+
+def _names(row: bytes) -> Iterator[str]:
+    """The names of the members of a JSON object, those of nested objects with dots."""
+    try:
+        level: list[tuple[str, Any]] = [("", json.loads(row))]
+    except (ValueError, RecursionError):
+        return
+    while level:
+        below = []
+        for prefix, members in level:
+            for name, value in members.items():
+                yield f"{prefix}{name}"[:_NAME_LENGTH]
+                if isinstance(value, dict):
+                    below.append((f"{prefix}{name}.", value))
+        level = below

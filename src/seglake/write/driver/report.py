@@ -96,9 +96,11 @@ class Report:
             return f"already committed{self._since()}"
         if self.input_files or self.input_rows:
             return f"{self.records:,} records, {self.quarantined:,} rejected"
-        if self.skipped_files:
-            return f"nothing new: the topic has all {_files(self.skipped_files)} already"
-        return "nothing new: there is no file"
+        known = [*self.skipped_files, *self.changed_files]
+        if not known:
+            return "nothing new: the input is empty"
+        other = f", {len(self.changed_files):,} in another version" if self.changed_files else ""
+        return f"nothing new: the topic has {_files(known)} already{other}"
 
     def _since(self) -> str:
         """What changed since the run was committed, and what to do about it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import seglake
 from seglake.catalog.rows import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.cli.app import app
+from seglake.cli.ingest import show_report
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, ConfigError, InputError, StoreError, UsageError
@@ -39,6 +43,8 @@ from tests.makers.raw_events import (
     read_raw,
     write_file,
 )
+
+JOB = Path(__file__).parents[4] / "jobs" / "ingest.py"
 
 
 class Died(BaseException):
@@ -114,9 +120,12 @@ def test_a_run_whose_input_is_gone_is_still_done(inbox: Path, lake: Path) -> Non
 def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
     assert ingest(pipeline_of(lake, inbox), "1").summary == "9 records, 0 rejected"
     nothing = ingest(pipeline_of(lake, inbox), "2")
-    assert nothing.summary == "nothing new: the topic has all 1 file already"
+    assert nothing.summary == "nothing new: the topic has 1 file already"
     empty = pipeline_of(lake, inbox / "*.none", input={"on_empty": "ok"})
-    assert ingest(empty, "3").summary == "nothing new: there is no file"
+    assert ingest(empty, "3").summary == "nothing new: the input is empty"
+    write_file(inbox / "a.jsonl", [Line(T)])
+    skipping = ingest(pipeline_of(lake, inbox, on_changed_source="skip"), "4")
+    assert skipping.summary == "nothing new: the topic has 1 file already, 1 in another version"
 
 
 def test_files_are_not_ingested_by_the_pipeline_of_a_dataframe(lake: Path) -> None:
@@ -126,6 +135,37 @@ def test_files_are_not_ingested_by_the_pipeline_of_a_dataframe(lake: Path) -> No
     with pytest.raises(ConfigError, match=r"'dataframe' names no files.*seglake.ingest"):
         run_pipeline(settings, run_id="1")
     assert not lake.exists()
+
+
+def test_the_job_and_the_command_refuse_the_pipeline_of_a_dataframe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = tmp_path / "web.toml"
+    conf.write_text(
+        f"""
+        pipeline.root = "{tmp_path}/lake"
+        input = {{format = "dataframe", order_column = "n"}}
+        timestamp.field = "ts"
+        topic.name = "events"
+        """
+    )
+    given = ["--conf-file", str(conf), "--run-id", "1"]
+    assert runpy.run_path(str(JOB))["main"](given) == 2
+    assert "input.format = 'dataframe' names no files" in capsys.readouterr().err
+    done = CliRunner().invoke(app, ["ingest", *given])
+    assert isinstance(done.exception, ConfigError)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_the_text_for_people_has_the_summary_first(
+    inbox: Path, lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ingest(pipeline_of(lake, inbox))
+    write_file(inbox / "b.jsonl", [Line(T)])
+    show_report(ingest(pipeline_of(lake, inbox)).as_dict())
+    text = capsys.readouterr().out
+    assert text.startswith("already committed; since then: 1 file new (")
+    assert re.search(r"new files +.* 1 files", text)
 
 
 def test_the_same_run_with_other_settings_or_interval_is_an_error(inbox: Path, lake: Path) -> None:

@@ -104,20 +104,18 @@ def _ingest(
 
 def _require_same(done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> None:
     """Raise ConfigError unless a run is committed with these settings and this interval."""
-    committed = (
-        f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed, by attempt "
-        f"{done.attempt_id} at {format_ms(done.finished_at_ms)}"
-    )
+    committed = f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed"
+    winner = f"attempt {done.attempt_id}, which ended at {format_ms(done.finished_at_ms)}"
     if done.fingerprint != pipeline.fingerprint():
         raise ConfigError(
-            f"{committed}, with other settings, which hold; nothing was ingested with those of "
-            "this attempt: give this run another --run-id, or restore the settings"
+            f"{committed} with other settings: those of {winner}, hold, and nothing was ingested "
+            "with these; give this run another --run-id, or restore the settings"
         )
     interval = (done.interval_start_ms, done.interval_end_ms)
     if interval != (run.interval or (None, None)):
         raise ConfigError(
-            f"{committed}, with the interval {interval}: give this run another --run-id, or the "
-            "same interval"
+            f"{committed} with the interval {interval}, by {winner}: give this run another "
+            "--run-id, or the same interval"
         )
 
 

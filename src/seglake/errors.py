@@ -3,7 +3,7 @@
     SeglakeError                  exit code 1
     ├── ConfigError               2   the settings are wrong; the message names the key
     ├── InputError                2   an input file or folder is unusable; the message names it
-    ├── QuarantineLimit           3   more rows were rejected than the pipeline allows
+    ├── QuarantineLimit           3   more rows were rejected than the pipeline allows, or all
     ├── UsageError                2   a caller's request has no meaning
     │   ├── UnknownTopic              no such topic or partition in this version of the lake
     │   ├── OffsetOutOfRange          below the log start, or above the log end
@@ -39,7 +39,7 @@ class InputError(SeglakeError):
 
 
 class QuarantineLimit(SeglakeError):
-    """More input rows were rejected than `max_quarantine_ratio` allows; nothing became visible."""
+    """More rows were rejected than `max_quarantine_ratio` allows, or all; nothing is visible."""
 
     exit_code = 3
 

@@ -6,7 +6,8 @@
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
     attempts/<attempt>/manifest.json | success                    the segments an attempt wrote
     attempts/<attempt>/blobs/<name>                               blobs between map and reduce
-    attempts/<digest of the run key>/inputs.json                  the input list of a run
+    attempts/<attempt>/report.json                                why an attempt failed
+    attempts/<digest of topic and run id>/failed/<digest>         the last failure of a pipeline
 
 A key is relative to the root, and "/" separates its parts. No part is arbitrary text: topics follow
 Kafka's rule, attempts are UUIDs, and run ids are hashed.
@@ -35,7 +36,8 @@ _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TOPIC = "[a-zA-Z0-9._-]{1,249}"
 _NUMBER = "0|[1-9][0-9]{0,9}"
 _ATTEMPT_KEY = re.compile(
-    rf"{ATTEMPTS}/({_UUID})/(manifest\.json|success|inputs\.json|blobs/{_UUID})"
+    rf"{ATTEMPTS}/({_UUID})/"
+    rf"(manifest\.json|success|report\.json|inputs\.json|(?:blobs|failed)/{_UUID})"
 )
 _SEGMENT_KEY = re.compile(
     rf"{TOPICS}/(?!\.{{1,2}}-[0-9]+/)({_TOPIC})-({_NUMBER})/"
@@ -116,6 +118,11 @@ def success_key(attempt_id: str) -> str:
     return _attempt_key(attempt_id, "success")
 
 
+def report_key(attempt_id: str) -> str:
+    """The key of the report of an attempt that failed."""
+    return _attempt_key(attempt_id, "report.json")
+
+
 def blobs_folder(attempt_id: str) -> str:
     """The folder of an attempt's blobs."""
     return _attempt_key(attempt_id, "blobs")
@@ -131,17 +138,26 @@ def _attempt_key(attempt_id: str, name: str) -> str:
     return f"{ATTEMPTS}/{attempt_id}/{name}"
 
 
-def inputs_key(topic: str, pipeline: str, run_id: str) -> str:
-    """The key of a run's input list: the same for every attempt at this run key."""
-    name = json.dumps([topic, pipeline, run_id]).encode()
-    digest = uuid.UUID(bytes=hashlib.sha256(name).digest()[:16])
-    return f"{ATTEMPTS}/{digest}/inputs.json"
+def failed_folder(topic: str, run_id: str) -> str:
+    """The folder that names the last failed attempt at a run id, one object per pipeline."""
+    return f"{ATTEMPTS}/{_digest(topic, run_id)}/failed"
+
+
+def failed_key(topic: str, pipeline: str, run_id: str) -> str:
+    """The key of the object that names the last failed attempt at a run."""
+    return f"{failed_folder(topic, run_id)}/{_digest(pipeline)}"
+
+
+def _digest(*names: str) -> uuid.UUID:
+    text = json.dumps(names).encode()
+    return uuid.UUID(bytes=hashlib.sha256(text).digest()[:16])
 
 
 def parse_attempt_key(key: str) -> tuple[str, str]:
-    """The attempt (or the digest of the run key) and the file name in an `attempts/` key.
+    """The attempt (or the digest of topic and run id) and the file name in an `attempts/` key.
 
-    Raises CorruptData if no attempt's file can have this key.
+    Earlier versions wrote `inputs.json`, which nothing reads any more. Raises CorruptData if no
+    attempt's file can have this key.
     """
     match = _ATTEMPT_KEY.fullmatch(key)
     if match is None:

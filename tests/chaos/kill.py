@@ -68,7 +68,7 @@ class Campaign:
             scenario.begin(lake)
             for run in (RUN, NEXT):
                 self._kill(scenario, run, lake, turn + APART * shape, chance)
-                self._end(scenario, run, lake)
+                self._end(scenario, run, lake, late=chance.random() < 0.5)
             if self._where != SPARK:  # where something of a killed attempt may still go on
                 scenario.assert_swept(lake)
         except (AssertionError, SeglakeError) as problem:
@@ -99,20 +99,23 @@ class Campaign:
             remove_lake(lake)
             scenario.begin(lake)
             for run in (RUN, NEXT):
-                scenario.arrange(lake, run)
+                scenario.arrange(run)
                 begun = time.monotonic()
                 code = Forked(scenario.job(lake, run), self._trace).ended()
                 assert code == 0
                 steps = Steps(self._trace, time.monotonic() - begun)
                 self.steps[scenario.shape.name, run] = steps
+                scenario.seen(lake)
         assert scenario.seen(lake) == (scenario.committed | {NEXT}) - {scenario.beside} | {RUN}
 
     def _kill(
         self, scenario: Scenario, run: str, lake: str, turn: int, chance: random.Random
     ) -> None:
         """Up to three attempts at a run, each killed: the first one at a step with a name."""
-        for attempt in range(chance.randint(1 if run == RUN else 0, ATTEMPTS)):
-            scenario.arrange(lake, run)
+        attempts = chance.randint(1 if run == RUN else 0, ATTEMPTS)
+        comes = chance.randint(1, 2 * ATTEMPTS)  # the late file, before this attempt or after all
+        for attempt in range(attempts):
+            scenario.arrange(run, late=attempt >= comes)
             with self._beside(scenario, lake, racing=run == RUN and not attempt):
                 job, steps = scenario.job(lake, run), self.steps[scenario.shape.name, run]
                 mine = Turn(turn + attempt, by_name=not attempt)
@@ -140,9 +143,12 @@ class Campaign:
         assert code == 0
         assert scenario.beside in scenario.seen(lake)
 
-    def _end(self, scenario: Scenario, run: str, lake: str) -> None:
-        """The same run id once more, nobody disturbs it; and again, when there is nothing to do."""
-        scenario.arrange(lake, run)
+    def _end(self, scenario: Scenario, run: str, lake: str, *, late: bool) -> None:
+        """The same run id once more, nobody disturbs it; and again, when there is nothing to do.
+
+        The late file may be there by now, or not.
+        """
+        scenario.arrange(run, late=late)
         # the engine has no part in what comes out, so the quick one ends every run
         assert Forked(scenario.job(lake, run), self._trace).ended() == 0
         assert scenario.seen(lake) == scenario.committed | {run}, (

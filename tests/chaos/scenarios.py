@@ -1,9 +1,11 @@
 """What is ingested while processes die, and what a lake may hold then.
 
 A story is the same in every shape: a lake with two topics (or none yet); a run over files, of which
-one was ingested before; perhaps another run at the same time; a file that comes too late for the
-run; the next run over the same folder. What a lake must hold is a function of the runs that are
-committed, in their order: it is made without a disturbance, and everything must be equal to it.
+one was ingested before; perhaps another run at the same time; a file that comes between two
+attempts at the run, or after it; the next run over the same folder. Only a commit binds, so the run
+has what was there when the attempt that committed began. What a lake must hold is a function of the
+runs that are committed, in their order, and of what they listed: it is made without a disturbance,
+and everything must be equal to it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seglake.layout import inputs_key, success_key
+from seglake.layout import success_key
 from seglake.maintain.vacuum import vacuum
 from seglake.maintain.verify import verify
 from seglake.store import open_store
@@ -33,6 +35,7 @@ from tests.makers.raw_events import (
 )
 
 RUN, NEXT, OTHER, BEFORE, ASIDE = "run", "next", "other", "before", "aside"
+WHOLE = "run with the late file"  # what a run is called whose attempt listed that, too
 MODIFIED_S = T // 1000  # of all files, that every campaign lists the same
 
 
@@ -73,6 +76,8 @@ class Scenario:
         self._lakes: dict[tuple[str, ...], str] = {}
         self._expected: dict[tuple[str, ...], Observed] = {}
         self._grown = False
+        self._late = False  # whether the late file is there
+        self._whole: dict[str, bool] = {}  # by lake: whether the run that is committed has it
         for name in (BEFORE, RUN, OTHER, ASIDE):
             self._write(name)
         self._begun = self._begin()
@@ -102,11 +107,10 @@ class Scenario:
         other = (_tables(self._settings(lake, OTHER)), OTHER) if overtaken else None
         return Job(_tables(self._settings(lake, name)), name, other)
 
-    def arrange(self, lake: str, name: str) -> None:
-        """Let the folder hold what it does during a run: the late file comes once it is frozen."""
-        key = inputs_key("events", "web", RUN)
-        frozen = any(found.key == key for found in open_store(lake).list("attempts"))
-        self._fill(name, late=name == NEXT or frozen)
+    def arrange(self, name: str, *, late: bool = False) -> None:
+        """Let the folder hold what it does during an attempt at a run, perhaps the late file."""
+        self._late = late or name == NEXT
+        self._fill(name, late=self._late)
 
     def assert_same_again(self, lake: str, name: str) -> None:
         """A run that is committed does nothing when it is started again, and says so."""
@@ -123,9 +127,14 @@ class Scenario:
         if found == NOTHING and not self._start:
             return set()
         runs = tuple(run for run in found.runs if run not in self._start)
+        if RUN in runs:  # by the attempt that just ended, if it is new here
+            whole = self._whole.setdefault(lake, self._late)
+            told = tuple(WHOLE if run == RUN and whole else run for run in runs)
+        else:
+            told = runs
         assert len(set(found.runs)) == len(found.runs), f"a run is committed twice: {found.runs}"
         assert len(runs) + len(self._start) == len(found.runs), "a run was lost"
-        expected = self.expected(runs)
+        expected = self.expected(told)
         for what, mine, theirs in zip(Observed._fields, found, expected, strict=True):
             assert mine == theirs, f"{what} are not those of an undisturbed lake after {runs}"
         findings = verify(lake, deep=True).findings
@@ -161,22 +170,28 @@ class Scenario:
             lake = f"{self._place}/after-{'-'.join(runs)}"
             if len(runs) > 1 or self._start:
                 copy_lake(self._undisturbed(runs[:-1]), lake)
-            self._fill(runs[-1], late=runs[-1] == NEXT)
-            ingest(self._settings(lake, runs[-1]), runs[-1])
+            last = RUN if runs[-1] == WHOLE else runs[-1]
+            self._fill(last, late=runs[-1] in {NEXT, WHOLE})
+            ingest(self._settings(lake, last), last)
+            self._fill(last, late=self._late)  # as it was
             self._lakes[runs] = lake
         return self._lakes[runs]
 
     def _assert_model_agrees(self) -> None:
         """The undisturbed lake itself, against the files read with `json` and `sorted`."""
-        runs = (OTHER, RUN, NEXT) if self.shape.other in ("overtakes", "races") else (RUN, NEXT)
-        lake = self._undisturbed(runs)
+        others = (OTHER,) if self.shape.other in ("overtakes", "races") else ()
+        self._late = True
+        lakes = {run: self._undisturbed((*others, run, NEXT)) for run in (RUN, WHOLE)}
         if self.shape.grown:
             return  # lines that are there twice cannot be told apart
         paths = {name: sorted(self._paths(name)) for name in (BEFORE, RUN, NEXT, OTHER)}
         if self.shape.empty:
             paths[RUN] += paths[BEFORE]
-        told = [paths[name] for name in ((BEFORE,) if self._start else ()) + runs]
-        assert_holds(read_lake(lake), self._settings(lake, RUN), told)
+        paths[WHOLE] = paths[RUN] + paths[NEXT]
+        for run, lake in lakes.items():
+            names = [*((BEFORE,) if self._start else ()), *others, run]
+            told = [paths[name] for name in names + [NEXT] * (run == RUN)]
+            assert_holds(read_lake(lake), self._settings(lake, RUN), told)
 
     # ------------------------------------------------------------------ files and settings
 

@@ -39,7 +39,7 @@ def test_lost_executors_slow_and_failing_tasks_change_nothing(tmp_path: Path) ->
     lake, notes = str(tmp_path / "lakes" / "lake"), tmp_path / "notes"
     notes.mkdir()
     scenario.begin(lake)
-    scenario.arrange(lake, RUN)
+    scenario.arrange(RUN)
     with standalone_cluster(tmp_path) as master:
         settings = {**SETTINGS, "spark.master": master}
         job = scenario.job(lake, RUN)._replace(spark=settings, unruly=(1, 60, str(notes)))

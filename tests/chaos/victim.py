@@ -36,12 +36,13 @@ OF_TASKS = {
     **{f".{suffix}": f"segment's {suffix}" for suffix in ("log", "index", "timeindex", "zonemap")},
 }
 OF_DRIVER = {
-    "/inputs.json": "frozen input list",
     "catalog/log/kind=": "catalog rows",
     "/manifest.json": "manifest",
     "catalog/log/_delta_log/": "commit of the catalog",
     "catalog/quarantine/_delta_log/": "commit of the quarantine",
     "/success": "mark of success",
+    "/report.json": "report of a failure",
+    "/failed/": "name of a failure",
 }
 
 

@@ -19,12 +19,13 @@ import zstandard
 from seglake.catalog.delta.actions import WrittenFile, add, remove
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.catalog.delta.data_files import read_parquet
+from seglake.catalog.failed_run import failed_runs
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.rows import FILE_SCHEMAS, SourceRow
 from seglake.catalog.table import CONTRACT
 from seglake.catalog.version.segment_columns import segments_by_partition
 from seglake.catalog.version.snapshot_files import files_after
-from seglake.errors import ConfigError, CorruptData
+from seglake.errors import CorruptData
 from seglake.format import zonemap
 from seglake.format.batch import HEADER, OVERHEAD, BatchTable
 from seglake.format.compression import NAMES, compressor, decompress
@@ -46,13 +47,12 @@ from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.fetch.piece import Window
 from seglake.read.zones.bounds import Bounds
 from seglake.read.zones.search import ZoneSearch
-from seglake.write.driver.frozen import freeze
+from seglake.store import Listed
 from seglake.write.spool.packing import pack_batches, pack_records, unpack_batches, unpack_records
 from seglake.write.spool.sorted_records import SortedRecords
 from tests.fuzz.bounds import guarded
 from tests.fuzz.targets import target
 from tests.makers.lakes import Event, Shape, _encode
-from tests.makers.raw_events import pipeline_of
 
 BATCH_BYTES = 2**20  # that a reader is willing to hold
 ATTEMPT = "00000000-0000-4000-8000-000000000000"
@@ -314,6 +314,9 @@ class _OneObject:
     def read_all(self, _key: str) -> bytes:
         return self.data
 
+    def list(self, prefix: str) -> list[Listed]:
+        return [Listed(f"{prefix}/{ATTEMPT}", len(self.data), 0)]
+
 
 def _texts() -> list[bytes]:
     source = SourceRow(
@@ -327,29 +330,26 @@ def _texts() -> list[bytes]:
         "attempt_id": ATTEMPT,
         "index_attempt_id": ATTEMPT,
     }
-    inputs = {"format": 1, "run_id": "1", "paths": ["in"], "files": [["/in/a", 1, 2, "e"]]}
+    run = {"topic": "t", "pipeline": "p", "run_id": "1", "attempt_id": ATTEMPT}
+    failed = {"format": 1, **run, "error": "e", "exit_code": 3, "failed_at_ms": 1, "rejects": [{}]}
     keys = [f"topics/a-b-0/{ATTEMPT}/{7:020}.log", f"attempts/{ATTEMPT}/success"]
-    made = [manifest, {**manifest, "replaced": [replaced]}, inputs]
+    made = [manifest, {**manifest, "replaced": [replaced]}, failed]
     return [json.dumps(each).encode() for each in made] + [key.encode() for key in keys]
 
 
 @target(CorruptData, seeds=_texts)
 def texts(data: bytes) -> None:
-    """The frozen input list, an attempt's manifest, and the keys of objects."""
+    """What is known of a failed run, an attempt's manifest, and the keys of objects."""
     store: Any = _OneObject(data)
-    for read in (_frozen, _manifest, _keys):
+    for read in (_failed, _manifest, _keys):
         with suppress(CorruptData):
             read(store)
 
 
-_PIPELINE = pipeline_of("lake", "in")
-
-
-def _frozen(store: Any) -> None:
-    with suppress(ConfigError):  # it was frozen from other paths
-        for file in freeze(store, _PIPELINE, "1", list):
-            assert isinstance(file.path, str)
-            assert isinstance(file.size, int)
+def _failed(store: Any) -> None:
+    for failed in failed_runs(store, "t", "1"):
+        assert isinstance(failed.error, str)
+        assert isinstance(failed.exit_code, int)
 
 
 def _manifest(store: Any) -> None:

@@ -129,7 +129,7 @@ def write_files(folder: Path, files: Iterable[tuple[Sequence[Line], str]]) -> li
 def pipeline_of(root: Path | str, paths: Any, **changes: Any) -> Pipeline:
     """A pipeline over such files; `changes` has tables, or keys of [pipeline]."""
     tables: dict[str, Any] = {
-        "name": "test", "root": str(root),
+        "name": "test", "root": str(root), "max_quarantine_ratio": 1.0,
         "input": {"format": "jsonl"},
         "timestamp": {"field": "ts", "format": "epoch_ms"},
         "key": {"fields": ["k"]},

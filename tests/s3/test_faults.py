@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import seglake
+from seglake.catalog.failed_run import failed_runs
 from seglake.config import Pipeline
-from seglake.errors import StoreError
+from seglake.errors import InputError, StoreError
 from seglake.maintain.verify import verify
 from seglake.read.log import Log
 from seglake.store import objects, open_store
@@ -123,10 +124,19 @@ def test_the_commit_is_done_once_whatever_its_reply(
     assert table.snapshot().version == 1
 
 
-def test_the_frozen_input_list_is_written_once(place: str, proxy: Proxy, paths: list[Path]) -> None:
-    for fault in (Fault.LOST, Fault.BUSY_AFTER, Fault.RESET):
-        choice = nth(fault, 1, "PUT", r"inputs\.json$")
-        assert survive(f"{place}/{fault.name}", proxy, paths, choice) == "committed"
+def test_what_is_known_of_a_failure_outlives_faults(
+    place: str, proxy: Proxy, paths: list[Path]
+) -> None:
+    storage = {"endpoint": proxy.endpoint, "timeout": "1s"}
+    settings = pipeline_of(f"{place}/lake", paths[0].parent / "none.jsonl", storage=storage)
+    for key in (r"report\.json$", r"failed/[0-9a-f-]+$"):
+        for fault in (Fault.LOST, Fault.BUSY_AFTER, Fault.RESET):
+            proxy.choice = nth(fault, 1, "PUT", key)
+            with pytest.raises(InputError):
+                ingest(settings, fault.name)
+            proxy.choice = PEACE
+            (failed,) = failed_runs(open_store(settings.root), "events", fault.name)
+            assert "does not exist" in failed.error
 
 
 def test_a_log_that_cannot_be_written_stays_invisible(

@@ -37,6 +37,7 @@ def settings_of(root: Path, order: str = "time", **changes: Any) -> Pipeline:
     return Pipeline.model_validate(
         {
             "name": "frame", "root": str(root), "order": order, "task": TASK,
+            "max_quarantine_ratio": 0.5,
             "input": {"format": "dataframe", "order_column": "id"},
             "timestamp": {"field": "ts", "format": "epoch_ms"},
             "key": {"fields": ["k"]},

@@ -63,7 +63,7 @@ def steady(folder: Path, series: str = "first") -> Iterator[Clock]:
 def tables(name: str, paths: str, form: str, **changes: Any) -> dict[str, dict[str, Any]]:
     """The tables of a pipeline file; `changes` are tables, or parts of those that are there."""
     made: dict[str, dict[str, Any]] = {
-        "pipeline": {"name": name, "root": "lake"},
+        "pipeline": {"name": name, "root": "lake", "max_quarantine_ratio": 1.0},
         "input": {"paths": [f"{HERE}/in/{paths}"], "format": form},
         "topic": {"name": name},
     }

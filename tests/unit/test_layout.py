@@ -102,26 +102,32 @@ def test_segment_key__refuses_numbers_out_of_range() -> None:
 def test_attempt_keys__are_read_back(attempt: str) -> None:
     assert layout.parse_attempt_key(layout.manifest_key(attempt)) == (attempt, "manifest.json")
     assert layout.parse_attempt_key(layout.success_key(attempt)) == (attempt, "success")
+    assert layout.parse_attempt_key(layout.report_key(attempt)) == (attempt, "report.json")
+    old = f"attempts/{attempt}/inputs.json"  # of earlier versions
+    assert layout.parse_attempt_key(old) == (attempt, "inputs.json")
 
 
 RUN_KEYS = st.tuples(st.text(), st.text(), st.text())
 
 
 @given(st.lists(RUN_KEYS, min_size=2, max_size=2, unique=True))
-def test_inputs_key__is_one_per_run_key_and_holds_no_data(keys: list[tuple[str, str, str]]) -> None:
-    one, other = (layout.inputs_key(*key) for key in keys)
+def test_failed_key__is_one_per_run_key_and_holds_no_data(keys: list[tuple[str, str, str]]) -> None:
+    one, other = (layout.failed_key(*key) for key in keys)
     assert one != other
-    assert one == layout.inputs_key(*keys[0])
+    assert one == layout.failed_key(*keys[0])
     digest, name = layout.parse_attempt_key(one)
-    assert name == "inputs.json"
     assert str(uuid.UUID(digest)) == digest
+    assert re.fullmatch(r"failed/[0-9a-f-]{36}", name)
+    topic, _, run_id = keys[0]
+    assert one.startswith(f"{layout.failed_folder(topic, run_id)}/")
 
 
-def test_inputs_key__never_changes() -> None:
-    key = layout.inputs_key("orders", "daily", "scheduled__2026-01-01T00:00:00+00:00")
-    assert re.fullmatch(r"attempts/[0-9a-f-]{36}/inputs\.json", key)
-    assert key == layout.inputs_key("orders", "daily", "scheduled__2026-01-01T00:00:00+00:00")
-    assert layout.inputs_key("a", "b,c", "d") != layout.inputs_key("a", "b", "c,d")
+def test_failed_key__never_changes() -> None:
+    key = layout.failed_key("orders", "daily", "scheduled__2026-01-01T00:00:00+00:00")
+    folder, _, name = key.rpartition("/")
+    assert folder == "attempts/e4fba268-537c-b89c-704b-35439baed5b7/failed"
+    assert name == "e0a7468e-743b-344d-256f-364fda7577ae"
+    assert layout.failed_key("a", "b", "c,d") != layout.failed_key("a,c", "b", "d")
 
 
 @pytest.mark.parametrize("key", ["attempts/../inputs.json", f"attempts/{ATTEMPT}/x", "attempts/"])

@@ -147,6 +147,43 @@ def history(
 
 
 @app.command()
+def run_status(
+    root: Root,
+    topic: Topic,
+    run_id: Annotated[str, typer.Option(help="The run's id.")],
+    pipeline: Annotated[str | None, typer.Option(help="If several have this run id.")] = None,
+    json: Json = False,
+) -> None:
+    """Say what became of a run: exit code 0 committed, 3 rejected too much, 1 failed, not there."""
+    from json import dumps
+
+    from seglake.cli.runs import Runs, status_rows
+
+    status = Runs(root, topic).status(run_id, pipeline)
+    if json:
+        typer.echo(dumps(status, ensure_ascii=False))
+    else:
+        show(f"run {run_id}", status_rows(status), as_json=False)
+    raise typer.Exit(status["exit_code"])
+
+
+@app.command()
+def quarantine(
+    root: Root,
+    topic: Topic,
+    run_id: Annotated[
+        str | None, typer.Option(help="Of this run; of one that failed, a sample.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Show so many at most.")] = 20,
+    json: Json = False,
+) -> None:
+    """Show the rows that were rejected: file, line, reason and bytes."""
+    from seglake.cli.runs import Runs
+
+    show(f"rejected rows of {topic}", Runs(root, topic).rejects(run_id, limit), as_json=json)
+
+
+@app.command()
 def read(
     root: Root,
     topic: Topic,

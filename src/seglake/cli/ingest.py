@@ -57,10 +57,11 @@ def ingest_here(
 
 def show_report(report: Mapping[str, Any]) -> None:
     """Print the report of a run as a table of two columns, without empty values."""
+    print(report["summary"])
     rows = (
         {"name": name.replace("_", " "), "value": _text(name, value)}
         for name, value in report.items()
-        if value not in ("", None, [], {}, 0, -1)
+        if value not in ("", None, [], {}, 0, -1) and name != "summary"
     )
     columns = [Column("name", ""), Column("value", "", right=True)]
     show("ingest", Rows(columns, rows), as_json=False)
@@ -72,7 +73,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, dict):
         return "\n".join(f"{key}: {_text('', item)}" for key, item in value.items())
     if isinstance(value, list):
-        return f"{len(value):,} files"
+        return f"{len(value):,} files" if name.endswith("files") else "\n".join(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -22,10 +22,11 @@ class Pipeline(Section):
         description="records of a run: by event time, source file, position; or without the time",
     )
     max_quarantine_ratio: float = Field(
-        default=1.0,
+        default=0.05,
         ge=0,
         le=1,
-        description="the run fails when a larger part of its rows is rejected",
+        description="the run fails when a larger part of its rows is rejected, or all of them; one "
+        "reject is allowed, except by 0",
     )
     on_changed_source: Literal["fail", "skip", "ingest-as-new"] = Field(
         default="fail", description="for a file that changed since it was ingested into the topic"

@@ -5,8 +5,8 @@ retained. Its expired data files are deleted first, so that an expired version c
 more, then the objects that only expired versions named.
 
 An attempt that may still run is left alone: one whose newest unnamed object is younger than the
-grace period. So is a young data file of the catalog, which a commit may be about to name. Frozen
-input lists and the manifests of committed attempts are never deleted: the history needs them.
+grace period. So is a young data file of the catalog, which a commit may be about to name. The
+manifests of committed attempts are never deleted: the history needs them.
 Memory holds a hash of each named object, and the keys of the others.
 """
 
@@ -171,5 +171,5 @@ def _place(key: str, named: _Named) -> tuple[str, bool]:
         file = layout.parse_segment_key(key)
         return file.attempt_id, named.needs(file)
     attempt_id, name = layout.parse_attempt_key(key)
-    needed = name == "inputs.json" or (attempt_id in named.attempts and "/" not in name)
-    return attempt_id, needed  # nothing needs blobs once the attempt has ended
+    # nothing needs blobs, nor what is known of a failure, once the attempt has ended
+    return attempt_id, attempt_id in named.attempts and "/" not in name

@@ -1,6 +1,7 @@
 """JSON text (RFC 8259) from columns of spans: objects, strings, base64."""
 
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 
 import numpy as np
@@ -106,3 +107,11 @@ def _encode_base64(
             out[at + 2] = letters[(bits >> 6) & 63] if k + 1 < size else 0x3D
             out[at + 3] = letters[bits & 63] if k + 2 < size else 0x3D
             at += 4
+
+
+def text_or_base64(data: bytes, most: int | None = None) -> str | dict[str, str]:
+    """Bytes as JSON can hold them: text, or {"base64": …}; at most so many characters or bytes."""
+    try:
+        return data.decode()[:most]
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data[:most]).decode()}

@@ -16,12 +16,15 @@ from seglake.catalog.delta.actions import WrittenFile
 from seglake.catalog.quarantine.files import write_rejects
 from seglake.engine import Engine
 from seglake.store import Store
+from seglake.text.json import text_or_base64
 from seglake.write.input.files import Split
 from seglake.write.map.summary import SplitCount
 from seglake.write.rows.rows import REASON_TEXTS
 from seglake.write.spool.packing import unpack_rejects
 from seglake.write.spool.spool import read_blobs
 
+SAMPLED_BLOBS, SAMPLED_EACH, SAMPLED_BYTES = 8, 5, 2048  # of a sample: per reason, per row
+SAMPLED_COLUMNS = ["source_file", "line", "reason", "raw"]
 FILE_BYTES = 64 * 2**20  # about so much of rows in memory goes into one file
 _REASONS = pa.array(REASON_TEXTS.tolist(), pa.string())
 _ROW_BYTES = 256  # of a quarantined row in memory, beside its raw bytes
@@ -69,6 +72,19 @@ class Quarantine(NamedTuple):
         rows = self._rows(pa.concat_tables(tables))  # their chunks stay as they are
         return write_rejects(self.store, self.topic, self.attempt_id, rows)
 
+    def sample(self, rejects: pa.Table) -> list[dict[str, Any]]:
+        """A few rejects of each reason, from blobs that are spread over the input, as plain values.
+
+        They have source_file, line, reason and raw, which is text or {"base64": …} and may be cut.
+        Raises StoreError and CorruptData.
+        """
+        numbers = np.linspace(0, len(rejects) - 1, min(SAMPLED_BLOBS, len(rejects)))
+        few: list[dict[str, Any]] = []
+        for blob in read_blobs(self.store, rejects.take(numbers.astype(np.int64))):
+            some = self._rows(_first_of_each_reason(unpack_rejects(blob.data)))
+            few += map(_shown, some.select(SAMPLED_COLUMNS).to_pylist())
+        return few
+
     def _rows(self, rejects: pa.Table) -> pa.Table:
         splits = rejects["split"].to_numpy()
         numbers, at = np.unique(splits, return_inverse=True)
@@ -84,3 +100,14 @@ class Quarantine(NamedTuple):
             "ingested_at_ms": pa.repeat(self.now_ms, len(rejects)),
         }
         return pa.table(columns)
+
+
+def _first_of_each_reason(rejects: pa.Table) -> pa.Table:
+    reasons = rejects["reason"].to_numpy()
+    first = [np.flatnonzero(reasons == each)[:SAMPLED_EACH] for each in set(reasons.tolist())]
+    return rejects.take(np.sort(np.concatenate(first)))
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a sample; the bytes of the reject are cut, and are text if they can be."""
+    return {**row, "raw": text_or_base64(row["raw"], SAMPLED_BYTES)}

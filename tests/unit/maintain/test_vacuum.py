@@ -16,7 +16,7 @@ from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.errors import CorruptData, MissingObject, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
-from seglake.layout import inputs_key, manifest_key, new_attempt, success_key
+from seglake.layout import failed_key, manifest_key, new_attempt, report_key, success_key
 from seglake.maintain.reindex import reindex
 from seglake.maintain.vacuum import vacuum
 from seglake.maintain.verify import verify
@@ -201,7 +201,6 @@ def test_what_is_committed_while_vacuum_lists__stays(
 
 
 def test_the_history__is_kept(maker: LakeMaker) -> None:
-    put(maker, inputs_key("events", "daily", "2026-11-20"))
     committed = new_attempt()
     put(maker, manifest_key(committed))
     put(maker, success_key(committed))
@@ -212,6 +211,21 @@ def test_the_history__is_kept(maker: LakeMaker) -> None:
     before = objects(maker)
     assert vacuum(str(maker.root), dry_run=False).deleted == []
     assert objects(maker) == before
+
+
+def test_what_is_known_of_failures_and_old_input_lists__goes_with_their_attempts(
+    maker: LakeMaker,
+) -> None:
+    digest = failed_key("events", "daily", "1").split("/")[1]
+    old = [report_key(new_attempt()), failed_key("events", "daily", "1"),
+           f"attempts/{digest}/inputs.json"]  # fmt: skip
+    young = report_key(new_attempt())
+    for key in old:
+        put(maker, key, 2 * DAY)
+    put(maker, young, 0)
+    report = vacuum(str(maker.root), dry_run=False)
+    assert (sorted(report.deleted), report.young) == (sorted(old), [young])
+    assert verify(str(maker.root)).findings == []
 
 
 def test_what_is_not_ours__is_reported_and_left(maker: LakeMaker) -> None:

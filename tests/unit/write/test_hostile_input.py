@@ -22,8 +22,7 @@ from pydantic import ValidationError
 
 import seglake
 from seglake.catalog.rows import SegmentRow
-from seglake.catalog.table import CatalogTable
-from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
+from seglake.errors import InputError, QuarantineLimit, SeglakeError, UsageError
 from seglake.write.api import run_pipeline
 from seglake.write.map.summary import UnitSummary
 from seglake.write.map.unit import _gather, group_splits
@@ -153,34 +152,14 @@ def test_a_pickle_is_only_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                 continue
         file.write_bytes(before)
     (tmp_path / "in/b.jsonl").write_bytes(trap)
-    ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "2")
+    with pytest.raises(QuarantineLimit):
+        ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "2")
     assert not (tmp_path / "sprung").exists()
 
 
 def catalog(root: Path) -> list[SegmentRow]:
     table = open_catalog(str(root))
     return table.segments(table.snapshot(), "events")
-
-
-def test_a_frozen_input_list_that_is_damaged_is_named(tmp_path: Path) -> None:
-    path = write_file(tmp_path / "a.jsonl", [Line(T)])
-    settings = pipeline_of(tmp_path / "lake", path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CatalogTable, "commit", _stop)
-        with pytest.raises(InterruptedError):
-            ingest(settings)
-    (frozen,) = (tmp_path / "lake").glob("attempts/*/inputs.json")
-    sound = frozen.read_bytes()
-    for bad in (b"", sound[:-1], b"[]", b"{}", sound.replace(b'"files": [[', b'"files": [[1, ')):
-        frozen.write_bytes(bad)
-        with pytest.raises(CorruptData, match=r"inputs\.json at byte 0: .* another --run-id"):
-            ingest(settings)
-    frozen.write_bytes(sound)
-    assert ingest(settings).status == "committed"
-
-
-def _stop(*_: Any, **_named: Any) -> int:
-    raise InterruptedError
 
 
 @pytest.mark.parametrize("forged", FORGED)

@@ -174,7 +174,7 @@ def test_each_step_is_a_log_line_that_names_the_run(
     assert all(message.startswith(prefix) for message in caplog.messages)
     told = [message.removeprefix(prefix) for message in caplog.messages]
     done = f"version {report.version} has 1 records, 1 rejected"
-    assert told == [*report.seconds, done, "is already committed"]
+    assert told == [*report.seconds, done, "already committed, and its input is the same"]
 
 
 @examples(12)

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from seglake.catalog.rows import SegmentRow
-from seglake.write.driver.selection import Selection
+from seglake.catalog.rows import RunRow, SegmentRow
+from seglake.write.driver.selection import Differences, Selection
 
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-Status = Literal["committed", "already done"]
+Status = Literal["committed", "already done", "failed"]
 
 
 def silent(_step: str) -> None:
@@ -28,7 +28,9 @@ class Report:
     """The result of one run.
 
     input_rows = records + quarantined, always. `reasons` counts the quarantined rows by reason. The
-    topic had `skipped_files` before. `end_offsets` are exclusive, for each log partition that grew.
+    topic had `skipped_files` before. `absent_fields` says which fields no row has. If the run was
+    done already, `new_files`, `changed_files` and `gone_files` are what became of its input since.
+    `end_offsets` are exclusive, for each log partition that grew.
     `max_lateness_ms` is the lateness of the latest event, None without an order of arrival.
     `version` is -1 until this call commits the run. `rebased` counts the lost races after which the
     segments were re-based. `seconds` are per step, and include attempts that were planned again.
@@ -43,11 +45,14 @@ class Report:
     input_files: int = 0
     skipped_files: list[str] = field(default_factory=list)
     changed_files: list[str] = field(default_factory=list)
+    new_files: list[str] = field(default_factory=list)
+    gone_files: list[str] = field(default_factory=list)
     input_bytes: int = 0
     input_rows: int = 0
     records: int = 0
     quarantined: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
+    absent_fields: list[str] = field(default_factory=list)
     segments: int = 0
     output_bytes: int = 0
     index_bytes: int = 0
@@ -77,6 +82,37 @@ class Report:
         self.skipped_files = [file.path for file in selection.skipped]
         self.changed_files = [file.path for file in selection.changed]
 
+    def describe_done(self, done: RunRow, since: Differences) -> None:
+        """Fill in the counts of the run that is committed, and what changed since."""
+        self.status, self.attempt_id = "already done", done.attempt_id
+        self.records, self.quarantined = done.records, done.quarantined
+        self.input_rows = done.input_rows
+        self.new_files, self.changed_files, self.gone_files = since
+
+    @property
+    def summary(self) -> str:
+        """What came of the run, in one sentence."""
+        if self.status == "already done":
+            return f"already committed{self._since()}"
+        if self.input_files or self.input_rows:
+            return f"{self.records:,} records, {self.quarantined:,} rejected"
+        known = [*self.skipped_files, *self.changed_files]
+        if not known:
+            return "nothing new: the input is empty"
+        other = f", {len(self.changed_files):,} in another version" if self.changed_files else ""
+        return f"nothing new: the topic has {_files(known)} already{other}"
+
+    def _since(self) -> str:
+        """What changed since the run was committed, and what to do about it."""
+        lists = {"new": self.new_files, "changed": self.changed_files, "gone": self.gone_files}
+        told = [f"{_files(paths)} {what} ({paths[0]})" for what, paths in lists.items() if paths]
+        if not told:
+            return ", and its input is the same"
+        remedy = ""
+        if self.new_files or self.changed_files:
+            remedy = "; another run id ingests what is new, and what changed by on_changed_source"
+        return f"; since then: {', '.join(told)}{remedy}"
+
     def describe(self, segments: Sequence[SegmentRow]) -> None:
         """Fill in sizes, timestamps and end offsets of the segments."""
         self.segments = len(segments)
@@ -89,8 +125,8 @@ class Report:
         self.end_offsets = {row.partition: row.end_offset for row in segments}
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
-        return asdict(self)
+        """The report as plain values, its summary included."""
+        return {**asdict(self), "summary": self.summary}
 
     def as_json(self) -> str:
         """The report as one JSON object."""
@@ -100,9 +136,12 @@ class Report:
         """The report as the run's catalog row has it, with a count of the skipped files.
 
         A list of them would grow with a folder that each run skips except for its newest files.
+        What is only known after a commit is left out, and `absent_fields` if there are none.
         """
-        counted = {**self.as_dict(), "skipped_files": len(self.skipped_files)}
-        return json.dumps(counted, ensure_ascii=False)
+        row = {**asdict(self), "skipped_files": len(self.skipped_files)}
+        for name in ("new_files", "gone_files") + ("absent_fields",) * (not self.absent_fields):
+            del row[name]
+        return json.dumps(row, ensure_ascii=False)
 
     @contextmanager
     def step(self, name: str, progress: Progress) -> Iterator[None]:
@@ -115,3 +154,7 @@ class Report:
         finally:
             spent = self.seconds.get(name, 0.0) + time.monotonic() - begun
             self.seconds[name] = round(spent, 3)
+
+
+def _files(paths: Sequence[str]) -> str:
+    return f"{len(paths):,} file{'s' * (len(paths) != 1)}"

@@ -1,16 +1,16 @@
 """One ingest run, from raw files to one catalog commit, step by step.
 
-    already committed? → freeze the input → select the files → map → count → plan → write segments →
+    already committed? → list the input → select the files → map → count → plan → write segments →
     write quarantine → commit; after a lost race: reload, then re-base or plan again
 
-Nothing is visible before the commit. A run that dies at any step is run again.
+Nothing is visible before the commit, and only a commit binds: a run that failed or died at any step
+is run again, with the input and the settings of that moment.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +21,15 @@ from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
-from seglake.errors import ConfigError, QuarantineLimit, StoreError
-from seglake.store import Store, open_store
+from seglake.errors import ConfigError, CorruptData, QuarantineLimit, StoreError
+from seglake.store import open_store
+from seglake.times.instants import format_ms
 from seglake.write.driver import plan
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain, end_offsets
 from seglake.write.driver.commit import Commit, mark
-from seglake.write.driver.frozen import freeze
+from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
-from seglake.write.driver.run_input import InputFiles, InputFrame, InputMaker, SplitCounts
-from seglake.write.input.content import InputStore
-from seglake.write.input.listing import list_inputs
+from seglake.write.driver.run_input import Files, Frame, Input, InputFrame, SplitCounts
 from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
@@ -50,19 +49,18 @@ def ingest_files(
 ) -> Report:
     """Ingest the files that the pipeline names, once.
 
-    A run id that is committed already does nothing: the report's status is "already done". Raises
-    ConfigError if it is committed with other settings, InputError, QuarantineLimit, StoreError or
-    CommitConflict. After an error nothing of the run is visible, except that after a StoreError at
-    the commit all of it may be; the same run id again finds out.
+    A run id that is committed already does nothing: the report's status is "already done", and it
+    says what changed since. Raises ConfigError if it is committed with other settings or if the
+    pipeline is that of a DataFrame, InputError, QuarantineLimit, StoreError or CommitConflict.
+    After an error nothing of the run is visible, except that after a StoreError at the commit all
+    of it may be; the same run id again finds out.
     """
-
-    def make(store: Store, report: Report) -> InputMaker:
-        with report.step("list input", progress):
-            files = InputStore(pipeline.storage)
-            listed = freeze(store, pipeline, run.run_id, lambda: list_inputs(pipeline.input, files))
-        return partial(InputFiles, engine, pipeline, listed)
-
-    return _ingest(engine, pipeline, run, progress, make)
+    if not pipeline.input.kind.in_files:
+        raise ConfigError(
+            f"input.format = {pipeline.input.format!r} names no files: give the DataFrame to "
+            "seglake.ingest, or set input.format and input.paths"
+        )
+    return _ingest(engine, pipeline, run, progress, Files(engine, pipeline))
 
 
 def ingest_frame(
@@ -75,57 +73,54 @@ def ingest_frame(
     """Ingest the rows of a DataFrame, once, as `ingest_files` does; it has no source rows."""
     engine = SparkEngine(frame.sparkSession)
     rows = InputFrame(pipeline, frame, order_column)
-    return _ingest(engine, pipeline, run, progress, lambda *_: lambda _: rows)
+    return _ingest(engine, pipeline, run, progress, Frame(rows))
 
 
 def _ingest(
-    engine: Engine,
-    pipeline: Pipeline,
-    run: DeclaredRun,
-    progress: Progress,
-    make: Callable[[Store, Report], InputMaker],
+    engine: Engine, pipeline: Pipeline, run: DeclaredRun, progress: Progress, given: Input
 ) -> Report:
     store = open_store(pipeline.root, pipeline.storage)
     table = CatalogTable.create(store)
     begun = Report(pipeline.topic.name, pipeline.name, run.run_id)
-    input_of: InputMaker | None = None
     while True:
         base, report = table.snapshot(), begun.copy()
+        sources = table.sources(base, report.topic)
         done = table.run(base, report.topic, report.pipeline, report.run_id)
         if done is not None:
-            report = _already_done(report, done, pipeline, run)
+            _require_same(done, pipeline, run)
+            report.describe_done(done, given.differences(sources, done.attempt_id))
+            report.log(report.summary)
             mark(store, done.attempt_id)  # the attempt may have died before it wrote the mark
             return report
-        input_of = input_of or make(store, report)
-        remaining = input_of(table.sources(base, report.topic))
-        attempt = Attempt(engine, pipeline, run, store, table, base, remaining, report, progress)
-        try:
-            return _attempt(attempt)
-        except PlanAgain as reason:
-            report.log(f"{reason}: planning again")
+        with Failure(store, report) as failure:
+            try:
+                with report.step("list input", progress):
+                    left = given.left(sources)
+                attempt = Attempt(engine, pipeline, run, store, table, base, left, report, progress)
+                return _attempt(attempt, failure)
+            except PlanAgain as reason:
+                report.log(f"{reason}: planning again")
 
 
-def _already_done(report: Report, done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> Report:
+def _require_same(done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> None:
+    """Raise ConfigError unless a run is committed with these settings and this interval."""
+    committed = f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed"
+    winner = f"attempt {done.attempt_id}, which ended at {format_ms(done.finished_at_ms)}"
     if done.fingerprint != pipeline.fingerprint():
         raise ConfigError(
-            f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed with other settings: "
-            "give this run another --run-id, or restore the settings"
+            f"{committed} with other settings: those of {winner}, hold, and nothing was ingested "
+            "with these; give this run another --run-id, or restore the settings"
         )
     interval = (done.interval_start_ms, done.interval_end_ms)
     if interval != (run.interval or (None, None)):
         raise ConfigError(
-            f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed with the interval "
-            f"{interval}: give this run another --run-id, or the same interval"
+            f"{committed} with the interval {interval}, by {winner}: give this run another "
+            "--run-id, or the same interval"
         )
-    report.log("is already committed")
-    report.status, report.attempt_id = "already done", done.attempt_id
-    report.records, report.quarantined = done.records, done.quarantined
-    report.input_rows = done.input_rows
-    return report
 
 
-def _attempt(attempt: Attempt) -> Report:
-    """Write everything and commit it."""
+def _attempt(attempt: Attempt, failure: Failure) -> Report:
+    """Write everything and commit it; if that fails, `failure` gets a sample of the rejects."""
     report = attempt.report
     report.attempt_id = attempt.attempt_id
     report.describe_input(attempt.input.selection)
@@ -138,8 +133,15 @@ def _attempt(attempt: Attempt) -> Report:
                     attempt.store, attempt.attempt_id, attempt.append_time_ms
                 )
             counts = _count(attempt, spooled)
-            segments = _write_segments(attempt, spooled)
-            _write_quarantine(attempt, spooled, counts)
+            quarantine = _quarantine(attempt, counts)
+            try:
+                _check_rejects(attempt)
+                segments = _write_segments(attempt, spooled)
+                _write_quarantine(attempt, spooled, quarantine)
+            except Exception:
+                with suppress(StoreError, CorruptData):  # the first error tells more
+                    failure.rejects = quarantine.sample(of_kinds(spooled, REJECTS))
+                raise
         finally:
             _clear(attempt)
     commit = Commit(attempt, counts)
@@ -159,23 +161,40 @@ def _clear(attempt: Attempt) -> None:
 
 
 def _count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
-    """The counts of every split; QuarantineLimit if too many rows are rejected."""
+    """The counts of every split; fills in the report."""
     report = attempt.report
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
-    counts, report.reasons, report.max_lateness_ms = add_up(summaries)
+    counts, report.reasons, report.max_lateness_ms, absent = add_up(summaries)
+    report.absent_fields = absent.told(attempt.pipeline)
     report.input_rows = sum(split.rows for split in counts.values())
     report.records = _records(of_kinds(spooled, *WITH_RECORDS))
     report.quarantined = _records(of_kinds(spooled, REJECTS))
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")
-    limit = attempt.pipeline.max_quarantine_ratio
-    if report.quarantined > limit * report.input_rows:
-        reasons = ", ".join(f"{reason}: {count}" for reason, count in report.reasons.items())
-        raise QuarantineLimit(
-            f"{report.quarantined} of {report.input_rows} rows were rejected ({reasons}), more "
-            f"than max_quarantine_ratio = {limit} allows; nothing was committed"
-        )
     return counts
+
+
+def _check_rejects(attempt: Attempt) -> None:
+    """Raise QuarantineLimit if too many rows are rejected.
+
+    Each ratio but 0 allows one reject, which tells nothing about the settings. None allows all rows
+    to be rejected: they would count as ingested.
+    """
+    report, ratio = attempt.report, attempt.pipeline.max_quarantine_ratio
+    rejected, rows = report.quarantined, report.input_rows
+    if rejected == 0 or (rejected < rows and rejected <= max(ratio * rows, ratio > 0)):
+        return
+    why = (
+        "and a run without a record is not committed"
+        if rejected == rows
+        else f"more than max_quarantine_ratio = {ratio} allows"
+    )
+    reasons = ", ".join(f"{reason}: {count}" for reason, count in report.reasons.items())
+    raise QuarantineLimit(
+        f"{rejected} of {rows} rows were rejected ({reasons}), {why}; nothing was committed. "
+        + "".join(f"{told}. " for told in report.absent_fields)
+        + "`seglake quarantine` with this run id shows some of them"
+    )
 
 
 def _records(spooled: pa.Table) -> int:
@@ -232,12 +251,14 @@ def _count_straddling(
     return dict(chain.from_iterable(counts.items() for counts in by_task))
 
 
-def _write_quarantine(attempt: Attempt, spooled: pa.Table, counts: SplitCounts) -> None:
+def _quarantine(attempt: Attempt, counts: SplitCounts) -> Quarantine:
+    names = (attempt.topic, attempt.attempt_id, attempt.started_ms)
+    return Quarantine(attempt.store, *names, attempt.input.origins(counts))
+
+
+def _write_quarantine(attempt: Attempt, spooled: pa.Table, quarantine: Quarantine) -> None:
     if not attempt.report.quarantined:
         return
-    origins = attempt.input.origins(counts)
-    names = (attempt.topic, attempt.attempt_id, attempt.started_ms)
     with attempt.step("write quarantine"):
-        write = Quarantine(attempt.store, *names, origins)
-        files = write.run(attempt.engine, of_kinds(spooled, REJECTS))
+        files = quarantine.run(attempt.engine, of_kinds(spooled, REJECTS))
         QuarantineTable(attempt.store).add_files(files, attempt.attempt_id)

@@ -1,21 +1,25 @@
-"""The input of one attempt: the files that the topic does not have yet, or a DataFrame."""
+"""The input of a run: the files that the topic does not have yet, or a DataFrame."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from seglake.catalog.rows import SourceRow
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, share_out
+from seglake.errors import InputError, MissingObject, StoreError
 from seglake.store import Store
-from seglake.write.driver.selection import Selection, known_versions, select
+from seglake.write.driver.selection import Differences, Selection, compare, known_versions, select
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
+from seglake.write.input.listing import list_inputs
 from seglake.write.map.frame import NAME, MapFrame
 from seglake.write.map.summary import SplitCount
 from seglake.write.map.unit import MapUnits, group_splits
@@ -23,6 +27,8 @@ from seglake.write.quarantine import Origin, origins
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
 
 SplitCounts = Mapping[int, SplitCount]  # by the number of the split
 
@@ -115,4 +121,65 @@ class InputFrame:
 
 
 RunInput = InputFiles | InputFrame
-InputMaker = Callable[[pa.Table], RunInput]  # from the topic's source rows
+
+
+class Input(Protocol):
+    """The input of all attempts at a run in this process."""
+
+    def left(self, sources: pa.Table) -> RunInput:
+        """What an attempt reads, given the topic's source rows. Raises InputError."""
+
+    def differences(self, sources: pa.Table, attempt_id: str) -> Differences:
+        """What changed since the attempt that was committed."""
+
+
+class Files:
+    """The files that a pipeline names. They are listed once: planning again keeps the list."""
+
+    def __init__(self, engine: Engine, pipeline: Pipeline) -> None:
+        self._engine, self._pipeline = engine, pipeline
+        self._store = InputStore(pipeline.storage)
+
+    @cached_property
+    def _listed(self) -> list[SourceFile]:
+        return list_inputs(self._pipeline.input, self._store)
+
+    def left(self, sources: pa.Table) -> InputFiles:
+        """The files that the topic does not have. Raises InputError."""
+        return InputFiles(self._engine, self._pipeline, self._listed, sources)
+
+    def differences(self, sources: pa.Table, attempt_id: str) -> Differences:
+        """The files that are new, changed or gone; a path that cannot be listed has none."""
+        files: set[SourceFile] = set()
+        is_gone: Callable[[str], bool] = lambda _: True  # noqa: E731
+        for path in self._pipeline.input.paths:
+            one = self._pipeline.input.model_copy(update={"paths": (path,), "on_empty": "ok"})
+            try:
+                files.update(list_inputs(one, self._store))
+            except InputError as problem:
+                logger.info("the files of a run that is committed: %s", problem)
+                is_gone = self._is_gone
+        return compare(sorted(files), sources, attempt_id, is_gone)
+
+    def _is_gone(self, path: str) -> bool:
+        try:
+            self._store.stat(path)
+        except MissingObject:
+            return True
+        except StoreError:
+            return False
+        return False
+
+
+class Frame(NamedTuple):
+    """The rows of a DataFrame."""
+
+    rows: InputFrame
+
+    def left(self, _sources: pa.Table) -> InputFrame:
+        """All rows."""
+        return self.rows
+
+    def differences(self, _sources: pa.Table, _attempt_id: str) -> Differences:
+        """Nothing that is known."""
+        return Differences([], [], [])

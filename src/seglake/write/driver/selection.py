@@ -1,10 +1,10 @@
-"""Which files of the input list an attempt reads.
+"""Which files of the input list an attempt reads, and what changed since a run was committed.
 
 Files that the topic already has are skipped. `on_changed_source` decides about files that changed
 after they were ingested.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,6 +20,18 @@ class Selection(NamedTuple):
     files: list[SourceFile]
     skipped: list[SourceFile]
     changed: list[SourceFile]
+
+
+class Differences(NamedTuple):
+    """The files that are new, changed or gone since a run was committed, by path.
+
+    `new` files are unknown to the topic. `changed` files are there in a version that the topic does
+    not have. `gone` files are those that the run ingested and that storage has no more.
+    """
+
+    new: list[str]
+    changed: list[str]
+    gone: list[str]
 
 
 def known_versions(sources: pa.Table, files: Sequence[SourceFile]) -> dict[str, list[FileVersion]]:
@@ -58,3 +70,19 @@ def select(
     if on_changed == "ingest-as-new":
         return selected._replace(files=sorted([*selected.files, *selected.changed]))
     return selected
+
+
+def compare(
+    files: Sequence[SourceFile], sources: pa.Table, attempt_id: str, is_gone: Callable[[str], bool]
+) -> Differences:
+    """What differs between the files that are there and those that an attempt ingested.
+
+    `sources` are the source rows of the topic; `is_gone` is asked of each path that the attempt
+    ingested and that is not among `files`.
+    """
+    now = select(files, known_versions(sources, files), "skip")
+    ingested = sources.filter(pc.equal(sources["attempt_id"], pa.scalar(attempt_id)))
+    paths: list[str] = ingested["path"].to_pylist()  # type: ignore[assignment]  # none is null
+    left = set(paths) - {file.path for file in files}
+    new, changed = ([file.path for file in some] for some in (now.files, now.changed))
+    return Differences(new, changed, sorted(filter(is_gone, left)))

@@ -83,8 +83,8 @@ class InputStore:
             raise unreadable(file.path, error) from error
         if not file.version.is_same(current):
             raise InputError(
-                f"{file.path} changed since this run listed it: run again with another --run-id, "
-                "when all writes to it have ended"
+                f"{file.path} changed since this run listed it: run again when all writes to it "
+                "have ended"
             )
 
     def _codec(self, file: SourceFile) -> Codec | None:

@@ -1,4 +1,6 @@
-"""The summary of a unit, which the driver gets beside its blobs: counts, reasons, lateness.
+"""The summary of a unit, which the driver gets beside its blobs.
+
+It has counts, reasons, lateness, and the fields that no row has.
 
 The driver needs the line count of each split to turn line numbers within a split into line numbers
 of the file.
@@ -11,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seglake.write.map.absent import NO_ROWS, AbsentFields, absent_in
 from seglake.write.map.lateness import Arrivals, largest_lateness_ms
 from seglake.write.rows.records import Extracted
 from seglake.write.rows.rows import REASON_TEXTS
@@ -30,6 +33,7 @@ class UnitSummary:
     def __init__(self) -> None:
         self._splits: dict[int, SplitCount] = {}
         self._reasons: Counter[str] = Counter()
+        self._absent = NO_ROWS
 
     def begin(self, split: int) -> None:
         """Begin a split, which may turn out to be empty."""
@@ -42,11 +46,12 @@ class UnitSummary:
         reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
         texts = REASON_TEXTS[reasons].tolist()
         self._reasons.update(dict(zip(texts, counts.tolist(), strict=True)))
+        self._absent = self._absent.and_in(absent_in(chunk))
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
         """The summary as a blob; `arrivals` only if the unit's records have an order of arrival."""
         ranges = None if arrivals is None else arrivals.ranges()
-        counted = {"splits": self._splits, "reasons": self._reasons}
+        counted = {"splits": self._splits, "reasons": self._reasons, "absent": self._absent}
         return Blob(SUMMARY, unit, text=json.dumps({**counted, "unit": unit, "arrivals": ranges}))
 
 
@@ -54,22 +59,25 @@ class Summary(NamedTuple):
     """The summaries of all units together.
 
     `splits` has the counts of every split, `reasons` the count of rejects for each reason.
-    `max_lateness_ms` is None without an order of arrival.
+    `max_lateness_ms` is None without an order of arrival. `absent` are the fields that no row has.
     """
 
     splits: dict[int, SplitCount]
     reasons: dict[str, int]
     max_lateness_ms: int | None
+    absent: AbsentFields
 
 
 def add_up(texts: Iterable[str]) -> Summary:
     """The summary of all units, given their texts in any order."""
     splits: dict[int, SplitCount] = {}
     reasons: Counter[str] = Counter()
+    absent = NO_ROWS
     summaries = sorted(map(json.loads, texts), key=lambda summary: int(summary["unit"]))
     for summary in summaries:
         splits |= {int(number): SplitCount(*counts) for number, counts in summary["splits"].items()}
         reasons.update(summary["reasons"])
+        absent = absent.and_in(AbsentFields(*summary["absent"]))
     arrivals = [summary["arrivals"] for summary in summaries]
     lateness = None if None in arrivals else largest_lateness_ms(arrivals)
-    return Summary(splits, dict(sorted(reasons.items())), lateness)
+    return Summary(splits, dict(sorted(reasons.items())), lateness, absent)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import seglake
 from seglake.catalog.rows import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.cli.app import app
+from seglake.cli.ingest import show_report
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, ConfigError, InputError, StoreError, UsageError
@@ -39,13 +44,15 @@ from tests.makers.raw_events import (
     write_file,
 )
 
+JOB = Path(__file__).parents[4] / "jobs" / "ingest.py"
+
 
 class Died(BaseException):
     """As if the process had been killed."""
 
 
 class Dying(LocalEngine):
-    """Dies once the input is frozen."""
+    """Dies once the input is listed."""
 
     def map(self, task: Any, rows: Any) -> Any:
         raise Died
@@ -69,22 +76,101 @@ def values(lake: Path) -> list[bytes | None]:
 # ------------------------------------------------------------------ the same run again
 
 
-def test_the_same_run_is_a_no_op_even_if_its_input_changed(inbox: Path, lake: Path) -> None:
+def test_the_same_run_is_a_no_op_that_says_what_changed(inbox: Path, lake: Path) -> None:
+    write_file(inbox / "b.jsonl", [Line(T)])
     settings = pipeline_of(lake, inbox)
     first, before = ingest(settings), values(lake)
     version = open_catalog(str(lake)).snapshot().version
-    write_file(inbox / "b.jsonl", [Line(T)])
-    write_file(inbox / "a.jsonl", [Line(T)])
+    same = ingest(settings)
+    assert same.summary == "already committed, and its input is the same"
+    new = write_file(inbox / "c.jsonl", [Line(T)])
+    changed = write_file(inbox / "a.jsonl", [Line(T)])
+    (inbox / "b.jsonl").unlink()
     again = ingest(settings)
-    assert (again.status, again.attempt_id, again.records) == ("already done", first.attempt_id, 9)
-    assert (again.input_rows, again.exit_code) == (9, 0)
+    assert (again.status, again.attempt_id, again.records) == ("already done", first.attempt_id, 10)
+    assert (again.input_rows, again.exit_code) == (10, 0)
+    assert (again.new_files, again.changed_files) == ([str(new)], [str(changed)])
+    assert again.gone_files == [str(inbox / "b.jsonl")]
+    told = rf"1 file new \({new}\), 1 file changed \({changed}\), 1 file gone \(.*another run id"
+    assert re.search(told, again.summary)
+    assert again.as_dict()["summary"] == again.summary
     assert values(lake) == before
     assert open_catalog(str(lake)).snapshot().version == version
 
 
+def test_what_other_runs_ingested_since_is_not_new(inbox: Path, lake: Path) -> None:
+    ingest(pipeline_of(lake, inbox), "1")
+    write_file(inbox / "b.jsonl", [Line(T)])
+    ingest(pipeline_of(lake, inbox), "2")
+    (inbox / "b.jsonl").unlink()
+    assert ingest(pipeline_of(lake, inbox), "1").summary.endswith("its input is the same")
+    assert ingest(pipeline_of(lake, inbox), "2").gone_files == [str(inbox / "b.jsonl")]
+
+
+def test_a_run_whose_input_is_gone_is_still_done(inbox: Path, lake: Path) -> None:
+    more = write_file(inbox.parent / "more" / "b.jsonl", [Line(T)])
+    settings = pipeline_of(lake, [inbox / "a.jsonl", more])
+    ingest(settings)
+    (inbox / "a.jsonl").unlink()
+    again = ingest(settings)
+    assert (again.status, again.gone_files) == ("already done", [str(inbox / "a.jsonl")])
+    assert (again.new_files, again.changed_files) == ([], [])
+
+
+def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
+    assert ingest(pipeline_of(lake, inbox), "1").summary == "9 records, 0 rejected"
+    nothing = ingest(pipeline_of(lake, inbox), "2")
+    assert nothing.summary == "nothing new: the topic has 1 file already"
+    empty = pipeline_of(lake, inbox / "*.none", input={"on_empty": "ok"})
+    assert ingest(empty, "3").summary == "nothing new: the input is empty"
+    write_file(inbox / "a.jsonl", [Line(T)])
+    skipping = ingest(pipeline_of(lake, inbox, on_changed_source="skip"), "4")
+    assert skipping.summary == "nothing new: the topic has 1 file already, 1 in another version"
+
+
+def test_files_are_not_ingested_by_the_pipeline_of_a_dataframe(lake: Path) -> None:
+    tables = pipeline_of(lake, "in").model_dump(mode="json", by_alias=True, exclude_unset=True)
+    frame = {"format": "dataframe", "order_column": "n"}
+    settings = Pipeline.model_validate({**tables, "input": frame})
+    with pytest.raises(ConfigError, match=r"'dataframe' names no files.*seglake.ingest"):
+        run_pipeline(settings, run_id="1")
+    assert not lake.exists()
+
+
+def test_the_job_and_the_command_refuse_the_pipeline_of_a_dataframe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = tmp_path / "web.toml"
+    conf.write_text(
+        f"""
+        pipeline.root = "{tmp_path}/lake"
+        input = {{format = "dataframe", order_column = "n"}}
+        timestamp.field = "ts"
+        topic.name = "events"
+        """
+    )
+    given = ["--conf-file", str(conf), "--run-id", "1"]
+    assert runpy.run_path(str(JOB))["main"](given) == 2
+    assert "input.format = 'dataframe' names no files" in capsys.readouterr().err
+    done = CliRunner().invoke(app, ["ingest", *given])
+    assert isinstance(done.exception, ConfigError)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_the_text_for_people_has_the_summary_first(
+    inbox: Path, lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ingest(pipeline_of(lake, inbox))
+    write_file(inbox / "b.jsonl", [Line(T)])
+    show_report(ingest(pipeline_of(lake, inbox)).as_dict())
+    text = capsys.readouterr().out
+    assert text.startswith("already committed; since then: 1 file new (")
+    assert re.search(r"new files +.* 1 files", text)
+
+
 def test_the_same_run_with_other_settings_or_interval_is_an_error(inbox: Path, lake: Path) -> None:
     ingest(pipeline_of(lake, inbox), "r", (T, T + 5))
-    with pytest.raises(ConfigError, match=r"'r'.*other settings.*--run-id"):
+    with pytest.raises(ConfigError, match=r"'r'.*other settings: those of attempt .*--run-id"):
         ingest(pipeline_of(lake, inbox, order="arrival"), "r", (T, T + 5))
     with pytest.raises(ConfigError, match=r"'r'.*the interval"):
         ingest(pipeline_of(lake, inbox), "r")
@@ -105,34 +191,104 @@ def test_an_interval_has_two_ends_in_order(inbox: Path, lake: Path) -> None:
             run_pipeline(pipeline_of(lake, inbox), interval=interval)
 
 
-def test_the_input_of_a_run_is_frozen_by_its_first_attempt(inbox: Path, lake: Path) -> None:
-    settings = pipeline_of(lake, inbox)
+# ------------------------------------------------------------------ only a commit binds
+
+
+def die(settings: Pipeline, run_id: str = "1") -> None:
+    """An attempt that lists its input and is killed."""
     with pytest.raises(Died):
-        ingest_files(Dying(), settings, DeclaredRun("1"))
-    late = write_file(inbox / "b.jsonl", [Line(T)])
-    assert ingest(settings, "1").input_files == 1
+        ingest_files(Dying(), settings, DeclaredRun(run_id))
+
+
+def test_each_attempt_lists_for_itself(inbox: Path, lake: Path) -> None:
+    settings = pipeline_of(lake, inbox)
+    die(settings)
+    write_file(inbox / "b.jsonl", [Line(T)])
+    assert ingest(settings, "1").input_files == 2
     second = ingest(settings, "2")
-    assert (second.input_files, second.skipped_files) == (1, [str(inbox / "a.jsonl")])
-    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"], [late]])
+    assert (second.input_files, len(second.skipped_files)) == (0, 2)
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl", inbox / "b.jsonl"]])
 
 
-def test_a_frozen_run_cannot_take_other_paths(inbox: Path, lake: Path) -> None:
-    with pytest.raises(Died):
-        ingest_files(Dying(), pipeline_of(lake, inbox), DeclaredRun("1"))
-    with pytest.raises(ConfigError, match=r"froze its input from .*another --run-id"):
-        ingest(pipeline_of(lake, inbox / "a.jsonl"), "1")
+def test_an_attempt_that_died_binds_neither_paths_nor_settings(inbox: Path, lake: Path) -> None:
+    die(pipeline_of(lake, inbox, order="arrival", timestamp={"field": "n"}))
+    mended = pipeline_of(lake, inbox / "a.jsonl")
+    assert ingest(mended, "1").records == 9
+    assert_holds(read_lake(lake), mended, [[inbox / "a.jsonl"]])
 
 
-def test_a_frozen_file_that_changed_or_went_is_an_error(inbox: Path, lake: Path) -> None:
+def test_a_file_that_changed_or_went_between_attempts_is_read_as_it_is(
+    inbox: Path, lake: Path
+) -> None:
     settings = pipeline_of(lake, inbox)
-    with pytest.raises(Died):
-        ingest_files(Dying(), settings, DeclaredRun("1"))
-    write_file(inbox / "a.jsonl", [Line(T + 1 + at, "abc"[at % 3]) for at in range(9)])
-    with pytest.raises(InputError, match=r"a\.jsonl changed since this run listed it"):
-        ingest(settings, "1")
-    (inbox / "a.jsonl").unlink()
-    with pytest.raises(InputError, match=r"a\.jsonl: cannot be read"):
-        ingest(settings, "1")
+    write_file(inbox / "b.jsonl", [Line(T)])
+    die(settings)
+    write_file(inbox / "a.jsonl", [Line(T + 1 + at, "abc"[at % 3]) for at in range(7)])
+    (inbox / "b.jsonl").unlink()
+    assert ingest(settings, "1").records == 7
+    assert_holds(read_lake(lake), settings, [[inbox / "a.jsonl"]])
+
+
+def test_a_run_whose_input_was_mended_succeeds(inbox: Path, lake: Path) -> None:
+    good = write_file(inbox / "b.jsonl.gz", [Line(T + at) for at in range(500)])
+    whole = good.read_bytes()
+    good.write_bytes(whole[:-20])
+    with pytest.raises(InputError, match=r"b\.jsonl\.gz"):
+        ingest(pipeline_of(lake, inbox))
+    good.write_bytes(whole)
+    assert ingest(pipeline_of(lake, inbox)).records == 509
+    bad = write_file(inbox / "c.jsonl.gz", [Line(T)])
+    bad.write_bytes(bad.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"c\.jsonl\.gz"):
+        ingest(pipeline_of(lake, inbox), "2")
+    bad.unlink()
+    assert ingest(pipeline_of(lake, inbox), "2").skipped_files
+    with pytest.raises(InputError, match="does not exist"):
+        ingest(pipeline_of(lake, inbox / "d.jsonl"), "3")
+    write_file(inbox / "e.jsonl", [Line(T)])
+    assert ingest(pipeline_of(lake, inbox / "e.jsonl"), "3").records == 1
+
+
+def test_planning_again_keeps_the_list(inbox: Path, lake: Path) -> None:
+    """What comes while a run goes on is left to the next run."""
+
+    class Overtaken(LocalEngine):
+        def map(self, task: Any, rows: Any) -> Any:
+            if not list(inbox.glob("late*")):
+                write_file(inbox / "late.jsonl", [Line(T)])
+                ingest(pipeline_of(lake, inbox / "a.jsonl", name="other"), "0")
+            return super().map(task, rows)
+
+    write_file(inbox / "b.jsonl", [Line(T)])
+    report = ingest_files(Overtaken(), pipeline_of(lake, inbox), DeclaredRun("1"))
+    assert (report.records, report.skipped_files) == (1, [str(inbox / "a.jsonl")])
+    assert ingest(pipeline_of(lake, inbox), "2").records == 1
+
+
+@pytest.mark.parametrize("change", [{"order": "arrival"}, {}])
+def test_of_twins_one_commits_and_the_other_says_so(
+    inbox: Path, lake: Path, change: dict[str, Any]
+) -> None:
+    class Overtaken(LocalEngine):
+        def map(self, task: Any, rows: Any) -> Any:
+            if not winner:
+                winner.append(None)
+                winner.append(ingest(pipeline_of(lake, inbox), "1").attempt_id)
+            return super().map(task, rows)
+
+    winner: list[Any] = []
+    loser = pipeline_of(lake, inbox, **change)
+    if change:
+        with pytest.raises(ConfigError) as raised:
+            ingest_files(Overtaken(), loser, DeclaredRun("1"))
+        assert raised.value.exit_code == 2
+        told = f"committed with other settings: those of attempt {winner[1]}, which ended at 20"
+        assert told in str(raised.value)
+        assert "hold, and nothing was ingested with these" in str(raised.value)
+    else:
+        report = ingest_files(Overtaken(), loser, DeclaredRun("1"))
+        assert (report.status, report.attempt_id) == ("already done", winner[1])
+    assert_holds(read_lake(lake), pipeline_of(lake, inbox), [[inbox / "a.jsonl"]])
 
 
 @pytest.mark.parametrize("becomes", ["another file", "no file"])

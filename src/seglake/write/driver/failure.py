@@ -1,0 +1,71 @@
+"""What is kept of an attempt that fails, for `seglake run-status` and `seglake quarantine`.
+
+In cluster modes exit codes and standard output are lost, so the lake has them. Whoever is killed
+leaves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from types import TracebackType
+from typing import Any
+
+from seglake.catalog.failed_run import FailedRun, write_failed_run
+from seglake.errors import SeglakeError, StoreError
+from seglake.layout import new_attempt
+from seglake.store import Store
+from seglake.write.driver.report import Report
+
+_ERROR_LENGTH = 16_384  # characters that are kept of a message
+
+logger = logging.getLogger(__name__)
+
+
+class Failure:
+    """A block that writes down the error that it ends with, beside the report and `rejects`.
+
+    `rejects` are those of `FailedRun`. If they cannot be written, that is logged, and the error of
+    the block is raised all the same.
+    """
+
+    def __init__(self, store: Store, report: Report) -> None:
+        self._store, self._report = store, report
+        self.rejects: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Failure:
+        return self
+
+    def __exit__(
+        self, _kind: object, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            self._write(error)
+
+    def _write(self, error: Exception) -> None:
+        report = self._report
+        report.status, report.attempt_id = "failed", report.attempt_id or new_attempt()
+        failed = FailedRun(
+            topic=report.topic,
+            pipeline=report.pipeline,
+            run_id=report.run_id,
+            attempt_id=report.attempt_id,
+            error=_text(error),
+            exit_code=getattr(error, "exit_code", 1),
+            failed_at_ms=time.time_ns() // 1_000_000,
+            report=json.loads(report.as_row()),
+            rejects=self.rejects,
+        )
+        try:
+            write_failed_run(self._store, failed)
+        except StoreError as problem:
+            logger.warning("`seglake run-status` will not know of this failure: %s", problem)
+
+
+def _text(error: Exception) -> str:
+    """The message of an error; of another library's error only its name, as it may tell secrets."""
+    name = type(error).__name__
+    if not isinstance(error, SeglakeError):
+        return f"{name}: the log of the driver has the rest"
+    return str(error).encode(errors="backslashreplace").decode()[:_ERROR_LENGTH]

@@ -24,6 +24,7 @@ from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
 from seglake.write.rows.formats import FORMATS
 from seglake.write.rows.records import Extracted, extract
+from seglake.write.rows.rows import Reason
 
 _PLACES = 5  # splits that the sample is taken from
 _PLACE_BYTES = 1 << 20  # read of a split for the sample, if it is part of a file
@@ -176,7 +177,9 @@ def _rows(
             record += 1
         else:
             raw = _text(chunk.rejects.raw, at)
-            yield SampledRow(path, start, number + 1, str(chunk.rejects.reasons[at]), raw)
+            yield SampledRow(
+                path, start, number + 1, Reason(int(chunk.rejects.reasons[at])).text, raw
+            )
 
 
 def _record(

@@ -181,6 +181,31 @@ def _history(it: Place) -> None:
     assert len(it.json("history", it.root, "--topic", "other")) == 1
 
 
+@TABLE.shows("run-status --run-id", "run-status --pipeline", "run-status --json")
+def _run_status(it: Place) -> None:
+    (run,) = it.json("history", it.root, "--topic", "other")
+    status = "run-status", it.root, "other", "--run-id"
+    assert (it.json(*status, run["run_id"])["status"], it.code) == ("committed", 0)
+    assert (it.json(*status, "no run")["status"], it.code) == ("not there", 1)
+    found = it.json(*status, run["run_id"], "--pipeline", "nobody")
+    assert (found["status"], it.code) == ("not there", 1)
+
+
+@TABLE.shows("quarantine --run-id", "quarantine --limit", "quarantine --json")
+def _quarantine(it: Place) -> None:
+    (it.folder / "bad.jsonl").write_text("{\n[\n" + (it.folder / "a.jsonl").read_text())
+    ingest = "ingest", "--conf-file", it.folder / "web.toml"
+    it.tell(*ingest, "--run-id", "good")
+    conf = it.folder / "web.toml"
+    conf.write_text(f"[pipeline]\nmax_quarantine_ratio = 0.9\n{conf.read_text()[11:]}")
+    it.tell(*ingest, "--run-id", "bad", "--source", it.folder / "bad.jsonl")
+    quarantine = "quarantine", it.folder / "new", "web"
+    assert [row["raw"] for row in it.json(*quarantine)] == ["{", "["]
+    assert len(it.json(*quarantine, "--limit", 1)) == 1
+    assert len(it.json(*quarantine, "--run-id", "bad")) == 2
+    assert it.json(*quarantine, "--run-id", "good") == []
+
+
 @TABLE.shows("read --partition", "read --offset", "read --max-records", "read --version")
 def _read(it: Place) -> None:
     assert it.lines("--partition", 0) == [(0, 0), (0, 1), (0, 2)]

@@ -16,7 +16,7 @@ from seglake.write.driver.selection import Selection
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-Status = Literal["committed", "already done"]
+Status = Literal["committed", "already done", "dry run"]
 
 
 def silent(_step: str) -> None:

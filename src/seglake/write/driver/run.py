@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
@@ -103,12 +104,17 @@ def _ingest(
         remaining = input_of(table.sources(base, report.topic))
         attempt = Attempt(engine, pipeline, run, store, table, base, remaining, report, progress)
         try:
-            return _attempt(attempt)
+            return carry_out(attempt)
         except PlanAgain as reason:
             report.log(f"{reason}: planning again")
 
 
 def _already_done(report: Report, done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> Report:
+    if redrive_of(done):
+        raise ConfigError(
+            f"run {run.run_id!r} of pipeline {pipeline.name!r} is a redrive: give this run another "
+            "--run-id"
+        )
     if done.fingerprint != pipeline.fingerprint():
         raise ConfigError(
             f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed with other settings: "
@@ -127,8 +133,10 @@ def _already_done(report: Report, done: RunRow, pipeline: Pipeline, run: Declare
     return report
 
 
-def _attempt(attempt: Attempt) -> Report:
-    """Write everything and commit it."""
+def carry_out(
+    attempt: Attempt, before_commit: Callable[[Attempt], None] = lambda _: None
+) -> Report:
+    """Write everything, call `before_commit`, and commit."""
     report = attempt.report
     report.attempt_id = attempt.attempt_id
     report.describe_input(attempt.input.selection)
@@ -140,9 +148,10 @@ def _attempt(attempt: Attempt) -> Report:
                 spooled = attempt.input.spool(
                     attempt.store, attempt.attempt_id, attempt.append_time_ms
                 )
-            counts = _count(attempt, spooled)
+            counts = count(attempt, spooled)
             segments = _write_segments(attempt, spooled)
             _write_quarantine(attempt, spooled, counts)
+            before_commit(attempt)
         finally:
             _clear(attempt)
     commit = Commit(attempt, counts)
@@ -161,7 +170,7 @@ def _clear(attempt: Attempt) -> None:
         logger.warning("blobs of this run are left for `seglake vacuum` to delete: %s", error)
 
 
-def _count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
+def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     """The counts of every split; QuarantineLimit if too many rows are rejected."""
     report = attempt.report
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()

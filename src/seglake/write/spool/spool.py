@@ -30,7 +30,7 @@ from seglake.write.spool.order import Place
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-RECORDS, BATCHES, REJECTS, SUMMARY = range(4)  # kinds
+RECORDS, BATCHES, REJECTS, SUMMARY, REFUSED = range(5)  # kinds
 WITH_RECORDS = (RECORDS, BATCHES)
 
 _COLUMNS: dict[str, pa.DataType] = {

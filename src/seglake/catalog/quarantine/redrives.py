@@ -41,11 +41,16 @@ def open_attempts(runs: Iterable[RunRow]) -> list[str]:
 
 
 class Chain(NamedTuple):
-    """A run, and the last of its redrives, which has the open rejects; the run itself if none."""
+    """A run and its redrives, in order."""
 
     first: RunRow
-    last: RunRow
+    redrives: list[RunRow]
     next_run_id: str  # of the next redrive
+
+    @property
+    def last(self) -> RunRow:
+        """The run that has the open rejects."""
+        return self.redrives[-1] if self.redrives else self.first
 
 
 def chain_of(run: RunRow, runs: Sequence[RunRow]) -> Chain:
@@ -54,8 +59,10 @@ def chain_of(run: RunRow, runs: Sequence[RunRow]) -> Chain:
     redrive = redrive_of(run)
     first = same[redrive.run_id] if redrive else run
     after = {redrive.attempt_id: each for each in runs if (redrive := redrive_of(each))}
-    last = first
-    while last.attempt_id in after:
-        last = after[last.attempt_id]
+    redrives: list[RunRow] = []
+    attempt_id = first.attempt_id
+    while attempt_id in after:
+        redrives.append(after[attempt_id])
+        attempt_id = redrives[-1].attempt_id
     names = (f"{first.run_id} redrive {number}" for number in count(1))
-    return Chain(first, last, next(name for name in names if name not in same))
+    return Chain(first, redrives, next(name for name in names if name not in same))

@@ -84,12 +84,12 @@ class _Redrive:
         base, topic = self._table.snapshot(), self._pipeline.topic.name
         runs = self._table.runs(base, topic)
         chain = chain_of(_wanted(runs, self._pipeline, self._run_id), runs)
-        if redrive_of(chain.last):
+        if chain.redrives and not self._dry_run:
             mark(self._store, chain.last.attempt_id)  # it may have died before it wrote the mark
-        tried = redrive_of(chain.last) and chain.last.fingerprint == self._pipeline.fingerprint()
-        refused = json.loads(chain.last.report).get("refused")
-        if not chain.last.quarantined or (tried and not refused):
-            return _already_done(chain)
+        fingerprint = self._pipeline.fingerprint()
+        tried = [run for run in chain.redrives if run.fingerprint == fingerprint]
+        if not chain.last.quarantined or (tried and not _refused(tried[-1])):
+            return _already_done([chain.first, *chain.redrives, *tried][-1])
         report = self._begin(chain)
         rejects = self._rejects(base, chain, report)
         try:
@@ -98,7 +98,7 @@ class _Redrive:
             if report.records:
                 raise
             if tried:
-                return _already_done(chain)
+                return _already_done(tried[-1])
             raise _nothing_gained(chain, rejects, report) from limit
 
     def _begin(self, chain: Chain) -> RedriveReport:
@@ -170,15 +170,20 @@ def _wanted(runs: Sequence[RunRow], pipeline: Pipeline, run_id: str) -> RunRow:
     return run
 
 
-def _already_done(chain: Chain) -> RedriveReport:
-    """The report of a redrive that finds nothing to do."""
-    first, last = chain.first, chain.last
-    report = RedriveReport(first.topic, first.pipeline, last.run_id)
-    report.status, report.attempt_id = "already done", last.attempt_id
-    if redrive := redrive_of(last):
-        report.redrives, report.refused = redrive._asdict(), json.loads(last.report)["refused"]
-        report.records, report.quarantined = last.records, last.quarantined
-        report.input_rows = last.input_rows
+def _refused(run: RunRow) -> dict[str, int]:
+    """What a redrive could not read."""
+    refused: dict[str, int] = json.loads(run.report).get("refused", {})
+    return refused
+
+
+def _already_done(run: RunRow) -> RedriveReport:
+    """The report of a call that finds nothing to do after this run, a redrive or not."""
+    report = RedriveReport(run.topic, run.pipeline, run.run_id)
+    report.status, report.attempt_id = "already done", run.attempt_id
+    if redrive := redrive_of(run):
+        report.redrives, report.refused = redrive._asdict(), _refused(run)
+        report.records, report.quarantined = run.records, run.quarantined
+        report.input_rows = run.input_rows
     report.log("has no rejects left to redrive with these settings")
     return report
 

@@ -90,7 +90,7 @@ class RedriveInput:
         anew = [
             file
             for file in self.selection.files
-            if chain.last is chain.first and len(listed[file.path].rejects) == rows[file.path]
+            if not chain.redrives and len(listed[file.path].rejects) == rows[file.path]
         ]
         self._plan(listed, plan_splits(anew, files, pipeline))
 

@@ -98,13 +98,17 @@ def _choose(rows: Rows, lines: Int64s, rejects: Rejected, found: Found) -> "Chos
 
 
 def _same(raw: Spans, rejects: Rejected) -> Found:
-    """Whether each row is the reject; of a reject that is cut, whether the line begins alike."""
+    """Whether each row is the reject; of a reject that is cut, whether the line begins alike.
+
+    A row of several lines, of which the quarantine has the first ones, may have ended elsewhere.
+    """
     sizes = np.minimum(raw.lengths, rejects["length"])
     alike = fnv_hashes(*Spans(raw.data, raw.starts, sizes).fixed()) == rejects["hash"]
-    longer = rejects["cut"] & (raw.lengths > sizes)
-    if longer.any():
-        longer &= ~with_line_feed(*raw.fixed())
-    same: Found = alike & (longer | (raw.lengths == rejects["length"]))
+    line = rejects["cut"] & (raw.lengths >= rejects["length"])
+    if line.any():
+        line &= ~with_line_feed(*raw.fixed())
+    whole = (raw.lengths == rejects["length"]) & (sizes < REJECTED_BYTES)
+    same: Found = alike & (line | whole)
     return same
 
 

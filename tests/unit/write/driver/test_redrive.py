@@ -175,7 +175,7 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("form", INPUT)
-@examples(60)
+@examples(25)
 @given(first=contents, steps=steps, order=st.sampled_from(["time", "arrival"]))
 def test_every_row_is_a_record_once_or_an_open_reject(
     form: str, first: list[list[Event]], steps: list[tuple[Any, ...]], order: str
@@ -301,6 +301,8 @@ def test_a_redrive_of_a_redrive_goes_on_where_it_ended(model: Model) -> None:
     second = redriven(model.settings([model.folder], "c"), "run 0 redrive 1")
     assert (first.records, first.quarantined, first.reasons) == (6, 6, {"timestamp missing": 6})
     assert (second.records, second.quarantined, second.input_rows) == (3, 3, 6)
+    again = redriven(model.settings([model.folder], "b"), "run 0")
+    assert (again.status, again.attempt_id) == ("already done", first.attempt_id)
     runs = seglake.open(str(model.root)).history()
     assert [run.run_id for run in runs] == ["run 0", "run 0 redrive 1", "run 0 redrive 2"]
     links = [redrive_of(run) for run in runs]

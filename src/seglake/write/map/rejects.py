@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from seglake.catalog.quarantine.files import FILE_SCHEMA as QUARANTINE_SCHEMA
 from seglake.catalog.quarantine.files import read_rejects
 from seglake.config import Pipeline
 from seglake.format.records import Int64s, Spans
@@ -28,13 +30,6 @@ from seglake.write.spool.packing import pack_rejects
 from seglake.write.spool.spool import REFUSED, Blob, SpoolWriter
 
 _ROWS = 4096  # quarantined rows whose raw bytes are looked at together
-_TYPES: dict[str, pa.DataType] = {  # of columns that may together have more than 2 GiB
-    "source_file": pa.large_string(),
-    "line": pa.int64(),
-    "reason": pa.large_string(),
-    "raw": pa.large_binary(),
-}
-_LARGE = pa.schema(_TYPES)
 
 
 class Chosen(NamedTuple):
@@ -100,8 +95,9 @@ class _Reader:
         self, path: str, pipeline: Pipeline, chosen: Chosen, found: Found
     ) -> Iterator[Extracted]:
         for key in chosen.keys:
-            lines, raw = self._raw_rows.of(key, path, chosen.rejects["line"])
-            yield from read_raw(path, lines, raw, pipeline, chosen.rejects, found)
+            size = pipeline.task.chunk_bytes
+            for lines, raw in self._raw_rows.of(key, path, chosen.rejects["line"], size):
+                yield read_raw(path, lines, raw, pipeline, chosen.rejects, found)
 
     def refused(self) -> dict[int, Int64s]:
         """The lines of the rejects that were not found, by the number of the split."""
@@ -114,32 +110,36 @@ class RawRows:
 
     def __init__(self, store: Store, attempt_id: str) -> None:
         self._store, self._attempt_id = store, attempt_id
-        self._key = ""
-        self._rows: dict[str, pa.Table] = {}
+        self._key, self._rows = "", QUARANTINE_SCHEMA.empty_table()
+        self._places: dict[str, Int64s] = {}
 
-    def of(self, key: str, path: str, lines: Int64s) -> tuple[Int64s, Spans]:
-        """Line and raw bytes of the rejects at `lines` of a source file, in the order of lines."""
+    def of(self, key: str, path: str, lines: Int64s, size: int) -> Iterator[tuple[Int64s, Spans]]:
+        """Lines and raw bytes of the rejects at `lines` of a source file, `size` bytes at once.
+
+        They come in the order of lines.
+        """
         if key != self._key:
-            self._rows = by_source_file(read_rejects(self._store, key, [self._attempt_id]))
-            self._key = key
-        rows = self._rows[path]
-        at: Int64s = rows["line"].to_numpy()
-        order = np.argsort(at)
-        order = order[np.isin(at[order], lines)]
-        return at[order], from_arrow(rows["raw"].take(order).combine_chunks())
+            self._rows = read_rejects(self._store, key, [self._attempt_id])
+            self._key, self._places = key, places_by_file(self._rows)
+        at = self._places[path]
+        found: Int64s = self._rows["line"].take(at).to_numpy()
+        order = np.argsort(found)
+        order = order[np.isin(found[order], lines)]
+        raw = self._rows["raw"]
+        ends = np.cumsum(pc.binary_length(raw).take(at[order]).to_numpy(), dtype=np.int64)
+        parts = np.split(order, np.flatnonzero(np.diff(ends // size)) + 1)
+        for part in parts if len(order) else []:
+            yield found[part], from_arrow(raw.take(at[part]).combine_chunks())
 
 
-def by_source_file(rows: pa.Table) -> dict[str, pa.Table]:
-    """Quarantined rows by their source file."""
-    rows = rows.select(_LARGE.names).cast(_LARGE).combine_chunks()
-    names = rows["source_file"].combine_chunks().dictionary_encode()
+def places_by_file(rows: pa.Table) -> dict[str, Int64s]:
+    """The positions of the quarantined rows of each source file."""
+    names: Any = rows["source_file"].dictionary_encode().combine_chunks()
     codes = names.indices.to_numpy(zero_copy_only=False)
     order: Int64s = np.argsort(codes, kind="stable")
-    edges = np.cumsum([0, *np.bincount(codes, minlength=len(names.dictionary))]).tolist()
     paths: list[Any] = names.dictionary.to_pylist()
-    return {
-        path: rows.take(order[edges[code] : edges[code + 1]]) for code, path in enumerate(paths)
-    }
+    ends = np.cumsum(np.bincount(codes, minlength=len(paths)))
+    return dict(zip(paths, np.split(order, ends[:-1]), strict=True)) if paths else {}
 
 
 class ListRejects(NamedTuple):
@@ -151,12 +151,10 @@ class ListRejects(NamedTuple):
     def __call__(self, key: str) -> dict[str, Rejected]:
         """The rejects without their raw bytes, in the order of the file."""
         rows = read_rejects(self.store, key, [self.attempt_id])
-        return {path: self._listed(some) for path, some in by_source_file(rows).items()}
-
-    def _listed(self, rows: pa.Table) -> Rejected:
         parts = [np.zeros(0, REJECT)]
         for batch in rows.to_batches(max_chunksize=_ROWS):
             lines: Int64s = batch["line"].to_numpy()
             reasons: npt.NDArray[Any] = batch["reason"].to_numpy(zero_copy_only=False)
             parts.append(rejected(lines, reasons, from_arrow(batch["raw"])))
-        return np.concatenate(parts)
+        listed = np.concatenate(parts)
+        return {path: listed[at] for path, at in places_by_file(rows).items()}

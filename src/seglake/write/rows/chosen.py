@@ -66,24 +66,15 @@ def read_chosen(
 
 def read_raw(
     path: str, lines: Int64s, raw: Spans, pipeline: Pipeline, rejects: Rejected, found: Found
-) -> Iterator[Extracted]:
+) -> Extracted:
     """The records and rejects of rows made of their raw bytes, which begin at `lines` (from 1)."""
     form = FORMATS[pipeline.input.format]
     assert isinstance(form, LineFormat)  # noqa: S101  # see `keeps_whole_rows`
-    rows_of = form.row_maker(pipeline)
-    for part in _parts(raw, pipeline.task.chunk_bytes):
-        text = join_rows([raw.take(part), constant(b"\n", len(part))])
-        rows = rows_of(LineChunk(text.data, 0, int(text.starts[-1] + text.lengths[-1]), False))
-        chosen = _choose(rows, lines[part][rows.numbers] - 1, rejects, found)
-        if len(chosen.numbers):
-            yield extract(chosen, pipeline, path, 0)
-
-
-def _parts(raw: Spans, size: int) -> list[Int64s]:
-    """The positions of consecutive items of about `size` bytes together, or of one item."""
-    ends = np.cumsum(raw.lengths, dtype=np.int64)
-    cuts = np.flatnonzero(np.diff(ends // size)) + 1
-    return [part for part in np.split(np.arange(len(raw)), cuts) if len(part)]
+    text = join_rows([raw, constant(b"\n", len(raw))])
+    end = int(np.sum(text.lengths, dtype=np.int64))
+    rows = form.row_maker(pipeline)(LineChunk(text.data, 0, end, False))
+    chosen = _choose(rows, lines[rows.numbers] - 1, rejects, found)
+    return extract(chosen, pipeline, path, 0)
 
 
 def _choose(rows: Rows, lines: Int64s, rejects: Rejected, found: Found) -> "ChosenRows":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import itertools
 import json
 import tarfile
@@ -410,6 +411,18 @@ def test_files_of_rejects_alone_are_read_anew_in_any_format(tmp_path: Path) -> N
     assert (report.records, report.input_rows, report.quarantined) == (50, 50, 0)
     assert open_rejects(tmp_path / "lake") == Counter()
     assert sum(records(tmp_path / "lake").values()) == 51
+
+
+def test_a_file_is_read_anew_only_while_none_of_its_rows_is_a_record(tmp_path: Path) -> None:
+    """As many rejects as the file had rows, when it was divided otherwise, do not mean that."""
+    packed = gzip.compress(b'{"n":"z:1","b":1,"c":1}\n{"n":"z:2","c":1}\n', mtime=0)
+    assert b"\n" not in packed  # one row, and a reject, as long as it is not unpacked
+    files = {"in/z": packed, "in/x": b'{"n":"x:1","a":1}\n'}
+    make = run_of(tmp_path, files, "jsonl", input={"compression": "none"})
+    unpack = {"input": {"compression": "auto"}}
+    assert counts(redriven(make("jsonl", "b", **unpack), "1")) == (1, {"timestamp missing": 1}, {})
+    assert counts(redriven(make("jsonl", "c", **unpack), "1")) == (1, {}, {})
+    assert records(tmp_path / "lake") == Counter(["x:1", "z:1", "z:2"])
 
 
 def test_a_line_that_was_too_long_is_read_with_larger_chunks(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ from seglake.write.map.unit import Unit, group_splits
 from seglake.write.quarantine import KeepRefused, Origin, origins
 from seglake.write.rows.chosen import Rejected, keeps_whole_rows
 from seglake.write.rows.formats import FORMATS
-from seglake.write.spool.packing import unpack_rejects
 from seglake.write.spool.spool import REFUSED, of_kinds, read_blobs
 
 _GONE = "the file is gone or changed, and "
@@ -161,9 +160,8 @@ class RedriveInput:
             self.refused += Counter({OTHER_ROW: count} if count else {})
             return
         for blob in read_blobs(store, refused):
-            rows = unpack_rejects(blob.data)
-            path = self._splits[rows["split"][0].as_py()].file.path
-            self._refuse(path, rows["line"].to_numpy(), OTHER_ROW)
+            path = self._splits[int(blob.row["text"])].file.path
+            self._refuse(path, np.frombuffer(memoryview(blob.data), np.int64), OTHER_ROW)
 
     def keep_refused(self, attempt_id: str, now_ms: int) -> None:
         """Make the refused rejects rejects of the redrive's own attempt. Raises StoreError."""

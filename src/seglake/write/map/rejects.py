@@ -26,7 +26,6 @@ from seglake.write.input.files import Split
 from seglake.write.map.unit import Unit, blobs_of_unit, read_every_row, unchanged
 from seglake.write.rows.chosen import REJECT, Found, Rejected, read_chosen, read_raw, rejected
 from seglake.write.rows.records import Extracted
-from seglake.write.spool.packing import pack_rejects
 from seglake.write.spool.spool import REFUSED, Blob, SpoolWriter
 
 _ROWS = 4096  # quarantined rows whose raw bytes are looked at together
@@ -43,8 +42,8 @@ class MapRejects(NamedTuple):
     """The map task: units of rejects → rows of SPOOLED.
 
     A unit comes with what is chosen of its splits; of a split that is not there every row is read.
-    Rejects that are not found as they were become a blob of the kind REFUSED. With `dry_run` the
-    spool gets no data.
+    The lines of rejects that are not found as they were become a blob of the kind REFUSED, whose
+    text is the number of the split. With `dry_run` the spool gets no data.
     """
 
     store: Store  # of the lake
@@ -67,9 +66,8 @@ class MapRejects(NamedTuple):
     def _blobs(self, unit: Unit, files: InputStore, reader: _Reader) -> Iterator[Blob]:
         yield from blobs_of_unit(unit, files, self.pipeline, self.append_time_ms, reader)
         for split, lines in reader.refused().items():
-            reasons, raw = np.full(len(lines), ""), Spans.nulls(len(lines))
-            data = pack_rejects(split, lines, reasons, raw)
-            yield Blob(REFUSED, unit.number, data, records=len(lines))
+            data = lines.tobytes()
+            yield Blob(REFUSED, unit.number, data, records=len(lines), text=str(split))
 
 
 class _Reader:
@@ -127,7 +125,8 @@ class RawRows:
         order = order[np.isin(found[order], lines)]
         raw = self._rows["raw"]
         ends = np.cumsum(pc.binary_length(raw).take(at[order]).to_numpy(), dtype=np.int64)
-        parts = np.split(order, np.flatnonzero(np.diff(ends // size)) + 1)
+        cuts = (np.diff(ends // size) > 0) | (np.arange(1, len(ends)) % _ROWS == 0)
+        parts = np.split(order, np.flatnonzero(cuts) + 1)
         for part in parts if len(order) else []:
             yield found[part], from_arrow(raw.take(at[part]).combine_chunks())
 

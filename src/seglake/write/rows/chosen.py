@@ -28,6 +28,9 @@ from seglake.write.rows.rows import Reason, Rows
 REJECT = np.dtype(
     [("line", "i8"), ("hash", "i8"), ("length", "i4"), ("cut", "?"), ("line_feed", "?")]
 )
+# of rows of which the quarantine may have less than the first 64 KiB
+_CUT = [reason.text for reason in Reason if reason.name.endswith(("TOO_LARGE", "TOO_LONG"))]
+
 Rejected = npt.NDArray[np.void]  # of REJECT, in the order of lines
 Found = npt.NDArray[np.bool_]  # which of the rejects are found
 
@@ -37,7 +40,7 @@ def rejected(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Rejected:
     rows = np.zeros(len(lines), REJECT)
     rows["line"], rows["length"] = lines, np.maximum(raw.lengths, 0)
     rows["hash"], rows["line_feed"] = fnv_hashes(*raw.fixed()), with_line_feed(*raw.fixed())
-    rows["cut"] = (raw.lengths >= REJECTED_BYTES) | (reasons == Reason.TOO_LARGE.text)
+    rows["cut"] = (raw.lengths >= REJECTED_BYTES) | np.isin(reasons, _CUT)
     return rows
 
 

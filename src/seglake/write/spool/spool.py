@@ -69,7 +69,7 @@ class Blob(NamedTuple):
     tie_breaker: int = 0
     last_sort_key: int = 0  # of the last record
     last_tie_breaker: int = 0
-    text: str = ""  # a unit's summary
+    text: str = ""  # a unit's summary, or the split of what is refused
 
 
 class SpoolWriter:

@@ -138,7 +138,8 @@ def records(root: Path) -> Counter[str]:
     except UsageError:
         return Counter()
     values = (record.value for log in logs for record in log)
-    return Counter(re.search(rb"[\w.]+:\d+", value or b"")[0].decode() for value in values)  # type: ignore[index]
+    names = (re.search(rb"[\w.]+:\d+", value or b"") for value in values)
+    return Counter(name[0].decode() for name in names if name)
 
 
 def open_rejects(root: Path) -> Counter[tuple[str, int]]:

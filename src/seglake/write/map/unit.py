@@ -89,7 +89,7 @@ def blobs_of_unit(
     in_order = pipeline.order == "arrival"
     encoding = encoding_of(pipeline.topic, append_time_ms) if in_order else None
     maker, summary = BlobMaker(pipeline, unit.number, encoding), UnitSummary()
-    for chunks in _gather(unit, files, pipeline, summary, read or read_every_row):
+    for chunks in _gather(unit, files, pipeline, summary, read):
         full = [chunk for _, chunk in chunks if len(chunk.records)]
         if full:
             parts = [chunk.records for chunk in full]
@@ -103,14 +103,18 @@ def blobs_of_unit(
 
 
 def _gather(
-    unit: Unit, files: InputStore, pipeline: Pipeline, summary: UnitSummary, read: Reader
+    unit: Unit,
+    files: InputStore,
+    pipeline: Pipeline,
+    summary: UnitSummary,
+    read: Reader | None = None,
 ) -> Iterator[list[tuple[int, Extracted]]]:
     """Lists of (split number, chunk), in order; small chunks share a list."""
     gathered: list[tuple[int, Extracted]] = []
     size = 0
     for split in unit.splits:
         summary.begin(split.number)
-        for chunk in read(split, files, pipeline):
+        for chunk in (read or read_every_row)(split, files, pipeline):
             summary.add(split.number, chunk)
             gathered.append((split.number, chunk))
             size += chunk.memory_bytes

@@ -252,6 +252,22 @@ def ingest(
 
 
 @app.command()
+def redrive(
+    root: Root,
+    topic: Topic,
+    run_id: Annotated[str, typer.Option(help="The run whose rejects are ingested.")],
+    conf_file: Annotated[Path, typer.Option(help="A TOML file with corrected settings.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be.")] = False,
+    json: Json = False,
+) -> None:
+    """Ingest rows that a run rejected, with corrected settings, with Spark on this machine."""
+    from seglake.cli import ingest
+
+    how = {"dry_run": dry_run, "as_json": json}
+    raise typer.Exit(ingest.redrive(root, topic, run_id, conf_file, **how))
+
+
+@app.command()
 def verify(
     root: Root,
     topic: Annotated[list[str] | None, typer.Option(help="Some topics; default all.")] = None,

@@ -1,4 +1,4 @@
-"""`seglake ingest`: run a pipeline, show its steps while it works, then its report."""
+"""`seglake ingest` and `redrive`: show the steps of a run while it works, then its report."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
@@ -29,7 +29,29 @@ def run(
     """Ingest. Returns the exit code."""
     from seglake.config import load
 
-    report = ingest_here(load(conf_file, changes), run_id, interval)
+    return _told(ingest_here(load(conf_file, changes), run_id, interval), as_json=as_json)
+
+
+def redrive(
+    root: str, topic: str, run_id: str, conf_file: Path, *, dry_run: bool, as_json: bool
+) -> int:
+    """Ingest the open rejects of a run with Spark on this machine. Returns the exit code."""
+    from seglake.config import load
+    from seglake.errors import UsageError
+    from seglake.write.api import redrive_run
+
+    pipeline = load(conf_file, {"pipeline.root": root})
+    if pipeline.topic.name != topic:
+        raise UsageError(
+            f"{conf_file} is for the topic {pipeline.topic.name!r}, not {topic!r}: correct one"
+        )
+    with _spark_here() as progress:
+        report = redrive_run(pipeline, run_id, dry_run=dry_run, progress=progress)
+    return _told(report, as_json=as_json)
+
+
+def _told(report: Report, *, as_json: bool) -> int:
+    """Print a report. Returns its exit code."""
     if as_json:
         print(report.as_json())
     else:
@@ -41,14 +63,21 @@ def ingest_here(
     pipeline: Pipeline, run_id: str | None, interval: tuple[str | None, str | None] = (None, None)
 ) -> Report:
     """Ingest with Spark on this machine, and show each step while it lasts."""
-    from pyspark.sql import SparkSession
-
     from seglake.write.api import run_pipeline
+
+    with _spark_here() as progress:
+        return run_pipeline(pipeline, run_id=run_id, interval=interval, progress=progress)
+
+
+@contextmanager
+def _spark_here() -> Iterator[Callable[[str], None]]:
+    """The function of `_steps`; a session that starts in the block is stopped at its end."""
+    from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     try:
         with _steps() as progress:
-            return run_pipeline(pipeline, run_id=run_id, interval=interval, progress=progress)
+            yield progress
     finally:
         started = SparkSession.getActiveSession()
         if running is None and started is not None:

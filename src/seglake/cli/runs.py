@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 from seglake.catalog.failed_run import FailedRun, failed_runs
+from seglake.catalog.quarantine.redrives import chain_of, open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
@@ -54,18 +55,25 @@ class Runs:
         return known | {run.pipeline: run for run in self._committed if run.run_id == run_id}
 
     def rejects(self, run_id: str | None, limit: int) -> Rows:
-        """A row for each rejected row of committed runs, or of those with one run id.
+        """A row for each open reject of committed runs, or of those with one run id.
 
-        Of a run that failed it is a sample. Raises UsageError if no run has the run id.
+        Those of a run that was redriven are rejects of its last redrive. Of a run that failed it is
+        a sample. Raises UsageError if no run has the run id.
         """
         runs: dict[str, RunRow | FailedRun] = {}
-        for run in self._committed if run_id is None else self._known(run_id).values():
-            runs[run.attempt_id] = run
+        for run in self._open() if run_id is None else self._known(run_id).values():
+            last = chain_of(run, self._committed).last if isinstance(run, RunRow) else run
+            runs[last.attempt_id] = last
         if run_id is not None and not runs:
             raise UsageError(f"topic {self._topic!r} has no run {run_id!r}, and none that failed")
         look = {"line": number("line", "line"), "raw": Column("raw", "row", _cut)}
         columns = [look.get(name, Column(name, head)) for name, head in _COLUMNS.items()]
         return Rows([Column("run_id", "run"), *columns], islice(self._rejects(runs), limit))
+
+    def _open(self) -> list[RunRow]:
+        """The committed runs that no redrive has taken over."""
+        attempts = set(open_attempts(self._committed))
+        return [run for run in self._committed if run.attempt_id in attempts]
 
     def _rejects(self, runs: dict[str, RunRow | FailedRun]) -> Iterator[dict[str, Any]]:
         for run in runs.values():

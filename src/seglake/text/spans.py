@@ -153,3 +153,27 @@ def small_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) -> 
         if value < bound:
             numbers[row] = value
     return numbers
+
+
+@njit(cache=True, nogil=True)
+def fnv_hashes(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
+    """The 64-bit FNV-1a hash of each item; null is hashed as empty."""
+    hashes = np.empty(len(starts), np.int64)
+    for row in range(len(starts)):
+        value = np.uint64(0xCBF29CE484222325)
+        for k in range(starts[row], starts[row] + lengths[row]):
+            value = (value ^ np.uint64(data[k])) * np.uint64(0x100000001B3)
+        hashes[row] = np.int64(value)
+    return hashes
+
+
+@njit(cache=True, nogil=True)
+def with_line_feed(data: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.bool_]:
+    """Whether each item has a line feed in it."""
+    found = np.zeros(len(starts), np.bool_)
+    for row in range(len(starts)):
+        for k in range(starts[row], starts[row] + lengths[row]):
+            if data[k] == 0x0A:
+                found[row] = True
+                break
+    return found

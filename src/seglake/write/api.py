@@ -9,6 +9,7 @@ from seglake.config import Pipeline
 from seglake.engine import SparkEngine
 from seglake.errors import ConfigError, UsageError
 from seglake.times.instants import Time, to_epoch_ms
+from seglake.write.driver.redrive import RedriveReport, redrive
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
 
@@ -37,6 +38,24 @@ def run_pipeline(
     """
     run = _declared(run_id, interval)
     return ingest_files(SparkEngine(spark), pipeline, run, progress)
+
+
+def redrive_run(
+    pipeline: Pipeline,
+    run_id: str,
+    *,
+    dry_run: bool = False,
+    spark: SparkSession | None = None,
+    progress: Progress = silent,
+) -> RedriveReport:
+    """Ingest the open rejects of a committed run with the settings of a pipeline, exactly once.
+
+    The topic and the lake are the pipeline's; its `input.paths` are not read. `spark` and
+    `progress` are those of `run_pipeline`. Raises UsageError for a run that there is not or whose
+    rows cannot be read again, QuarantineLimit if no reject becomes a record or too many are
+    rejected again, and what `run_pipeline` raises.
+    """
+    return redrive(SparkEngine(spark), pipeline, _text(run_id), dry_run=dry_run, progress=progress)
 
 
 def ingest(

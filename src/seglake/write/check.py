@@ -24,7 +24,7 @@ from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
 from seglake.write.rows.formats import FORMATS
 from seglake.write.rows.records import Extracted, extract
-from seglake.write.rows.rows import Reason
+from seglake.write.rows.rows import REASON_TEXTS
 
 _PLACES = 5  # splits that the sample is taken from
 _PLACE_BYTES = 1 << 20  # read of a split for the sample, if it is part of a file
@@ -178,7 +178,7 @@ def _rows(
         else:
             raw = _text(chunk.rejects.raw, at)
             yield SampledRow(
-                path, start, number + 1, Reason(int(chunk.rejects.reasons[at])).text, raw
+                path, start, number + 1, str(REASON_TEXTS[chunk.rejects.reasons[at]]), raw
             )
 
 

@@ -9,12 +9,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.delta.actions import WrittenFile
-from seglake.catalog.quarantine.files import write_rejects
+from seglake.catalog.quarantine.files import read_rejects, write_rejects
 from seglake.engine import Engine
+from seglake.format.records import Int64s
 from seglake.store import Store
 from seglake.text.json import text_or_base64
 from seglake.write.input.files import Split
@@ -111,3 +113,40 @@ def _first_of_each_reason(rejects: pa.Table) -> pa.Table:
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     """A row of a sample; the bytes of the reject are cut, and are text if they can be."""
     return {**row, "raw": text_or_base64(row["raw"], SAMPLED_BYTES)}
+
+
+class KeepRefused(NamedTuple):
+    """The task: a file of quarantined rows → a file with those that a redrive refused, if any.
+
+    `lines` are the refused rows of each source file, in order; they become rejects of `attempt_id`.
+    """
+
+    store: Store
+    topic: str
+    refused_of: str  # the attempt that they are rejects of
+    attempt_id: str
+    now_ms: int
+    lines: Mapping[str, Int64s]
+
+    def __call__(self, key: str) -> tuple[WrittenFile | None, int]:
+        """Write the file; returns it, and the count of its rows."""
+        rows = read_rejects(self.store, key, [self.refused_of])
+        rows = rows.filter(pa.array(self._is_refused(rows)))
+        if not len(rows):
+            return None, 0
+        columns: dict[str, Any] = dict(zip(rows.column_names, rows.columns, strict=True))
+        columns["attempt_id"] = pa.repeat(self.attempt_id, len(rows))
+        columns["ingested_at_ms"] = pa.repeat(self.now_ms, len(rows))
+        kept = pa.table(columns)
+        return write_rejects(self.store, self.topic, self.attempt_id, kept), len(rows)
+
+    def _is_refused(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        names = rows["source_file"].combine_chunks().dictionary_encode()
+        codes, lines = names.indices.to_numpy(zero_copy_only=False), rows["line"].to_numpy()
+        refused = np.zeros(len(rows), np.bool_)
+        paths: list[Any] = names.dictionary.to_pylist()
+        for code, path in enumerate(paths):
+            if path in self.lines:
+                at = np.flatnonzero(codes == code)
+                refused[at] = np.isin(lines[at], self.lines[path])
+        return refused

@@ -5,12 +5,14 @@ This module imports no Delta library, so executors need none.
 
 import re
 import uuid
+from collections.abc import Collection
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog.delta.actions import WrittenFile
-from seglake.catalog.delta.data_files import write_parquet
+from seglake.catalog.delta.data_files import read_parquet, write_parquet
 from seglake.store import Store
 
 _COLUMNS: dict[str, pa.DataType] = {
@@ -34,6 +36,12 @@ def write_rejects(store: Store, topic: str, attempt_id: str, rejects: pa.Table) 
     layout.check_attempt(attempt_id)
     rows, name = rejects.select(FILE_SCHEMA.names).cast(FILE_SCHEMA), f"{attempt_id}-{uuid.uuid4()}"
     return write_parquet(store, layout.QUARANTINE_TABLE, name, {"topic": topic}, rows)
+
+
+def read_rejects(store: Store, key: str, attempts: Collection[str]) -> pa.Table:
+    """The rejects of some attempts in the file with this key, as a table of FILE_SCHEMA."""
+    rows = read_parquet(store, key, FILE_SCHEMA)
+    return rows.filter(pc.is_in(rows["attempt_id"], pa.array(list(attempts), pa.string())))
 
 
 def attempt_of(path: str) -> str | None:

@@ -7,14 +7,12 @@ attempt, so rejects of a failed attempt are never reported.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seglake.catalog.delta import delta_rs
 from seglake.catalog.delta.actions import Action, AddedFile, Operation, WrittenFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.delta.data_files import read_parquet
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.quarantine.files import FILE_SCHEMA, SCHEMA, attempt_of
+from seglake.catalog.quarantine.files import SCHEMA, attempt_of, read_rejects
 from seglake.errors import MissingObject
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import Store
@@ -61,15 +59,19 @@ class QuarantineTable:
         if actions:
             self._commit(version, actions, "DELETE", {})
 
+    def keys(self, topic: str, attempts: Collection[str]) -> list[str]:
+        """The keys of the files that may have rejects of some attempts at a topic."""
+        counting = {None, *attempts}  # None: another writer's file may have rejects of any attempt
+        return [
+            f"{QUARANTINE_TABLE}/{file.path}"
+            for file in self._live_files()[1]
+            if file.partition["topic"] == topic and attempt_of(file.path) in counting
+        ]
+
     def read(self, topic: str, attempts: Collection[str]) -> Iterator[pa.Table]:
         """The rejects of some attempts at a topic, in tables of FILE_SCHEMA, one per file."""
-        counting = {None, *attempts}  # None: another writer's file may have rejects of any attempt
-        wanted = pa.array(list(attempts), pa.string())
-        for file in self._live_files()[1]:
-            if file.partition["topic"] != topic or attempt_of(file.path) not in counting:
-                continue
-            rows = read_parquet(self._store, f"{QUARANTINE_TABLE}/{file.path}", FILE_SCHEMA)
-            counted = rows.filter(pc.is_in(rows["attempt_id"], wanted))
+        for key in self.keys(topic, attempts):
+            counted = read_rejects(self._store, key, attempts)
             if len(counted):
                 yield counted
 

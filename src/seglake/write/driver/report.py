@@ -16,7 +16,7 @@ from seglake.write.driver.selection import Differences, Selection
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-Status = Literal["committed", "already done", "failed"]
+Status = Literal["committed", "already done", "failed", "dry run"]
 
 
 def silent(_step: str) -> None:

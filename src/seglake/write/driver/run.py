@@ -10,12 +10,14 @@ is run again, with the input and the settings of that moment.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
@@ -97,7 +99,7 @@ def _ingest(
                 with report.step("list input", progress):
                     left = given.left(sources)
                 attempt = Attempt(engine, pipeline, run, store, table, base, left, report, progress)
-                return _attempt(attempt, failure)
+                return carry_out(attempt, failure)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
 
@@ -106,6 +108,8 @@ def _require_same(done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> None:
     """Raise ConfigError unless a run is committed with these settings and this interval."""
     committed = f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed"
     winner = f"attempt {done.attempt_id}, which ended at {format_ms(done.finished_at_ms)}"
+    if redrive_of(done):
+        raise ConfigError(f"{committed}, and is a redrive: give this run another --run-id")
     if done.fingerprint != pipeline.fingerprint():
         raise ConfigError(
             f"{committed} with other settings: those of {winner}, hold, and nothing was ingested "
@@ -119,8 +123,13 @@ def _require_same(done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> None:
         )
 
 
-def _attempt(attempt: Attempt, failure: Failure) -> Report:
-    """Write everything and commit it; if that fails, `failure` gets a sample of the rejects."""
+def carry_out(
+    attempt: Attempt, failure: Failure, before_commit: Callable[[Attempt], None] = lambda _: None
+) -> Report:
+    """Write everything, call `before_commit`, and commit.
+
+    If that fails, `failure` gets a sample of the rejects.
+    """
     report = attempt.report
     report.attempt_id = attempt.attempt_id
     report.describe_input(attempt.input.selection)
@@ -132,12 +141,13 @@ def _attempt(attempt: Attempt, failure: Failure) -> Report:
                 spooled = attempt.input.spool(
                     attempt.store, attempt.attempt_id, attempt.append_time_ms
                 )
-            counts = _count(attempt, spooled)
+            counts = count(attempt, spooled)
             quarantine = _quarantine(attempt, counts)
             try:
-                _check_rejects(attempt)
+                check_rejects(attempt)
                 segments = _write_segments(attempt, spooled)
                 _write_quarantine(attempt, spooled, quarantine)
+                before_commit(attempt)
             except Exception:
                 with suppress(StoreError, CorruptData):  # the first error tells more
                     failure.rejects = quarantine.sample(of_kinds(spooled, REJECTS))
@@ -160,7 +170,7 @@ def _clear(attempt: Attempt) -> None:
         logger.warning("blobs of this run are left for `seglake vacuum` to delete: %s", error)
 
 
-def _count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
+def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     """The counts of every split; fills in the report."""
     report = attempt.report
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
@@ -174,7 +184,7 @@ def _count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     return counts
 
 
-def _check_rejects(attempt: Attempt) -> None:
+def check_rejects(attempt: Attempt) -> None:
     """Raise QuarantineLimit if too many rows are rejected.
 
     Each ratio but 0 allows one reject, which tells nothing about the settings. None allows all rows

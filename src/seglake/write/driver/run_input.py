@@ -120,7 +120,31 @@ class InputFrame:
         return False
 
 
-RunInput = InputFiles | InputFrame
+class RunInput(Protocol):
+    """What an attempt reads; see `InputFiles`."""
+
+    @property
+    def selection(self) -> Selection:
+        """The files that are read, skipped and changed."""
+
+    @property
+    def order_column(self) -> str | None:
+        """The order column of a DataFrame."""
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+
+    def spool(self, store: Store, attempt_id: str, append_time_ms: int, /) -> pa.Table:
+        """Run the map side; returns rows of SPOOLED."""
+
+    def origins(self, counts: SplitCounts, /) -> dict[int, Origin]:
+        """The file of each split, and the lines before the split."""
+
+    def rows(self, counts: SplitCounts, topic: str, attempt_id: str, /) -> list[SourceRow]:
+        """The source rows to commit."""
+
+    def is_taken(self, sources: pa.Table, /) -> bool:
+        """Whether another run ingested some of it since this attempt began."""
 
 
 class Input(Protocol):

@@ -4,7 +4,7 @@ A unit is consecutive splits of about `task.split_bytes` together; many small fi
 Units are a function of the input list and the settings.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ from seglake.write.map.summary import UnitSummary
 from seglake.write.rows.records import Extracted, read_split
 from seglake.write.rows.rows import MOST_ROWS
 from seglake.write.spool.spool import Blob, SpoolWriter
+
+Reader = Callable[[Split, InputStore, Pipeline], Iterator[Extracted]]
 
 _SPLIT_COST_BYTES = 1024  # counted for each split, so that no unit gets countless empty files
 
@@ -75,13 +77,20 @@ class MapUnits(NamedTuple):
 
 
 def blobs_of_unit(
-    unit: Unit, files: InputStore, pipeline: Pipeline, append_time_ms: int
+    unit: Unit,
+    files: InputStore,
+    pipeline: Pipeline,
+    append_time_ms: int,
+    read: Reader | None = None,
 ) -> Iterator[Blob]:
-    """The blobs of a unit: records or batches, rejects, and a summary at the end."""
+    """The blobs of a unit: records or batches, rejects, and a summary at the end.
+
+    `read` reads a split; without it every row is read.
+    """
     in_order = pipeline.order == "arrival"
     encoding = encoding_of(pipeline.topic, append_time_ms) if in_order else None
     maker, summary = BlobMaker(pipeline, unit.number, encoding), UnitSummary()
-    for chunks in _gather(unit, files, pipeline, summary):
+    for chunks in _gather(unit, files, pipeline, summary, read):
         full = [chunk for _, chunk in chunks if len(chunk.records)]
         if full:
             parts = [chunk.records for chunk in full]
@@ -95,14 +104,18 @@ def blobs_of_unit(
 
 
 def _gather(
-    unit: Unit, files: InputStore, pipeline: Pipeline, summary: UnitSummary
+    unit: Unit,
+    files: InputStore,
+    pipeline: Pipeline,
+    summary: UnitSummary,
+    read: Reader | None = None,
 ) -> Iterator[list[tuple[int, Extracted]]]:
     """Lists of (split number, chunk), in order; small chunks share a list."""
     gathered: list[tuple[int, Extracted]] = []
     size = rows = 0
     for split in unit.splits:
         summary.begin(split.number)
-        for chunk in _unchanged(split, files, pipeline):
+        for chunk in (read or read_every_row)(split, files, pipeline):
             summary.add(split.number, chunk)
             gathered.append((split.number, chunk))
             size += chunk.memory_bytes
@@ -114,10 +127,15 @@ def _gather(
         yield gathered
 
 
-def _unchanged(split: Split, files: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
+def read_every_row(split: Split, files: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
     """The chunks of a split; InputError if the file changes before its last byte is read."""
+    return unchanged(split, files, read_split(split, files, pipeline))
+
+
+def unchanged(split: Split, files: InputStore, chunks: Iterator[Extracted]) -> Iterator[Extracted]:
+    """The same chunks; InputError if the file changes before the last of them is read."""
     try:
-        yield from read_split(split, files, pipeline)
+        yield from chunks
     except SeglakeError:
         files.require_unchanged(split.file)  # a changed file explains any other error
         raise

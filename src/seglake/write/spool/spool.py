@@ -30,7 +30,7 @@ from seglake.write.spool.order import Place
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-RECORDS, BATCHES, REJECTS, SUMMARY = range(4)  # kinds
+RECORDS, BATCHES, REJECTS, SUMMARY, REFUSED = range(5)  # kinds
 WITH_RECORDS = (RECORDS, BATCHES)
 
 _COLUMNS: dict[str, pa.DataType] = {
@@ -69,7 +69,7 @@ class Blob(NamedTuple):
     tie_breaker: int = 0
     last_sort_key: int = 0  # of the last record
     last_tie_breaker: int = 0
-    text: str = ""  # a unit's summary
+    text: str = ""  # a unit's summary, or the split of what is refused
 
 
 class SpoolWriter:

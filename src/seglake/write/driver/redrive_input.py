@@ -1,0 +1,224 @@
+"""The input of a redrive: the open rejects of a run, in their files or as raw bytes.
+
+A file is read again if the version that the run ingested is still there. If all its rows are open
+rejects, it is read anew, so any setting may have changed. Otherwise the rejects are chosen among
+its rows. Where the file is gone, rows of lines are made of their raw bytes. What can be read in
+neither way is refused, and stays a reject.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.catalog.quarantine.redrives import Chain
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.rows import SourceRow, rows_of
+from seglake.config import Pipeline
+from seglake.engine import TASKS_PER_CORE, Engine, share_out
+from seglake.errors import MissingObject, StoreError
+from seglake.format.records import Int64s
+from seglake.limits import REQUESTS
+from seglake.store import Store
+from seglake.write.driver.run_input import SplitCounts
+from seglake.write.driver.selection import Selection
+from seglake.write.driver.splits import plan_splits
+from seglake.write.input.content import InputStore, unreadable
+from seglake.write.input.files import SourceFile, Split
+from seglake.write.map.rejects import Chosen, ListRejects, MapRejects
+from seglake.write.map.unit import Unit, group_splits
+from seglake.write.quarantine import KeepRefused, Origin, origins
+from seglake.write.rows.chosen import Rejected, keeps_whole_rows
+from seglake.write.rows.formats import FORMATS
+from seglake.write.spool.spool import REFUSED, of_kinds, read_blobs
+
+_GONE = "the file is gone or changed, and "
+NO_HEADER = _GONE + "a {} row cannot be made of its raw bytes alone"
+CUT = _GONE + "the raw bytes are cut"
+SEVERAL_LINES = _GONE + "the raw bytes have several lines"
+OTHER_ROW = "these settings find another row at the line"
+
+
+class _Listed(NamedTuple):
+    """The open rejects of one source file, and the quarantine's files that have them."""
+
+    rejects: Rejected
+    keys: list[str]
+
+
+class RedriveInput:
+    """The open rejects of a chain of runs, of which `sources` are the topic's source rows.
+
+    `refused` counts the rejects that stay as they are, by what is in the way; it is complete after
+    `spool`. With `dry_run`, `spool` writes nothing. Raises InputError for a file that is there and
+    cannot be read, or if the files do not go together in one run.
+    """
+
+    order_column = None
+
+    def __init__(
+        self,
+        engine: Engine,
+        pipeline: Pipeline,
+        store: Store,
+        chain: Chain,
+        sources: pa.Table,
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self._engine, self._pipeline, self._store = engine, pipeline, store
+        self._chain, self._dry_run = chain, dry_run
+        self.refused: Counter[str] = Counter()
+        self._refused_lines: dict[str, list[Int64s]] = {}
+        topic, attempt_id = chain.first.topic, chain.last.attempt_id
+        self._keys = QuarantineTable(store).keys(topic, [attempt_id])
+        listed = _by_path(engine.map(ListRejects(store, attempt_id), self._keys), self._keys)
+        known = rows_of(SourceRow, topic, _of_attempt(sources, chain.first.attempt_id))
+        files = InputStore(pipeline.storage, pipeline.input.compression)
+        present = _present([row for row in known if row.path in listed], files)
+        self.selection = Selection(sorted(present), [], [])
+        FORMATS[pipeline.input.format].check(self.selection.files, files, pipeline)
+        rows = {row.path: row.rows for row in known}
+        anew = [
+            file
+            for file in self.selection.files
+            if not chain.redrives and len(listed[file.path].rejects) == rows[file.path]
+        ]
+        self._plan(listed, plan_splits(anew, files, pipeline))
+
+    def _plan(self, listed: Mapping[str, _Listed], anew: Sequence[Split]) -> None:
+        """Number the splits in the order of paths; choose rejects where a file is not `anew`."""
+        whole: dict[str, list[Split]] = {}
+        for split in anew:
+            whole.setdefault(split.file.path, []).append(split)
+        present = {file.path: file for file in self.selection.files}
+        self._splits: list[Split] = []
+        self._chosen: dict[int, Chosen] = {}
+        for path, found in sorted(listed.items()):
+            number = len(self._splits)
+            if path in whole:
+                splits = whole[path]
+                self._splits += [s._replace(number=n) for n, s in enumerate(splits, number)]
+            elif path in present:
+                self._choose(present[path], Chosen(found.rejects))
+            elif len(usable := self._usable(path, found.rejects)):
+                size = int(usable["length"].sum(dtype=np.int64))
+                self._choose(SourceFile(path, size, 0, None), Chosen(usable, found.keys))
+
+    def _choose(self, file: SourceFile, chosen: Chosen) -> None:
+        number = len(self._splits)
+        self._splits.append(Split(number, file, 0, file.size))
+        self._chosen[number] = chosen
+
+    def _usable(self, path: str, rejects: Rejected) -> Rejected:
+        """The rejects of a file that is gone of which rows can be made; the others are refused."""
+        if not keeps_whole_rows(self._pipeline):
+            self._refuse(path, rejects["line"], NO_HEADER.format(self._pipeline.input.format))
+            return rejects[:0]
+        cut, several = rejects["cut"], rejects["line_feed"]
+        self._refuse(path, rejects["line"][cut], CUT)
+        self._refuse(path, rejects["line"][several & ~cut], SEVERAL_LINES)
+        usable: Rejected = rejects[~(cut | several)]
+        return usable
+
+    def _refuse(self, path: str, lines: Int64s, why: str) -> None:
+        if len(lines):
+            self.refused[why] += len(lines)
+            self._refused_lines.setdefault(path, []).append(lines)
+
+    def is_empty(self) -> bool:
+        """Whether no reject can be read again."""
+        return not self._splits
+
+    def spool(self, store: Store, attempt_id: str, append_time_ms: int) -> pa.Table:
+        """Run the map side over all units; returns rows of SPOOLED."""
+        units = group_splits(self._splits, self._pipeline.task.split_bytes)
+        shares = share_out([unit.size_bytes for unit in units], TASKS_PER_CORE * self._engine.cores)
+        tasks = [[self._with_chosen(units[number]) for number in share] for share in shares]
+        rejects_of = self._chain.last.attempt_id
+        names = (attempt_id, append_time_ms, rejects_of, self._dry_run)
+        spooled = pa.concat_tables(
+            self._engine.map(MapRejects(store, self._pipeline, *names), tasks)
+        )
+        self._take_refused(store, of_kinds(spooled, REFUSED))
+        return spooled
+
+    def _with_chosen(self, unit: Unit) -> tuple[Unit, dict[int, Chosen]]:
+        numbers = (split.number for split in unit.splits)
+        return unit, {number: self._chosen[number] for number in numbers if number in self._chosen}
+
+    def _take_refused(self, store: Store, refused: pa.Table) -> None:
+        if self._dry_run:
+            count = int(refused["records"].to_numpy().sum())
+            self.refused += Counter({OTHER_ROW: count} if count else {})
+            return
+        for blob in read_blobs(store, refused):
+            path = self._splits[int(blob.row["text"])].file.path
+            self._refuse(path, np.frombuffer(memoryview(blob.data), np.int64), OTHER_ROW)
+
+    def keep_refused(self, attempt_id: str, now_ms: int) -> None:
+        """Make the refused rejects rejects of the redrive's own attempt. Raises StoreError."""
+        lines = {path: np.concatenate(some) for path, some in self._refused_lines.items()}
+        if not lines:
+            return
+        chain = self._chain
+        names = (chain.first.topic, chain.last.attempt_id, attempt_id, now_ms)
+        kept = self._engine.map(KeepRefused(self._store, *names, lines), self._keys)
+        if sum(count for _, count in kept) != self.refused.total():
+            raise AssertionError(f"{kept} are not the rows of {self.refused}")
+        QuarantineTable(self._store).add_files([file for file, _ in kept if file], attempt_id)
+
+    def origins(self, counts: SplitCounts) -> dict[int, Origin]:
+        """The file of each split, and the lines before the split."""
+        return origins(self._splits, counts)
+
+    def rows(self, _counts: SplitCounts, _topic: str, _attempt_id: str) -> list[SourceRow]:
+        """No rows: the first run has recorded the files."""
+        return []
+
+    def is_taken(self, _sources: pa.Table) -> bool:
+        """False: a redrive that came first has the run key of this one."""
+        return False
+
+
+def _by_path(found: Sequence[Mapping[str, Rejected]], keys: Sequence[str]) -> dict[str, _Listed]:
+    """The rejects of each source file in the order of lines, and the files that have them."""
+    parts: dict[str, list[Rejected]] = {}
+    having: dict[str, list[str]] = {}
+    for key, by_path in zip(keys, found, strict=True):
+        for path, rejects in by_path.items():
+            parts.setdefault(path, []).append(rejects)
+            having.setdefault(path, []).append(key)
+    joined = {path: np.concatenate(some) for path, some in parts.items()}
+    return {
+        path: _Listed(rejects[np.argsort(rejects["line"])], having[path])
+        for path, rejects in joined.items()
+    }
+
+
+def _of_attempt(sources: pa.Table, attempt_id: str) -> pa.Table:
+    return sources.filter(pc.equal(sources["attempt_id"], pa.scalar(attempt_id)))
+
+
+def _present(known: Sequence[SourceRow], files: InputStore) -> list[SourceFile]:
+    """The files that are still the version that was ingested. Raises InputError."""
+    listed = [SourceFile(row.path, row.size_bytes, row.modified_ms, row.etag) for row in known]
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        same = list(pool.map(partial(_is_same, files=files), listed))
+    return [file for file, is_same in zip(listed, same, strict=True) if is_same]
+
+
+def _is_same(file: SourceFile, files: InputStore) -> bool:
+    try:
+        return file.version.is_same(files.stat(file.path))
+    except MissingObject:
+        return False
+    except StoreError as error:
+        raise unreadable(file.path, error) from error

@@ -1,0 +1,159 @@
+"""The map side of a redrive: rejects of an earlier run are read again.
+
+A split of a redrive is a whole file. Of a file with rejects only, all rows are read, divided as the
+settings have it now. Of other files the rejects alone are chosen. Where the file is gone, its rows
+are made of the raw bytes in the quarantine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.catalog.quarantine.files import FILE_SCHEMA as QUARANTINE_SCHEMA
+from seglake.catalog.quarantine.files import read_rejects
+from seglake.config import Pipeline
+from seglake.format.records import Int64s, Spans
+from seglake.store import Store
+from seglake.text.spans import from_arrow
+from seglake.write.input.content import InputStore
+from seglake.write.input.files import Split
+from seglake.write.map.unit import Unit, blobs_of_unit, read_every_row, unchanged
+from seglake.write.rows.chosen import REJECT, Found, Rejected, read_chosen, read_raw, rejected
+from seglake.write.rows.records import Extracted
+from seglake.write.spool.spool import REFUSED, Blob, SpoolWriter
+
+_ROWS = 4096  # quarantined rows whose raw bytes are looked at together
+
+
+class Chosen(NamedTuple):
+    """The rejects to choose from a file, and, if it is gone, the quarantine's files with them."""
+
+    rejects: Rejected
+    keys: Sequence[str] = ()
+
+
+class MapRejects(NamedTuple):
+    """The map task: units of rejects → rows of SPOOLED.
+
+    A unit comes with what is chosen of its splits; of a split that is not there every row is read.
+    The lines of rejects that are not found as they were become a blob of the kind REFUSED, whose
+    text is the number of the split. With `dry_run` the spool gets no data.
+    """
+
+    store: Store  # of the lake
+    pipeline: Pipeline
+    attempt_id: str
+    append_time_ms: int
+    rejects_of: str  # the attempt whose rejects are read
+    dry_run: bool
+
+    def __call__(self, units: Sequence[tuple[Unit, Mapping[int, Chosen]]]) -> pa.Table:
+        """Write the blobs of the units to the spool."""
+        files = InputStore(self.pipeline.storage, self.pipeline.input.compression)
+        raw_rows = RawRows(self.store, self.rejects_of)
+        with SpoolWriter(self.store, self.attempt_id) as spool:
+            for unit, chosen in units:
+                for blob in self._blobs(unit, files, _Reader(chosen, raw_rows)):
+                    spool.add(blob._replace(data=b"") if self.dry_run else blob)
+        return spool.rows()
+
+    def _blobs(self, unit: Unit, files: InputStore, reader: _Reader) -> Iterator[Blob]:
+        yield from blobs_of_unit(unit, files, self.pipeline, self.append_time_ms, reader)
+        for split, lines in reader.refused().items():
+            data = lines.tobytes()
+            yield Blob(REFUSED, unit.number, data, records=len(lines), text=str(split))
+
+
+class _Reader:
+    """Reads the splits of a unit, and remembers which rejects were found."""
+
+    def __init__(self, chosen: Mapping[int, Chosen], raw_rows: RawRows) -> None:
+        self._chosen, self._raw_rows = chosen, raw_rows
+        self._found: dict[int, Found] = {
+            split: np.zeros(len(each.rejects), np.bool_) for split, each in chosen.items()
+        }
+
+    def __call__(self, split: Split, files: InputStore, pipeline: Pipeline) -> Iterator[Extracted]:
+        """The chunks of a split."""
+        if split.number not in self._chosen:
+            return read_every_row(split, files, pipeline)
+        chosen, found = self._chosen[split.number], self._found[split.number]
+        if not chosen.keys:
+            chunks = read_chosen(split, files, pipeline, chosen.rejects, found)
+            return unchanged(split, files, chunks)
+        return self._from_raw(split.file.path, pipeline, chosen, found)
+
+    def _from_raw(
+        self, path: str, pipeline: Pipeline, chosen: Chosen, found: Found
+    ) -> Iterator[Extracted]:
+        for key in chosen.keys:
+            size = pipeline.task.chunk_bytes
+            for lines, raw in self._raw_rows.of(key, path, chosen.rejects["line"], size):
+                yield read_raw(path, lines, raw, pipeline, chosen.rejects, found)
+
+    def refused(self) -> dict[int, Int64s]:
+        """The lines of the rejects that were not found, by the number of the split."""
+        lines = {s: self._chosen[s].rejects["line"][~found] for s, found in self._found.items()}
+        return {split: missing for split, missing in lines.items() if len(missing)}
+
+
+class RawRows:
+    """The raw bytes of an attempt's rejects; the file of the quarantine read last is kept."""
+
+    def __init__(self, store: Store, attempt_id: str) -> None:
+        self._store, self._attempt_id = store, attempt_id
+        self._key, self._rows = "", QUARANTINE_SCHEMA.empty_table()
+        self._places: dict[str, Int64s] = {}
+
+    def of(self, key: str, path: str, lines: Int64s, size: int) -> Iterator[tuple[Int64s, Spans]]:
+        """Lines and raw bytes of the rejects at `lines` of a source file, `size` bytes at once.
+
+        They come in the order of lines.
+        """
+        if key != self._key:
+            self._rows = read_rejects(self._store, key, [self._attempt_id])
+            self._key, self._places = key, places_by_file(self._rows)
+        at = self._places[path]
+        found: Int64s = self._rows["line"].take(at).to_numpy()
+        order = np.argsort(found)
+        order = order[np.isin(found[order], lines)]
+        raw = self._rows["raw"]
+        ends = np.cumsum(pc.binary_length(raw).take(at[order]).to_numpy(), dtype=np.int64)
+        cuts = (np.diff(ends // size) > 0) | (np.arange(1, len(ends)) % _ROWS == 0)
+        parts = np.split(order, np.flatnonzero(cuts) + 1)
+        for part in parts if len(order) else []:
+            yield found[part], from_arrow(raw.take(at[part]).combine_chunks())
+
+
+def places_by_file(rows: pa.Table) -> dict[str, Int64s]:
+    """The positions of the quarantined rows of each source file."""
+    names: Any = rows["source_file"].dictionary_encode().combine_chunks()
+    codes = names.indices.to_numpy(zero_copy_only=False)
+    order: Int64s = np.argsort(codes, kind="stable")
+    paths: list[Any] = names.dictionary.to_pylist()
+    ends = np.cumsum(np.bincount(codes, minlength=len(paths)))
+    return dict(zip(paths, np.split(order, ends[:-1]), strict=True)) if paths else {}
+
+
+class ListRejects(NamedTuple):
+    """The task: a file of the quarantine → an attempt's rejects in it, by source file."""
+
+    store: Store
+    attempt_id: str
+
+    def __call__(self, key: str) -> dict[str, Rejected]:
+        """The rejects without their raw bytes, in the order of the file."""
+        rows = read_rejects(self.store, key, [self.attempt_id])
+        parts = [np.zeros(0, REJECT)]
+        for batch in rows.to_batches(max_chunksize=_ROWS):
+            lines: Int64s = batch["line"].to_numpy()
+            reasons: npt.NDArray[Any] = batch["reason"].to_numpy(zero_copy_only=False)
+            parts.append(rejected(lines, reasons, from_arrow(batch["raw"])))
+        listed = np.concatenate(parts)
+        return {path: listed[at] for path, at in places_by_file(rows).items()}

@@ -5,7 +5,9 @@
     catalog/quarantine/                                           Delta: rejected input rows
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
     attempts/<attempt>/manifest.json | success                    the segments an attempt wrote
+    attempts/<attempt>/fate                                       whether it may commit
     attempts/<attempt>/blobs/<name>                               blobs between map and reduce
+    attempts/<attempt>/clock                                      a vacuum asks for the time
     attempts/<digest of the run key>/inputs.json                  the input list of a run
 
 A key is relative to the root, and "/" separates its parts. No part is arbitrary text: topics follow
@@ -35,7 +37,7 @@ _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TOPIC = "[a-zA-Z0-9._-]{1,249}"
 _NUMBER = "0|[1-9][0-9]{0,9}"
 _ATTEMPT_KEY = re.compile(
-    rf"{ATTEMPTS}/({_UUID})/(manifest\.json|success|inputs\.json|blobs/{_UUID})"
+    rf"{ATTEMPTS}/({_UUID})/(manifest\.json|success|fate|clock|inputs\.json|blobs/{_UUID})"
 )
 _SEGMENT_KEY = re.compile(
     rf"{TOPICS}/(?!\.{{1,2}}-[0-9]+/)({_TOPIC})-({_NUMBER})/"
@@ -114,6 +116,16 @@ def manifest_key(attempt_id: str) -> str:
 def success_key(attempt_id: str) -> str:
     """The key of the mark that an attempt wrote all its files."""
     return _attempt_key(attempt_id, "success")
+
+
+def fate_key(attempt_id: str) -> str:
+    """The key of the object that says whether an attempt may commit."""
+    return _attempt_key(attempt_id, "fate")
+
+
+def new_clock_key() -> str:
+    """A new key of an object that is written for its modification time alone."""
+    return _attempt_key(new_attempt(), "clock")
 
 
 def blobs_folder(attempt_id: str) -> str:

@@ -40,6 +40,7 @@ class DeltaCommit(NamedTuple):
     removed: dict[str, bool]
     applications: set[str]
     token: str | None  # identifies the writer's call
+    attempt_id: str | None  # of Seglake, whose commit it is
     redefines: bool  # changes the schema, the properties or the protocol
 
     def is_in_the_way_of(self, other: DeltaCommit) -> bool:
@@ -91,6 +92,7 @@ def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:
         {str(action["path"]): bool(action["dataChange"]) for action in removed},
         {str(action["appId"]) for action in transactions},
         infos[0].get("txnId") if infos else None,
+        infos[0].get("seglake.attempt") if infos else None,
         any(kind in ("metaData", "protocol") for kind, _ in actions),
     )
 

@@ -7,9 +7,10 @@ A commit passes every commit made since its base that is not in its way, see `De
 """
 
 import json
+import math
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from seglake.catalog.delta.actions import Action, DeltaCommit, header, now_ms, parsed
 from seglake.catalog.delta.data_files import read_at_once
@@ -20,7 +21,9 @@ from seglake.store import Store
 CHECKPOINT_INTERVAL = 25
 _ACTIONS_A_COMMIT = 250  # a checkpoint may write so many for each commit since the last checkpoint
 _A_DAY_MS = 86_400_000  # much less than the retention of commits
+_COMMIT = re.compile(r".*/(\d{20})\.json")
 _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
+_READ_AT_ONCE = 1000
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
@@ -76,6 +79,31 @@ class DeltaLog:
                 break
             ahead = min(2 * ahead, REQUESTS)
         return found
+
+    def retained(
+        self, since_ms: float = -math.inf, *, skip_damaged: bool = False
+    ) -> Iterator[tuple[int, DeltaCommit]]:
+        """The commits written at `since_ms` or later, each with the time at which it was written.
+
+        Both times are those of storage, in milliseconds: a writer's own clock may be wrong. A
+        damaged commit raises CorruptData, unless it is to be skipped. Raises StoreError.
+        """
+
+        def read(version: int) -> DeltaCommit | None:
+            try:
+                return self._read(version)
+            except CorruptData:
+                if skip_damaged:
+                    return None
+                raise
+
+        listed = self.store.list(f"{self.folder}/_delta_log")
+        found = ((_COMMIT.fullmatch(each.key), each.modified_ms) for each in listed)
+        times = {int(match[1]): ms for match, ms in found if match and ms >= since_ms}
+        for some in _parts(sorted(times)):
+            for version, commit in zip(some, read_at_once(self.store, read, some), strict=True):
+                if commit is not None:  # it was not cleaned up meanwhile
+                    yield times[version], commit
 
     def has(self, version: int) -> bool:
         """Whether the log still has the commit that made a version."""
@@ -139,3 +167,7 @@ def _without_gap(some: Iterable[DeltaCommit | None]) -> Iterator[DeltaCommit]:
         if commit is None:
             return
         yield commit
+
+
+def _parts(versions: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (versions[at : at + _READ_AT_ONCE] for at in range(0, len(versions), _READ_AT_ONCE))

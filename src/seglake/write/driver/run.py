@@ -51,9 +51,9 @@ def ingest_files(
     """Ingest the files that the pipeline names, once.
 
     A run id that is committed already does nothing: the report's status is "already done". Raises
-    ConfigError if it is committed with other settings, InputError, QuarantineLimit, StoreError or
-    CommitConflict. After an error nothing of the run is visible, except that after a StoreError at
-    the commit all of it may be; the same run id again finds out.
+    ConfigError if it is committed with other settings, InputError, QuarantineLimit, StoreError,
+    AttemptAbandoned or CommitConflict. After an error nothing of the run is visible, except that
+    after a StoreError at the commit all of it may be; the same run id again finds out.
     """
 
     def make(store: Store, report: Report) -> InputMaker:

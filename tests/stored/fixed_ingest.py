@@ -5,9 +5,10 @@ The clock stands, ids count, and paths are the same in every folder, so the byte
 changes these bytes adds here when and why.
 
 Changes:
-- 2026-11-22: an attempt puts its fate before it commits, and so do moved segments. That object takes an
-  id of the series for its temporary name, so all later ids changed, and with them the names of
-  attempts, manifests, and the checksums of the catalog's files. Segments and records did not change.
+- 2026-11-22: an attempt puts its fate before it commits, and so do moved segments. That object
+  takes an id of the series for its temporary name. So all later ids changed, and with them the
+  names of attempts, the manifests, and the checksums of the catalog's files. Segments and records
+  stayed.
 
 Not compared are what delta-rs draws or dates itself (a table's id, its time and place, checkpoints)
 and blobs, which no run leaves. The bytes of gzip depend on the machine's zlib: of its logs the

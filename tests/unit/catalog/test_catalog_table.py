@@ -64,7 +64,8 @@ def _append(
     return catalog.commit(rows, topic=name, base=base, attempt_id=attempt), attempt
 
 
-NOW_MS = time.time_ns() // 1_000_000 + 60_000  # later than every commit of these tests
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _merge(catalog: CatalogTable, fan_in: int = 2) -> int:
@@ -77,7 +78,7 @@ def _merge(catalog: CatalogTable, fan_in: int = 2) -> int:
 
 def _vacuum(catalog: CatalogTable) -> int:
     """Expire every version but the newest; returns how many data files went."""
-    keys = [found.key for found in expired_files(catalog, 0, now_ms=NOW_MS, before_ms=math.inf)]
+    keys = [found.key for found in expired_files(catalog, 0, now_ms=_now_ms(), before_ms=math.inf)]
     catalog.store.delete(keys)
     return len(keys)
 
@@ -449,7 +450,8 @@ def test_commit__is_written_down_before_and_marked_after(
 def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: CatalogTable) -> None:
     def bases(hours: int | None = None) -> list[int]:
         expired = {
-            found.key for found in expired_files(catalog, hours, now_ms=NOW_MS, before_ms=math.inf)
+            found.key
+            for found in expired_files(catalog, hours, now_ms=_now_ms(), before_ms=math.inf)
         }
         tables = [table for _, table in retained_rows(catalog, "segment", expired)]
         return sorted({base for table in tables for base in table["base_offset"].to_pylist()})
@@ -474,10 +476,10 @@ def test_expired__leaves_out_what_a_commit_may_be_about_to_name(catalog: Catalog
     for path, time_s in ((old, 1000), (new, 2000)):
         Path(path).write_bytes(b"x")
         os.utime(path, (time_s, time_s))
-    found = expired_files(catalog, 0, now_ms=NOW_MS, before_ms=1_999_999)
+    found = expired_files(catalog, 0, now_ms=_now_ms(), before_ms=1_999_999)
     assert [Path(catalog.store.uri, each.key) for each in found] == [Path(old)]
     assert {file.path for file in catalog.snapshot().files} == named
-    assert expired_files(catalog, now_ms=NOW_MS, before_ms=0) == []
+    assert expired_files(catalog, now_ms=_now_ms(), before_ms=0) == []
 
 
 def test_table_without_a_newer_column__is_read_and_written(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@
     ├── StoreError                1   storage failed; the message names the object; try again
     │   └── MissingObject             the object does not exist
     ├── CorruptData               1   bytes are wrong: the message names file, position and problem
-    └── CommitConflict            1   another run committed first; reload and try again
+    ├── CommitConflict            1   another run committed first; reload and try again
+    └── AttemptAbandoned          1   vacuum gave the attempt up before it committed; run again
 
 Jobs and the command line end with the exit code of the error's class.
 """
@@ -99,3 +100,7 @@ def _corrupt(what: str, file: str, position: int) -> CorruptData:
 
 class CommitConflict(SeglakeError):
     """Another commit to the same topic came first."""
+
+
+class AttemptAbandoned(SeglakeError):
+    """A vacuum gave an attempt up before it committed: nothing of it is or becomes visible."""

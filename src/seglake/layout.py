@@ -5,7 +5,9 @@
     catalog/quarantine/                                           Delta: rejected input rows
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
     attempts/<attempt>/manifest.json | success                    the segments an attempt wrote
+    attempts/<attempt>/fate                                       whether it may commit
     attempts/<attempt>/blobs/<name>                               blobs between map and reduce
+    attempts/<attempt>/clock                                      a vacuum asks for the time
     attempts/<attempt>/report.json                                why an attempt failed
     attempts/<digest of topic and run id>/failed/<digest>         the last failure of a pipeline
 
@@ -37,7 +39,7 @@ _TOPIC = "[a-zA-Z0-9._-]{1,249}"
 _NUMBER = "0|[1-9][0-9]{0,9}"
 _ATTEMPT_KEY = re.compile(
     rf"{ATTEMPTS}/({_UUID})/"
-    rf"(manifest\.json|success|report\.json|inputs\.json|(?:blobs|failed)/{_UUID})"
+    rf"(manifest\.json|success|fate|clock|report\.json|inputs\.json|(?:blobs|failed)/{_UUID})"
 )
 _SEGMENT_KEY = re.compile(
     rf"{TOPICS}/(?!\.{{1,2}}-[0-9]+/)({_TOPIC})-({_NUMBER})/"
@@ -116,6 +118,16 @@ def manifest_key(attempt_id: str) -> str:
 def success_key(attempt_id: str) -> str:
     """The key of the mark that an attempt wrote all its files."""
     return _attempt_key(attempt_id, "success")
+
+
+def fate_key(attempt_id: str) -> str:
+    """The key of the object that says whether an attempt may commit."""
+    return _attempt_key(attempt_id, "fate")
+
+
+def new_clock_key() -> str:
+    """A new key of an object that is written for its modification time alone."""
+    return _attempt_key(new_attempt(), "clock")
 
 
 def report_key(attempt_id: str) -> str:

@@ -12,13 +12,13 @@ from tests.chaos.attempts import ANYTHING, Hit
 
 BEGIN, END = "<!-- Written by `make chaos`; do not edit from here. -->", "<!-- To here. -->"
 MOMENTS = ("before", "during", "after")
-LOCAL, S3, SPARK = "local disk", "S3", "Spark"
+LOCAL, S3, SPARK, UPKEEP = "local disk", "S3", "Spark", "local disk, maintenance"
 
 
 class Kill(NamedTuple):
     """A kill that hit, what readers saw afterwards (old or new), and whether it was as it must."""
 
-    where: str  # LOCAL, S3 or SPARK
+    where: str  # LOCAL, S3, SPARK or UPKEEP
     shape: str
     hit: Hit
     seen: str
@@ -52,7 +52,7 @@ class Account(NamedTuple):
         date = dt.datetime.now(dt.UTC).date()
         totals = f"{len(self.kills):,} kills, {len(self.differences)} differences"
         parts = [f"`{self.command}` on {date}, seed {self.seed}: {totals}."]
-        for where in (LOCAL, S3, SPARK):
+        for where in (LOCAL, UPKEEP, S3, SPARK):
             kills = [kill for kill in self.kills if kill.where == where]
             if kills:
                 rows = self._by_process(kills) if where == SPARK else self._by_step(kills)
@@ -88,9 +88,9 @@ class Account(NamedTuple):
             yield _row((name, *(counts[each] for each in (*columns, "old", "new")), wrong))
 
 
-def killed_in(document: str) -> set[tuple[str, str]]:
-    """The moments and steps that a document's first table says were hit."""
-    table = document.partition(BEGIN)[2].partition(f"On {LOCAL}:\n\n")[2].partition("\n\n")[0]
+def killed_in(document: str, where: str = LOCAL) -> set[tuple[str, str]]:
+    """The moments and steps that a document's table of a place says were hit."""
+    table = document.partition(BEGIN)[2].partition(f"On {where}:\n\n")[2].partition("\n\n")[0]
     found = set()
     for line in table.splitlines()[2:]:
         name, *counts = (cell.strip() for cell in line.strip("|").split("|"))

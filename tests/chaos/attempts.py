@@ -12,7 +12,7 @@ from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.chaos.victim import Death, Job, steps_told
+from tests.chaos.victim import Death, Job, Upkeep, steps_told
 
 PATIENCE_S = 300
 ANYTHING = "anything"
@@ -63,7 +63,7 @@ class Attack(Protocol):
     """A way to start attempts and to kill them."""
 
     def __call__(
-        self, job: Job, trace: Path, steps: Steps, turn: Turn, chance: random.Random
+        self, job: Job | Upkeep, trace: Path, steps: Steps, turn: Turn, chance: random.Random
     ) -> Hit | None:
         """One attempt; None if it ended before it could be hit."""
 
@@ -71,7 +71,7 @@ class Attack(Protocol):
 class Forked:
     """An attempt in a fork of a process that has imported everything: it starts at once."""
 
-    def __init__(self, job: Job, trace: Path, death: Death | None = None) -> None:
+    def __init__(self, job: Job | Upkeep, trace: Path, death: Death | None = None) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tests.chaos.warmed"])
         trace.unlink(missing_ok=True)
@@ -92,7 +92,7 @@ class Forked:
         return code
 
 
-def _run(environment: dict[str, str], job: Job, trace: Path, death: Death | None) -> None:
+def _run(environment: dict[str, str], job: Job | Upkeep, trace: Path, death: Death | None) -> None:
     os.environ.update(environment)  # the process that was forked began with an older one
     with Path(os.devnull).open("w") as nowhere:  # an attempt that fails is told by its exit code
         os.dup2(nowhere.fileno(), 2)
@@ -100,7 +100,7 @@ def _run(environment: dict[str, str], job: Job, trace: Path, death: Death | None
 
 
 def kill_forked(
-    job: Job, trace: Path, steps: Steps, turn: Turn, chance: random.Random
+    job: Job | Upkeep, trace: Path, steps: Steps, turn: Turn, chance: random.Random
 ) -> Hit | None:
     """An attempt that ends at a step chosen by its name, or is killed at any moment."""
     if turn.by_name:

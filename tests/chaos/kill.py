@@ -5,7 +5,7 @@ three times and killed, then run to its end, then once more, which must do nothi
 comes at a step chosen by its name, so that every step has its turn; the others come at any moment.
 After each kill readers must see exactly what an undisturbed lake shows that has the same runs: the
 old version or the new one, and `verify` finds no damage. So it is after the last one, and after
-`vacuum` has removed what the killed attempts left behind.
+`vacuum` has removed what the killed attempts left behind. Rounds of maintenance: see `upkeep`.
 
 Exits 1 if there was a difference. `--seed S --round N` tells that story again: the same files and
 steps in the same order, though a kill at any moment comes when the machine lets it.
@@ -26,10 +26,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from seglake.errors import SeglakeError
-from tests.chaos.account import LOCAL, S3, SPARK, Account, Difference, Kill
+from tests.chaos.account import LOCAL, S3, SPARK, UPKEEP, Account, Difference, Kill
 from tests.chaos.attempts import Attack, Forked, Steps, Turn, kill_forked
 from tests.chaos.clustered import SETTINGS, OnSpark
 from tests.chaos.scenarios import NEXT, RUN, SHAPES, Scenario
+from tests.chaos.upkeep import Maintenance
 from tests.harness.cluster import standalone_cluster
 from tests.harness.observed import remove_lake
 from tests.harness.s3_server import BUCKET, environment, s3_server
@@ -162,6 +163,7 @@ def main(arguments: list[str]) -> int:
     """Run a campaign; prints the seed first and the tables last."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.kill", description=__doc__)
     parser.add_argument("--kills", type=int, default=30, help="of runs on a local disk")
+    parser.add_argument("--upkeep", type=int, default=0, help="kills of maintenance")
     parser.add_argument("--s3", type=int, default=0, help="kills of runs on an S3 server")
     parser.add_argument("--spark", type=int, default=0, help="kills of runs on a Spark cluster")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
@@ -170,7 +172,8 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     print(f"seed {given.seed}", flush=True)
     account = Account(given.seed, " ".join(["python -m tests.chaos.kill", *arguments]), [], [])
-    for where, kills in ((LOCAL, given.kills), (S3, given.s3), (SPARK, given.spark)):
+    wanted = {LOCAL: given.kills, UPKEEP: given.upkeep, S3: given.s3, SPARK: given.spark}
+    for where, kills in wanted.items():
         if kills:
             with _campaign(account, where) as campaign:
                 if given.round is None:
@@ -184,7 +187,7 @@ def main(arguments: list[str]) -> int:
 
 
 @contextmanager
-def _campaign(account: Account, where: str) -> Iterator[Campaign]:
+def _campaign(account: Account, where: str) -> Iterator[Campaign | Maintenance]:
     """A campaign with what it needs running; its folder stays if it finds a difference."""
     folder = Path(tempfile.mkdtemp(prefix="seglake-chaos-"))
     with ExitStack() as stack:
@@ -197,7 +200,10 @@ def _campaign(account: Account, where: str) -> Iterator[Campaign]:
             master = stack.enter_context(standalone_cluster(folder / "cluster"))
             attack = OnSpark({**SETTINGS, "spark.master": master}, folder / "notes")
             stack.callback(attack.end)
-        yield Campaign(account, where, folder, place, attack)
+        if where == UPKEEP:
+            yield Maintenance(account, folder, place, attack)
+        else:
+            yield Campaign(account, where, folder, place, attack)
     if not any(found.where == where for found in account.differences):
         shutil.rmtree(folder)
 

@@ -4,10 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.account import BEGIN, END, LOCAL, SPARK, Account, Difference, Kill, killed_in
+from tests.chaos.account import (
+    BEGIN,
+    END,
+    LOCAL,
+    SPARK,
+    UPKEEP,
+    Account,
+    Difference,
+    Kill,
+    killed_in,
+)
 from tests.chaos.attempts import ANYTHING, Hit, kill_forked
 from tests.chaos.clustered import DRIVER
 from tests.chaos.kill import Campaign
+from tests.chaos.upkeep import STORY, Maintenance
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
 
@@ -26,6 +37,17 @@ def test_thirty_kills(tmp_path: Path, account: Account) -> None:
     assert {kill.seen for kill in account.kills} == {"old", "new"}
     taken = {what for steps in campaign.steps.values() for _, what in steps.count}
     killed = {what for _, what in killed_in(DOCUMENT.read_text())}
+    assert taken <= killed, "docs/reliability.md knows less than there is now: run `make chaos`"
+
+
+def test_twenty_kills_of_maintenance(tmp_path: Path, account: Account) -> None:
+    maintenance = Maintenance(account, tmp_path, str(tmp_path / "lakes"), kill_forked)
+    maintenance.run(20)
+    assert account.differences == []
+    assert {kill.shape for kill in account.kills} == set(STORY)
+    assert {kill.seen for kill in account.kills} == {"old", "new"}
+    taken = {what for steps in maintenance.steps.values() for _, what in steps.count}
+    killed = {what for _, what in killed_in(DOCUMENT.read_text(), UPKEEP)}
     assert taken <= killed, "docs/reliability.md knows less than there is now: run `make chaos`"
 
 

@@ -1,4 +1,4 @@
-"""An ingest that ends its own process at a chosen step.
+"""An ingest, or a command of maintenance, that ends its own process at a chosen step.
 
 A step is a moment before, during or after something that changes storage: `before commit`, `during
 segment's log`. Nothing in the package knows of this: the calls are wrapped here, in the process
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,11 @@ from seglake.catalog.delta import commit_log, delta_rs, file_merges
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine, SparkEngine
+from seglake.format.index import IndexPolicy
 from seglake.layout import QUARANTINE_TABLE
+from seglake.maintain.reindex import reindex
+from seglake.maintain.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver.rebase import Move
 from seglake.write.driver.run import DeclaredRun, ingest_files
@@ -43,6 +48,17 @@ OF_DRIVER = {
     "/success": "mark of success",
     "/report.json": "report of a failure",
     "/failed/": "name of a failure",
+    "/fate": "fate of an attempt",
+    "/clock": "question for the time",
+    "catalog/log.unfinished/": "mark of a rebuild",
+    "catalog/log.backup-": "copy of the old catalog",
+}
+VERBS: dict[str, Callable[[str], Any]] = {
+    "reindex": partial(reindex, topic="events", policy=IndexPolicy("records", 3)),
+    "reindex again": partial(reindex, topic="events", policy=IndexPolicy("bytes", 0)),
+    "repair": repair_indexes,
+    "vacuum": partial(vacuum, dry_run=False, grace_hours=0, retention_hours=0),
+    "rebuild": partial(rebuild_catalog, dry_run=False, force=True),
 }
 
 
@@ -97,6 +113,20 @@ class Job(NamedTuple):
         return SparkEngine(spark_session("chaos", conf=self.spark, delta=False))
 
 
+class Upkeep(NamedTuple):
+    """A command of maintenance, one of VERBS, on a lake."""
+
+    lake: str
+    verb: str
+
+    def run(self, trace: Path, death: Death | None = None) -> None:
+        """Do it; tells its steps to the file `trace`."""
+        with trace.open("a", buffering=1) as told:
+            _tidy_often()
+            _Steps(told.write, death).wrap()
+            VERBS[self.verb](self.lake)
+
+
 def steps_told(trace: Path) -> list[Step]:
     """The lines of a trace; the last one may be half written."""
     lines = (line.split("\t") for line in trace.read_text().split("\n")[:-1])
@@ -135,12 +165,13 @@ class _Steps:
 
     def wrap(self) -> None:
         """Wrap every call that changes storage."""
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         for uri, calls in (("/", ["put_if_absent"]), ("s3://any", ["put", "put_if_absent"])):
             store = type(open_store(uri))  # a put of the local one is a writer
             for call in calls:
                 setattr(store, call, self._around(_what_is_put, getattr(store, call)))
             store.writer = self._around_writer(store.writer)
-            store.delete = self._around(lambda *_: "removal of blobs", store.delete)
+            store.delete = self._around(_what_is_removed, store.delete)
         delta_rs.create_table = self._around(_what_is_created, delta_rs.create_table)
         checkpoint = self._around(lambda *_: "checkpoint", DeltaTable.create_checkpoint)
         DeltaTable.create_checkpoint = checkpoint
@@ -164,7 +195,6 @@ class _Steps:
         self._dying = True
         if not delay_s:
             os.kill(os.getpid(), signal.SIGKILL)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, delay_s)
 
     def _around(
@@ -216,6 +246,10 @@ class _Told(NamedTuple):
 
 def _what_is_put(_store: Any, key: str, *_: Any) -> str:
     return next(what for part, what in (OF_TASKS | OF_DRIVER).items() if part in key)
+
+
+def _what_is_removed(_store: Any, keys: list[str]) -> str:
+    return f"removal of {'blobs' if any('/blobs/' in key for key in keys) else 'objects'}"
 
 
 def _what_is_created(_: Any, folder: str, *__: Any) -> str:

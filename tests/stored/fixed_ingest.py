@@ -9,6 +9,10 @@ Changes:
 - 2026-11-22: no run writes `inputs.json` any more, so the ids that count are others from there on,
   in every key and row. A run's report names the fields that no row has, if there are any. The bytes
   of segments are the same.
+- 2026-11-22: an attempt puts its fate before it commits, and so do moved segments. That object
+  takes an id of the series for its temporary name. So all later ids changed, and with them the
+  names of attempts, the manifests, and the checksums of the catalog's files. Segments and records
+  stayed.
 
 Not compared are what delta-rs draws or dates itself (a table's id, its time and place, checkpoints)
 and blobs, which no run leaves. The bytes of gzip depend on the machine's zlib: of its logs the

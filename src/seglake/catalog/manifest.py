@@ -1,9 +1,9 @@
 """Manifests: what each commit adds to the catalog, written down so that it can be rebuilt.
 
 `attempts/<attempt>/manifest.json` is written before the commit, `attempts/<attempt>/success` after
-it. A manifest with that mark is part of the history. One without it may or may not be, and only a
-person can tell. The history needs no order: a segment is live if a manifest adds it and no manifest
-replaces it.
+it. A manifest with that mark is part of the history. One without it may or may not be: the catalog
+tells as long as it can be read, then only a person can. The history needs no order: a segment is
+live if a manifest adds it and no manifest replaces it.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args
 
 from seglake.catalog.rows import Row, SegmentId
 from seglake.errors import CorruptData
-from seglake.layout import manifest_key, success_key
+from seglake.layout import ATTEMPTS, manifest_key, success_key
 from seglake.store import Store
 
 FORMAT = 1
@@ -39,6 +39,23 @@ def write_manifest(store: Store, manifest: Manifest) -> None:
 def mark_committed(store: Store, attempt_id: str) -> None:
     """Mark the manifest of an attempt as committed."""
     store.put(success_key(attempt_id), b"")
+
+
+def unmarked(store: Store) -> dict[str, int]:
+    """The attempts with a manifest and no mark, with the time at which the manifest was written.
+
+    They failed, are about to commit, or died between their commit and the mark. The time is that
+    of storage, in milliseconds.
+    """
+    written: dict[str, int] = {}
+    marked = set[str]()
+    for found in store.list(ATTEMPTS):
+        attempt_id, _, name = found.key.removeprefix(f"{ATTEMPTS}/").partition("/")
+        if name == "manifest.json":
+            written[attempt_id] = found.modified_ms
+        elif name == "success":
+            marked.add(attempt_id)
+    return {attempt_id: ms for attempt_id, ms in written.items() if attempt_id not in marked}
 
 
 def read_manifest(store: Store, attempt_id: str) -> Manifest:

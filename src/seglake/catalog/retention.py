@@ -1,28 +1,66 @@
-"""What the retained versions of the catalog need: their rows, and the files that they name."""
+"""What the retained versions of the catalog need: their rows, and the files that they name.
 
+A file is retained as long as the commit that removed it is young. Its age is that of the commit's
+object by the clock of storage. The times inside of commits do not matter here: they are those of
+the writers' machines, whose clocks may be wrong.
+"""
+
+import contextlib
 from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 
-from seglake.catalog.delta.data_files import read_parquet
+from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.delta.data_files import DataFile, read_parquet
 from seglake.catalog.rows import FILE_SCHEMAS, Kind
-from seglake.catalog.table import CatalogTable
-from seglake.errors import MissingObject
+from seglake.catalog.table import CONTRACT, CatalogTable
+from seglake.catalog.version.snapshot_files import attempts, data_files
+from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
 from seglake.layout import LOG_TABLE
-from seglake.store import Listed
+from seglake.store import Listed, Store
+
+_HOUR_MS = 3_600_000
 
 
 def expired_files(
-    table: CatalogTable, retention_hours: int | None = None, *, before_ms: float
+    table: CatalogTable, retention_hours: float | None = None, *, now_ms: float, before_ms: float
 ) -> list[Listed]:
-    """The objects in the catalog table's folder that no retained version names.
+    """The data files in the catalog table's folder that no retained version names.
 
-    Without `retention_hours` the table's own retention holds; a shorter one expires versions. An
-    object written at `before_ms` or later is left out: a commit may be about to name it.
+    `now_ms` is the time by the clock of storage. Without `retention_hours` the table's own
+    retention holds; a shorter one expires versions. An object written after `before_ms` is left
+    out: a commit may be about to name it. Raises CorruptData for a damaged commit, and StoreError.
     """
-    keys = {f"{LOG_TABLE}/{path}" for path in table.handle.expired_paths(retention_hours)}
-    listed = table.store.list(LOG_TABLE) if keys else ()
-    return [found for found in listed if found.key in keys and found.modified_ms < before_ms]
+    own_ms = table.handle.retention_ms()
+    kept_ms = own_ms if retention_hours is None else retention_hours * _HOUR_MS
+    live = {file.path for file in table.newest_files()}
+    commits = DeltaLog(table.store, LOG_TABLE, CONTRACT).retained()
+    kept = live.union(*(each.removed for ms, each in commits if ms > now_ms - kept_ms))
+    return [
+        found
+        for kind in FILE_SCHEMAS
+        for found in table.store.list(f"{LOG_TABLE}/kind={kind}")
+        if found.modified_ms <= before_ms and not found.key.endswith(".tmp")
+        and found.key.removeprefix(f"{LOG_TABLE}/") not in kept
+    ]  # fmt: skip
+
+
+def committed_attempts(store: Store) -> set[str]:
+    """The attempts that the catalog has, as far as it can be read: it may be damaged or gone.
+
+    The log's commits name them, and the rows of the data files that these commits added.
+    """
+    found, files = set[str](), set[DataFile]()
+    for _, commit in DeltaLog(store, LOG_TABLE, CONTRACT).retained(skip_damaged=True):
+        found.update(filter(None, [commit.attempt_id]))
+        with contextlib.suppress(CorruptData):
+            files |= data_files(commit.added)
+    with contextlib.suppress(SeglakeError):
+        files |= CatalogTable(store).newest_files()
+    for file in sorted(files):
+        with contextlib.suppress(CorruptData, StoreError):
+            found |= attempts(store, [file])
+    return found
 
 
 def retained_rows(

@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake import layout
+from seglake.catalog import fate
 from seglake.catalog.delta import delta_rs, file_merges
 from seglake.catalog.delta.actions import Action, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.manifest import Manifest, mark_committed, write_manifest
+from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
     LATER_COLUMNS,
@@ -52,6 +53,8 @@ from seglake.store import Store
 
 _REMEDY = "`seglake repair ROOT --catalog` rebuilds it from the manifests of the runs"
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY, LATER_COLUMNS)
+_FENCES = 100  # tries at a commit under contention
+_A_DAY_MS = 86_400_000
 _LISTED_ROWS = 10_000  # segment rows, as Python objects, in one list of `segment_lists`
 _REFRESH_COMMITS = 1000  # a refresh reads fewer commits than this, or else the whole version
 
@@ -182,16 +185,23 @@ class CatalogTable:
         base: Snapshot,
         attempt_id: str,
         replaced: Iterable[tuple[int, int]] = (),
+        files_of: Collection[str] = (),
     ) -> int:
         """Make all rows visible at once, and return the version that has them.
 
         The rows continue the version `base`. `replaced` names segments of it, as (partition, base
-        offset), which the same commit removes. An attempt commits once: its manifest is written
-        before, and marked after. Raises CommitConflict if the topic changed since `base` (with
-        `replaced`: or its files were merged), CorruptData if the log would have a hole or an
-        overlap, UsageError if a row contradicts the topic, and StoreError.
+        offset), which the same commit removes; the attempts that it builds on are marked first.
+        `files_of` are other attempts, not yet committed, whose files the rows name. An attempt
+        commits once: its manifest is written before, and marked after. Raises CommitConflict if the
+        topic changed since `base` (with `replaced`: or its files were merged), AttemptAbandoned,
+        CorruptData if the log would have a hole or an overlap, UsageError if a row contradicts the
+        topic, and StoreError.
         """
         change = checked_change(rows, list(replaced), topic, base)
+        for each in (attempt_id, *files_of):
+            fate.claim(self.store, each, topic)
+        if change.replaced:
+            self.mark_committed(base.files)
         actions = self._write_files(change, base)
         write_manifest(self.store, Manifest(attempt_id, change.rows, change.replaced))
         info = {"seglake.attempt": attempt_id}
@@ -206,6 +216,43 @@ class CatalogTable:
         version = commits[-1].version
         self._tidy(version, snapshot_files.files_after(base.files, commits))
         return version
+
+    def unmarked(self, files: Collection[DataFile]) -> set[str]:
+        """The attempts without a mark that rows in these files, or the log's commits, name."""
+        waiting = unmarked(self.store)
+        if not waiting:
+            return set()
+        since_ms = min(waiting.values()) - _A_DAY_MS  # a copy of a lake has the times of copying
+        committed = {each.attempt_id for _, each in self._delta_log.retained(since_ms)}
+        return waiting.keys() & (committed | snapshot_files.attempts(self.store, files))
+
+    def mark_committed(self, files: Collection[DataFile]) -> list[str]:
+        """Mark the attempts that `unmarked` gives; returns them.
+
+        They died between their commit and their mark. Once other rows replace theirs, only their
+        manifests tell what they did.
+        """
+        found = sorted(self.unmarked(files))
+        for attempt_id in found:
+            mark_committed(self.store, attempt_id)
+        return found
+
+    def fence(self, topic: str) -> None:
+        """Make sure that no commit to a topic that is under way is made: it has to begin again.
+
+        So an attempt that was given up learns of it. Raises CommitConflict and StoreError.
+        """
+        for remaining in reversed(range(_FENCES)):
+            try:
+                newest = self.handle.newest().version()
+                self._delta_log.commit(
+                    newest, [], application=f"seglake/{topic}", operation="WRITE"
+                )
+            except CommitConflict:
+                if not remaining:
+                    raise
+            else:
+                return
 
     def _write_files(self, change: TopicChange, base: Snapshot) -> list[Action]:
         """Write the data files of a change; returns the actions that commit it."""

@@ -87,6 +87,13 @@ def vacuum(root: str, *, delete: bool, grace_hours: float, as_json: bool) -> int
         return 0
     for key in (*report.catalog_files, *report.deleted):
         print(key)
+    if report.marked:
+        done = (
+            "got their mark of success"
+            if delete
+            else "lack their mark of success; without --dry-run they get it"
+        )
+        print(f"{len(report.marked)} committed attempts {done}.")
     count = len(report.deleted) + len(report.catalog_files)
     done = "deleted" if delete else "would be deleted; without --dry-run they are"
     print(

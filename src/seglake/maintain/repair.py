@@ -1,8 +1,9 @@
 """Lost or damaged index files and a lost catalog, rebuilt.
 
 Index files follow from the log. The catalog follows from the manifests of the attempts that are
-marked as committed; nothing else is trusted, and nothing is guessed. Nothing is overwritten:
-damaged index files stay where older versions name them, the old catalog is moved aside.
+marked as committed, or that the readable part of the old catalog has; nothing is guessed. Nothing
+is overwritten: damaged index files stay where older versions name them, the old catalog is moved
+aside.
 """
 
 import contextlib
@@ -17,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake import layout
-from seglake.catalog.manifest import Manifest, read_manifest
+from seglake.catalog.manifest import Manifest, mark_committed, read_manifest, unmarked
+from seglake.catalog.retention import committed_attempts
 from seglake.catalog.rows import Row, SegmentId, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import checked_change
@@ -37,7 +39,8 @@ from seglake.store import Store, open_store
 class Rebuilt(Report):
     """The result of a rebuild of the catalog.
 
-    `untrusted` attempts have a manifest without a mark of success: they were left out. `topics` has
+    `untrusted` attempts have a manifest and no mark of success, and what can be read of the old
+    catalog does not have them: they were left out. `topics` has
     the number of segments of each topic, `missing` the keys of index files to rebuild.
     """
 
@@ -153,8 +156,9 @@ def rebuild_catalog(
 ) -> Rebuilt:
     """Rebuild the catalog from the manifests of committed attempts; versions begin at 0 again.
 
-    `trust` names attempts without a mark of success that are known to be committed: a run that was
-    killed between its commit and the mark. The old catalog is copied to
+    `trust` names attempts without a mark of success that are known to be committed: runs that were
+    killed between their commit and the mark. Those that the readable part of the old catalog has
+    need not be named. All of them get their mark. The old catalog is copied to
     `catalog/log.backup-<time>` before it is deleted. Nobody may write to the lake meanwhile.
 
     Until the rebuild is done, the lake can neither be opened nor written to: a killed rebuild has
@@ -174,6 +178,8 @@ def rebuild_catalog(
         topic: sum(isinstance(row, SegmentRow) for row in rows) for topic, rows in topics.items()
     }
     if not dry_run:
+        for attempt_id in sorted(unmarked(store).keys() & set(report.attempts)):
+            mark_committed(store, attempt_id)  # before the catalog goes, which may tell alone
         store.put(layout.REBUILDING, b"")
         report.backup = _move_aside(store)
         report.version = _write(store, topics)
@@ -203,6 +209,9 @@ def _attempts(store: Store, trust: Collection[str]) -> tuple[list[str], list[str
     if unknown:
         raise UsageError(f"there is no manifest of the attempts {', '.join(sorted(unknown))}")
     trusted = {name for name, found in files.items() if "success" in found} | set(trust)
+    if any("manifest.json" in found for name, found in files.items() if name not in trusted):
+        known = committed_attempts(store)
+        trusted |= {n for n, found in files.items() if "manifest.json" in found and n in known}
     others = {name for name, found in files.items() if "manifest.json" in found} - trusted
     return sorted(trusted), sorted(others)
 

@@ -5,8 +5,12 @@ retained. Its expired data files are deleted first, so that an expired version c
 more, then the objects that only expired versions named.
 
 An attempt that may still run is left alone: one whose newest unnamed object is younger than the
-grace period. So is a young data file of the catalog, which a commit may be about to name. The
-manifests of committed attempts are never deleted: the history needs them.
+grace period. So is a young data file of the catalog, which a commit may be about to name. The time
+is that of storage: the modification time of an object that the vacuum writes.
+
+An attempt whose files are to be deleted is given up first (`catalog.fate`): it cannot commit any
+more. Its fate is kept for so long that it has surely ended. The manifests of committed attempts are
+never deleted, since the history needs them; a committed attempt that died before its mark gets it.
 Memory holds a hash of each named object, and the keys of the others.
 """
 
@@ -22,17 +26,20 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 
 from seglake import layout
+from seglake.catalog import fate
 from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import expired_files, retained_rows
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData
 from seglake.maintain.findings import Report
-from seglake.store import Listed, open_store
+from seglake.store import Listed, Store, open_store
 
 Unnamed = dict[str | None, list[Listed]]
 
 GRACE_HOURS = 24.0
+_HOUR_MS = 3_600_000
+_FATE_HOURS = 30 * 24  # how long an attempt that was given up may find that out
 _DELETE_AT_ONCE = 1000
 _TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # what a crash leaves of a local write
 
@@ -43,7 +50,7 @@ class Vacuumed(Report):
 
     `catalog_files` are data files of the catalog, `deleted` all other objects, `deleted_bytes` the
     size of both. `young` objects belong to attempts that may still run, `unknown` ones are not
-    Seglake's; both were left alone.
+    Seglake's; both were left alone. `marked` attempts are committed, and had no mark of success.
     """
 
     dry_run: bool
@@ -52,6 +59,7 @@ class Vacuumed(Report):
     catalog_files: list[str] = field(default_factory=list)
     young: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    marked: list[str] = field(default_factory=list)
 
 
 def vacuum(
@@ -65,60 +73,135 @@ def vacuum(
     """Delete the objects that no retained version names; with `dry_run`, only report them.
 
     `retention_hours` is how long versions are retained after they were replaced; without it the
-    catalog's own setting holds. A shorter one expires versions that somebody may still read. Raises
-    StoreError, and CorruptData if the catalog cannot be read: then nothing is deleted.
+    catalog's own setting holds. A shorter one expires versions that somebody may still read. A dry
+    run writes nothing, and goes by this machine's clock. Raises StoreError, and CorruptData if the
+    catalog cannot be read: then nothing is deleted.
     """
-    table = CatalogTable.open(open_store(root, storage_options))
-    report, oldest_ms = Vacuumed(dry_run), time.time() * 1000 - grace_hours * 3_600_000
-    expired = expired_files(table, retention_hours, before_ms=oldest_ms)
-    report.catalog_files = sorted(found.key for found in expired)
-    chosen = _choose(find_unnamed(table, set(report.catalog_files)), oldest_ms, report)
-    report.deleted = [found.key for found in chosen]
-    report.deleted_bytes = sum(found.size for found in chain(expired, chosen))
+    store = open_store(root, storage_options)
+    table, report = CatalogTable.open(store), Vacuumed(dry_run)
+    now_ms = time.time_ns() // 1_000_000 if dry_run else _time_of_storage(store)
+    times = _Times(now_ms, grace_hours, retention_hours)
+    mark = table.unmarked if dry_run else table.mark_committed
+    report.marked = sorted(mark(table.newest_files()))
+    found = _find(table, times, report)
+    while not dry_run and (topics := _give_up(store, found.dying)):
+        for topic in {*topics.values()}:
+            table.fence(topic)
+        found = _find(table, times, report)  # one of them may have committed before
+        for attempt_id in topics.keys() & found.committed:
+            fate.restore(store, attempt_id, topics[attempt_id])
+    report.deleted_bytes = sum(each.size for each in found.objects)
     if not dry_run:
-        QuarantineTable(table.store).remove_files(set(filter(attempt_of, report.deleted)))
-        keys = report.catalog_files + report.deleted
-        for first in range(0, len(keys), _DELETE_AT_ONCE):
-            table.store.delete(keys[first : first + _DELETE_AT_ONCE])
+        _delete(store, report)
     return report
 
 
-def _choose(found: Unnamed, oldest_ms: float, report: Vacuumed) -> list[Listed]:
-    """The objects to delete; the report names the others."""
-    report.unknown = [each.key for each in found.pop(None, ())]
-    chosen: list[Listed] = []
-    for objects in found.values():
-        if max(each.modified_ms for each in objects) >= oldest_ms:
-            report.young += [each.key for each in objects]
-        else:
-            chosen += objects
-    return chosen
+def _time_of_storage(store: Store) -> int:
+    """The time at which storage says that it stored an object just now, in milliseconds."""
+    key = layout.new_clock_key()
+    store.put(key, b"")
+    modified_ms = store.stat(key).modified_ms
+    store.delete([key])
+    return modified_ms
 
 
-def find_unnamed(table: CatalogTable, expired: Collection[str]) -> Unnamed:
-    """The objects of the lake that no retained version names, by attempt.
+def _give_up(store: Store, attempts: Iterable[str]) -> dict[str, str]:
+    """Give up attempts; returns those that were about to commit, each with its topic."""
+    topics = {attempt_id: fate.give_up(store, attempt_id) for attempt_id in sorted(attempts)}
+    return {attempt_id: topic for attempt_id, topic in topics.items() if topic is not None}
+
+
+def _delete(store: Store, report: Vacuumed) -> None:
+    QuarantineTable(store).remove_files(set(filter(attempt_of, report.deleted)))
+    keys = report.catalog_files + report.deleted
+    for first in range(0, len(keys), _DELETE_AT_ONCE):
+        store.delete(keys[first : first + _DELETE_AT_ONCE])
+
+
+class _Times(NamedTuple):
+    """The time by the clock of storage, and how long what is kept: in ms, and in hours."""
+
+    now_ms: int
+    grace_hours: float
+    retention_hours: int | None
+
+    @property
+    def oldest_ms(self) -> float:
+        """Of the objects that may still be needed by a commit."""
+        return self.now_ms - self.grace_hours * _HOUR_MS
+
+
+class _Found(NamedTuple):
+    """The objects to delete, the attempts to give up before, and the committed attempts."""
+
+    objects: list[Listed]
+    dying: set[str]
+    committed: set[str]
+
+
+def _find(table: CatalogTable, times: _Times, report: Vacuumed) -> _Found:
+    """What is to be deleted; the report names it, and what is left alone."""
+    now_ms, oldest_ms = times.now_ms, times.oldest_ms
+    expired = expired_files(table, times.retention_hours, now_ms=now_ms, before_ms=oldest_ms)
+    report.catalog_files = sorted(each.key for each in expired)
+    unnamed, committed = find_unnamed(table, set(report.catalog_files), report.marked)
+    report.unknown = [each.key for each in unnamed.pop(None, ())]
+    report.young = []
+    chosen, dying = list[Listed](), set[str]()
+    for owner, objects in unnamed.items():
+        others = [each for each in objects if not _is_fate(each)]
+        if others and max(each.modified_ms for each in others) > oldest_ms:
+            report.young += [each.key for each in others]
+            continue
+        long_ago_ms = oldest_ms - _FATE_HOURS * _HOUR_MS
+        chosen += others or [each for each in objects if each.modified_ms <= long_ago_ms]
+        if owner is not None and owner not in committed and any(map(_is_at_stake, others)):
+            dying.add(owner)
+    report.deleted = [each.key for each in chosen]
+    return _Found([*expired, *chosen], dying, committed)
+
+
+def _is_fate(found: Listed) -> bool:
+    return found.key.startswith(f"{layout.ATTEMPTS}/") and found.key.endswith("/fate")
+
+
+def _is_at_stake(found: Listed) -> bool:
+    """Whether an attempt needs this object to commit."""
+    if found.key.startswith(f"{layout.ATTEMPTS}/"):
+        return "/blobs/" in found.key or found.key.endswith("/manifest.json")
+    return not (found.key.startswith(f"{layout.CATALOG}/") and _TEMPORARY.fullmatch(found.key))
+
+
+def find_unnamed(
+    table: CatalogTable, expired: Collection[str], marked: Iterable[str]
+) -> tuple[Unnamed, set[str]]:
+    """The objects of the lake that no retained version names, by attempt; and who is committed.
 
     An object that Seglake does not write is under None. What a crash leaves of a write to the
     catalog has no attempt, and is under its own key. The data files of the catalog with a key in
     `expired` name nothing. The names are read before everything is listed and, if an object has
-    none, again after it: another process may have committed the object meanwhile.
+    none, again after it: another process may have committed the object meanwhile. `marked` attempts
+    are committed, and so are those with a mark.
     """
     places = (layout.TOPICS, layout.ATTEMPTS, layout.CATALOG)
     listed = chain.from_iterable(map(table.store.list, places))
     others = (each for each in listed if each.key not in expired)
-    left = [each for _, each in _unneeded(others, _named(table, expired))]
-    marked = {each.key.split("/")[1] for each in left if each.key.endswith("/success")}
+    named = _named(table, expired, marked)
+    left = [each for _, each in _unneeded(others, named)]
+    more = {each.key.split("/")[1] for each in left if each.key.endswith("/success")}
+    named = _named(table, expired, {*marked, *more}) if left else named
     found: Unnamed = defaultdict(list)
-    for owner, each in _unneeded(left, _named(table, expired, marked)) if left else ():
+    for owner, each in _unneeded(left, named):
         found[owner].append(each)
-    return found
+    return found, named.attempts
 
 
 def orphans(table: CatalogTable) -> Iterator[str]:
     """The keys of all objects that no retained version names, whatever their age."""
-    expired = {each.key for each in expired_files(table, before_ms=math.inf)}
-    found = find_unnamed(table, expired).values()
-    yield from (each.key for objects in found for each in objects)
+    now_ms = time.time_ns() // 1_000_000
+    expired = {each.key for each in expired_files(table, now_ms=now_ms, before_ms=math.inf)}
+    found, _ = find_unnamed(table, expired, table.unmarked(table.newest_files()))
+    yield from (each.key for objects in found.values() for each in objects if not _is_fate(each))
 
 
 class _Named(NamedTuple):
@@ -134,8 +217,8 @@ class _Named(NamedTuple):
         return hash(name) in self.files  # a collision only spares an object
 
 
-def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str] = ()) -> _Named:
-    """The names in the runs and segments of all retained versions."""
+def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str]) -> _Named:
+    """The names in the runs and segments of all retained versions, and the `marked` attempts."""
     attempts, files = set(marked), set[int]()
     for _, rows in retained_rows(table, "run", expired):
         runs: list[Any] = rows["attempt_id"].to_pylist()
@@ -146,6 +229,8 @@ def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str] 
             columns = (rows["partition"], rows["base_offset"], column)
             values = (each.to_pylist() for each in columns)
             files.update(map(hash, zip(repeat(topic), *values, repeat(is_log))))
+            ids: list[Any] = pc.unique(column).to_pylist()
+            attempts.update(ids)
     return _Named(attempts, files)
 
 

@@ -74,9 +74,9 @@ def verify(
     """Check the newest version of the lake, or of some of its topics.
 
     The segments go to threads, or with `spark` to its executors. Damage is reported, never raised:
-    the first one of each file. Runs are compared with the quarantine only if the catalog is sound;
-    then orphans are listed too, unless topics are chosen. Raises UsageError if there is no lake,
-    and UnknownTopic.
+    the first one of each file. Runs are compared with the quarantine, and with what a rebuild of
+    the catalog would need, only if the catalog is sound; then orphans are listed too, unless topics
+    are chosen. Raises UsageError if there is no lake, and UnknownTopic.
     """
     report, store = Verification(deep=deep), open_store(root, storage_options)
     opened = _open(store, report)
@@ -92,6 +92,9 @@ def verify(
     with _reporting(report):
         lists = table.segment_lists(snapshot, names)
         _check_segments(lists, report, SegmentTasks(store, spark, progress))
+    if is_sound:
+        with _reporting(report):
+            report.findings += _check_history(table, snapshot, names)
     if is_sound and topics is None:
         with _reporting(report):
             report.orphans = sorted(orphans(table))
@@ -140,6 +143,26 @@ def _reporting(report: Verification) -> Iterator[None]:
 
 def _problem(error: Exception) -> str:
     return error.what if isinstance(error, CorruptData) else str(error)
+
+
+def _check_history(
+    table: CatalogTable, snapshot: Snapshot, topics: Collection[str]
+) -> Iterator[Finding]:
+    """What a rebuild of the catalog needs: manifest and mark of each attempt that rows name.
+
+    A re-based segment carries an attempt id without a manifest of its own; its run's has it.
+    """
+    there = {found.key for found in table.store.list(layout.ATTEMPTS)}
+    for topic in topics:
+        runs = {run.attempt_id for run in table.runs(snapshot, topic)}
+        for attempt_id in sorted(runs | snapshot.index_attempts(topic)):
+            manifest, mark = layout.manifest_key(attempt_id), layout.success_key(attempt_id)
+            if manifest not in there:
+                what = "a rebuild of the catalog would need it: a committed attempt wrote it"
+                yield Finding(topic, -1, -1, manifest, 0, what, "missing")
+            elif mark not in there:
+                what = "a committed attempt lacks its mark: `seglake vacuum` writes it"
+                yield Finding(topic, -1, -1, mark, 0, what, "missing")
 
 
 def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[Finding]:

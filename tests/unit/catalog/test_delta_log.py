@@ -311,6 +311,25 @@ def test_a_checkpoint_that_fails__is_only_told(
     assert "no space left" in caplog.text
 
 
+@pytest.mark.parametrize("hours", [0, 0.5, 24 * 40, -24 * 40])
+def test_expired_commits__go_only_by_a_right_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hours: float
+) -> None:
+    """delta-rs cleans up by the clock of its machine: forty days ahead, it would leave nothing."""
+    log, long_ago, real = _log(tmp_path), time.time() - 40 * 86_400, time.time_ns
+    for number in range(3):
+        log.commit(number, [_add(f"{number}")])
+    delta_rs.checkpoint_if_due(log, [25])
+    for path in (tmp_path / "table/_delta_log").iterdir():
+        os.utime(path, (long_ago, long_ago))
+    log.commit(3, [_add("3")])
+    monkeypatch.setattr(time, "time_ns", lambda: real() + int(hours * 3600 * 10**9))
+    delta_rs.checkpoint_if_due(log, [25])
+    is_right = abs(hours) < 1
+    assert _entry_path(tmp_path, 0).exists() != is_right
+    assert ("off the clock of storage" in caplog.text) != is_right
+
+
 def _append(folder: str, name: str, commits: int, start: Any) -> None:
     log = DeltaLog(open_store(folder), "table", CONTRACT)
     start.wait()

@@ -126,7 +126,7 @@ def test_other_properties_and_partitions() -> None:
 
 def test_the_last_commit_that_redefined_the_table__is_named() -> None:
     def commit(version: int, operation: str, *, redefines: bool) -> DeltaCommit:
-        return DeltaCommit(version, [], {}, set(), None, redefines, operation, "Another/1")
+        return DeltaCommit(version, [], {}, set(), None, None, redefines, operation, "Another/1")
 
     others = [
         commit(9, "OPTIMIZE", redefines=False),

@@ -16,7 +16,7 @@ from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.errors import CorruptData, MissingObject, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
-from seglake.layout import failed_key, manifest_key, new_attempt, report_key, success_key
+from seglake.layout import failed_key, fate_key, manifest_key, new_attempt, report_key, success_key
 from seglake.maintain.reindex import reindex
 from seglake.maintain.vacuum import vacuum
 from seglake.maintain.verify import verify
@@ -110,6 +110,11 @@ def test_failed_attempts__go_with_everything_that_they_wrote(maker: LakeMaker) -
         put(maker, manifest_key(attempt)),
     }
     assert set(vacuum(str(maker.root), dry_run=False).deleted) == added
+    assert objects(maker) == before | {fate_key(attempt)}
+    age(maker.root / fate_key(attempt), 29 * DAY)
+    assert vacuum(str(maker.root)).deleted == verify(str(maker.root)).orphans == []
+    age(maker.root / fate_key(attempt), 32 * DAY)
+    assert vacuum(str(maker.root), dry_run=False).deleted == [fate_key(attempt)]
     assert objects(maker) == before
 
 
@@ -209,8 +214,12 @@ def test_the_history__is_kept(maker: LakeMaker) -> None:
     )
     (maker.root / success_key(marked)).unlink()  # killed between the commit and the mark
     before = objects(maker)
-    assert vacuum(str(maker.root), dry_run=False).deleted == []
+    planned = vacuum(str(maker.root))
+    assert (planned.deleted, planned.marked) == ([], [marked])
     assert objects(maker) == before
+    done = vacuum(str(maker.root), dry_run=False)
+    assert (done.deleted, done.marked) == ([], [marked])
+    assert objects(maker) == before | {success_key(marked)}
 
 
 def test_what_is_known_of_failures_and_old_input_lists__goes_with_their_attempts(

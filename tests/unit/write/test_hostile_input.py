@@ -36,7 +36,7 @@ from tests.makers.strategies import examples
 UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 PATHS = re.compile(  # of everything that an ingest may write
     rf"(topics/events-[0-2]/{UUID}/[0-9]{{20}}\.(log|index|timeindex|zonemap)"
-    rf"|attempts/{UUID}/(manifest\.json|success|inputs\.json)"
+    rf"|attempts/{UUID}/(manifest\.json|success|fate|inputs\.json)"
     rf"|catalog/(log|quarantine)/(_delta_log/[0-9]{{20}}\.json"
     rf"|(kind=[a-z]+/)?(topic=events/)?[0-9a-zA-Z._-]+\.parquet))"
 )

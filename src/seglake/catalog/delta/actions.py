@@ -45,6 +45,7 @@ class DeltaCommit(NamedTuple):
     removed: dict[str, bool]
     applications: set[str]
     token: str | None  # identifies the writer's call
+    attempt_id: str | None  # of Seglake, whose commit it is
     redefines: bool  # changes the schema, the properties or the protocol
     operation: str
     engine: str
@@ -109,12 +110,14 @@ def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:
         for wanted in ("add", "remove", "txn", "commitInfo")
     )
     info = infos[0] if infos else {}
+    attempt = info.get("seglake.attempt")
     return DeltaCommit(
         version,
         list(map(_added, added)),
         {str(action["path"]): bool(action["dataChange"]) for action in removed},
         {str(action["appId"]) for action in transactions},
         info.get("txnId"),
+        None if attempt is None else str(attempt),
         any(kind in ("metaData", "protocol") for kind, _ in actions),
         str(info.get("operation", "an unnamed operation")),
         str(info.get("engineInfo", "an unnamed program")),

@@ -11,9 +11,10 @@ commit of Seglake vouches for all before it: its writer had read them.
 
 import itertools
 import json
+import math
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from seglake.catalog.delta.actions import Action, DeltaCommit, Operation, header, now_ms, parsed
 from seglake.catalog.delta.data_files import read_at_once
@@ -25,16 +26,18 @@ from seglake.store import Store
 CHECKPOINT_INTERVAL = 25
 _ACTIONS_A_COMMIT = 250  # a checkpoint may write so many for each commit since the last checkpoint
 _A_DAY_MS = 86_400_000  # the contract asks for no shorter retention of commits
-_HISTORY_COMMITS = 1000  # commits in memory while all are checked
+_COMMIT = re.compile(r".*/(\d{20})\.json")
 _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
+_READ_AT_ONCE = 1000  # commits in memory while all are read
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 class DeltaLog:
     """The log of the existing table in `folder` of a store, which must keep a contract.
 
-    Every method that reads commits raises CorruptData if one breaks the contract or is damaged,
-    VersionExpired if the table was created anew since an earlier call, and StoreError.
+    Every method that reads commits, except `retained`, raises CorruptData if one breaks the
+    contract or is damaged, VersionExpired if the table was created anew since an earlier call, and
+    StoreError.
     """
 
     def __init__(self, store: Store, folder: str, contract: TableContract) -> None:
@@ -93,6 +96,32 @@ class DeltaLog:
             self._seen = found[-1]
         return found
 
+    def retained(
+        self, since_ms: float = -math.inf, *, skip_damaged: bool = False
+    ) -> Iterator[tuple[int, DeltaCommit]]:
+        """The commits written at `since_ms` or later, each with the time at which it was written.
+
+        Both times are those of storage, in milliseconds: a writer's own clock may be wrong. The
+        commits are not checked against the contract. A damaged one raises CorruptData, unless it is
+        to be skipped. Raises StoreError.
+        """
+
+        def read(version: int) -> DeltaCommit | None:
+            try:
+                return self._read(version)
+            except CorruptData:
+                if skip_damaged:
+                    return None
+                raise
+
+        listed = self.store.list(f"{self.folder}/_delta_log")
+        found = ((_COMMIT.fullmatch(each.key), each.modified_ms) for each in listed)
+        times = {int(match[1]): ms for match, ms in found if match and ms >= since_ms}
+        for some in _parts(sorted(times)):
+            for version, commit in zip(some, read_at_once(self.store, read, some), strict=True):
+                if commit is not None:  # it was not cleaned up meanwhile
+                    yield times[version], commit
+
     def has(self, version: int) -> bool:
         """Whether the log still has the commit that made a version."""
         is_there = self.is_same_table()
@@ -144,7 +173,7 @@ class DeltaLog:
         listed = self.store.list(f"{self.folder}/_delta_log")
         found = (_VERSION.fullmatch(item.key) for item in listed if item.key.endswith(".json"))
         last = min((int(match[1]) for match in found if match), default=0) - 1
-        while commits := self.since(last, _HISTORY_COMMITS):
+        while commits := self.since(last, _READ_AT_ONCE):
             last = commits[-1].version
 
     def asks_for_checkpoint(self, version: int) -> bool:
@@ -217,3 +246,7 @@ class DeltaLog:
 
 def _before_ours(commits: Iterable[DeltaCommit]) -> list[DeltaCommit]:
     return list(itertools.takewhile(lambda commit: not commit.is_ours, commits))
+
+
+def _parts(versions: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (versions[at : at + _READ_AT_ONCE] for at in range(0, len(versions), _READ_AT_ONCE))

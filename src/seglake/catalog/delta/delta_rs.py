@@ -1,10 +1,11 @@
-"""What delta-rs does for Seglake's tables: create and open them, write checkpoints, find old files.
+"""What delta-rs does for Seglake's tables: create and open them, write checkpoints.
 
 No other module calls delta-rs. Seglake appends commits itself, see `commit_log`.
 """
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from seglake.catalog.delta.actions import AddedFile
+from seglake.catalog.delta.actions import AddedFile, now_ms
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.catalog.delta.table_contract import FORMAT, Definition
 from seglake.errors import MissingObject, SeglakeError, StoreError, UsageError, VersionExpired
@@ -26,6 +27,11 @@ _PROPERTIES = {
     "delta.logRetentionDuration": "interval 30 days",
     "delta.deletedFileRetentionDuration": "interval 30 days",
 }
+
+_CLOCK_BOUND_MS = 3_600_000
+_INTERVAL = re.compile(r"(?:interval )?(\d+) (week|day|hour|minute|second)s?", re.IGNORECASE)
+_UNITS_MS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000,
+             "second": 1000}  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -71,14 +77,14 @@ class TableHandle:
                 message = f"version {version} of the catalog is not retained: {reason(error)}"
                 raise VersionExpired(message) from None
 
-    def expired_paths(self, retention_hours: int | None) -> list[str]:
-        """Every path in the folder that no version names; by default by the table's retention."""
-        table, shorter = self.newest(), retention_hours is not None
-        with _delta_errors(self._uri, "vacuum failed"):
-            found: list[str] = table.vacuum(
-                retention_hours, dry_run=True, full=True, enforce_retention_duration=not shorter
-            )
-        return found
+    def retention_ms(self) -> int:
+        """How long the table's own setting keeps removed files. Raises UsageError."""
+        name = "delta.deletedFileRetentionDuration"
+        told = self.newest().metadata().configuration.get(name, "interval 1 week")
+        match = _INTERVAL.fullmatch(told)
+        if match is None:
+            raise UsageError(f"{self._uri}: {name} is {told!r}: write it as 'interval 30 days'")
+        return int(match[1]) * _UNITS_MS[match[2].lower()]
 
 
 def create_table(store: Store, folder: str, schema: pa.Schema, partition_by: list[str]) -> None:
@@ -145,7 +151,23 @@ def _write_checkpoint(log: DeltaLog) -> None:
         folder = f"{log.folder}/_delta_log"
         log.store.sync(f"{folder}/{table.version():020}.checkpoint.parquet")
         log.store.sync(f"{folder}/_last_checkpoint")
-        table.cleanup_metadata()  # deletes commits that from now on only the checkpoint has
+        if _has_right_time(log, f"{folder}/_last_checkpoint"):
+            table.cleanup_metadata()  # deletes commits that from now on only the checkpoint has
+
+
+def _has_right_time(log: DeltaLog, written: str) -> bool:
+    """Whether this machine's clock, by which delta-rs cleans up, agrees with that of storage.
+
+    `written` is an object that was just written.
+    """
+    ahead_ms = now_ms() - log.store.stat(written).modified_ms
+    if abs(ahead_ms) <= _CLOCK_BOUND_MS:
+        return True
+    _log.warning(
+        "%s: this machine's clock is %+.1f hours off the clock of storage, so expired commits are "
+        "left for a later checkpoint to delete: set the clock", log.table_uri, ahead_ms / 3_600_000,
+    )  # fmt: skip
+    return False
 
 
 def _table(store: Store, folder: str, version: int | None = None) -> DeltaTable:

@@ -201,6 +201,15 @@ class Snapshot:
         found = self._partitions.get((topic, partition))
         return PartitionView(topic, partition, Segments.none()) if found is None else found
 
+    def index_attempts(self, topic: str) -> set[str]:
+        """The attempts that wrote a topic's index files anew, and no log."""
+        names = set[str]()
+        for view in self.partitions(topic):
+            logs, indexes = view.segments.details["attempts"].T
+            renewed = np.unique(indexes[indexes != logs]).tolist()
+            names.update(map(view.segments.attempts.name, renewed))
+        return names
+
     def partitions(self, topic: str) -> list[PartitionView]:
         """Every log partition of a topic, by number."""
         return [self.partition(topic, number) for number in range(self.topic(topic).partitions)]

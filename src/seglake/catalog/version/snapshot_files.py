@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog.delta.actions import AddedFile, DeltaCommit
@@ -105,6 +106,18 @@ def tables(store: Store, kind: Kind, files: Iterable[DataFile]) -> dict[str, lis
     read = read_files(store, layout.LOG_TABLE, chosen)
     for file, table in zip(chosen, read, strict=True):
         found[file.topic].append(table)
+    return found
+
+
+def attempts(store: Store, files: Iterable[DataFile]) -> set[str]:
+    """The attempts that runs and segments in these files name. Raises as `read_files`."""
+    found = set[str]()
+    for file in files:
+        if file.kind in ("run", "segment"):
+            (rows,) = read_files(store, layout.LOG_TABLE, [file])
+            ids = [rows[name] for name in rows.column_names if name.endswith("attempt_id")]
+            values: list[Any] = [each for column in ids for each in pc.unique(column).to_pylist()]
+            found.update(filter(None, values))
     return found
 
 

@@ -50,12 +50,13 @@ class Commit:
         self._topic_rows = topic_row(attempt.base, attempt.pipeline)
         self._sources = attempt.input.rows(counts, attempt.topic, attempt.attempt_id)
         self._patience = PATIENCE
+        self._moved_to = set[str]()  # the attempt whose files the segments are after a re-base
 
     def run(self, segments: list[SegmentRow]) -> int:
         """Make the segments visible, re-based if need be; returns a version that has them.
 
-        Raises PlanAgain, or CommitConflict or StoreError when the patience is used up. After a
-        StoreError the segments may be visible; the next attempt at the run finds out.
+        Raises PlanAgain, AttemptAbandoned, or CommitConflict or StoreError when the patience is
+        used up. After a StoreError the segments may be visible; the next attempt finds out.
         """
         while True:
             try:
@@ -80,7 +81,11 @@ class Commit:
     def _commit(self, segments: list[SegmentRow]) -> int:
         attempt, rows = self._attempt, self._rows(segments)
         return attempt.table.commit(
-            rows, topic=attempt.topic, base=self._base, attempt_id=attempt.attempt_id
+            rows,
+            topic=attempt.topic,
+            base=self._base,
+            attempt_id=attempt.attempt_id,
+            files_of=self._moved_to,
         )
 
     def _is_in(self, newest: Snapshot) -> bool:
@@ -119,6 +124,7 @@ class Commit:
         attempt.report.rebased += 1
         self._append_time_ms = append_time(self._base, attempt.topic, self._append_time_ms)
         move = Move(attempt.store, deltas, new_attempt(), self._append_time_ms)
+        self._moved_to = {move.attempt_id}
         with attempt.step("move the segments behind those of another run"):
             return move.run(attempt.engine, segments)
 

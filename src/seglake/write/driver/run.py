@@ -53,9 +53,9 @@ def ingest_files(
 
     A run id that is committed already does nothing: the report's status is "already done", and it
     says what changed since. Raises ConfigError if it is committed with other settings or if the
-    pipeline is that of a DataFrame, InputError, QuarantineLimit, StoreError or CommitConflict.
-    After an error nothing of the run is visible, except that after a StoreError at the commit all
-    of it may be; the same run id again finds out.
+    pipeline is that of a DataFrame, InputError, QuarantineLimit, StoreError, AttemptAbandoned or
+    CommitConflict. After an error nothing of the run is visible, except that after a StoreError at
+    the commit all of it may be; the same run id again finds out.
     """
     if not pipeline.input.kind.in_files:
         raise ConfigError(

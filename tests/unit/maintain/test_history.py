@@ -1,0 +1,223 @@
+"""Whoever dies between a commit and its mark, the catalog can be rebuilt from what is left."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from seglake.catalog import table
+from seglake.cli.app import app
+from seglake.layout import REBUILDING, manifest_key, success_key
+from seglake.maintain import repair
+from seglake.maintain.reindex import reindex
+from seglake.maintain.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.vacuum import vacuum
+from seglake.maintain.verify import Verification, verify
+from tests.harness.observed import observe
+from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> LakeMaker:
+    """Two partitions, two runs, several segments each."""
+    maker = LakeMaker(tmp_path / "lake", partitions=2)
+    for run in range(2):
+        rows = [Event(1000 * run + i * 7 % 50, b"k", b"v" * 30) for i in range(60)]
+        maker.run({0: rows, 1: rows[:20]}, Shape(codec="zstd", segment_bytes=500))
+    return maker
+
+
+def killed(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> str:
+    """What is killed between its commit and its mark; returns its attempt."""
+    dying: list[str] = []
+
+    def die(_store: Any, attempt_id: str) -> None:
+        dying.append(attempt_id)
+        raise KeyboardInterrupt
+
+    with patch.context() as inner:
+        inner.setattr(table, "mark_committed", die)
+        with pytest.raises(KeyboardInterrupt):
+            act()
+    return dying[0]
+
+
+def damage_an_index(maker: LakeMaker) -> None:
+    """Of the first segment, as its row names it now."""
+    row = maker.catalog.segments(maker.catalog.snapshot(), "events")[0]
+    (maker.root / row.key("index")).unlink()
+
+
+def reindexed(maker: LakeMaker) -> None:
+    reindex(str(maker.root), "events")
+
+
+def repaired(maker: LakeMaker) -> None:
+    damage_an_index(maker)
+    repair_indexes(str(maker.root))
+
+
+def ingested(maker: LakeMaker) -> None:
+    maker.run({0: [Event(7)]})
+
+
+VERBS = {"reindex": reindexed, "repair": repaired}
+
+
+def lose_catalog(maker: LakeMaker) -> None:
+    shutil.rmtree(maker.root / "catalog/log")
+
+
+def marks(report: Verification) -> list[str]:
+    """The marks that are missing; nothing else may be found."""
+    assert {each.kind for each in report.findings} <= {"missing"}
+    return [each.file for each in report.findings]
+
+
+@pytest.mark.parametrize("second", VERBS)
+@pytest.mark.parametrize("first", VERBS)
+def test_a_second_one_after_a_killed_one__leaves_a_history(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    root = str(maker.root)
+    dead = killed(monkeypatch, lambda: VERBS[first](maker))
+    assert marks(verify(root)) == [success_key(dead)]
+    VERBS[second](maker)
+    assert (maker.root / success_key(dead)).exists()  # whatever happens to the catalog from now on
+    before = observe(root)
+    vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)
+    assert verify(root, deep=True).findings == []
+    lose_catalog(maker)
+    assert rebuild_catalog(root, dry_run=False).untrusted == []
+    assert observe(root) == before
+    assert verify(root, deep=True).findings == []
+
+
+def test_vacuum__marks_what_was_killed_and_keeps_its_manifest(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(maker.root)
+    dead = [killed(monkeypatch, lambda act=act: act(maker)) for act in (reindexed, ingested)]
+    before = observe(root)
+    assert sorted(marks(verify(root))) == sorted(map(success_key, dead))
+    planned = CliRunner().invoke(app, ["vacuum", root, "--grace-hours", "0"])
+    assert "2 committed attempts lack their mark of success" in planned.output
+    assert vacuum(root, grace_hours=0, retention_hours=0).marked == sorted(dead)
+    assert sorted(marks(verify(root))) == sorted(map(success_key, dead))
+    done = vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)
+    assert done.marked == sorted(dead)
+    report = verify(root)
+    assert (report.findings, report.orphans) == ([], [])
+    lose_catalog(maker)
+    rebuild_catalog(root, dry_run=False)
+    assert observe(root) == before
+
+
+def test_an_attempt_that_did_not_commit__gets_no_mark(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its manifest and its data files of the catalog stand."""
+
+    def die(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table.DeltaLog, "commit", die)
+        for act in (reindexed, ingested):
+            with pytest.raises(KeyboardInterrupt):
+                act(maker)
+    before = observe(str(maker.root))
+    reindexed(maker)
+    assert vacuum(str(maker.root), dry_run=False).marked == []
+    marked = {path.parent.name for path in maker.root.glob("attempts/*/success")}
+    assert len(marked) == 3
+    lose_catalog(maker)
+    assert len(rebuild_catalog(str(maker.root), dry_run=False).untrusted) == 2
+    assert observe(str(maker.root)) == before
+
+
+def _last_commit(maker: LakeMaker) -> None:
+    max((maker.root / "catalog/log/_delta_log").glob("*.json")).write_bytes(b"{")
+
+
+def _segments(maker: LakeMaker) -> None:
+    for path in maker.root.glob("catalog/log/kind=segment/*/*.parquet"):
+        path.write_bytes(b"")
+
+
+def _everything_but_runs(maker: LakeMaker) -> None:
+    """Each commit but the first lost its description, as if it was cleaned up since."""
+    for path in sorted((maker.root / "catalog/log/_delta_log").glob("*.json"))[1:]:
+        path.write_text(path.read_text().replace("seglake.attempt", "another.attempt"))
+    _segments(maker)
+
+
+@pytest.mark.parametrize("damage", [_last_commit, _segments, _everything_but_runs])
+def test_a_damaged_catalog__tells_which_attempts_are_committed(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, damage: Callable[[LakeMaker], None]
+) -> None:
+    """The run was killed, and nobody started it again."""
+    killed(monkeypatch, lambda: ingested(maker))
+    maker.topic = "other"
+    ingested(maker)
+    before = observe(str(maker.root))
+    damage(maker)
+    planned = rebuild_catalog(str(maker.root))
+    assert planned.untrusted == []
+    assert len(list(maker.root.glob("attempts/*/success"))) == len(planned.attempts) - 1
+    rebuild_catalog(str(maker.root), dry_run=False)
+    assert observe(str(maker.root)) == before
+    assert verify(str(maker.root)).findings == []
+
+
+def test_a_rebuild_that_dies_with_the_catalog_gone__has_marked_what_it_told(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed(monkeypatch, lambda: ingested(maker))
+    before = observe(str(maker.root))
+
+    def die(_store: Any) -> str:
+        lose_catalog(maker)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(repair, "_move_aside", die)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild_catalog(str(maker.root), dry_run=False, force=True)
+    assert (maker.root / REBUILDING).exists()
+    assert rebuild_catalog(str(maker.root), dry_run=False).untrusted == []
+    assert observe(str(maker.root)) == before
+
+
+def test_a_manifest_that_is_gone__is_found(maker: LakeMaker) -> None:
+    reindexed(maker)
+    (run, *_) = open_catalog(str(maker.root)).runs(maker.catalog.snapshot(), "events")
+    (index, *_) = {
+        row.index_attempt_id for row in maker.catalog.segments(maker.catalog.snapshot(), "events")
+    }
+    gone = [manifest_key(attempt) for attempt in (run.attempt_id, index)]
+    for key in gone:
+        (maker.root / key).unlink()
+    report = verify(str(maker.root))
+    assert sorted(each.file for each in report.missing) == sorted(gone)
+    assert {each.problem for each in report.findings} == {
+        "a rebuild of the catalog would need it: a committed attempt wrote it"
+    }
+    assert report.exit_code == 1
+
+
+def test_trust__gives_the_mark(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = killed(monkeypatch, lambda: ingested(maker))
+    before = observe(str(maker.root))
+    lose_catalog(maker)
+    rebuild_catalog(str(maker.root), trust=[dead], dry_run=False)
+    assert (maker.root / success_key(dead)).exists()
+    assert observe(str(maker.root)) == before
+    lose_catalog(maker)
+    assert rebuild_catalog(str(maker.root), dry_run=False).untrusted == []
+    assert observe(str(maker.root)) == before

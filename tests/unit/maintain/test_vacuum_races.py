@@ -1,0 +1,302 @@
+"""A vacuum beside what still runs: whoever decides first, no version names what is deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglake.catalog import fate
+from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.table import CatalogTable
+from seglake.config import Pipeline
+from seglake.engine import LocalEngine
+from seglake.errors import AttemptAbandoned, CorruptData, SeglakeError
+from seglake.format.index import IndexPolicy
+from seglake.layout import fate_key, new_attempt
+from seglake.maintain.reindex import reindex
+from seglake.maintain.vacuum import Vacuumed, vacuum
+from seglake.maintain.verify import verify
+from seglake.store import open_store
+from seglake.write.driver.report import Report
+from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.makers.lakes import Event, LakeMaker, open_catalog
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
+
+HOUR_NS = 3600 * 10**9
+LINES = 30
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    """A run to come, with rejects; the topic has records."""
+    path = write_file(tmp_path / "first.jsonl", [Line(T + n, "k") for n in range(LINES)])
+    ingest(pipeline_of(tmp_path / "lake", path), "before")
+    made = [Line(T + n, "k", broken=None if n % 10 else "{") for n in range(LINES)]
+    return pipeline_of(tmp_path / "lake", write_file(tmp_path / "second.jsonl", made))
+
+
+def other_run(pipeline: Pipeline) -> None:
+    """Another run into the topic, which makes this one move its segments."""
+    root = Path(pipeline.root)
+    path = write_file(root.parent / "other.jsonl", [Line(T + n, "k") for n in range(7)])
+    ingest(pipeline_of(root, path), "other")
+
+
+def ingest_with(pipeline: Pipeline, step: str, act: Callable[[], Any]) -> Report:
+    """A run; something happens just before one of its steps."""
+    steps = [act]
+
+    def progress(name: str) -> None:
+        if name == step and steps:
+            steps.pop()()
+
+    return ingest_files(LocalEngine(), pipeline, DeclaredRun("1"), progress)
+
+
+def sweep(pipeline: Pipeline) -> Vacuumed:
+    """Without any grace."""
+    return vacuum(pipeline.root, dry_run=False, grace_hours=0)
+
+
+def assert_sound(pipeline: Pipeline, records: int) -> None:
+    assert sum(map(len, read_lake(pipeline.root).values())) == records
+    report = verify(pipeline.root, deep=True)
+    assert report.findings == []
+
+
+def assert_run_again_succeeds(pipeline: Pipeline, before: int = LINES) -> None:
+    """Nothing of the run is visible; the same run id brings all of it."""
+    assert_sound(pipeline, before)
+    report = ingest(pipeline, "1")
+    assert (report.status, report.records, report.quarantined) == ("committed", 27, 3)
+    assert_sound(pipeline, before + 27)
+    sweep(pipeline)
+    assert verify(pipeline.root).orphans == []
+    assert_sound(pipeline, before + 27)
+
+
+@pytest.mark.parametrize("hours", [25, 24 * 400, -24 * 400])
+def test_a_vacuum_with_another_clock__spares_what_runs(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    def sweep_with_wrong_clock() -> None:
+        real_ns, real = time.time_ns, time.time
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: real_ns() + hours * HOUR_NS)
+            patch.setattr(time, "time", lambda: real() + hours * 3600)
+            assert vacuum(pipeline.root, dry_run=False).deleted == []
+
+    report = ingest_with(pipeline, "commit", sweep_with_wrong_clock)
+    assert report.records == 27
+    assert_sound(pipeline, LINES + 27)
+
+
+@pytest.mark.parametrize("step", ["write segments", "commit"])
+def test_a_run_that_was_given_up__does_not_commit(pipeline: Pipeline, step: str) -> None:
+    with pytest.raises(SeglakeError) as caught:  # before the commit its blobs are gone
+        ingest_with(pipeline, step, lambda: sweep(pipeline))
+    if step == "commit":
+        assert isinstance(caught.value, AttemptAbandoned)
+        assert "run again with the same run id" in str(caught.value)
+    assert_run_again_succeeds(pipeline)
+
+
+def before_commit(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
+    """`act` happens when everything is written, and nothing but the commit is missing."""
+    real = DeltaLog.commit
+
+    def commit(log: DeltaLog, *given: Any, **named: Any) -> Any:
+        if log.folder == "catalog/log":
+            patch.setattr(DeltaLog, "commit", real)
+            act()
+        return real(log, *given, **named)
+
+    patch.setattr(DeltaLog, "commit", commit)
+
+
+def test_a_commit_that_is_under_way__is_not_made(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_commit(monkeypatch, lambda: sweep(pipeline))
+    with pytest.raises(AttemptAbandoned):
+        ingest(pipeline, "1")
+    assert_run_again_succeeds(pipeline)
+
+
+def test_a_commit_that_is_made_first__stays(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vacuum has overruled its claim already."""
+    commit, fence = DeltaLog.commit, CatalogTable.fence
+
+    def caught(log: DeltaLog, *given: Any, **named: Any) -> Any:
+        if log.folder != "catalog/log":
+            return commit(log, *given, **named)
+        monkeypatch.setattr(DeltaLog, "commit", commit)
+        made = []
+
+        def made_then_fenced(table: CatalogTable, topic: str) -> None:
+            made.append(commit(log, *given, **named))
+            monkeypatch.setattr(CatalogTable, "fence", fence)
+            fence(table, topic)
+
+        monkeypatch.setattr(CatalogTable, "fence", made_then_fenced)
+        sweep(pipeline)
+        return made[0]
+
+    monkeypatch.setattr(DeltaLog, "commit", caught)
+    report = ingest(pipeline, "1")
+    assert report.records == 27
+    assert_sound(pipeline, LINES + 27)
+    content = open_store(pipeline.root).read_all(fate_key(report.attempt_id))
+    assert json.loads(bytes(content)) == {"fate": "committing", "topic": "events"}
+    sweep(pipeline)
+    assert_sound(pipeline, LINES + 27)
+
+
+def test_a_run_that_was_killed_just_before_its_commit__is_swept(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It claimed its fate: one commit makes sure that it is dead."""
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    before_commit(monkeypatch, die)
+    with pytest.raises(KeyboardInterrupt):
+        ingest(pipeline, "1")
+    before = open_catalog(pipeline.root).snapshot().version
+    assert vacuum(pipeline.root, dry_run=False).deleted == []  # it is young
+    sweep(pipeline)
+    assert open_catalog(pipeline.root).snapshot().version == before + 1
+    assert verify(pipeline.root).orphans == []
+    sweep(pipeline)
+    assert open_catalog(pipeline.root).snapshot().version == before + 1
+    assert_run_again_succeeds(pipeline)
+
+
+def test_segments_that_were_moved__are_given_up_too(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They carry an attempt of their own, which had not claimed its fate yet."""
+    real, calls = CatalogTable.commit, []
+
+    def commit(table: CatalogTable, *given: Any, **named: Any) -> int:
+        calls.append(named["attempt_id"])
+        if len(calls) == 1:
+            other_run(pipeline)
+        if len(calls) == 3:  # the second one was the other run's
+            (moved,) = named["files_of"]
+            assert moved != calls[0]
+            assert fate.give_up(table.store, moved) is None
+        return real(table, *given, **named)
+
+    monkeypatch.setattr(CatalogTable, "commit", commit)
+    with pytest.raises(AttemptAbandoned):
+        ingest(pipeline, "1")
+    assert len(calls) == 3
+    monkeypatch.undo()
+    assert_run_again_succeeds(pipeline, LINES + 7)
+
+
+def test_moved_segments__stand_under_a_claim(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = CatalogTable.commit, []
+
+    def commit(table: CatalogTable, *given: Any, **named: Any) -> int:
+        calls.append(named["attempt_id"])
+        if len(calls) == 1:
+            other_run(pipeline)
+        if len(calls) == 3:
+            before_commit(monkeypatch, lambda: sweep(pipeline))
+        return real(table, *given, **named)
+
+    monkeypatch.setattr(CatalogTable, "commit", commit)
+    with pytest.raises(AttemptAbandoned):
+        ingest(pipeline, "1")
+    monkeypatch.undo()
+    assert_run_again_succeeds(pipeline, LINES + 7)
+
+
+def test_a_reindex_that_was_given_up__does_not_commit(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_commit(monkeypatch, lambda: sweep(pipeline))
+    with pytest.raises(AttemptAbandoned):
+        reindex(pipeline.root, "events")
+    assert_sound(pipeline, LINES)
+    assert reindex(pipeline.root, "events").skipped == 0
+    assert_sound(pipeline, LINES)
+
+
+def test_a_fate__is_decided_once_and_claimed_again(pipeline: Pipeline) -> None:
+    store, mine, other = open_store(pipeline.root), new_attempt(), new_attempt()
+    for _ in range(2):
+        fate.claim(store, mine, "events")
+    assert fate.give_up(store, other) is None
+    with pytest.raises(AttemptAbandoned):
+        fate.claim(store, other, "events")
+    assert [fate.give_up(store, mine) for _ in range(2)] == ["events", None]
+    with pytest.raises(AttemptAbandoned):
+        fate.claim(store, mine, "events")
+    for content in (b"", b"[]", b"{}", b'{"fate": "committing"}'):
+        store.put(fate_key(mine), content)
+        for act in (lambda: fate.claim(store, mine, "events"), lambda: fate.give_up(store, mine)):
+            with pytest.raises(CorruptData) as caught:
+                act()
+            assert caught.value.file == fate_key(mine)
+
+
+# ------------------------------------------------------------------ clocks of writers
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> LakeMaker:
+    """A lake with two runs."""
+    maker = LakeMaker(tmp_path / "lake")
+    for _ in range(2):
+        maker.run({0: [Event(n, b"k", b"v" * 30) for n in range(60)]})
+    return maker
+
+
+def reindex_at(patch: pytest.MonkeyPatch, maker: LakeMaker, days: int, ago: int = 2) -> None:
+    """By a machine whose clock is so many days ahead; some days ago."""
+    real = time.time_ns
+    with patch.context() as inner:
+        inner.setattr(time, "time_ns", lambda: real() + days * 24 * HOUR_NS)
+        reindex(str(maker.root), "events", IndexPolicy("bytes", 0))
+    then = time.time() - ago * 86_400
+    for path in maker.root.rglob("*"):
+        os.utime(path, (then, then))
+
+
+@pytest.mark.parametrize("days", [0, 40, -40])
+def test_versions__expire_by_the_clock_of_storage(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """Not by the times that a commit's writer put into it."""
+    root = str(maker.root)
+    reindex_at(monkeypatch, maker, days)
+    assert vacuum(root, dry_run=False).catalog_files == []
+    assert open_catalog(root).snapshot(maker.versions[-1])
+    assert vacuum(root, dry_run=False, retention_hours=49).catalog_files == []
+    assert vacuum(root, dry_run=False, retention_hours=47).catalog_files != []
+    assert verify(root, deep=True).findings == []
+
+
+def test_the_tables_own_retention__holds(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    reindex_at(monkeypatch, maker, 0, ago=40)
+    table = CatalogTable.open(maker.store)
+    name, told = "delta.deletedFileRetentionDuration", []
+    for interval in ("interval 35 days", "interval 1000 HOURS"):
+        native = table.handle.newest()
+        native.alter.set_table_properties({name: interval})
+        told.append(bool(vacuum(str(maker.root)).catalog_files))
+    assert told == [True, False]

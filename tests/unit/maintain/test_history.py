@@ -105,7 +105,7 @@ def test_vacuum__marks_what_was_killed_and_keeps_its_manifest(
     dead = [killed(monkeypatch, lambda act=act: act(maker)) for act in (reindexed, ingested)]
     before = observe(root)
     assert sorted(marks(verify(root))) == sorted(map(success_key, dead))
-    planned = CliRunner().invoke(app, ["vacuum", root, "--grace-hours", "0"])
+    planned = CliRunner().invoke(app, ["vacuum", root, "--dry-run", "--grace-hours", "0"])
     assert "2 committed attempts lack their mark of success" in planned.output
     assert vacuum(root, grace_hours=0, retention_hours=0).marked == sorted(dead)
     assert sorted(marks(verify(root))) == sorted(map(success_key, dead))

@@ -294,9 +294,9 @@ def test_versions__expire_by_the_clock_of_storage(
 def test_the_tables_own_retention__holds(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     reindex_at(monkeypatch, maker, 0, ago=40)
     table = CatalogTable.open(maker.store)
-    name, told = "delta.deletedFileRetentionDuration", []
+    log, name, told = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration", []
     for interval in ("interval 35 days", "interval 1000 HOURS"):
         native = table.handle.newest()
-        native.alter.set_table_properties({name: interval})
+        native.alter.set_table_properties({log: interval, name: interval})
         told.append(bool(vacuum(str(maker.root)).catalog_files))
     assert told == [True, False]

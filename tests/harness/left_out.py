@@ -50,5 +50,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     title = f"NOT TESTED: {skipped.total()} left out"
     terminalreporter.section(title, sep="!", red=True, bold=True)
     for reason, count in skipped.most_common():
-        terminalreporter.line(f"{count} × {reason}", red=True)
+        terminalreporter.line(f"{count} x {reason}", red=True)
     terminalreporter.line(f"With {REQUIRED}=1 in the environment these fail.")

@@ -12,6 +12,7 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 
 from seglake.cli.json_lines import json_lines
+from seglake.cli.output import complete_file
 from seglake.cli.tables import Column, Rows, moment, number, show
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX
@@ -171,7 +172,7 @@ def _shown(value: Any) -> str | None:
 @contextmanager
 def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
     if output is not None:
-        with output.open("wb") as file:
+        with complete_file(output) as file:
             yield file
     elif binary and sys.stdout.isatty():
         raise UsageError("this form is not for a terminal: name a file with --output, or pipe it")

@@ -26,6 +26,7 @@ from obstore.store import from_url
 
 from seglake.credentials import has_credentials, is_private
 from seglake.errors import ConfigError, StoreError
+from seglake.forks import ThreadedLibrary
 from seglake.store.interface import (
     Listed,
     Stat,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _PART_BYTES = 8 * 1024 * 1024  # no segment needs more than 10,000 parts, the limit of S3
 _PARTS_IN_FLIGHT = 4
+_OBSTORE = ThreadedLibrary("obstore")
 _RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(minutes=2)}
 _CLIENT = {"timeout": "120s", "connect_timeout": "10s"}  # for one request
 _CLIENT_OPTIONS = re.compile(
@@ -84,8 +86,14 @@ class _ObjectStore:
             raise StoreError("a store in memory cannot be sent to another process")
         return _ObjectStore, (self.uri, self.public_options)
 
-    @cached_property
+    @property
     def client(self) -> Any:
+        """Obstore's client; UsageError in a forked process that must not use it."""
+        _OBSTORE.use(self)
+        return self._client
+
+    @cached_property
+    def _client(self) -> Any:
         if self.uri.startswith("memory:"):
             return from_url("memory:///")
         config: Any = dict(self.storage_options)
@@ -207,6 +215,7 @@ class _ObjectWriter:
     def write(self, data: Data) -> None:
         with _object_errors(self._store.uri, self._key):
             try:
+                _OBSTORE.use(self._store)
                 self._stream.write(view(data))
             except BaseException:
                 self._failed = True

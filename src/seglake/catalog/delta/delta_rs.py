@@ -15,6 +15,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from seglake.catalog.delta.actions import AddedFile
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.errors import MissingObject, SeglakeError, StoreError, UsageError, VersionExpired
+from seglake.forks import ThreadedLibrary
 from seglake.store import Store
 from seglake.store.interface import reason
 
@@ -27,6 +28,8 @@ _PROPERTIES = {
     "delta.deletedFileRetentionDuration": "interval 30 days",
 }
 
+_DELTA_RS = ThreadedLibrary("delta-rs")
+
 _log = logging.getLogger(__name__)
 
 
@@ -34,11 +37,13 @@ class TableHandle:
     """A table in delta-rs, at the newest version seen so far; opened by, and as, `open_table`."""
 
     def __init__(self, store: Store, folder: str) -> None:
+        _DELTA_RS.use(self)
         self._store, self._folder, self._uri = store, folder, f"{store.uri}/{folder}"
         self._newest = open_table(store, folder)
 
     def newest(self) -> DeltaTable:
         """The newest version."""
+        _DELTA_RS.use(self)
         try:
             self._newest.update_incremental()
         except (DeltaError, OSError):  # a failure, or a clean-up deleted commits that it needs
@@ -47,6 +52,7 @@ class TableHandle:
 
     def at(self, version: int) -> DeltaTable:
         """A given version; VersionExpired if the log lost it, UsageError if it does not exist."""
+        _DELTA_RS.use(self)
         if self._newest.version() == version:
             return self._newest
         newest = self.newest().version()
@@ -72,6 +78,7 @@ class TableHandle:
 def create_table(store: Store, folder: str, schema: pa.Schema, partition_by: list[str]) -> None:
     """Create the table, unless it exists; several may try at once. Raises StoreError."""
     uri = f"{store.uri}/{folder}"
+    _DELTA_RS.use(store)
     with (
         _delta_errors(uri, "the table cannot be created"),
         contextlib.suppress(CommitFailedError),  # someone else has just created it
@@ -138,6 +145,7 @@ def _write_checkpoint(log: DeltaLog) -> None:
 
 def _table(store: Store, folder: str, version: int | None = None) -> DeltaTable:
     uri = f"{store.uri}/{folder}"
+    _DELTA_RS.use(store)
     return DeltaTable(uri, version=version, storage_options=store.storage_options)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import obstore
@@ -27,6 +28,7 @@ from obstore.store import from_url
 from seglake.credentials import has_credentials, is_private
 from seglake.errors import ConfigError, StoreError
 from seglake.forks import ThreadedLibrary
+from seglake.limits import GAP_BYTES
 from seglake.store.interface import (
     Listed,
     Stat,
@@ -34,6 +36,7 @@ from seglake.store.interface import (
     Writer,
     check_key,
     check_length,
+    may_ask_again,
     reason,
     store_errors,
     view,
@@ -128,7 +131,9 @@ class _ObjectStore:
         filled = [pair for pair in pairs if pair[0] < pair[1]]
         first, last = [start for start, _ in filled], [end for _, end in filled]
         with _object_errors(self.uri, key):
-            found = obstore.get_ranges(self.client, key, starts=first, ends=last)
+            found = obstore.get_ranges(
+                self.client, key, starts=first, ends=last, coalesce=GAP_BYTES
+            )
         data_of: dict[tuple[int, int], Buffer] = dict(zip(filled, found, strict=True))
         for pair in pairs:
             check_length(self.uri, key, data_of.setdefault(pair, b""), *pair)
@@ -166,9 +171,19 @@ class _ObjectStore:
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         with store_errors(self.uri, prefix, BaseError):
-            for chunk in obstore.list(self.client, prefix or None):
-                for found in chunk:
-                    yield Listed(found["path"], found["size"], _milliseconds(found))
+            yield from self._listed_after(None, prefix, 0)
+
+    def _listed_after(self, last: str | None, prefix: str, failures: int) -> Iterator[Listed]:
+        """The objects behind `last`, after so many replies that ended early and brought nothing."""
+        pages = obstore.list(self.client, prefix or None, offset=last)
+        try:
+            for found in chain.from_iterable(pages):
+                last, failures = found["path"], 0
+                yield Listed(last, found["size"], _milliseconds(found))
+        except BaseError as error:
+            if not may_ask_again(error, failures + 1):
+                raise
+            yield from self._listed_after(last, prefix, failures + 1)
 
     def delete(self, keys: Iterable[str]) -> None:
         names = list(keys)

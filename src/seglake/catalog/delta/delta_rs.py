@@ -4,9 +4,10 @@ No other module calls delta-rs. Seglake appends commits itself, see `commit_log`
 """
 
 import contextlib
+import itertools
 import logging
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
@@ -16,8 +17,9 @@ from seglake.catalog.delta.actions import AddedFile
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.catalog.delta.table_contract import FORMAT, Definition
 from seglake.errors import MissingObject, SeglakeError, StoreError, UsageError, VersionExpired
+from seglake.forks import ThreadedLibrary
 from seglake.store import Store
-from seglake.store.interface import reason
+from seglake.store.interface import may_ask_again, reason
 
 _PROPERTIES = {
     "seglake.format": FORMAT,
@@ -27,13 +29,18 @@ _PROPERTIES = {
     "delta.deletedFileRetentionDuration": "interval 30 days",
 }
 
+_DELTA_RS = ThreadedLibrary("delta-rs")
+
 _log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 
 class TableHandle:
     """A table in delta-rs, at the newest version seen so far; opened by, and as, `open_table`."""
 
     def __init__(self, log: DeltaLog) -> None:
+        _DELTA_RS.use(self)
         self._log, self._uri = log, log.table_uri
         self._newest = open_table(log)
 
@@ -42,6 +49,7 @@ class TableHandle:
 
         Raises CorruptData if it no longer keeps its contract.
         """
+        _DELTA_RS.use(self)
         try:
             self._newest.update_incremental()
             is_same = self._log.is_same_table()
@@ -59,6 +67,7 @@ class TableHandle:
 
     def at(self, version: int) -> DeltaTable:
         """A given version; VersionExpired if the log lost it, UsageError if it does not exist."""
+        _DELTA_RS.use(self)
         if self._newest.version() == version:
             return self._newest
         newest = self.newest().version()
@@ -75,28 +84,32 @@ class TableHandle:
         """Every path in the folder that no version names; by default by the table's retention."""
         table, shorter = self.newest(), retention_hours is not None
         with _delta_errors(self._uri, "vacuum failed"):
-            found: list[str] = table.vacuum(
-                retention_hours, dry_run=True, full=True, enforce_retention_duration=not shorter
+            return _patient(
+                lambda: table.vacuum(
+                    retention_hours, dry_run=True, full=True, enforce_retention_duration=not shorter
+                )
             )
-        return found
 
 
 def create_table(store: Store, folder: str, schema: pa.Schema, partition_by: list[str]) -> None:
     """Create the table, unless it exists; several may try at once. Raises StoreError."""
     uri = f"{store.uri}/{folder}"
+    _DELTA_RS.use(store)
     with (
         _delta_errors(uri, "the table cannot be created"),
         contextlib.suppress(CommitFailedError),  # someone else has just created it
     ):
-        DeltaTable.create(
-            uri,
-            schema,
-            mode="ignore",
-            partition_by=partition_by,
-            configuration=_PROPERTIES,
-            storage_options=store.storage_options,
-            raise_if_key_not_exists=False,  # seglake.format is not one of Delta's
-            commit_properties=CommitProperties(max_commit_retries=0),  # or it is version 1 as well
+        _patient(
+            lambda: DeltaTable.create(
+                uri,
+                schema,
+                mode="ignore",
+                partition_by=partition_by,
+                configuration=_PROPERTIES,
+                storage_options=store.storage_options,
+                raise_if_key_not_exists=False,  # seglake.format is not one of Delta's
+                commit_properties=CommitProperties(max_commit_retries=0),  # or it is also version 1
+            )
         )
     with contextlib.suppress(MissingObject):  # an old table no longer has this commit
         store.sync(f"{folder}/_delta_log/{0:020}.json")
@@ -119,7 +132,8 @@ def open_table(log: DeltaLog) -> DeltaTable:
 def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[AddedFile]:
     """Every data file of a version. `rows` is None where another writer left it out."""
     names = {name: f"partition.{name}" for name in partition_by}
-    found = pa.table(table.get_add_actions(flatten=True))
+    with _delta_errors(table.table_uri, "its files cannot be listed"):
+        found = pa.table(_patient(lambda: table.get_add_actions(flatten=True)))
     rows: Any = found.select(["path", "size_bytes", "num_records", *names.values()]).to_pylist()
     for row in rows:
         partition = {name: row[column] for name, column in names.items()}
@@ -150,7 +164,20 @@ def _write_checkpoint(log: DeltaLog) -> None:
 
 def _table(store: Store, folder: str, version: int | None = None) -> DeltaTable:
     uri = f"{store.uri}/{folder}"
-    return DeltaTable(uri, version=version, storage_options=store.storage_options)
+    _DELTA_RS.use(store)
+    options = store.storage_options
+    return _patient(lambda: DeltaTable(uri, version=version, storage_options=options))
+
+
+def _patient(call: Callable[[], _Result]) -> _Result:
+    """The result of a call of delta-rs, again where a reply of an object store ends early."""
+    for failures in itertools.count(1):
+        try:
+            return call()
+        except (DeltaError, OSError) as error:
+            if not may_ask_again(error, failures):
+                raise
+    raise AssertionError
 
 
 def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:

@@ -6,6 +6,7 @@ No other module calls delta-rs. Seglake appends commits itself, see `commit_log`
 import contextlib
 import itertools
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -16,7 +17,14 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from seglake.catalog.delta.actions import AddedFile
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.catalog.delta.table_contract import FORMAT, Definition
-from seglake.errors import MissingObject, SeglakeError, StoreError, UsageError, VersionExpired
+from seglake.errors import (
+    CorruptData,
+    MissingObject,
+    SeglakeError,
+    StoreError,
+    UsageError,
+    VersionExpired,
+)
 from seglake.forks import ThreadedLibrary
 from seglake.store import Store
 from seglake.store.interface import may_ask_again, reason
@@ -30,6 +38,7 @@ _PROPERTIES = {
 }
 
 _DELTA_RS = ThreadedLibrary("delta-rs")
+_NOT_PARSED = re.compile(r"\b(Json|Parquet) error\b")  # of Arrow, in delta-rs
 
 _log = logging.getLogger(__name__)
 
@@ -199,8 +208,14 @@ def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:
 
 @contextlib.contextmanager
 def _delta_errors(uri: str, problem: str) -> Iterator[None]:
-    """Turn delta-rs's errors into StoreError, without them as its cause: see `reason`."""
+    """Turn delta-rs's errors into StoreError, without them as its cause: see `reason`.
+
+    Raises CorruptData if delta-rs got the bytes and cannot parse them.
+    """
     try:
         yield
     except (DeltaError, OSError) as error:
-        raise StoreError(f"{uri}: {problem}: {reason(error)}") from None
+        what = f"{uri}: {problem}: {reason(error)}"
+        if _NOT_PARSED.search(what):
+            raise CorruptData(what, file=uri) from None
+        raise StoreError(what) from None

@@ -10,11 +10,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 CHAOS := --kills 1000 --upkeep 300 --s3 100 --spark 20 --document docs/reliability.md
 FUZZ := --inputs 1000000
+MINUTES := 60
 BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 s3-server lint fmt docs golden bench chaos fuzz lock check-java
+.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 s3-server lint fmt docs golden bench chaos fuzz explore coverage lock check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +65,14 @@ chaos: setup ## Kill ingests and maintenance at every step, 1000 times and more;
 fuzz: $(INSTALLED) ## Try a million hostile inputs on every reader; FUZZ="--inputs N --seed S" chooses others
 	$(PIP) --no-build-isolation -e '.[fuzz]'
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+explore: setup ## Look for new mistakes for MINUTES=60: new examples, inputs, kills; EXPLORE=--help lists options
+	$(PIP) --no-build-isolation -e '.[fuzz]'
+	$(BIN)/python -m tests.explore --minutes $(MINUTES) $(EXPLORE)
+
+coverage: $(INSTALLED) ## Run the tests that need no Java, and name the lines that they do not reach
+	$(PYTEST) --hypothesis-profile=quick -m "not spark and not kafka and not s3 and not slow" \
+	  --cov=seglake --cov-report=term-missing:skip-covered
 
 bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
 	$(BIN)/python -m tests.bench $(BENCH)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.harness.left_out"]
 TESTS = Path(__file__).parent
 # What the optimising compiler costs, a JVM that lives for seconds never earns back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -51,7 +52,7 @@ def _no_wait_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """Real logs to read: $SEGLAKE_DATA, or shared/data beside the project."""
+    """Real logs to read: $SEGLAKE_DATA, or shared/data beside the project; see README.md."""
     chosen = os.environ.get("SEGLAKE_DATA")
     folder = Path(chosen) if chosen else TESTS.parents[1] / "shared" / "data"
     if not folder.is_dir():

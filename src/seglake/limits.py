@@ -9,3 +9,6 @@ ALL_TIMES = INT64_MIN, INT64_MAX
 
 REQUESTS = 16
 """Concurrent requests to an object store."""
+
+GAP_BYTES = 32 * 1024
+"""Ranges of an object that are no further apart share a request: the gap costs less than one."""

@@ -21,12 +21,15 @@ from tests.makers.lakes import Event
 T = 1_700_000_000_000
 FAR = T + 10**12  # a record far in the future
 STEADY_EXAMPLES = 100  # of the profile that tests/conftest.py loads
+LEAST_EXAMPLES = 3  # also in the quick profile: one example says little
 NOISE = random.Random(5).randbytes(150_000)  # more than a block of any codec, and incompressible
 
 
 def examples(count: int) -> settings:
-    """`count` examples in the steady profile, and in others as many times more as they ask for."""
-    return settings(max_examples=max(1, count * settings().max_examples // STEADY_EXAMPLES))
+    """`count` examples in the steady profile, in others more or less, but three at least."""
+    return settings(
+        max_examples=max(LEAST_EXAMPLES, count * settings().max_examples // STEADY_EXAMPLES)
+    )
 
 
 contents = st.one_of(st.none(), st.binary(max_size=40), st.integers(60, 70).map(bytes))

@@ -91,7 +91,7 @@ def catalog_rows(root: Path) -> dict[str, list[list[Any]]]:
 
 def quarantine_rows(root: Path) -> list[list[Any]]:
     """The rejected rows, with their topics."""
-    rows = []
+    rows: list[list[Any]] = []
     for path in DeltaTable(str(root / "catalog/quarantine")).file_uris():
         topic = path.split("/")[-2].partition("=")[2]
         rows += ([topic, *row] for row in rows_of(pq.ParquetFile(path).read()))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from seglake.cli.ingest import ingest_here, show_report
+from seglake.cli.output import complete
 from seglake.cli.tables import show
 from seglake.times.instants import format_ms
 
@@ -57,8 +58,8 @@ def _generate(folder: Path, count: int) -> None:
     if folder.exists():
         console.print(f"The events are in {folder} already.")
         return
-    with console.status(f"generating {count:,} web events"):
-        made = generate(folder, events=count)
+    with console.status(f"generating {count:,} web events"), complete(folder) as temporary:
+        made = generate(temporary, events=count)
     console.print(
         f"Made {made.events:,} web events in {len(made.files)} files below {folder}, some of them "
         f"compressed, all of them out of order, and {made.broken:,} broken lines."

@@ -13,8 +13,10 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 
 from seglake.cli.json_lines import json_lines
+from seglake.cli.output import complete_file
 from seglake.cli.tables import Column, Rows, moment, number, show
 from seglake.errors import UsageError
+from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 from seglake.read.fetch.piece import Piece, Window
 from seglake.read.log import Log
@@ -87,17 +89,18 @@ def plan_rows(planned: Plan) -> Rows:
         "records_at_most": planned.records_at_most,
         "byte_ranges": None,
     }
-    return Rows(columns, [*map(_piece_row, planned.pieces), total])
+    return Rows(columns, [*map(_piece_row, planned.pieces, planned.spans), total])
 
 
-def _piece_row(piece: Piece) -> dict[str, Any]:
+def _piece_row(piece: Piece, spans: tuple[Int64s, Int64s]) -> dict[str, Any]:
+    starts, ends = (each.tolist() for each in spans)
     return {
         "segment": piece.segment.log_key,
-        "ranges": len(piece.ranges.starts),
-        "bytes": piece.size_bytes,
+        "ranges": len(starts),
+        "bytes": sum(ends) - sum(starts),
         "of_bytes": piece.segment.log_bytes,
         "records_at_most": piece.records_at_most,
-        "byte_ranges": [*zip(*(each.tolist() for each in piece.ranges[:2]), strict=True)],
+        "byte_ranges": [*zip(starts, ends, strict=True)],
     }
 
 
@@ -191,7 +194,7 @@ def _shown(value: Any) -> str | None:
 @contextmanager
 def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
     if output is not None:
-        with output.open("wb") as file:
+        with complete_file(output) as file:
             yield file
     elif binary and sys.stdout.isatty():
         raise UsageError("this form is not for a terminal: name a file with --output, or pipe it")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from seglake.format.batch import (
@@ -32,6 +32,7 @@ from seglake.format.batch import (
     OVERHEAD,
 )
 from seglake.format.records import Int32s, Int64s
+from seglake.jit import njit
 from seglake.limits import INT64_MAX
 
 BAD = -1

@@ -11,10 +11,11 @@ only kernels of its own module, because numba's cache notices changes only in a 
 """
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from seglake.jit import njit
 from seglake.limits import INT32_MAX
 
 

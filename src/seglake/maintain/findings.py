@@ -49,6 +49,8 @@ def finding_of(row: SegmentRow, suffix: Suffix, error: CorruptData | StoreError)
     return Finding(*place, row.key(suffix), 0, str(error), kind)
 
 
-def catalog_finding(topic: str, file: str, problem: str) -> Finding:
-    """A finding about the catalog's own rows or files."""
-    return Finding(topic, -1, -1, file, 0, problem, "catalog")
+def catalog_finding(topic: str, file: str, problem: str | Exception) -> Finding:
+    """A finding about the catalog's own rows or files; they are unreadable if storage failed."""
+    failed = isinstance(problem, StoreError) and not isinstance(problem, MissingObject)
+    what = problem.what if isinstance(problem, CorruptData) else str(problem)
+    return Finding(topic, -1, -1, file, 0, what, "unreadable" if failed else "catalog")

@@ -109,7 +109,7 @@ def _open(store: Store, report: Verification) -> tuple[CatalogTable, Snapshot] |
         damage = list(damaged_files(store, table.newest_files()))
         for file, error in damage:
             key = f"{layout.LOG_TABLE}/{file.path}"
-            report.findings.append(catalog_finding(file.topic, key, _problem(error)))
+            report.findings.append(catalog_finding(file.topic, key, error))
         if {file.kind for file, _ in damage}.isdisjoint(_IN_A_SNAPSHOT):
             return table, table.snapshot()
     return None
@@ -138,11 +138,7 @@ def _reporting(report: Verification) -> Iterator[None]:
         yield
     except (CorruptData, StoreError, VersionExpired) as error:
         file = getattr(error, "file", "") or layout.LOG_TABLE
-        report.findings.append(catalog_finding("", file, _problem(error)))
-
-
-def _problem(error: Exception) -> str:
-    return error.what if isinstance(error, CorruptData) else str(error)
+        report.findings.append(catalog_finding("", file, error))
 
 
 def _check_history(
@@ -177,7 +173,7 @@ def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator
         rejects = _count_rejects(table.store, topic, runs)
     except (CorruptData, StoreError) as error:
         file = getattr(error, "file", "") or layout.QUARANTINE_TABLE
-        yield catalog_finding(topic, file, _problem(error))
+        yield catalog_finding(topic, file, error)
         return
     for run in runs:
         yield from _check_counts(run, rejects[run.attempt_id])

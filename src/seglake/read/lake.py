@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from seglake.catalog.rows import RunRow
-from seglake.locks import Lock
+from seglake.forks import Lock
 from seglake.read.log import Log
 from seglake.read.lookup.shared_reads import CACHE_BYTES
 from seglake.read.origin import Origin

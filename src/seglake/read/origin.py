@@ -3,7 +3,7 @@
 Pickled, an origin takes no credentials along: a worker finds its own in its environment.
 """
 
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow as pa
 from seglake.catalog.rows import Kind, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.locks import Lock
+from seglake.forks import Lock
 from seglake.read.lookup.shared_reads import CACHE_BYTES, SharedReads
 from seglake.store import Store, open_store
 
@@ -23,13 +23,16 @@ class Origin:
         self.store = store
         self.reads = SharedReads(store, cache_bytes)
         self._lock = Lock()  # a handle of the catalog is for one thread at a time
+        self._opened: CatalogTable | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _in_this_process, (self.store, self.reads.cache_bytes)
 
-    @cached_property
+    @property
     def _catalog(self) -> CatalogTable:
-        return CatalogTable.open(self.store)
+        if self._opened is None:  # `cached_property` has a lock, which a fork would not free
+            self._opened = CatalogTable.open(self.store)
+        return self._opened
 
     def snapshot(self, version: int | None) -> Snapshot:
         """The lake in a version, or in its newest. Raises VersionExpired and UsageError."""

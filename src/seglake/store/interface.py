@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     Data = Buffer | npt.NDArray[Any]  # an array is a buffer, but numpy's types say so from 3.12 on
 
+_REPEATS = 5
+_ENDS_EARLY = re.compile(r"body error|response body|end of file before|IncompleteBody", re.I)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs colours its messages
 
 
@@ -67,7 +70,10 @@ class Store(Protocol):
         """The bytes [start, end) of the object; a range beyond the object is an error."""
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """Like `read` for every pair; an object store may join near ranges in one request."""
+        """Like `read` for every pair.
+
+        An object store joins ascending ranges with gaps of at most `GAP_BYTES` in one request.
+        """
 
     def read_all(self, key: str) -> Buffer:
         """The whole object."""
@@ -129,6 +135,18 @@ def reason(error: Exception) -> str:
     message, *answer = re.split(r"<\?xml|<Error>", text, maxsplit=1)
     facts = re.findall(r"<(?:Code|Message)>([^<]*)<", "".join(answer))
     return " ".join(" ".join([message, *facts]).split()) or type(error).__name__
+
+
+def may_ask_again(error: Exception, failures: int) -> bool:
+    """Whether a request failed because its reply ended early; if so, after a pause.
+
+    The libraries repeat most requests, but not one whose reply begins well and ends early if it
+    lists objects. `failures` counts those without progress, this one included.
+    """
+    if failures > _REPEATS or not _ENDS_EARLY.search(str(error)):
+        return False
+    time.sleep(min(0.05 * 2**failures, 5))
+    return True
 
 
 def view(data: Data) -> memoryview:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import obstore
@@ -26,6 +27,8 @@ from obstore.store import from_url
 
 from seglake.credentials import has_credentials, is_private
 from seglake.errors import ConfigError, StoreError
+from seglake.forks import ThreadedLibrary
+from seglake.limits import GAP_BYTES
 from seglake.store.interface import (
     Listed,
     Stat,
@@ -33,6 +36,7 @@ from seglake.store.interface import (
     Writer,
     check_key,
     check_length,
+    may_ask_again,
     reason,
     store_errors,
     view,
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
 _PART_BYTES = 8 * 1024 * 1024  # no segment needs more than 10,000 parts, the limit of S3
 _PARTS_IN_FLIGHT = 4
+_OBSTORE = ThreadedLibrary("obstore")
 _RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(minutes=2)}
 _CLIENT = {"timeout": "120s", "connect_timeout": "10s"}  # for one request
 _CLIENT_OPTIONS = re.compile(
@@ -84,8 +89,14 @@ class _ObjectStore:
             raise StoreError("a store in memory cannot be sent to another process")
         return _ObjectStore, (self.uri, self.public_options)
 
-    @cached_property
+    @property
     def client(self) -> Any:
+        """Obstore's client; UsageError in a forked process that must not use it."""
+        _OBSTORE.use(self)
+        return self._client
+
+    @cached_property
+    def _client(self) -> Any:
         if self.uri.startswith("memory:"):
             return from_url("memory:///")
         config: Any = dict(self.storage_options)
@@ -120,7 +131,9 @@ class _ObjectStore:
         filled = [pair for pair in pairs if pair[0] < pair[1]]
         first, last = [start for start, _ in filled], [end for _, end in filled]
         with _object_errors(self.uri, key):
-            found = obstore.get_ranges(self.client, key, starts=first, ends=last)
+            found = obstore.get_ranges(
+                self.client, key, starts=first, ends=last, coalesce=GAP_BYTES
+            )
         data_of: dict[tuple[int, int], Buffer] = dict(zip(filled, found, strict=True))
         for pair in pairs:
             check_length(self.uri, key, data_of.setdefault(pair, b""), *pair)
@@ -158,9 +171,19 @@ class _ObjectStore:
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         with store_errors(self.uri, prefix, BaseError):
-            for chunk in obstore.list(self.client, prefix or None):
-                for found in chunk:
-                    yield Listed(found["path"], found["size"], _milliseconds(found))
+            yield from self._listed_after(None, prefix, 0)
+
+    def _listed_after(self, last: str | None, prefix: str, failures: int) -> Iterator[Listed]:
+        """The objects behind `last`, after so many replies that ended early and brought nothing."""
+        pages = obstore.list(self.client, prefix or None, offset=last)
+        try:
+            for found in chain.from_iterable(pages):
+                last, failures = found["path"], 0
+                yield Listed(last, found["size"], _milliseconds(found))
+        except BaseError as error:
+            if not may_ask_again(error, failures + 1):
+                raise
+            yield from self._listed_after(last, prefix, failures + 1)
 
     def delete(self, keys: Iterable[str]) -> None:
         names = list(keys)
@@ -207,6 +230,7 @@ class _ObjectWriter:
     def write(self, data: Data) -> None:
         with _object_errors(self._store.uri, self._key):
             try:
+                _OBSTORE.use(self._store)
                 self._stream.write(view(data))
             except BaseException:
                 self._failed = True

@@ -5,9 +5,9 @@ from base64 import b64encode
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
 from seglake.format.records import Bytes, Int32s, Int64s, Spans
+from seglake.jit import njit
 from seglake.text.simd import PADDING, padded
 from seglake.text.spans import constant, from_ends, join_rows, nulls_as, where_null
 

@@ -1,9 +1,9 @@
 """Lines in a buffer: a line ends at LF; one CR before the LF belongs to the line end."""
 
 import numpy as np
-from numba import njit
 
 from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.jit import njit
 from seglake.text.simd import WIDTH, byte_at, lowest_bit, newline_mask
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.jit import njit
 from seglake.text.simd import WIDTH, byte_at, high_mask, lowest_bit
 
 

@@ -1,5 +1,6 @@
 """docs/catalog.md says what the code does: the columns of every kind, and SQL that runs."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,9 +9,15 @@ import pytest
 from deltalake import DeltaTable
 
 from seglake.catalog.delta import delta_rs
-from seglake.catalog.rows import FILE_SCHEMAS, TABLE_SCHEMA
+from seglake.catalog.manifest import Manifest, write_manifest
+from seglake.catalog.quarantine import files as quarantine_files
+from seglake.catalog.rows import FILE_SCHEMAS, TABLE_SCHEMA, SegmentId
+from seglake.layout import manifest_key, new_attempt
 from seglake.maintain.reindex import reindex
+from seglake.store import open_store
+from seglake.write.driver.topics import IDENTITY
 from tests.makers.lakes import Event, LakeMaker, open_catalog
+from tests.makers.strategies import topic_of
 
 PAGE = (Path(__file__).parents[3] / "docs/catalog.md").read_text()
 QUERIES = re.findall(r"```sql\n(.+?)```", PAGE, re.DOTALL)
@@ -31,6 +38,34 @@ def _names(cell: str) -> list[str]:
 @pytest.mark.parametrize("kind", FILE_SCHEMAS)
 def test_every_column_is_documented_and_exists(kind: str) -> None:
     assert sorted(_documented(kind)) == sorted(FILE_SCHEMAS[kind].names)
+
+
+def _section(title: str) -> list[str]:
+    """The names in the first column of the table of a section."""
+    section = PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    return [name for line in section.splitlines() if line.startswith("| `")
+            for name in _names(line.split("|")[1])]  # fmt: skip
+
+
+def test_every_column_of_the_quarantine_is_documented() -> None:
+    assert _section("Quarantine") == quarantine_files.SCHEMA.names
+
+
+def test_every_name_of_a_manifest_is_documented(tmp_path: Path) -> None:
+    attempt = new_attempt()
+    store = open_store(str(tmp_path))
+    replaced = SegmentId("events", 0, 7, attempt, attempt)
+    write_manifest(store, Manifest(attempt, [], [replaced]))
+    written = json.loads(bytes(store.read_all(manifest_key(attempt))))
+    assert _section("Manifests") == list(written)
+    (line,) = [line for line in PAGE.splitlines() if line.startswith("| `replaced`")]
+    assert _names(line.split("|")[2]) == list(written["replaced"][0])
+
+
+def test_every_setting_of_a_topic_row_is_documented() -> None:
+    told = PAGE.partition("`settings` is one JSON object")[2].partition("\n\n")[0]
+    names = {name for name in re.findall(r"`([a-z.]+)`", told) if "." in name}
+    assert names == set(topic_of().model_dump(mode="json", by_alias=True, exclude=IDENTITY))
 
 
 def test_types_are_those_that_the_page_names() -> None:

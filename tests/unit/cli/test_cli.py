@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from seglake.cli import main
+from seglake.cli import demo, main
 from seglake.cli.app import app
-from seglake.errors import CorruptData, UsageError
+from seglake.demo_events import generate
+from seglake.errors import CorruptData, StoreError, UsageError
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -110,6 +114,57 @@ def test_arrow_and_parquet_files_hold_the_records(maker, tmp_path) -> None:
         table = stream.read_all()
     assert len(table) == 3003
     assert pq.read_table(tmp_path / "parquet").equals(table)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "arrow", "parquet"])
+@pytest.mark.parametrize("there", ["nothing", "a file", "a link"])
+def test_a_read_that_fails_leaves_the_file_as_it_was(tmp_path, form, there) -> None:
+    made, output = LakeMaker(tmp_path / "lake"), tmp_path / "out" / "records"
+    made.run({0: [Event(T + i, b"k", b"x" * 5000) for i in range(3000)]}, Shape(batch_bytes=9000))
+    (log,) = made.root.rglob("*.log")
+    with log.open("r+b") as file:
+        file.seek(-100, 2)
+        file.write(b"?")
+    output.parent.mkdir()
+    place = tmp_path / "elsewhere" if there == "a link" else output
+    if there != "nothing":
+        place.write_bytes(b"older")
+    if there == "a link":
+        output.symlink_to(place)
+    read = "read", made.root, "events", "--format", form, "--output", output
+    before = sorted(output.parent.iterdir())
+    with pytest.raises(CorruptData, match="CRC-32C"):
+        seglake(*read)
+    assert sorted(output.parent.iterdir()) == before
+    assert there == "nothing" or place.read_bytes() == b"older"
+    seglake(*read, "--max-records", 2)
+    assert [*output.parent.iterdir()] == [output]
+    assert output.is_symlink() == (there == "a link")
+    assert place.read_bytes() != b"older"
+
+
+def test_an_output_that_cannot_be_written_is_one_sentence(maker, tmp_path) -> None:
+    """And a device stays a device."""
+    for output in (tmp_path, tmp_path / "missing" / "file"):
+        with pytest.raises(StoreError, match=f"^{output}: cannot be written: "):
+            seglake("read", maker.root, "events", "--output", output)
+    assert not [*tmp_path.iterdir()]
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as threads:
+        read = threads.submit((tmp_path / "pipe").read_bytes)
+        seglake("read", maker.root, "events", "--output", tmp_path / "pipe")
+        assert read.result().count(b"\n") == 3003
+
+
+def test_a_demo_killed_while_it_makes_events_makes_them_again(tmp_path, monkeypatch) -> None:
+    def killed(folder: Path, *, events: int) -> None:
+        generate(folder, events=events // 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("seglake.demo_events.generate", killed)
+    with pytest.raises(KeyboardInterrupt):
+        demo.run(tmp_path / "lake", tmp_path / "events", 1000)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_tables_are_for_people(maker) -> None:

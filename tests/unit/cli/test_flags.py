@@ -181,6 +181,23 @@ def _history(it: Place) -> None:
     assert len(it.json("history", it.root, "--topic", "other")) == 1
 
 
+@TABLE.shows(
+    *(f"redrive --{name}" for name in ("run-id", "conf-file", "dry-run", "json")),
+    *(f"jobs/redrive --{name}" for name in ("run-id", "conf-file", "dry-run", "root")),
+)
+def _redrive(it: Place) -> None:
+    lines = [json.dumps({"when" if n == 2 else "ts": T + n}) for n in range(9)]
+    (it.folder / "late.jsonl").write_text("\n".join(lines))
+    conf, lake = it.folder / "web.toml", it.folder / "new"
+    it.tell("ingest", "--conf-file", conf, "--run-id", "bad", "--source", it.folder / "late.jsonl")
+    conf.write_text(conf.read_text().replace('field = "ts"', 'field = "when"'))
+    given = "--run-id", "bad", "--conf-file", conf
+    before = it.json("history", lake)
+    assert it.json("redrive", lake, "web", *given, "--dry-run")["status"] == "dry run"
+    assert it.job("redrive", *given, "--dry-run", "--root", lake)["status"] == "dry run"
+    assert it.json("history", lake) == before
+
+
 @TABLE.shows("run-status --run-id", "run-status --pipeline", "run-status --json")
 def _run_status(it: Place) -> None:
     (run,) = it.json("history", it.root, "--topic", "other")

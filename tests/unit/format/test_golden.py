@@ -1,10 +1,15 @@
-"""Segments that Kafka itself wrote: read here, compared with what Kafka reads, re-indexed here."""
+"""Segments that Kafka itself wrote: read here, compared with what Kafka reads, re-indexed here.
+
+Their zone maps in tests/golden/zonemaps-1 are what version 1 of the format wrote; they stay.
+"""
 
 import base64
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import pytest
 
 from seglake.errors import CorruptData
@@ -17,12 +22,13 @@ from tests.judges import kafka_model as model
 from tests.judges.described import describe
 from tests.judges.index_lookups import offset_entries, time_entries
 from tests.judges.kafka_model import Found, Record
-from tests.unit.format.test_batch import rows
+from tests.unit.format.test_batch import encode, rows
 
 FOLDER = Path(__file__).parents[2] / "golden" / "kafka-4.2.0"
 SEGMENTS: dict[str, Any] = json.loads((FOLDER / "MANIFEST.json").read_text())["segments"]
 VECTORS: dict[str, Any] = json.loads((FOLDER / "vectors.json").read_text())
 READABLE = [name for name, segment in SEGMENTS.items() if segment["supported"]]
+ZONE_MAPS = FOLDER.parent / "zonemaps-1"
 REFUSED = [name for name in SEGMENTS if name not in READABLE]
 
 
@@ -85,6 +91,7 @@ class TestReadable:
         sealed = rebuild(segment["base_offset"], describe(file(name, "log")), policy)
         assert sealed.offset_index == file(name, "index")
         assert sealed.time_index == file(name, "timeindex")
+        assert sealed.zone_map == (ZONE_MAPS / f"{name}.zonemap").read_bytes()
         offsets = OffsetIndex.decode(segment["base_offset"], sealed.offset_index)
         times = TimeIndex.decode(segment["base_offset"], sealed.time_index)
         assert [list(entry) for entry in offset_entries(offsets)] == segment["offset_index"]
@@ -102,3 +109,35 @@ def test_vectors(name):
     data = bytes.fromhex(VECTORS["batches"][name])
     found = rows(decode_batches(data, scan_batches(data), control=True))
     assert found == model.read_log(data)
+
+
+def many_blocks() -> bytes:
+    """1,100 batches of a record, late ones and one without a timestamp among them."""
+    times = [-1 if at == 700 else 1_700_000_000_000 + at * 37 % 1009 for at in range(1100)]
+    return b"".join(
+        encode([Record(time, None, b"%d" % at)], base_offset=5000 + at).data.tobytes()
+        for at, time in enumerate(times)
+    )
+
+
+def test_a_zone_map_of_three_fences() -> None:
+    log = many_blocks()
+    table = describe(log)
+    sealed = rebuild(5000, table, IndexPolicy("bytes", 0))
+    assert sealed.zone_map == (ZONE_MAPS / "many-blocks.zonemap").read_bytes()
+    magic, version, span, blocks, fences, size, _crc, zero = struct.unpack_from(
+        "<4sHHIIQII", sealed.zone_map
+    )
+    assert (magic, version, span, blocks, fences, size, zero) == (
+        b"SLZM", 1, 512, 1100, 3, len(log), 0,
+    )  # fmt: skip
+    for fence, entries in enumerate((512, 512, 76)):
+        at = 32 + 40 * fences + 24 * span * fence
+        part = sealed.zone_map[at : at + 24 * entries]
+        low, high, offset, position, crc, _ = struct.unpack_from(
+            "<qqqqII", sealed.zone_map, 32 + 40 * fence
+        )
+        rows = list(struct.iter_unpack("<iiqq", part))
+        assert (low, high) == (min(row[2] for row in rows), max(row[3] for row in rows))
+        assert (offset, position) == rows[0][:2] == (span * fence, table["position"][span * fence])
+        assert crc32c.crc32c(part) == crc

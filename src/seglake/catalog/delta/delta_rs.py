@@ -4,10 +4,11 @@ No other module calls delta-rs. Seglake appends commits itself, see `commit_log`
 """
 
 import contextlib
+import itertools
 import logging
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
@@ -16,9 +17,17 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from seglake.catalog.delta.actions import AddedFile, now_ms
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.catalog.delta.table_contract import FORMAT, Definition
-from seglake.errors import MissingObject, SeglakeError, StoreError, UsageError, VersionExpired
+from seglake.errors import (
+    CorruptData,
+    MissingObject,
+    SeglakeError,
+    StoreError,
+    UsageError,
+    VersionExpired,
+)
+from seglake.forks import ThreadedLibrary
 from seglake.store import Store
-from seglake.store.interface import reason
+from seglake.store.interface import may_ask_again, reason
 
 _PROPERTIES = {
     "seglake.format": FORMAT,
@@ -28,6 +37,8 @@ _PROPERTIES = {
     "delta.deletedFileRetentionDuration": "interval 30 days",
 }
 
+_DELTA_RS = ThreadedLibrary("delta-rs")
+_NOT_PARSED = re.compile(r"\b(Json|Parquet) error\b")  # of Arrow, in delta-rs
 _CLOCK_BOUND_MS = 3_600_000
 _INTERVAL = re.compile(r"(?:interval )?(\d+) (week|day|hour|minute|second)s?", re.IGNORECASE)
 _UNITS_MS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000,
@@ -35,11 +46,14 @@ _UNITS_MS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute"
 
 _log = logging.getLogger(__name__)
 
+_Result = TypeVar("_Result")
+
 
 class TableHandle:
     """A table in delta-rs, at the newest version seen so far; opened by, and as, `open_table`."""
 
     def __init__(self, log: DeltaLog) -> None:
+        _DELTA_RS.use(self)
         self._log, self._uri = log, log.table_uri
         self._newest = open_table(log)
 
@@ -48,6 +62,7 @@ class TableHandle:
 
         Raises CorruptData if it no longer keeps its contract.
         """
+        _DELTA_RS.use(self)
         try:
             self._newest.update_incremental()
             is_same = self._log.is_same_table()
@@ -65,6 +80,7 @@ class TableHandle:
 
     def at(self, version: int) -> DeltaTable:
         """A given version; VersionExpired if the log lost it, UsageError if it does not exist."""
+        _DELTA_RS.use(self)
         if self._newest.version() == version:
             return self._newest
         newest = self.newest().version()
@@ -90,19 +106,22 @@ class TableHandle:
 def create_table(store: Store, folder: str, schema: pa.Schema, partition_by: list[str]) -> None:
     """Create the table, unless it exists; several may try at once. Raises StoreError."""
     uri = f"{store.uri}/{folder}"
+    _DELTA_RS.use(store)
     with (
         _delta_errors(uri, "the table cannot be created"),
         contextlib.suppress(CommitFailedError),  # someone else has just created it
     ):
-        DeltaTable.create(
-            uri,
-            schema,
-            mode="ignore",
-            partition_by=partition_by,
-            configuration=_PROPERTIES,
-            storage_options=store.storage_options,
-            raise_if_key_not_exists=False,  # seglake.format is not one of Delta's
-            commit_properties=CommitProperties(max_commit_retries=0),  # or it is version 1 as well
+        _patient(
+            lambda: DeltaTable.create(
+                uri,
+                schema,
+                mode="ignore",
+                partition_by=partition_by,
+                configuration=_PROPERTIES,
+                storage_options=store.storage_options,
+                raise_if_key_not_exists=False,  # seglake.format is not one of Delta's
+                commit_properties=CommitProperties(max_commit_retries=0),  # or it is also version 1
+            )
         )
     with contextlib.suppress(MissingObject):  # an old table no longer has this commit
         store.sync(f"{folder}/_delta_log/{0:020}.json")
@@ -125,7 +144,8 @@ def open_table(log: DeltaLog) -> DeltaTable:
 def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[AddedFile]:
     """Every data file of a version. `rows` is None where another writer left it out."""
     names = {name: f"partition.{name}" for name in partition_by}
-    found = pa.table(table.get_add_actions(flatten=True))
+    with _delta_errors(table.table_uri, "its files cannot be listed"):
+        found = pa.table(_patient(lambda: table.get_add_actions(flatten=True)))
     rows: Any = found.select(["path", "size_bytes", "num_records", *names.values()]).to_pylist()
     for row in rows:
         partition = {name: row[column] for name, column in names.items()}
@@ -172,7 +192,20 @@ def _has_right_time(log: DeltaLog, written: str) -> bool:
 
 def _table(store: Store, folder: str, version: int | None = None) -> DeltaTable:
     uri = f"{store.uri}/{folder}"
-    return DeltaTable(uri, version=version, storage_options=store.storage_options)
+    _DELTA_RS.use(store)
+    options = store.storage_options
+    return _patient(lambda: DeltaTable(uri, version=version, storage_options=options))
+
+
+def _patient(call: Callable[[], _Result]) -> _Result:
+    """The result of a call of delta-rs, again where a reply of an object store ends early."""
+    for failures in itertools.count(1):
+        try:
+            return call()
+        except (DeltaError, OSError) as error:
+            if not may_ask_again(error, failures):
+                raise
+    raise AssertionError
 
 
 def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:
@@ -194,8 +227,14 @@ def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:
 
 @contextlib.contextmanager
 def _delta_errors(uri: str, problem: str) -> Iterator[None]:
-    """Turn delta-rs's errors into StoreError, without them as its cause: see `reason`."""
+    """Turn delta-rs's errors into StoreError, without them as its cause: see `reason`.
+
+    Raises CorruptData if delta-rs got the bytes and cannot parse them.
+    """
     try:
         yield
     except (DeltaError, OSError) as error:
-        raise StoreError(f"{uri}: {problem}: {reason(error)}") from None
+        what = f"{uri}: {problem}: {reason(error)}"
+        if _NOT_PARSED.search(what):
+            raise CorruptData(what, file=uri) from None
+        raise StoreError(what) from None

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import CorruptData
+from seglake.forks import Lock
 from seglake.format import compression
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.layout import SUFFIXES
-from seglake.locks import Lock
 
 Int64s = npt.NDArray[np.int64]
 

@@ -6,11 +6,11 @@ As in `format.encode_kernels`; the one kernel called from another module is `put
 from typing import Any
 
 import numpy.typing as npt
-from numba import njit
 
 from seglake.format.batch import BatchTable
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.jit import njit
 
 _CONTROL = 0x20
 

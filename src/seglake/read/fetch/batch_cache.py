@@ -17,7 +17,7 @@ from seglake.format.batch import TABLE, BatchTable
 from seglake.format.records import Int64s
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.chunk import FETCH_BYTES, Chunk, Fetch
-from seglake.read.fetch.piece import Piece
+from seglake.read.fetch.piece import Cost, Piece
 
 _OVERHEAD_BYTES = 400  # of an entry: its objects and its key
 _LARGEST_SHARE = 32  # a read of more than 1/32 of the cache bypasses it, or would evict too much
@@ -38,6 +38,11 @@ class BatchCache:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return copy, (self._fetch,)
+
+    @property
+    def gap_bytes(self) -> int:
+        """As that of the other fetch."""
+        return self._fetch.gap_bytes
 
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
@@ -97,7 +102,7 @@ class BatchCache:
         self.put(chunk, rows, [None] * len(rows))
         return _CachingChunk(
             chunk.data, chunk.table, chunk.owner_of, chunk.log_positions, chunk.pieces, payloads,
-            self,
+            chunk.cost, self,
         )  # fmt: skip
 
     def put(self, chunk: Chunk, rows: Int64s, payloads: Sequence[bytes | None]) -> None:
@@ -135,7 +140,8 @@ def _cached_chunk(pieces: list[tuple[Piece, list[_Batch]]]) -> Chunk:
     table["position"] = np.arange(len(table))
     owner_of = np.repeat(np.arange(len(pieces), dtype=np.int32), [len(each) for _, each in pieces])
     payloads = {number: batch.payload for number, batch in enumerate(batches)}
-    return Chunk(b"", table, owner_of, log_positions, [piece for piece, _ in pieces], payloads)
+    own = [piece for piece, _ in pieces]
+    return Chunk(b"", table, owner_of, log_positions, own, payloads, Cost())
 
 
 def _keys(chunk: Chunk, rows: Int64s | slice) -> list[tuple[str, int]]:

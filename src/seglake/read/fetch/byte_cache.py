@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Any
 
-from seglake.locks import Lock
+from seglake.forks import Lock
 
 
 class _Entry:

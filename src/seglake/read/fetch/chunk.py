@@ -12,7 +12,7 @@ from seglake.errors import CorruptData
 from seglake.format.batch import CONTROL, BatchTable
 from seglake.format.decode import Decoded, Within, decode, decompress_batches, payload_of
 from seglake.format.records import Int32s, Int64s
-from seglake.read.fetch.piece import Piece
+from seglake.read.fetch.piece import Cost, Piece
 
 FETCH_BYTES = 4 * 2**20
 
@@ -23,7 +23,8 @@ class Chunk:
 
     The position of a batch in `table` is that in `data`. Batch i belongs to pieces[owner_of[i]],
     and begins at byte log_positions[i] of its log. `payloads` has the decompressed records of some
-    batches by position in `data`; the data may be without these batches.
+    batches by position in `data`; the data may be without these batches. `cost` is that of fetching
+    what no chunk before it had.
     """
 
     data: Any
@@ -32,11 +33,7 @@ class Chunk:
     log_positions: Int64s
     pieces: Sequence[Piece]
     payloads: Mapping[int, Any]
-
-    @property
-    def bytes_fetched(self) -> int:
-        """Bytes of its batches; 0 if none of them was fetched."""
-        return int(self.table["size"].sum()) if len(self.data) else 0
+    cost: Cost
 
     @property
     def record_batches(self) -> BatchTable:
@@ -77,7 +74,11 @@ class Chunk:
 
 
 class Fetch(Protocol):
-    """Gets the record batches of pieces."""
+    """Gets the record batches of pieces. Ranges at most `gap_bytes` apart are one request."""
+
+    @property
+    def gap_bytes(self) -> int:
+        """The bytes between two ranges that are fetched for nothing rather than asked around."""
 
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0

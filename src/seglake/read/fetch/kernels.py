@@ -1,9 +1,8 @@
 """The compiled loop of fetching: where each fetched record batch stands in its log."""
 
-from numba import njit
-
 from seglake.format.batch import BatchTable
 from seglake.format.records import Int32s, Int64s
+from seglake.jit import njit
 
 BAD_OFFSETS, BAD_BOUNDARY = 1, 2
 

@@ -20,10 +20,11 @@ from seglake.errors import CorruptData
 from seglake.format.batch import LENGTH_AT, LOG_OVERHEAD, MAX_BATCH_BYTES, OVERHEAD, BatchTable
 from seglake.format.decode import Damage, check_crcs, scan
 from seglake.format.records import Int64s
+from seglake.limits import GAP_BYTES
 from seglake.read.fetch.chunk import FETCH_BYTES, Chunk
 from seglake.read.fetch.kernels import BAD_OFFSETS, place_batches
 from seglake.read.fetch.log_segment import LogRanges, LogSegment
-from seglake.read.fetch.piece import Piece
+from seglake.read.fetch.piece import Cost, Piece
 from seglake.read.fetch.threads import ahead
 from seglake.store import Store
 
@@ -34,29 +35,35 @@ class LogFetch:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    @property
+    def gap_bytes(self) -> int:
+        """The largest gap between ranges that the store joins in one request."""
+        return GAP_BYTES if self._store.remote else 0
+
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
     ) -> Iterator[Chunk]:
         """As `Fetch.chunks`: small ranges share a chunk, a larger range is fetched in several."""
-        fetched, size, least = list[_Fetched](), 0, fetch_bytes
+        fetched, size, least, cost = list[_Fetched](), 0, fetch_bytes, Cost()
         piece, last_offset = None, -1
-        for each in self._in_order(_requests(pieces, fetch_bytes), ahead_bytes):
+        requests = _requests(pieces, fetch_bytes, self.gap_bytes)
+        for each in self._in_order(requests, ahead_bytes):
             fetched.append(each)
-            size += each.request.size
+            size, cost = size + each.request.size, cost.plus(each.request.cost)
             if size < least:
                 continue
             same = fetched[0].request.piece is piece
-            chunk, rest = _chunk_of(fetched, last_offset if same else -1)
+            chunk, rest = _chunk_of(fetched, last_offset if same else -1, cost)
             if len(chunk.table):
                 piece = chunk.pieces[chunk.owner_of[-1]]
-                last_offset = int(chunk.table[-1]["last_offset"])
+                last_offset, cost = int(chunk.table[-1]["last_offset"]), Cost()
                 yield chunk
             fetched, size, least = [], 0, fetch_bytes
             if rest is not None:
                 fetched, size, least = [rest.begun], rest.begun.request.size, max(least, rest.size)
         if fetched:
             same = fetched[0].request.piece is piece
-            yield _chunk_of(fetched, last_offset if same else -1)[0]
+            yield _chunk_of(fetched, last_offset if same else -1, cost)[0]
 
     def chunks_of(
         self, segment: LogSegment, ranges: LogRanges, *, fetch_bytes: int = FETCH_BYTES
@@ -67,14 +74,15 @@ class LogFetch:
     def chunk_of(self, segment: LogSegment, ranges: LogRanges) -> Chunk:
         """The batches in some ranges of one segment's log, all in one chunk."""
         starts, ends = ranges.starts.tolist(), ranges.ends.tolist()
+        cost = Cost(len(starts), sum(ends) - sum(starts))
         piece = Piece.of(segment, ranges)
-        whole = _Request(piece, range(len(starts)), starts, ends, ends[-1])
-        return _chunk_of([self._fetch(whole)], -1)[0]
+        whole = _Request(piece, range(len(starts)), starts, ends, ends[-1], cost)
+        return _chunk_of([self._fetch(whole)], -1, cost)[0]
 
     def _in_order(self, requests: Iterable[_Request], ahead_bytes: int) -> Iterator[_Fetched]:
         """What the requests bring; an object store gets `ahead_bytes` of them before their turn."""
         if self._store.remote and ahead_bytes:
-            calls = ((each.size, partial(self._fetch, each)) for each in requests)
+            calls = ((each.cost.size_bytes, partial(self._fetch, each)) for each in requests)
             return ahead(calls, ahead_bytes)
         return map(self._fetch, requests)
 
@@ -88,7 +96,8 @@ class LogFetch:
 class _Request(NamedTuple):
     """Bytes [starts[i], ends[i]) of ranges[i] of the piece, to be fetched together.
 
-    The last of these ranges goes on to byte `until`, in the next request.
+    The last of these ranges goes on to byte `until`, in the next one of these. `cost` has the
+    requests to storage, and the bytes that they transfer.
     """
 
     piece: Piece
@@ -96,6 +105,7 @@ class _Request(NamedTuple):
     starts: Sequence[int]
     ends: Sequence[int]
     until: int
+    cost: Cost
 
     @property
     def size(self) -> int:
@@ -114,13 +124,23 @@ class _Rest(NamedTuple):
     size: int
 
 
-def _requests(pieces: Iterable[Piece], limit: int) -> Iterator[_Request]:
-    """The ranges of the pieces, cut and joined into requests of at most `limit` bytes."""
+def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_Request]:
+    """The ranges of the pieces, cut and joined into requests that transfer at most `limit` bytes.
+
+    Ranges at most `gap_bytes` apart are joined, with the bytes between them.
+    """
     for piece in pieces:
-        numbers, starts, ends, size = list[int](), list[int](), list[int](), 0
+        numbers, starts, ends, asked, size = list[int](), list[int](), list[int](), 0, 0
         ranges = zip(piece.ranges.starts.tolist(), piece.ranges.ends.tolist(), strict=True)
         for number, (start, end) in enumerate(ranges):
             at = start
+            if ends and at - ends[-1] <= gap_bytes and size + at - ends[-1] < limit:
+                size += at - ends[-1]
+            elif ends and at - ends[-1] <= gap_bytes:
+                yield _Request(piece, numbers, starts, ends, ends[-1], Cost(asked, size))
+                numbers, starts, ends, asked, size = [], [], [], 1, 0
+            else:
+                asked += 1
             while at < end:
                 stop = min(end, at + limit - size)
                 numbers.append(number)
@@ -128,13 +148,15 @@ def _requests(pieces: Iterable[Piece], limit: int) -> Iterator[_Request]:
                 ends.append(stop)
                 at, size = stop, size + stop - at
                 if size == limit:
-                    yield _Request(piece, numbers, starts, ends, end)
-                    numbers, starts, ends, size = [], [], [], 0
+                    yield _Request(piece, numbers, starts, ends, end, Cost(asked, size))
+                    numbers, starts, ends, asked, size = [], [], [], int(at < end), 0
         if starts:
-            yield _Request(piece, numbers, starts, ends, ends[-1])
+            yield _Request(piece, numbers, starts, ends, ends[-1], Cost(asked, size))
 
 
-def _chunk_of(fetched: Sequence[_Fetched], last_offset: int) -> tuple[Chunk, _Rest | None]:
+def _chunk_of(
+    fetched: Sequence[_Fetched], last_offset: int, cost: Cost
+) -> tuple[Chunk, _Rest | None]:
     """All whole batches of what was fetched, checked, and the beginning of a batch at its end.
 
     The batch before the first one of these, in the same piece, ends with `last_offset`.
@@ -144,7 +166,7 @@ def _chunk_of(fetched: Sequence[_Fetched], last_offset: int) -> tuple[Chunk, _Re
     stretches = _Stretches.of(fetched)
     try:
         check_crcs(data, table)  # first: a wrong length shows only where the batch ends
-        chunk = _placed(data, table, stretches, last_offset)
+        chunk = _placed(data, table, stretches, last_offset, cost)
         return chunk, damage and _rest(data, stretches, fetched[-1].request, damage)
     except CorruptData as found:
         raise stretches.in_file(found) from found
@@ -168,7 +190,7 @@ class _Stretches(NamedTuple):
     def of(fetched: Iterable[_Fetched]) -> _Stretches:
         pieces, at, last = list[Piece](), 0, -1
         rows = list[tuple[int, int, int, int, int]]()
-        for (piece, numbers, starts, ends, _until), _data in fetched:
+        for (piece, numbers, starts, ends, *_), _data in fetched:
             if not pieces or pieces[-1] is not piece:
                 pieces.append(piece)
                 last = -1
@@ -195,7 +217,9 @@ class _Stretches(NamedTuple):
         return CorruptData(damage.what, file=segment.log_key, position=position)
 
 
-def _placed(data: Any, table: BatchTable, stretches: _Stretches, last_offset: int) -> Chunk:
+def _placed(
+    data: Any, table: BatchTable, stretches: _Stretches, last_offset: int, cost: Cost
+) -> Chunk:
     """The chunk, if every batch may stand where it does; base offsets are outside the CRC."""
     owner_of, log_positions = np.empty(len(table), np.int32), np.empty(len(table), np.int64)
     pieces, owners, starts, shifts, lows, highs = stretches
@@ -203,7 +227,7 @@ def _placed(data: Any, table: BatchTable, stretches: _Stretches, last_offset: in
         table, starts, shifts, owners, lows, highs, last_offset, owner_of, log_positions
     )
     if not problem:
-        return Chunk(data, table, owner_of, log_positions, pieces, {})
+        return Chunk(data, table, owner_of, log_positions, pieces, {}, cost)
     batch = table[row]
     what = "the record batch goes on behind the bytes that hold it"
     if problem == BAD_OFFSETS:
@@ -226,5 +250,5 @@ def _rest(data: Any, stretches: _Stretches, last: _Request, damage: Damage) -> _
         raise damage.error
     if size > MAX_BATCH_BYTES + OVERHEAD:
         raise CorruptData(f"a record batch of {size} bytes is not read", position=position)
-    begun = _Request(last.piece, last.ranges[-1:], [start], last.ends[-1:], last.until)
+    begun = _Request(last.piece, last.ranges[-1:], [start], last.ends[-1:], last.until, Cost())
     return _Rest(_Fetched(begun, tail), size)

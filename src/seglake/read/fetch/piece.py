@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
+from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.read.fetch.log_segment import LogRanges, LogSegment
 
@@ -28,6 +31,17 @@ class Window(NamedTuple):
         return self.start_ms, self.end_ms - 1, self.start_offset, self.end_offset - 1
 
 
+class Cost(NamedTuple):
+    """Requests to storage, and the bytes that they transfer; a repeated request counts once."""
+
+    requests: int = 0
+    size_bytes: int = 0
+
+    def plus(self, other: Cost) -> Cost:
+        """Both together."""
+        return Cost(self.requests + other.requests, self.size_bytes + other.size_bytes)
+
+
 class Piece(NamedTuple):
     """The part of a read that one segment answers."""
 
@@ -44,5 +58,12 @@ class Piece(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to fetch."""
+        """Bytes of its ranges."""
         return int((self.ranges.ends - self.ranges.starts).sum())
+
+    def spans(self, gap_bytes: int) -> tuple[Int64s, Int64s]:
+        """Starts and ends of what is asked of storage: ranges `gap_bytes` apart or less are one."""
+        starts, ends = self.ranges[:2]
+        apart = starts[1:] - ends[:-1] > gap_bytes
+        first, last = np.append(True, apart), np.append(apart, True)
+        return starts[first[: len(starts)]], ends[last[: len(ends)]]

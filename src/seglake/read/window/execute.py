@@ -18,8 +18,13 @@ MEMORY_BYTES = 32 * 2**20
 
 @dataclass
 class ReadStats:
-    """What a read did; `bytes_matching` counts the batches that had a record for the caller."""
+    """What a read did to the logs; index data, which is cached, does not count.
 
+    `requests` and `bytes_fetched` are what storage was asked for, the bytes between joined ranges
+    included. `bytes_matching` counts the batches that had a record for the caller.
+    """
+
+    requests: int = 0
     bytes_fetched: int = 0
     bytes_matching: int = 0
     records: int = 0
@@ -60,5 +65,6 @@ def _shares(
     chunks: Iterable[Chunk], schema: pa.Schema, limit_bytes: int, count: int, stats: ReadStats
 ) -> Iterator[Share]:
     for chunk in chunks:
-        stats.bytes_fetched += chunk.bytes_fetched
+        stats.requests += chunk.cost.requests
+        stats.bytes_fetched += chunk.cost.size_bytes
         yield from shares_of(chunk, schema, limit_bytes, count)

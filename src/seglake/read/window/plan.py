@@ -73,9 +73,14 @@ class Plan:
     fetch: Fetch = field(repr=False)
 
     @property
+    def spans(self) -> list[tuple[Int64s, Int64s]]:
+        """For each piece, starts and ends of the byte ranges that storage will be asked for."""
+        return [piece.spans(self.fetch.gap_bytes) for piece in self.pieces]
+
+    @property
     def size_bytes(self) -> int:
         """Bytes that executing will fetch; fewer, where decompressed batches are cached."""
-        return sum(piece.size_bytes for piece in self.pieces)
+        return sum(int((ends - starts).sum()) for starts, ends in self.spans)
 
     @property
     def records_at_most(self) -> int:
@@ -85,7 +90,7 @@ class Plan:
     @property
     def ranges(self) -> int:
         """How many byte ranges will be fetched, if none is larger than a fetch."""
-        return sum(len(piece.ranges.starts) for piece in self.pieces)
+        return sum(len(starts) for starts, _ in self.spans)
 
     def execute(
         self, *, memory_bytes: int = MEMORY_BYTES, stats: ReadStats | None = None

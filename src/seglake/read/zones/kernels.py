@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from seglake.format.records import Int64s
+from seglake.jit import njit
 
 
 @njit(cache=True, nogil=True)

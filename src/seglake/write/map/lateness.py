@@ -7,9 +7,9 @@ read in parallel, so each unit gives a few numbers for every partition, and the 
 from collections.abc import Iterable
 
 import numpy as np
-from numba import njit
 
 from seglake.format.records import Int32s, Int64s
+from seglake.jit import njit
 from seglake.limits import INT64_MAX
 
 TimeRange = tuple[int, int, int, int]  # partition; in ms: smallest, largest time, lateness within

@@ -2,9 +2,9 @@
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.jit import njit
 from seglake.text.newlines import count_newlines, first_newline
 from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, pair_mask
 

@@ -6,9 +6,9 @@ its position with the end of the line.
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.jit import njit
 from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, no_digit_mask, string_stop_mask
 from seglake.text.utf8 import utf8_sequence
 

@@ -1,0 +1,44 @@
+"""What a command writes for its user: there when it is complete, and not before."""
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from seglake.errors import StoreError
+
+
+@contextmanager
+def complete(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path`; the file or folder there becomes `path` when the block ends.
+
+    An exception removes it, and leaves alone what `path` names. Raises StoreError for an OSError.
+    """
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def complete_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, as `complete` has it. A device or a pipe is written at once."""
+    path = path.resolve()  # a link stays a link
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        with path.open("wb") as file:
+            yield file
+        return
+    with complete(path) as temporary, temporary.open("xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,77 @@
+"""What a forked process inherits: locks that are free, and libraries that it must leave alone.
+
+delta-rs and obstore run threads of their own, which a fork does not copy. In a forked process their
+calls wait for ever or abort. Worse, the two processes share sockets and the list of those that are
+waited for: a call, or only the end of a connection, would disturb the parent, up to its death.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from types import TracebackType
+
+from seglake.errors import UsageError
+
+
+class Lock:
+    """A lock for `with`. Data behind it must be consistent at every moment for other readers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _LOCKS.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        """Free the lock in a forked process."""
+        self._lock = threading.Lock()
+
+
+class ThreadedLibrary:
+    """A library whose threads do not survive a fork."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._process = 0  # that used the library first: this one, or one that it was forked from
+
+    def use(self, holder: object) -> None:
+        """Call this before the library is called; `holder` has objects of the library.
+
+        A forked process never frees a holder that it inherits. Raises UsageError in a process that
+        was forked from one that had used the library.
+        """
+        _HOLDERS.add(holder)
+        process = os.getpid()
+        if self._process not in (0, process):
+            raise UsageError(
+                f"this process was forked from one that had used {self._name}, whose threads a"
+                ' fork does not copy: start processes with the method "spawn" or "forkserver" of'
+                " multiprocessing, or fork before Seglake is used"
+            )
+        self._process = process
+
+
+_LOCKS: weakref.WeakSet[Lock] = weakref.WeakSet()
+_HOLDERS: weakref.WeakSet[object] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for holder in list(_HOLDERS):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))  # so not even the end frees it
+    for lock in list(_LOCKS):
+        lock.renew()
+
+
+os.register_at_fork(after_in_child=_after_fork)

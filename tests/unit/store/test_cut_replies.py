@@ -1,0 +1,92 @@
+"""Replies of an object store that end early: asked for again, and no sign of damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import seglake
+from seglake.errors import StoreError
+from seglake.maintain.verify import verify
+from seglake.store import open_store
+from tests.harness.object_server import Asked, ObjectServer, object_server
+from tests.makers.lakes import Event, LakeMaker, Shape
+
+T = 1_700_000_000_000
+RUNS = 27  # so that there is a checkpoint, and commits after it
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    maker = LakeMaker(tmp_path_factory.mktemp("lake"))
+    for _ in range(RUNS):
+        maker.run({0: [Event(T, b"k", b"v")]}, Shape())
+    return maker.root
+
+
+@pytest.fixture
+def server(lake: Path) -> Iterator[ObjectServer]:
+    with object_server(lake) as running:
+        yield running
+
+
+def first(times: int, of: str) -> Callable[[Asked], bool]:
+    """Cuts the first so many replies whose object has this in its key."""
+    left = [times]
+
+    def cut(asked: Asked) -> bool:
+        hit = of in asked.key and left[0] > 0
+        left[0] -= hit
+        return hit
+
+    return cut
+
+
+KINDS = ["?list", "_last_checkpoint", ".checkpoint.parquet", "27.json", "kind=segment"]
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_a_cut_reply_ends_no_command(server: ObjectServer, what: str) -> None:
+    server.cut = first(2, what)
+    lake = seglake.open(server.root, storage_options=server.options)
+    assert lake.topic("events").end_offsets() == {0: RUNS}
+    assert seglake.open(server.root, 5, server.options).version == 5
+
+
+def test_a_listing_goes_on_behind_what_it_had(server: ObjectServer) -> None:
+    store = open_store(server.root, server.options)
+    sound = list(store.list("topics"))
+    assert len(sound) == 4 * RUNS
+    server.cut = first(3, "?list")
+    assert list(store.list("topics")) == sound
+
+
+def test_a_listing_that_never_ends_is_an_error(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("seglake.store.interface.time.sleep", pauses.append)
+    server.cut = first(1000, "?list")
+    store = open_store(server.root, server.options)
+    with pytest.raises(StoreError, match=f"{server.root}/topics: "):
+        list(store.list("topics"))
+    assert 1 < sum(pauses) < 10
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_verify_finds_no_damage_in_a_cut_reply(server: ObjectServer, what: str) -> None:
+    server.cut = first(3, what)
+    assert verify(server.root, storage_options=server.options).findings == []
+
+
+@pytest.mark.parametrize("what", ["?list", "kind=segment"])
+def test_verify_tells_what_it_could_not_read_from_damage(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr("seglake.store.interface.time.sleep", lambda _: None)
+    monkeypatch.setitem(seglake.store.objects._RETRIES, "max_retries", 1)
+    server.cut = first(10**6, what)
+    found = verify(server.root, storage_options=server.options).findings
+    assert {finding.kind for finding in found} == {"unreadable"}

@@ -1,0 +1,79 @@
+"""Skipped tests are named at the end of a run, and fail where nothing may be left out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+TESTS = """
+import pytest
+
+@pytest.fixture
+def jars():
+    pytest.skip("no jars")
+
+def test_of_jars(jars): pass
+def test_of_jars_too(jars): pass
+@pytest.mark.skipif(True, reason="no Linux")
+def test_of_linux(): pass
+@pytest.mark.xfail
+def test_expected_to_fail(): assert False
+def test_that_runs(): pass
+"""
+
+
+def outcome(folder: Path, tests: str, **environment: str) -> tuple[int, str]:
+    """The exit code of a run of these tests, and what it prints."""
+    (folder / "test_some.py").write_text(tests)
+    settings = {k: v for k, v in os.environ.items() if k not in ("SEGLAKE_REQUIRE_ALL", "COLUMNS")}
+    command = [sys.executable, "-m", "pytest", "-p", "tests.harness.left_out", "-c", os.devnull]
+    done = subprocess.run(
+        [*command, f"--rootdir={folder}", "test_some.py"],
+        cwd=folder,
+        env={**settings, "PYTHONPATH": str(PROJECT), "COLUMNS": "200", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_what_is_left_out_is_named(tmp_path: Path) -> None:
+    code, told = outcome(tmp_path, TESTS)
+    assert code == 0
+    assert "NOT TESTED: 3 left out" in told
+    assert "2 x no jars\n1 x no Linux\n" in told
+    assert "1 passed, 3 skipped, 1 xfailed" in told
+
+
+def test_what_is_left_out_fails_where_all_is_required(tmp_path: Path) -> None:
+    code, told = outcome(tmp_path, TESTS, SEGLAKE_REQUIRE_ALL="1")
+    assert code == 1
+    assert "NOT TESTED" not in told
+    assert "left out, but SEGLAKE_REQUIRE_ALL is set: no jars" in told
+    assert "1 passed, 1 xfailed, 3 errors" in told
+
+
+MISSING = ("pytest.importorskip('no_such_library')", "pytest.skip('none', allow_module_level=True)")
+
+
+@pytest.mark.parametrize("missing", MISSING)
+def test_a_module_left_out_fails_too(tmp_path: Path, missing: str) -> None:
+    assert outcome(tmp_path, f"import pytest\n{missing}\n")[0] == 5
+    code, told = outcome(tmp_path, f"import pytest\n{missing}\n", SEGLAKE_REQUIRE_ALL="1")
+    assert code == 2
+    assert "left out, but SEGLAKE_REQUIRE_ALL is set" in told
+
+
+def test_a_run_without_gaps_says_nothing(tmp_path: Path) -> None:
+    assert "NOT TESTED" not in outcome(tmp_path, "def test_that_runs(): pass\n")[1]
+
+
+def test_continuous_integration_requires_all() -> None:
+    script = (PROJECT / ".ci/run").read_text()
+    assert "export SEGLAKE_REQUIRE_ALL=1\nexec make test\n" in script

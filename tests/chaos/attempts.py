@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Container
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from tests.chaos.victim import Death, Job, Upkeep, steps_told
 
@@ -59,11 +59,14 @@ class Turn(NamedTuple):
     by_name: bool  # at a step that is chosen by its name, if there is a choice
 
 
-class Attack(Protocol):
+_Job_contra = TypeVar("_Job", bound=Job | Upkeep, contravariant=True)
+
+
+class Attack(Protocol[_Job_contra]):
     """A way to start attempts and to kill them."""
 
     def __call__(
-        self, job: Job | Upkeep, trace: Path, steps: Steps, turn: Turn, chance: random.Random
+        self, job: _Job_contra, trace: Path, steps: Steps, turn: Turn, chance: random.Random
     ) -> Hit | None:
         """One attempt; None if it ended before it could be hit."""
 

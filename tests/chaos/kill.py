@@ -31,6 +31,7 @@ from tests.chaos.attempts import Attack, Forked, Steps, Turn, kill_forked
 from tests.chaos.clustered import SETTINGS, OnSpark
 from tests.chaos.scenarios import NEXT, RUN, SHAPES, Scenario
 from tests.chaos.upkeep import Maintenance
+from tests.chaos.victim import Job
 from tests.harness.cluster import standalone_cluster
 from tests.harness.observed import remove_lake
 from tests.harness.s3_server import BUCKET, environment, s3_server
@@ -43,7 +44,7 @@ class Campaign:
     """Rounds over all shapes, drawn from a seed; lakes below the URI `place`."""
 
     def __init__(
-        self, account: Account, where: str, folder: Path, place: str, attack: Attack
+        self, account: Account, where: str, folder: Path, place: str, attack: Attack[Job]
     ) -> None:
         self._account, self._where, self._attack = account, where, attack
         self._folder, self._place = folder, place
@@ -191,17 +192,18 @@ def _campaign(account: Account, where: str) -> Iterator[Campaign | Maintenance]:
     """A campaign with what it needs running; its folder stays if it finds a difference."""
     folder = Path(tempfile.mkdtemp(prefix="seglake-chaos-"))
     with ExitStack() as stack:
-        place, attack = str(folder / "lakes"), kill_forked
+        place = str(folder / "lakes")
+        attack: Attack[Job] = kill_forked
         if where == S3:
             os.environ |= environment(stack.enter_context(s3_server(folder)))
             place = f"s3://{BUCKET}"
         if where == SPARK:
             (folder / "cluster").mkdir()
             master = stack.enter_context(standalone_cluster(folder / "cluster"))
-            attack = OnSpark({**SETTINGS, "spark.master": master}, folder / "notes")
-            stack.callback(attack.end)
+            attack = on_spark = OnSpark({**SETTINGS, "spark.master": master}, folder / "notes")
+            stack.callback(on_spark.end)
         if where == UPKEEP:
-            yield Maintenance(account, folder, place, attack)
+            yield Maintenance(account, folder, place, kill_forked)
         else:
             yield Campaign(account, where, folder, place, attack)
     if not any(found.where == where for found in account.differences):

@@ -36,7 +36,7 @@ APART = 7  # stories begin with other steps
 class Maintenance:
     """Rounds of one story, drawn from a seed; lakes below the folder `place`."""
 
-    def __init__(self, account: Account, folder: Path, place: str, attack: Attack) -> None:
+    def __init__(self, account: Account, folder: Path, place: str, attack: Attack[Upkeep]) -> None:
         self._account, self._attack, self._place = account, attack, place
         self._trace, self._last = folder / "trace", Kill("", "", None, "")  # type: ignore[arg-type]
         chance = random.Random(f"{account.seed} maintenance")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seglake.catalog import table
+from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.cli.app import app
 from seglake.layout import REBUILDING, manifest_key, success_key
 from seglake.maintain import repair
@@ -102,7 +104,7 @@ def test_vacuum__marks_what_was_killed_and_keeps_its_manifest(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = str(maker.root)
-    dead = [killed(monkeypatch, lambda act=act: act(maker)) for act in (reindexed, ingested)]
+    dead = [killed(monkeypatch, partial(act, maker)) for act in (reindexed, ingested)]
     before = observe(root)
     assert sorted(marks(verify(root))) == sorted(map(success_key, dead))
     planned = CliRunner().invoke(app, ["vacuum", root, "--dry-run", "--grace-hours", "0"])
@@ -127,7 +129,7 @@ def test_an_attempt_that_did_not_commit__gets_no_mark(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(table.DeltaLog, "commit", die)
+        patch.setattr(DeltaLog, "commit", die)
         for act in (reindexed, ingested):
             with pytest.raises(KeyboardInterrupt):
                 act(maker)

@@ -59,7 +59,7 @@ class Turn(NamedTuple):
     by_name: bool  # at a step that is chosen by its name, if there is a choice
 
 
-_Job_contra = TypeVar("_Job", bound=Job | Upkeep, contravariant=True)
+_Job_contra = TypeVar("_Job_contra", bound=Job | Upkeep, contravariant=True)
 
 
 class Attack(Protocol[_Job_contra]):

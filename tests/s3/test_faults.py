@@ -157,9 +157,7 @@ def test_a_log_that_cannot_be_written_stays_invisible(
 
 
 @pytest.mark.parametrize("fault", [Fault.DENIED, Fault.FULL])
-@pytest.mark.parametrize(
-    "path", [r"inputs\.json$", r"/blobs/", r"\.log$", r"manifest\.json$", COMMIT]
-)
+@pytest.mark.parametrize("path", [r"/blobs/", r"/fate$", r"\.log$", r"manifest\.json$", COMMIT])
 def test_a_refusal_that_lasts_is_told_and_leaves_nothing(
     place: str,
     proxy: Proxy,

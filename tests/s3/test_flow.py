@@ -190,6 +190,7 @@ def test_spark_ingests_with_the_keys_of_the_environment(
         [pipeline]
         name = "web"
         root = "{place}/lake"
+        max_quarantine_ratio = 0.1
         [input]
         paths = ["{place}/in"]
         format = "jsonl"

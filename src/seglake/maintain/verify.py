@@ -7,6 +7,7 @@ without a hole, and the three index files equal to those that the log gives.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from seglake.store import Store, open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_REQUEST_FAILED = re.compile(r"Generic \w+ error")  # else delta-rs may mean damage
 _IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # kinds of rows; runs and sources are not
 
 
@@ -138,7 +140,8 @@ def _reporting(report: Verification) -> Iterator[None]:
         yield
     except (CorruptData, StoreError, VersionExpired) as error:
         file = getattr(error, "file", "") or layout.LOG_TABLE
-        report.findings.append(catalog_finding("", file, error))
+        unclear = isinstance(error, StoreError) and not _REQUEST_FAILED.search(str(error))
+        report.findings.append(catalog_finding("", file, str(error) if unclear else error))
 
 
 def _check_history(

@@ -3,15 +3,19 @@
 Pickled, an origin takes no credentials along: a worker finds its own in its environment.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from seglake.catalog.rows import Kind, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.errors import SeglakeError, UnknownTopic, VersionExpired
 from seglake.forks import Lock
+from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.lookup.shared_reads import CACHE_BYTES, SharedReads
 from seglake.store import Store, open_store
 
@@ -21,7 +25,7 @@ class Origin:
 
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
         self.store = store
-        self.reads = SharedReads(store, cache_bytes)
+        self.reads = SharedReads(store, cache_bytes, _Vacuumed(store))
         self._lock = Lock()  # a handle of the catalog is for one thread at a time
         self._opened: CatalogTable | None = None
 
@@ -53,6 +57,35 @@ class Origin:
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """The committed runs of a topic."""
         return self._catalog.runs(snapshot, topic)
+
+
+@dataclass(frozen=True)
+class _Vacuumed:
+    """Tells a log that vacuum removed, with the versions that named it, from one that was lost."""
+
+    store: Store
+
+    def __call__(self, segment: LogSegment) -> VersionExpired | None:
+        """VersionExpired unless the newest version names the log, or cannot be read."""
+        try:
+            newest = CatalogTable.open(self.store).snapshot()
+            if _names(newest, segment):
+                return None
+        except SeglakeError:
+            return None
+        return VersionExpired(
+            f"{segment.log_key} is gone, and version {newest.version} does not name it: the version"
+            " that is open is no longer retained; open the newest, or `refresh()` the lake"
+        )
+
+
+def _names(snapshot: Snapshot, segment: LogSegment) -> bool:
+    try:
+        view = snapshot.partition(segment.topic, segment.partition)
+    except UnknownTopic:
+        return False
+    same = np.flatnonzero(view.segments.base_offsets == segment.base_offset).tolist()
+    return any(view.segment(index).key("log") == segment.log_key for index in same)
 
 
 def _in_this_process(store: Store, cache_bytes: int) -> Origin:

@@ -29,6 +29,7 @@ _A_DAY_MS = 86_400_000  # the contract asks for no shorter retention of commits
 _COMMIT = re.compile(r".*/(\d{20})\.json")
 _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
 _READ_AT_ONCE = 1000  # commits in memory while all are read
+_LISTED = re.compile(r".*/(\d{20})\.(json|checkpoint\..*)")
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
@@ -175,6 +176,15 @@ class DeltaLog:
         last = min((int(match[1]) for match in found if match), default=0) - 1
         while commits := self.since(last, _READ_AT_ONCE):
             last = commits[-1].version
+
+    def retains(self, version: int) -> bool:
+        """Whether the log has all that makes a version: a checkpoint, and each commit after it."""
+        commits, checkpoints = set[int](), {-1}
+        for item in self.store.list(f"{self.folder}/_delta_log"):
+            if match := _LISTED.fullmatch(item.key):
+                (commits if match[2] == "json" else checkpoints).add(int(match[1]))
+        first = max(each for each in checkpoints if each <= version)
+        return commits.issuperset(range(first + 1, version + 1))
 
     def asks_for_checkpoint(self, version: int) -> bool:
         """Whether the maker of a version has to write a checkpoint.

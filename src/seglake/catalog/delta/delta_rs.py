@@ -79,7 +79,10 @@ class TableHandle:
         return table
 
     def at(self, version: int) -> DeltaTable:
-        """A given version; VersionExpired if the log lost it, UsageError if it does not exist."""
+        """A given version; VersionExpired if the log lost it, UsageError if it does not exist.
+
+        Raises StoreError if storage fails.
+        """
         _DELTA_RS.use(self)
         if self._newest.version() == version:
             return self._newest
@@ -89,9 +92,13 @@ class TableHandle:
         with _delta_errors(self._uri, f"version {version} cannot be read"):
             try:
                 return _table(self._log.store, self._log.folder, version)
-            except (DeltaError, OverflowError) as error:
+            except DeltaError as error:
+                if self._log.retains(version):
+                    raise
                 message = f"version {version} of the catalog is not retained: {reason(error)}"
                 raise VersionExpired(message) from None
+            except OverflowError:
+                raise VersionExpired(f"there is no version {version}") from None
 
     def retention_ms(self) -> int:
         """How long the table's own setting keeps removed files. Raises UsageError."""

@@ -10,13 +10,13 @@ wanted. Every `CorruptData` names the log and the byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from seglake.errors import CorruptData
+from seglake.errors import CorruptData, MissingObject, SeglakeError
 from seglake.format.batch import LENGTH_AT, LOG_OVERHEAD, MAX_BATCH_BYTES, OVERHEAD, BatchTable
 from seglake.format.decode import Damage, check_crcs, scan
 from seglake.format.records import Int64s
@@ -28,12 +28,22 @@ from seglake.read.fetch.piece import Cost, Piece
 from seglake.read.fetch.threads import ahead
 from seglake.store import Store
 
+Meaning = Callable[[LogSegment], SeglakeError | None]
+"""What it means that the log of a segment does not exist: an error, or None for a lost file."""
+
+
+def _unknown(_segment: LogSegment) -> SeglakeError | None:
+    return None
+
 
 class LogFetch:
-    """Fetches from the logs of a store. Every method raises CorruptData and StoreError."""
+    """Fetches from the logs of a store. Every method raises CorruptData and StoreError.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    Of a log that does not exist, it raises what `missing` says that this means, if anything.
+    """
+
+    def __init__(self, store: Store, missing: Meaning = _unknown) -> None:
+        self._store, self._missing = store, missing
 
     @property
     def gap_bytes(self) -> int:
@@ -87,10 +97,19 @@ class LogFetch:
         return map(self._fetch, requests)
 
     def _fetch(self, request: _Request) -> _Fetched:
-        key, starts, ends = request.piece.segment.log_key, request.starts, request.ends
-        if len(starts) == 1:
-            return _Fetched(request, self._store.read(key, starts[0], ends[0]))
-        return _Fetched(request, b"".join(self._store.read_ranges(key, starts, ends)))
+        parts = self.read(request.piece.segment, request.starts, request.ends)
+        return _Fetched(request, parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def read(self, segment: LogSegment, starts: Sequence[int], ends: Sequence[int]) -> list[Any]:
+        """The bytes of some ranges of a log, unchecked."""
+        try:
+            if len(starts) == 1:
+                return [self._store.read(segment.log_key, starts[0], ends[0])]
+            return self._store.read_ranges(segment.log_key, starts, ends)
+        except MissingObject as error:
+            if meaning := self._missing(segment):
+                raise meaning from error
+            raise
 
 
 class _Request(NamedTuple):

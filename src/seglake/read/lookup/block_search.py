@@ -22,7 +22,6 @@ from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.log_segment import LogRanges, LogSegment
 from seglake.read.zones.search import Block
-from seglake.store import Store
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -62,8 +61,8 @@ class _Batches:
 class BlockSearch:
     """Searches index blocks of a lake's logs. Every method raises CorruptData and StoreError."""
 
-    def __init__(self, store: Store, cache: ByteCache) -> None:
-        self._store, self._cache, self._fetch = store, cache, LogFetch(store)
+    def __init__(self, fetch: LogFetch, cache: ByteCache) -> None:
+        self._fetch, self._cache = fetch, cache
 
     def first_reaching(
         self, segment: LogSegment, block: Block, timestamp: int, from_offset: int
@@ -105,7 +104,7 @@ class BlockSearch:
         batches: _Batches | None = self._cache.get(_name(segment, block))
         if batches is not None:
             return batches, None
-        data = self._store.read(segment.log_key, block.position, block.end)
+        (data,) = self._fetch.read(segment, [block.position], [block.end])
         heads = intact_heads(data)
         if heads is None or not _ascend(heads, block):
             self._fetch.chunk_of(segment, block.ranges)  # raises the damage and its position

@@ -5,6 +5,7 @@ difference: Kafka gives up after the first segment that looks right, these looku
 """
 
 from collections.abc import Iterator
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class PartitionReader:
         self.fetch, self.cached_fetch, self.ask = (
             reads.fetch, reads.cached_fetch, reads.zone_maps.ask,
         )  # fmt: skip
-        self._segments: dict[int, LogSegment] = {}
+        self._segment = lru_cache(_MOST_SEGMENTS)(partial(LogSegment.of, view))
         bases, self._highs = view.segments.base_offsets, view.segments.max_timestamps
         # a first segment with deleted records may no longer have the timestamps that it promises
         self._cut = 1 if len(bases) and bases[0] < view.log_start_offset else 0
@@ -38,12 +39,7 @@ class PartitionReader:
 
     def segment(self, index: int) -> LogSegment:
         """The segment at a position, counted from 0."""
-        segment = self._segments.get(index)
-        if segment is None:
-            if len(self._segments) >= _MOST_SEGMENTS:
-                self._segments.pop(next(iter(self._segments)), None)
-            segment = self._segments[index] = LogSegment.of(self.view, index)
-        return segment
+        return self._segment(index)
 
     # times
 

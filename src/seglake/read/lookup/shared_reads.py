@@ -2,7 +2,7 @@
 
 from seglake.read.fetch.batch_cache import BatchCache
 from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.log_fetch import LogFetch, Meaning
 from seglake.read.lookup.block_search import BlockSearch
 from seglake.read.zones.cache import ZoneMapCache
 from seglake.store import Store
@@ -14,13 +14,16 @@ class SharedReads:
     """A lake's store, and caches of at most `cache_bytes`.
 
     Half of these are for zone maps and the batches of lookups, half for the batches of windows.
-    `fetch` gets batches from logs; `cached_fetch` does so through the cache of windows.
+    `fetch` gets batches from logs; `cached_fetch` does so through the cache of windows. `missing`
+    says what it means that a log does not exist, see `LogFetch`.
     """
 
-    def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self, store: Store, cache_bytes: int = CACHE_BYTES, missing: Meaning | None = None
+    ) -> None:
         self.store, self.cache_bytes = store, cache_bytes
         cache = ByteCache(cache_bytes // 2)
-        self.fetch = LogFetch(store)
+        self.fetch = LogFetch(store, missing) if missing else LogFetch(store)
         self.cached_fetch = BatchCache(self.fetch, ByteCache(cache_bytes - cache_bytes // 2))
-        self.zone_maps = ZoneMapCache(store, cache)
-        self.blocks = BlockSearch(store, cache)
+        self.zone_maps = ZoneMapCache(store, cache, self.fetch)
+        self.blocks = BlockSearch(self.fetch, cache)

@@ -37,8 +37,8 @@ _Answer = TypeVar("_Answer")
 class ZoneMapCache:
     """The zone maps of a lake's segments."""
 
-    def __init__(self, store: Store, cache: ByteCache) -> None:
-        self._store, self._cache = store, cache
+    def __init__(self, store: Store, cache: ByteCache, fetch: LogFetch | None = None) -> None:
+        self._store, self._cache, self._fetch = store, cache, fetch or LogFetch(store)
 
     def ask(
         self,
@@ -89,7 +89,7 @@ class ZoneMapCache:
         """The zone map made from the log; under any index policy the answers are the same."""
         _log.warning("%s is made again from its log, in memory: %s", segment.zonemap_key, damage)
         tables = [np.empty(0, TABLE)]
-        for chunk in LogFetch(self._store).chunks_of(segment, segment.log):
+        for chunk in self._fetch.chunks_of(segment, segment.log):
             for part, decoded in chunk.decode_in_parts(chunk.table, _PART_BYTES):
                 tables.append(with_extremes(part, decoded))
         table = np.concatenate(tables)

@@ -16,6 +16,8 @@ from seglake.read.fetch.log_segment import LogRanges, LogSegment
 from seglake.read.zones.bounds import Bounds
 from seglake.read.zones.kernels import join_meeting
 
+_OWN_BYTES, _PAGE_BYTES = 2500, 1200  # of the objects of a zone map, and of a page of it
+
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
 
 
@@ -87,7 +89,7 @@ class ZoneSearch:
         self._highs = fences.rows["max_timestamp"].astype(np.int64)
         self._highest = np.maximum.accumulate(self._highs)
         self._pages: list[_Page | None] = [None] * len(fences.rows)
-        self.size_bytes = 1024 + 48 * len(self._pages)
+        self.size_bytes = _OWN_BYTES + memoryview(head).nbytes + 48 * len(self._pages)
 
     def block_at(self, offset: int) -> Block | None:
         """The last block that begins at or before `offset`, else the first; None without blocks."""
@@ -180,7 +182,7 @@ class ZoneSearch:
             part = _part(blocks, at * span, (at + 1) * span)
             ends = np.append(part.relative_offsets[1:], self._ends[number])
             self._pages[number] = _Page(part, ends, np.maximum.accumulate(part.max_timestamps))
-        self.size_bytes += 56 * len(blocks)
+        self.size_bytes += _PAGE_BYTES * len(numbers) + 56 * len(blocks)
 
     def _block(self, page: _Page, number: int, row: int) -> Block:
         blocks, base = page.blocks, self._base

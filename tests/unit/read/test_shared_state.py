@@ -1,0 +1,181 @@
+"""What readers share: caches that count what they hold, readers under threads, versions that go."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+import seglake
+from seglake.catalog.delta import delta_rs
+from seglake.errors import MissingObject, StoreError, VersionExpired
+from seglake.format.index import IndexPolicy
+from seglake.maintain.reindex import reindex
+from seglake.maintain.vacuum import vacuum
+from seglake.read.log import Log
+from seglake.read.lookup import partition
+from seglake.store import Store
+from tests.makers.lakes import Event, LakeMaker, Shape
+
+T = 1_700_000_000_000
+SHAPE = Shape(batch_bytes=100, policy=IndexPolicy("bytes", 1))
+
+
+def lake(root: Path, events: int, segment_bytes: int) -> LakeMaker:
+    maker = LakeMaker(root)
+    shape = Shape(batch_bytes=100, policy=SHAPE.policy, segment_bytes=segment_bytes)
+    maker.run({0: [Event(T + i, b"k", b"v" * 40) for i in range(events)]}, shape)
+    return maker
+
+
+# --------------------------------------------------------------------------------------- threads
+
+
+def test_a_reader_under_threads_forgets_segments_one_by_one(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(partition, "_MOST_SEGMENTS", 4)
+    reader = seglake.open(str(lake(tmp_path, 1500, 1000).root)).topic("events").reader(0)
+    count = len(reader.view.segments.base_offsets)
+    assert count > 30
+
+    def ask(seed: int) -> None:
+        for index in np.random.default_rng(seed).integers(0, count, 3000).tolist():
+            assert reader.segment(index).base_offset == reader.view.segments.base_offsets[index]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(16) as threads:
+            for done in [threads.submit(ask, seed) for seed in range(16)]:
+                done.result()
+    finally:
+        sys.setswitchinterval(interval)
+
+
+# ---------------------------------------------------------------------------------------- caches
+
+
+def by_offset(log: Log, step: int) -> None:
+    for offset in range(0, log.end_offsets()[0], step):
+        log.record_at(0, offset)
+
+
+def by_time(log: Log, step: int) -> None:
+    for offset in range(0, log.end_offsets()[0], step):
+        log.offsets_for_times({0: T + offset})
+
+
+def one_of_each_segment(log: Log, _step: int) -> None:
+    reader = log.reader(0)
+    for base in reader.view.segments.base_offsets.tolist():
+        reader.batch_at(base)
+
+
+def windows(log: Log, step: int) -> None:
+    for offset in range(0, log.end_offsets()[0], step):
+        log.read_range(T + offset, T + offset + 3).read_all()
+
+
+@pytest.mark.parametrize("ask", [by_offset, by_time, one_of_each_segment, windows])
+@pytest.mark.parametrize(("events", "segment_bytes"), [(1500, 2**11), (9000, 2**15), (9000, 2**30)])
+def test_caches_hold_about_what_they_count(tmp_path, ask, events, segment_bytes) -> None:
+    root = str(lake(tmp_path, events, segment_bytes).root)
+    ask(seglake.open(root).topic("events"), 97)  # loads code, and what threads keep
+    log = seglake.open(root).topic("events")
+    for index in range(len(log.reader(0).view.segments.base_offsets)):
+        log.reader(0).segment(index)
+    reads = log._origin.reads
+    caches = [reads.zone_maps._cache, reads.cached_fetch._cache]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        ask(log, 97)
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    counted = sum(cache.size_bytes for cache in caches)
+    assert held < 1.3 * counted + 20_000
+    assert counted < 1.6 * held
+
+
+# -------------------------------------------------------------------------------------- versions
+
+
+def read_window(log: Log) -> object:
+    return log.read_range(T, T + 100).read_all()
+
+
+def read_record(log: Log) -> object:
+    return log.record_at(0, 3)
+
+
+def read_from_a_pickle(log: Log) -> object:
+    return pickle.loads(pickle.dumps(log.plan_offsets({0: (0, 9)}))).execute().read_all()
+
+
+READS = [read_window, read_record, read_from_a_pickle]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_an_open_log_whose_files_were_vacuumed_has_expired(
+    tmp_path: Path, read: Callable[[Log], object]
+) -> None:
+    """Versions that named the log are gone, as after a rebuild of the topic."""
+    maker = lake(tmp_path / "a", 50, 2**30)
+    other = lake(tmp_path / "b", 20, 2**30)
+    open_log = seglake.open(str(maker.root)).topic("events")
+    (tmp_path / "a").rename(tmp_path / "old")
+    (tmp_path / "b").rename(tmp_path / "a")
+    assert other
+    with pytest.raises(VersionExpired, match=r"\.log is gone, and version \d+ does not name it"):
+        read(open_log)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_log_that_the_newest_version_names_is_lost(
+    tmp_path: Path, read: Callable[[Log], object]
+) -> None:
+    maker = lake(tmp_path, 50, 2**30)
+    log = seglake.open(str(maker.root)).topic("events")
+    for path in maker.root.rglob("*.log"):
+        path.unlink()
+    with pytest.raises(MissingObject, match=r"\.log: no such object"):
+        read(log)
+
+
+def test_index_files_that_were_vacuumed_are_made_again(tmp_path: Path) -> None:
+    maker = lake(tmp_path, 50, 2**30)
+    log = seglake.open(str(maker.root)).topic("events")
+    reindex(str(maker.root), "events", IndexPolicy("bytes", 0))
+    for path in maker.root.rglob("*"):
+        os.utime(path, (time.time() - 2 * 86_400,) * 2)
+    assert vacuum(str(maker.root), retention_hours=0, dry_run=False).deleted
+    assert len(log.read_range(T + 5, T + 10).read_all()) == 5
+
+
+def test_a_storage_failure_is_no_expired_version(tmp_path: Path, monkeypatch) -> None:
+    maker = lake(tmp_path, 5, 2**30)
+    maker.run({0: [Event(T)]}, SHAPE)
+    log = seglake.open(str(maker.root)).topic("events")
+
+    def failing(store: Store, folder: str, version: int | None = None) -> DeltaTable:
+        raise DeltaError(f"Generic S3 error: no answer for version {version}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_rs, "_table", failing)
+        with pytest.raises(StoreError, match=r"version 1 cannot be read: .* no answer"):
+            log.at(1)
+        (maker.root / f"catalog/log/_delta_log/{0:020}.json").unlink()
+        with pytest.raises(VersionExpired, match="not retained"):
+            log.at(1)

@@ -149,6 +149,11 @@ class Broker:
         for name in notes + [".kafka_cleanshutdown"] * clean_stop:
             (self._data / name).unlink(missing_ok=True)
 
+    def note_log_start(self, topic: str, partition: int, offset: int) -> None:
+        """Begins a stopped broker's log at an offset, as if all before it had been deleted."""
+        note = self._data / "log-start-offset-checkpoint"
+        note.write_text(f"0\n1\n{topic} {partition} {offset}\n")
+
     def _last_words(self) -> str:
         return "\n".join(self._printed.read_text(errors="replace").splitlines()[-40:])
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+import seglake
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import Batch, Kafka, KafkaError, Record, record_from_json
 from tests.kafka.make_golden import GOLDEN, checksum
+from tests.makers.lakes import Event, LakeMaker
 
 MANIFEST: dict[str, dict[str, Any]] = json.loads((GOLDEN / "MANIFEST.json").read_text())["segments"]
 CURRENT = [name for name, entry in MANIFEST.items() if entry["supported"]]
@@ -79,6 +81,27 @@ def test_two_segments_of_the_second_partition(broker: Broker) -> None:
     assert broker.consume_all("rolled", 0) == []
     assert broker.offsets_for_times("rolled", {0: 5, 1: 30}) == {0: None, 1: (30, 30)}
     assert broker.max_timestamp("rolled", 0) == (-1, -1)
+
+
+def test_a_maximum_before_the_log_start(kafka: Kafka, tmp_path: Path) -> None:
+    """Kafka's answer is a deleted offset; this library's is the largest timestamp that is left."""
+    times = [10, 90, 20, 30]
+    (tmp_path / "cut").mkdir()
+    batches = [Batch((Record(n, time, b"k", b"v"),)) for n, time in enumerate(times)]
+    kafka.write_segment(tmp_path / "cut", 0, batches)
+    with Broker.serve(kafka, tmp_path / "broker", {("cut", 0): tmp_path / "cut"}) as broker:
+        broker.stop()
+        broker.note_log_start("cut", 0, 2)
+        broker.start()
+        assert broker.beginning_offset("cut", 0) == 2
+        assert [record.timestamp for record in broker.consume_all("cut", 0)] == [20, 30]
+        assert broker.max_timestamp("cut", 0) == (90, 1)
+    maker = LakeMaker(tmp_path / "lake")
+    maker.run({0: [Event(time) for time in times]})
+    maker.delete_records(0, 2)
+    log = seglake.open(str(maker.root)).topic("events")
+    assert log.beginning_offsets() == {0: 2}
+    assert log.max_timestamps() == {0: (3, 30)}
 
 
 def test_the_broker_rebuilds_the_golden_indexes(kafka: Kafka, tmp_path: Path) -> None:

@@ -189,6 +189,7 @@ class Log:
     ) -> pa.RecordBatchReader:
         """Every record with start <= timestamp < end, and no other, in this version or another.
 
+        A record without a timestamp (-1) is in no window, however far that reaches.
         `order` "offset" gives partition after partition, each in offset order; "time" one stream by
         (timestamp, partition, offset). About `memory_bytes` are in use, whatever the window's size.
         `columns` chooses and orders columns; `stats` counts what was fetched. The reader raises

@@ -294,3 +294,23 @@ def test_a_bootstrap_is_found_by_its_event_time(maker) -> None:
     found = log.read_range(T - 2000, T).read_all()
     assert found["offset"].to_pylist() == [5]
     assert log.offsets_for_times({1: T - 1000})[1] == (0, T)  # the first in offset order
+
+
+@pytest.mark.parametrize("order", ["offset", "time"])
+def test_a_record_without_a_timestamp_is_in_no_window(tmp_path, order) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(time) for time in (-1, 0, 7, -1)]})
+    log = seglake.open(str(tmp_path)).topic("events")
+    for start in (0, "1970-01-01T00:00:00Z"):
+        found = log.read_range(start, 2**62, order=order).read_all()
+        assert found["offset"].to_pylist() == [1, 2]
+    everything = log.plan_offsets({0: (0, 4)}).execute().read_all()
+    assert everything["offset"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_the_largest_timestamp_is_that_of_a_record_that_is_left(tmp_path) -> None:
+    """Kafka names a deleted offset here: tests/kafka/test_broker.py."""
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(time) for time in (10, 90, 20, 30)]})
+    maker.delete_records(0, 2)
+    assert seglake.open(str(tmp_path)).topic("events").max_timestamps() == {0: (3, 30)}

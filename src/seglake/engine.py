@@ -9,6 +9,7 @@ import base64
 import gc
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import numpy as np
 
 from seglake import errors
-from seglake.errors import CorruptData, SeglakeError
+from seglake.errors import ConfigError, CorruptData, SeglakeError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +31,10 @@ Result = TypeVar("Result")
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Result_co = TypeVar("Result_co", covariant=True)
 
+_OTHER_PYTHON = re.compile(
+    r"PYTHON_VERSION_MISMATCH|No module named '(?:seglake|numpy|pyarrow|numba)[^']*'"
+    r'|Cannot run program "[^"]*"'
+)
 _TOKEN = re.compile(r"<seglake error ([A-Za-z0-9+/=]+)>")
 
 
@@ -127,17 +132,38 @@ def run_task(task: Callable[[Item], Result], item: Item) -> Result:
 
 @contextmanager
 def original_errors() -> Iterator[None]:
-    """Raise the SeglakeError of a task instead of Spark's exception around it."""
+    """Raise the SeglakeError of a task instead of Spark's exception around it.
+
+    ConfigError if the workers have another Python, which cannot run the task.
+    """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # LocalEngine needs no Spark
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        token = _TOKEN.search(str(error))
-        if token is None:
-            raise
-        raise _from_token(token[1]) from error
+        if token := _TOKEN.search(str(error)):
+            raise _from_token(token[1]) from error
+        if found := _OTHER_PYTHON.search(str(error)):
+            raise ConfigError(
+                f"Spark's workers have another Python, or one without Seglake ({found[0]}): set"
+                f" PYSPARK_PYTHON, here to {sys.executable}, before the session starts"
+            ) from None
+        raise
+
+
+def require_seglake(spark: SparkSession) -> None:
+    """Raise ConfigError if the Python of the session's workers has no Seglake."""
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415  # LocalEngine needs no Spark
+
+    if is_remote():  # a client of Spark Connect cannot start a task without a query
+        return
+    with original_errors():
+        spark.sparkContext.parallelize([0], 1).map(_answered).collect()
+
+
+def _answered(item: int) -> int:
+    return item
 
 
 def _to_token(error: SeglakeError) -> str:

@@ -92,5 +92,11 @@ def struct_of(columns: Iterable[str]) -> StructType:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("seglake")` known to a session whose driver has not found it by itself."""
+    """Make `format("seglake")` known to a session whose driver has not found it by itself.
+
+    Raises ConfigError if the Python of the session's workers has no Seglake.
+    """
+    from seglake.engine import require_seglake  # noqa: PLC0415  # see above
+
+    require_seglake(spark)
     spark.dataSource.register(SeglakeDataSource)

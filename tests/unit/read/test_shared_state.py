@@ -42,7 +42,9 @@ def lake(root: Path, events: int, segment_bytes: int) -> LakeMaker:
 # --------------------------------------------------------------------------------------- threads
 
 
-def test_a_reader_under_threads_forgets_segments_one_by_one(tmp_path, monkeypatch) -> None:
+def test_a_reader_under_threads_forgets_segments_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(partition, "_MOST_SEGMENTS", 4)
     reader = seglake.open(str(lake(tmp_path, 1500, 1000).root)).topic("events").reader(0)
     count = len(reader.view.segments.base_offsets)
@@ -88,7 +90,9 @@ def windows(log: Log, step: int) -> None:
 
 @pytest.mark.parametrize("ask", [by_offset, by_time, one_of_each_segment, windows])
 @pytest.mark.parametrize(("events", "segment_bytes"), [(1500, 2**11), (9000, 2**15), (9000, 2**30)])
-def test_caches_hold_about_what_they_count(tmp_path, ask, events, segment_bytes) -> None:
+def test_caches_hold_about_what_they_count(
+    tmp_path: Path, ask: Callable[[Log, int], None], events: int, segment_bytes: int
+) -> None:
     root = str(lake(tmp_path, events, segment_bytes).root)
     ask(seglake.open(root).topic("events"), 97)  # loads code, and what threads keep
     log = seglake.open(root).topic("events")
@@ -164,7 +168,9 @@ def test_index_files_that_were_vacuumed_are_made_again(tmp_path: Path) -> None:
     assert len(log.read_range(T + 5, T + 10).read_all()) == 5
 
 
-def test_a_storage_failure_is_no_expired_version(tmp_path: Path, monkeypatch) -> None:
+def test_a_storage_failure_is_no_expired_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     maker = lake(tmp_path, 5, 2**30)
     maker.run({0: [Event(T)]}, SHAPE)
     log = seglake.open(str(maker.root)).topic("events")

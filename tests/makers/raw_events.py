@@ -106,9 +106,9 @@ def file_lists(max_files: int = 3, max_lines: int = 40) -> st.SearchStrategy:
 
 def write_file(path: Path, content: Iterable[Line]) -> Path:
     """A file of JSON lines, packed as its name says."""
-    text = []
+    text, name = [], f"{path.parent.name}/{path.name}"  # runs have files of the same name
     for number, line in enumerate(content):
-        event = {"ts": line.timestamp, "p": line.partition, "n": f"{path.name}:{number}"}
+        event = {"ts": line.timestamp, "p": line.partition, "n": f"{name}:{number}"}
         if line.key is not None:
             event["k"] = line.key
         text.append(json.dumps(event, ensure_ascii=False) if line.broken is None else line.broken)

@@ -61,7 +61,8 @@ def test_threads_and_memory_change_nothing(asked, window, threads, memory_bytes,
     assert found == expected(asked, window)
     assert stats.records == len(found)
     assert store.bytes_read == stats.bytes_fetched
-    assert stats.bytes_fetched == sum(log.piece(window).size_bytes for log in asked)
+    claimed = sum(log.piece(window).size_bytes for log in asked)
+    assert stats.bytes_fetched >= claimed if remote else stats.bytes_fetched == claimed
     matching = {(record.partition, record.offset) for record in found}
     assert stats.bytes_matching == sum(
         int(row["size"])

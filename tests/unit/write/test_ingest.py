@@ -73,19 +73,19 @@ def test_an_ingest_is_what_the_files_say(
     first: Files, second: Files, order: str, topic: dict[str, Any], task: dict[str, int]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        root, runs, counts = Path(folder) / "lake", [], []
-        for name, files in (("a", first), ("b", second)):
-            runs.append(write_files(Path(folder) / name, files))
+        root, runs = Path(folder) / "lake", []
+        for name, files in (("a", [([Line(T)], ""), *first]), ("b", second)):
+            paths = write_files(Path(folder) / name, files)
             settings = pipeline_of(root, [Path(folder) / name], order=order, topic=topic, task=task)
-            report = ingest(settings, name)
-            good, bad = read_back(runs[-1])
+            good, bad = read_back(paths)
+            if bad and not good:
+                with pytest.raises(QuarantineLimit, match="a run without a record"):
+                    ingest(settings, name)
+                continue
+            report, rows = ingest(settings, name), len(good) + len(bad)
             assert (report.records, report.quarantined) == (len(good), len(bad))
-            assert (
-                report.input_rows
-                == len(good) + len(bad)
-                == sum(report.reasons.values()) + len(good)
-            )
-            counts.append(len(bad))
+            assert report.input_rows == rows == sum(report.reasons.values()) + len(good)
+            runs.append(paths)
         assert_holds(read_lake(root), settings, runs)
         assert {p: log for p, log in read_lake(root).items() if log} == read_raw(root)
         assert quarantined(root) == sorted(each for run in runs for each in read_back(run)[1])
@@ -183,7 +183,8 @@ def test_the_report_tells_how_late_events_arrived(
     files: Files, order: str, task: dict[str, int]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        paths, root = write_files(Path(folder) / "in", files), Path(folder) / "lake"
+        paths = write_files(Path(folder) / "in", [([Line(T)], ""), *files])
+        root = Path(folder) / "lake"
         report = ingest(pipeline_of(root, [Path(folder) / "in"], order=order, task=task))
         partitions = {each.value: p for p, log in read_lake(root).items() for each in log}
         worst, largest = 0, dict.fromkeys(partitions.values(), 0)

@@ -17,7 +17,7 @@ import sys
 from seglake.cli.old_options import Renamed
 from seglake.errors import SeglakeError
 from seglake.format.index import POLICIES, IndexPolicy
-from seglake.maintain.reindex import reindex
+from seglake.maintain.health.reindex import reindex
 from seglake.maintain.segment_tasks import logged
 from seglake.session import spark_session
 

@@ -15,8 +15,8 @@ import logging
 import sys
 
 from seglake.errors import SeglakeError
+from seglake.maintain.health.verify import verify
 from seglake.maintain.segment_tasks import logged
-from seglake.maintain.verify import verify
 from seglake.session import spark_session
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.format.index import OFFSET_ENTRY, TIME_ENTRY, IndexPolicy
-from seglake.maintain.reindex import reindex
+from seglake.maintain.health.reindex import reindex
 from seglake.read.lake import Lake
 from seglake.read.lookup.partition import PartitionReader
 from seglake.read.lookup.shared_reads import SharedReads

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from seglake.layout import success_key
+from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
-from seglake.maintain.verify import verify
 from seglake.store import open_store
 from tests.chaos.victim import Job
 from tests.harness.observed import NOTHING, Observed, copy_lake, observe

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from seglake.errors import CorruptData, SeglakeError
 from seglake.layout import LOG_TABLE
-from seglake.maintain.repair import rebuild_catalog
-from seglake.maintain.verify import verify
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.verify import verify
 from seglake.store import open_store
 from tests.chaos.account import UPKEEP, Account, Difference, Kill
 from tests.chaos.attempts import Attack, Forked, Steps, Turn

@@ -27,8 +27,8 @@ from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.format.index import IndexPolicy
 from seglake.layout import QUARANTINE_TABLE
-from seglake.maintain.reindex import reindex
-from seglake.maintain.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver.rebase import Move

@@ -10,10 +10,10 @@ import seglake
 from seglake.catalog.rows import Row
 from seglake.errors import CommitConflict, CorruptData
 from seglake.layout import new_attempt
-from seglake.maintain.reindex import reindex
-from seglake.maintain.repair import rebuild_catalog
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
-from seglake.maintain.verify import verify
 from tests.makers.catalog_rows import run
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 

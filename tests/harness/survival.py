@@ -10,7 +10,7 @@ from typing import Any
 
 from seglake.config import Pipeline
 from seglake.errors import CorruptData, InputError, StoreError, UsageError
-from seglake.maintain.verify import verify
+from seglake.maintain.health.verify import verify
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, assert_holds, ingest, read_lake, write_file
 

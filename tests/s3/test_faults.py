@@ -14,7 +14,7 @@ import seglake
 from seglake.catalog.failed_run import failed_runs
 from seglake.config import Pipeline
 from seglake.errors import InputError, StoreError
-from seglake.maintain.verify import verify
+from seglake.maintain.health.verify import verify
 from seglake.read.log import Log
 from seglake.store import objects, open_store
 from seglake.write.driver import commit

@@ -14,7 +14,7 @@ import pytest
 
 import seglake
 from seglake.errors import UsageError
-from seglake.maintain.verify import verify
+from seglake.maintain.health.verify import verify
 from seglake.read.lake import Lake
 from seglake.store import CountingStore, open_store
 from tests.harness.s3_server import Server, main

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seglake.maintain.verify import verify
+from seglake.maintain.health.verify import verify
 from tests.harness.processes import race
 from tests.s3.test_flow import upload
 

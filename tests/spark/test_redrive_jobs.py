@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from seglake.cli.app import app
 from seglake.config import load
 from seglake.errors import QuarantineLimit, UsageError
-from seglake.maintain.verify import verify
+from seglake.maintain.health.verify import verify
 from tests.makers.raw_events import ingest
 from tests.makers.redriven import Event, open_rejects, records, write
 from tests.spark.jobs import run_job

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from seglake.errors import CorruptData
 from seglake.format.index import IndexPolicy
 from seglake.layout import SUFFIXES
-from seglake.maintain.reindex import reindex
+from seglake.maintain.health.reindex import reindex
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from seglake.engine import SparkEngine
-from seglake.maintain.verify import verify
+from seglake.maintain.health.verify import verify
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.spark.jobs import run_job
 

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from seglake import warm
 from seglake.cli.app import app
-from seglake.maintain.reindex import reindex
-from seglake.maintain.verify import verify
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.verify import verify
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.raw_events import ingest, pipeline_of
 

@@ -61,7 +61,7 @@ def policy_of(
 
 def verify(root: str, topics: list[str] | None, *, deep: bool, as_json: bool) -> int:
     """Check a lake. Returns the exit code."""
-    from seglake.maintain.verify import verify as check
+    from seglake.maintain.health.verify import verify as check
 
     with bar("verifying") as progress:
         report = check(root, deep=deep, topics=topics, progress=progress)
@@ -108,7 +108,7 @@ def repair(
 ) -> int:
     """Rebuild damaged indexes, or the catalog from manifests. Returns the exit code."""
     from seglake.errors import UsageError
-    from seglake.maintain.repair import damaged_indexes, rebuild_catalog, repair_indexes
+    from seglake.maintain.health.repair import damaged_indexes, rebuild_catalog, repair_indexes
 
     if catalog:
         rebuilt = rebuild_catalog(root, trust=trust, force=force, dry_run=dry_run)
@@ -128,7 +128,7 @@ def repair(
 
 def reindex(root: str, topic: str, policy: IndexPolicy | None, *, as_json: bool) -> int:
     """Write a topic's index files anew. Returns the exit code."""
-    from seglake.maintain.reindex import reindex as run
+    from seglake.maintain.health.reindex import reindex as run
 
     with bar("indexing") as progress:
         report = run(root, topic, policy, progress=progress)

@@ -1,1 +1,1 @@
-"""Maintenance of an existing lake: verify, re-index, repair, vacuum."""
+"""Maintenance of an existing lake: its health, its lifecycle, and vacuum."""

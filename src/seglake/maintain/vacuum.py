@@ -32,7 +32,7 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import expired_files, retained_rows
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData
-from seglake.maintain.findings import Report
+from seglake.maintain.report import Report
 from seglake.store import Listed, Store, open_store
 
 Unnamed = dict[str | None, list[Listed]]

@@ -13,7 +13,7 @@ from seglake.catalog.manifest import Manifest, write_manifest
 from seglake.catalog.quarantine import files as quarantine_files
 from seglake.catalog.rows import FILE_SCHEMAS, TABLE_SCHEMA, SegmentId
 from seglake.layout import manifest_key, new_attempt
-from seglake.maintain.reindex import reindex
+from seglake.maintain.health.reindex import reindex
 from seglake.store import open_store
 from seglake.write.driver.topics import IDENTITY
 from tests.makers.lakes import Event, LakeMaker, open_catalog

@@ -19,8 +19,8 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.errors import CommitConflict, CorruptData, VersionExpired
 from seglake.layout import new_attempt
-from seglake.maintain.repair import rebuild_catalog
-from seglake.maintain.verify import verify
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.verify import verify
 from seglake.store import open_store
 from seglake.store.counting import CountingStore
 from tests.harness.foreign import (

@@ -19,7 +19,7 @@ from seglake.datasource import stream
 from seglake.datasource.options import TopicPartition, parse
 from seglake.datasource.stream import StreamReader, prorated
 from seglake.errors import OffsetOutOfRange, SeglakeError, UsageError
-from seglake.maintain.reindex import reindex
+from seglake.maintain.health.reindex import reindex
 from seglake.maintain.vacuum import vacuum
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import examples

@@ -15,11 +15,11 @@ from seglake.catalog import table
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.cli.app import app
 from seglake.layout import REBUILDING, manifest_key, success_key
-from seglake.maintain import repair
-from seglake.maintain.reindex import reindex
-from seglake.maintain.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.health import repair
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.health.verify import Verification, verify
 from seglake.maintain.vacuum import vacuum
-from seglake.maintain.verify import Verification, verify
 from tests.harness.observed import observe
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 

@@ -17,9 +17,9 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.errors import CorruptData, MissingObject, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
 from seglake.layout import failed_key, fate_key, manifest_key, new_attempt, report_key, success_key
-from seglake.maintain.reindex import reindex
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
-from seglake.maintain.verify import verify
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 
 DAY = 86_400

@@ -19,9 +19,9 @@ from seglake.engine import LocalEngine
 from seglake.errors import AttemptAbandoned, CorruptData, SeglakeError
 from seglake.format.index import IndexPolicy
 from seglake.layout import fate_key, new_attempt
-from seglake.maintain.reindex import reindex
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import Vacuumed, vacuum
-from seglake.maintain.verify import verify
 from seglake.store import open_store
 from seglake.write.driver.report import Report
 from seglake.write.driver.run import DeclaredRun, ingest_files

@@ -15,7 +15,7 @@ import pytest
 import seglake
 from seglake.errors import UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
-from seglake.maintain.reindex import reindex
+from seglake.maintain.health.reindex import reindex
 from seglake.read.decode.columns import SCHEMA
 from seglake.times.intervals import covers
 from tests.judges.oracle import as_written

@@ -21,7 +21,7 @@ import seglake
 from seglake.catalog.delta import delta_rs
 from seglake.errors import MissingObject, StoreError, VersionExpired
 from seglake.format.index import IndexPolicy
-from seglake.maintain.reindex import reindex
+from seglake.maintain.health.reindex import reindex
 from seglake.maintain.vacuum import vacuum
 from seglake.read.log import Log
 from seglake.read.lookup import partition

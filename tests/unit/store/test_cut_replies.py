@@ -9,7 +9,7 @@ import pytest
 
 import seglake
 from seglake.errors import StoreError
-from seglake.maintain.verify import verify
+from seglake.maintain.health.verify import verify
 from seglake.store import open_store
 from tests.harness.object_server import Asked, ObjectServer, object_server
 from tests.makers.lakes import Event, LakeMaker, Shape

@@ -214,7 +214,7 @@ import sys
 from pathlib import Path
 import seglake
 from seglake.errors import InputError, SeglakeError, StoreError
-from seglake.maintain.verify import verify
+from seglake.maintain.health.verify import verify
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 
 folder = Path(sys.argv[1])

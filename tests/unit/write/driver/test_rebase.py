@@ -11,7 +11,7 @@ from seglake.errors import CorruptData, StoreError
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.layout import SUFFIXES, new_attempt
-from seglake.maintain.segment_files import rebuild_index_files
+from seglake.maintain.health.segment_files import rebuild_index_files
 from seglake.store import open_store
 from seglake.write.driver import rebase
 from seglake.write.driver.rebase import Move

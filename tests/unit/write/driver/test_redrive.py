@@ -28,7 +28,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
 from seglake.errors import ConfigError, InputError, QuarantineLimit, StoreError, UsageError
 from seglake.layout import success_key
-from seglake.maintain.verify import verify
+from seglake.maintain.health.verify import verify
 from seglake.store import local, open_store
 from seglake.write.driver import redrive_input
 from tests.harness.engines import ScatteredEngine

@@ -1,25 +1,12 @@
-"""Findings about a lake, and reports that have them."""
+"""Findings about a lake: what is wrong, and where."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from seglake.catalog.rows import SegmentRow
 from seglake.errors import CorruptData, MissingObject, StoreError
 from seglake.layout import Suffix
-
-
-@dataclass
-class Report:
-    """A report as plain values, and as JSON."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """All fields, by name."""
-        return asdict(self)
-
-    def as_json(self) -> str:
-        """One JSON object."""
-        return json.dumps(self.as_dict(), ensure_ascii=False)
+from seglake.maintain.report import Report
 
 
 @dataclass

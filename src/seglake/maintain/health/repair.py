@@ -28,9 +28,10 @@ from seglake.catalog.version.snapshot import EMPTY
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.errors import CorruptData, StoreError, UsageError, VersionExpired
 from seglake.layout import SUFFIXES, Suffix
-from seglake.maintain.findings import Finding, Report
-from seglake.maintain.reindex import Reindexed, reindex_rows
-from seglake.maintain.segment_files import file_finding
+from seglake.maintain.health.findings import Finding
+from seglake.maintain.health.reindex import Reindexed, reindex_rows
+from seglake.maintain.health.segment_files import file_finding
+from seglake.maintain.report import Report
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
 from seglake.store import Store, open_store
 

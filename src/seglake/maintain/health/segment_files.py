@@ -16,7 +16,7 @@ from seglake.format.decode import with_extremes
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import Sealed, rebuild
 from seglake.layout import SUFFIXES, Suffix
-from seglake.maintain.findings import Finding, finding_of
+from seglake.maintain.health.findings import Finding, finding_of
 from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.store import Store

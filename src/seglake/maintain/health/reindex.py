@@ -20,8 +20,9 @@ from seglake.catalog.segment_files import put_indexes
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, StoreError
 from seglake.format.index import IndexPolicy
-from seglake.maintain.findings import Finding, Report, finding_of
-from seglake.maintain.segment_files import rebuild_index_files
+from seglake.maintain.health.findings import Finding, finding_of
+from seglake.maintain.health.segment_files import rebuild_index_files
+from seglake.maintain.report import Report
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
 from seglake.store import Store, open_store
 

@@ -18,9 +18,9 @@ from seglake.cli.app import app
 from seglake.errors import CorruptData, SeglakeError, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.layout import REBUILDING, manifest_key, new_attempt, success_key
-from seglake.maintain.reindex import reindex
-from seglake.maintain.repair import rebuild_catalog, repair_indexes
-from seglake.maintain.verify import verify
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.health.verify import verify
 from tests.makers.catalog_rows import run, source
 from tests.makers.lakes import Event, LakeMaker, Shape, create_catalog, open_catalog
 from tests.makers.strategies import examples

@@ -20,7 +20,7 @@ from seglake.errors import CommitConflict, CorruptData, StoreError, UnknownTopic
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.layout import SUFFIXES, success_key
-from seglake.maintain.reindex import reindex
+from seglake.maintain.health.reindex import reindex
 from tests.judges.described import describe
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import event_lists, examples
@@ -201,7 +201,7 @@ def test_an_endless_race__ends(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
         raise CommitConflict("always")
 
     monkeypatch.setattr(CatalogTable, "commit", lose)
-    monkeypatch.setattr("seglake.maintain.reindex.MAX_COMMITS", 3)
+    monkeypatch.setattr("seglake.maintain.health.reindex.MAX_COMMITS", 3)
     with pytest.raises(CommitConflict, match="always"):
         reindex(str(maker.root), "events")
 

@@ -10,8 +10,8 @@ import pytest
 
 from seglake.catalog.table import CatalogTable
 from seglake.errors import SeglakeError
-from seglake.maintain.repair import rebuild_catalog
-from seglake.maintain.verify import verify
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.verify import verify
 from tests.makers.raw_events import Line, ingest, pipeline_of, read_lake, write_file
 
 T = 1_700_000_000_000

@@ -12,8 +12,8 @@ from seglake.catalog.rows import FILE_SCHEMAS, RunRow, SegmentRow
 from seglake.errors import UnknownTopic, UsageError
 from seglake.format.decode import scan_batches
 from seglake.layout import REBUILDING, SUFFIXES, new_attempt
-from seglake.maintain.reindex import reindex
-from seglake.maintain.verify import verify
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.verify import verify
 from tests.makers.catalog_rows import run, source
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import event_lists, examples

@@ -1,0 +1,1 @@
+"""Whether a lake is sound: verified, its index files and its catalog rebuilt."""

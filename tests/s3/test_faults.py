@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import seglake
+from seglake.catalog import transaction
 from seglake.catalog.failed_run import failed_runs
 from seglake.config import Pipeline
 from seglake.errors import InputError, StoreError
 from seglake.maintain.health.verify import verify
 from seglake.read.log import Log
 from seglake.store import objects, open_store
-from seglake.write.driver import commit
 from tests.harness.survival import RECORDS, assert_survives, two_files, visible
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
@@ -39,7 +39,7 @@ COMMIT = r"catalog/log/_delta_log/0{19}1\.json$"
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "PAUSE_S", 0.01)
+    monkeypatch.setattr(transaction, "PAUSE_S", 0.01)
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -80,13 +81,30 @@ def summed(table: pa.Table | pa.RecordBatchReader) -> list[Any]:
 # ------------------------------------------------------------------ the catalog, read by others
 
 
-def catalog_rows(root: Path) -> dict[str, list[list[Any]]]:
+LATER = ("operation", "sequence", "state", "offset_ranges")  # names of runs since then
+
+
+def first_rows(root: Path) -> dict[str, list[list[Any]]]:
+    """The rows as they were before runs got more columns, and maintenance rows."""
+    return catalog_rows(root, {"run": LATER})
+
+
+def catalog_rows(
+    root: Path, without: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> dict[str, list[list[Any]]]:
     """The rows of each kind without the columns of other kinds, as pyarrow reads Delta's files."""
     rows: dict[str, list[list[Any]]] = {kind: [] for kind in KINDS}
     for path in DeltaTable(str(root / "catalog/log")).file_uris():
         kind, topic = (part.partition("=")[2] for part in path.split("/")[-3:-1])
-        rows[kind] += ([topic, *row] for row in rows_of(pq.ParquetFile(path).read()))
+        table = pq.ParquetFile(path).read()
+        left_out = [name for name in without.get(kind, ()) if name in table.column_names]
+        if kind in rows:
+            rows[kind] += ([topic, *row] for row in rows_of(table.drop_columns(left_out)))
     return {kind: sorted(each, key=json.dumps) for kind, each in rows.items()}
+
+
+def _first(run: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in run.items() if name not in LATER}
 
 
 def quarantine_rows(root: Path) -> list[list[Any]]:
@@ -107,7 +125,7 @@ def of_lake(root: Path) -> dict[str, Any]:
     return {
         "version": lake.version,
         "topics": told("topics", root),
-        "history": digest(told("history", root)),
+        "history": digest([_first(run) for run in told("history", root)]),
         "versions": {v: ends_at(root, v) for v in range(1, lake.version + 1, 5)},
         "catalog": {**catalog_rows(root), "quarantine": quarantine_rows(root)},
         "logs": {name: of_log(root, lake.topic(name)) for name in lake.topics()},

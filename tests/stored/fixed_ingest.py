@@ -13,6 +13,8 @@ Changes:
   takes an id of the series for its temporary name. So all later ids changed, and with them the
   names of attempts, the manifests, and the checksums of the catalog's files. Segments and records
   stayed.
+- 2026-11-22: run rows have `sequence`, `state` and `offset_ranges`, the table their columns, and
+  manifests are of format 2. So the checksums of manifests and of data files of runs are others.
 
 Not compared are what delta-rs draws or dates itself (a table's id, its time and place, checkpoints)
 and blobs, which no run leaves. The bytes of gzip depend on the machine's zlib: of its logs the

@@ -193,7 +193,7 @@ def test_the_manifests_give_the_catalog_again(lake: Path, lost: bool) -> None:
     force = [] if lost else ["--force"]
     (report,) = answers.told("repair", lake, "--catalog", "--no-dry-run", *force)
     assert (report["untrusted"], report["missing"]) == ([], [])
-    rows = answers.catalog_rows(lake)
+    rows = answers.first_rows(lake)
     assert rows == {kind: WANTED["catalog"][kind] for kind in rows}
     assert records(lake) == stored_records()
     assert findings(lake) == []

@@ -3,7 +3,8 @@
 `attempts/<attempt>/manifest.json` is written before the commit, `attempts/<attempt>/success` after
 it. A manifest with that mark is part of the history. One without it may or may not be: the catalog
 tells as long as it can be read, then only a person can. The history needs no order: a segment is
-live if a manifest adds it and no manifest replaces it.
+live if a manifest adds it and no manifest replaces it, an input file is known if a manifest adds
+its row and no manifest forgets its attempt.
 """
 
 import json
@@ -16,23 +17,35 @@ from seglake.errors import CorruptData
 from seglake.layout import ATTEMPTS, manifest_key, success_key
 from seglake.store import Store
 
-FORMAT = 1
+FORMATS = (1, 2)  # the first knows no forgotten attempts, and fewer kinds and columns of rows
 _ROW_TYPES = {row_type.KIND: row_type for row_type in get_args(Row)}
 
 
 class Manifest(NamedTuple):
-    """One commit: the rows that it adds, and the segments that it replaces."""
+    """One commit: the rows that it adds, the segments that it replaces, and more that it removes.
+
+    The source rows of the attempts `forgotten` go. `version` is the lowest version of the catalog
+    that the commit may make, -1 if an older Seglake wrote the manifest.
+    """
 
     attempt_id: str
     rows: Sequence[Row]
-    replaced: Sequence[SegmentId]
+    replaced: Sequence[SegmentId] = ()
+    forgotten: Sequence[str] = ()
+    version: int = -1
 
 
 def write_manifest(store: Store, manifest: Manifest) -> None:
     """Write the manifest of a commit to come, over that of an earlier try."""
     rows = [{"kind": row.KIND, **asdict(row)} for row in manifest.rows]
     replaced = [segment._asdict() for segment in manifest.replaced]
-    content = {"format": FORMAT, "rows": rows, "replaced": replaced}
+    content = {
+        "format": FORMATS[-1],
+        "version": manifest.version,
+        "rows": rows,
+        "replaced": replaced,
+        "forgotten": list(manifest.forgotten),
+    }
     store.put(manifest_key(manifest.attempt_id), json.dumps(content).encode())
 
 
@@ -63,10 +76,13 @@ def read_manifest(store: Store, attempt_id: str) -> Manifest:
     key = manifest_key(attempt_id)
     try:
         content: Any = json.loads(bytes(store.read_all(key)))
-        if content["format"] != FORMAT:
-            raise CorruptData(f"a manifest of format {content['format']}, not {FORMAT}", file=key)
+        if content["format"] not in FORMATS:
+            known = " or ".join(map(str, FORMATS))
+            raise CorruptData(f"a manifest of format {content['format']}, not {known}", file=key)
         rows: list[Row] = [_ROW_TYPES[row.pop("kind")](**row) for row in content["rows"]]
         replaced = [SegmentId(**fields) for fields in content["replaced"]]
+        forgotten = list(map(str, content.get("forgotten", ())))
+        version = int(content.get("version", -1))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptData(f"this is not a manifest: {error!r}", file=key) from error
-    return Manifest(attempt_id, rows, replaced)
+    return Manifest(attempt_id, rows, replaced, forgotten, version)

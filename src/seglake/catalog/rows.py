@@ -7,7 +7,7 @@ columns of its own kind, as Delta allows; its path holds the two partition colum
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from types import NoneType
@@ -19,7 +19,8 @@ from seglake.errors import CorruptData
 from seglake.format.index import IndexPolicy
 from seglake.layout import SegmentFile, Suffix, segment_key
 
-Kind = Literal["segment", "run", "source", "topic", "partition"]
+Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance"]
+RunState = Literal["committed", "undone", "replaced"]
 
 
 class SegmentId(NamedTuple):
@@ -106,9 +107,12 @@ class SegmentRow(WithSegmentId):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRow:
-    """A committed run, never removed; its key is (topic, pipeline, run_id).
+    """A committed run; its key is (topic, pipeline, run_id).
 
-    The interval, start inclusive and end exclusive, is what the run declares to cover. `report` is
+    Rows are never removed: of several rows of one key the one with the highest `sequence` holds.
+    `state` is what became of the run. `offset_ranges` is JSON: {partition: [[start, end], …]}, ends
+    exclusive, of the offsets that the run got; None if only the attempt's manifest tells. The
+    interval, start inclusive and end exclusive, is what the run declares to cover. `report` is
     JSON.
     """
 
@@ -126,6 +130,27 @@ class RunRow:
     input_rows: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
+    started_at_ms: int
+    finished_at_ms: int
+    report: str = "{}"
+    sequence: int = 0  # these three are null in older rows
+    state: RunState = "committed"
+    offset_ranges: str | None = None
+
+    def __post_init__(self) -> None:
+        """Read an older row: it is the first of its key, and committed."""
+        object.__setattr__(self, "sequence", self.sequence or 0)
+        object.__setattr__(self, "state", self.state or "committed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaintenanceRow:
+    """A commit of maintenance: `operation` is the command's name, `report` its report as JSON."""
+
+    KIND: ClassVar[Kind] = "maintenance"
+    topic: str
+    operation: str
+    attempt_id: str
     started_at_ms: int
     finished_at_ms: int
     report: str = "{}"
@@ -168,7 +193,8 @@ class PartitionRow:
 
     Whatever removes records writes this row. `next_offset`: no future record gets a lower offset.
     `last_append_time_ms` is the largest time that a record got under LogAppendTime, deleted records
-    included; None for CreateTime.
+    included; None for CreateTime. Compaction has cleaned what lies below `cleaned_offset`; None if
+    it never ran.
     """
 
     KIND: ClassVar[Kind] = "partition"
@@ -178,18 +204,26 @@ class PartitionRow:
     log_start_offset: int
     next_offset: int
     last_append_time_ms: int | None = None
+    cleaned_offset: int | None = None
 
 
-Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow
-AnyRow = TypeVar("AnyRow", SegmentRow, RunRow, SourceRow, TopicRow, PartitionRow)
+Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow | MaintenanceRow
+AnyRow = TypeVar("AnyRow", SegmentRow, RunRow, SourceRow, TopicRow, PartitionRow, MaintenanceRow)
 
 PARTITION_COLUMNS = ["kind", "topic"]
-LATER_COLUMNS = frozenset({"index_attempt_id"})  # an older table may lack them
+_LATER: Mapping[Kind, Collection[str]] = {  # columns that are null in older rows
+    "segment": {"index_attempt_id"},
+    "run": {"sequence", "state", "offset_ranges"},
+    "partition": {"cleaned_offset"},
+}
+LATER_COLUMNS = frozenset(  # an older table may lack them
+    {"index_attempt_id", "state", "offset_ranges", "operation", "cleaned_offset"}
+)
 _INT32 = frozenset({"partition", "partitions"})
 
 
 def _field(name: str, hint: object) -> pa.Field[Any]:
-    if hint is str or str in get_args(hint):
+    if hint in (str, RunState) or str in get_args(hint):
         return pa.field(name, pa.string())
     return pa.field(name, pa.int32() if name in _INT32 else pa.int64())
 
@@ -201,7 +235,7 @@ def _columns(row_type: type[Row]) -> dict[str, pa.Field[Any]]:
 
 def _required(row_type: type[Row]) -> list[str]:
     hints = get_type_hints(row_type)
-    optional = {"topic", *LATER_COLUMNS}  # the path holds the topic; older rows have null
+    optional = {"topic", *_LATER.get(row_type.KIND, ())}  # the path holds the topic
     return [f.name for f in fields(row_type) if f.name not in optional
             and NoneType not in get_args(hints[f.name])]  # fmt: skip
 

@@ -27,18 +27,20 @@ from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
+from seglake.catalog.removal import Removal, remainders
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
     LATER_COLUMNS,
     PARTITION_COLUMNS,
     TABLE_SCHEMA,
     Kind,
+    MaintenanceRow,
     Row,
     RunRow,
     SegmentRow,
     rows_of,
 )
-from seglake.catalog.topic_change import TopicChange, checked_change
+from seglake.catalog.topic_change import Change, TopicChange, checked_change
 from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import (
@@ -53,6 +55,7 @@ from seglake.store import Store
 
 _REMEDY = "`seglake repair ROOT --catalog` rebuilds it from the manifests of the runs"
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY, LATER_COLUMNS)
+_COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these
 _FENCES = 100  # tries at a commit under contention
 _A_DAY_MS = 86_400_000
 _LISTED_ROWS = 10_000  # segment rows, as Python objects, in one list of `segment_lists`
@@ -161,17 +164,34 @@ class CatalogTable:
         for some in table.to_batches(max_chunksize=_LISTED_ROWS):
             yield from rows_of(SegmentRow, file.topic, pa.Table.from_batches([some]))
 
-    def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
-        """Every committed run of a topic."""
+    def run_history(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
+        """Every run row of a topic, also of runs that were undone or replaced."""
         return rows_of(RunRow, topic, self.rows(snapshot, "run", topic))
+
+    def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
+        """The committed runs of a topic."""
+        return _that_hold(self.run_history(snapshot, topic))
 
     def run(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> RunRow | None:
         """The committed run with this key, if there is one."""
+        return next(iter(_that_hold(self._run_rows(snapshot, topic, pipeline, run_id))), None)
+
+    def _run_rows(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> list[RunRow]:
+        """Every row of the run with this key."""
         runs = self.rows(snapshot, "run", topic)
         same_pipeline = pc.equal(runs["pipeline"], pa.scalar(pipeline))
         same = pc.and_(same_pipeline, pc.equal(runs["run_id"], pa.scalar(run_id)))
-        found = rows_of(RunRow, topic, runs.filter(same))
-        return found[0] if found else None
+        return rows_of(RunRow, topic, runs.filter(same))
+
+    def has(self, snapshot: Snapshot, topic: str, attempt_id: str) -> bool:
+        """Whether this version has the commit of an attempt."""
+        tables = (self.rows(snapshot, kind, topic) for kind in _COMMITS)
+        wanted = pa.scalar(attempt_id)
+        return any(pc.any(pc.equal(rows["attempt_id"], wanted)).as_py() for rows in tables)
+
+    def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
+        """Every commit of maintenance to a topic."""
+        return rows_of(MaintenanceRow, topic, self.rows(snapshot, "maintenance", topic))
 
     def sources(self, snapshot: Snapshot, topic: str) -> pa.Table:
         """The input files of a topic, with the columns of `SourceRow` except the topic."""
@@ -184,38 +204,43 @@ class CatalogTable:
         topic: str,
         base: Snapshot,
         attempt_id: str,
-        replaced: Iterable[tuple[int, int]] = (),
+        replaced: Sequence[tuple[int, int]] = (),
+        forgotten: Collection[str] = (),
         files_of: Collection[str] = (),
     ) -> int:
-        """Make all rows visible at once, and return the version that has them.
+        """Make a change visible at once, see `Change`, and return the version that has it.
 
-        The rows continue the version `base`. `replaced` names segments of it, as (partition, base
-        offset), which the same commit removes; the attempts that it builds on are marked first.
-        `files_of` are other attempts, not yet committed, whose files the rows name. An attempt
-        commits once: its manifest is written before, and marked after. Raises CommitConflict if the
-        topic changed since `base` (with `replaced`: or its files were merged), AttemptAbandoned,
-        CorruptData if the log would have a hole or an overlap, UsageError if a row contradicts the
-        topic, and StoreError.
+        The change continues the version `base`. The attempts that a removal builds on are marked
+        first. An attempt commits once: its manifest is written before, and marked after. Raises
+        CommitConflict if the topic changed since `base` (with a removal: or its files were merged),
+        AttemptAbandoned, CorruptData if the log would have a hole or an overlap, UsageError if a
+        row contradicts the topic, and StoreError.
         """
-        change = checked_change(rows, list(replaced), topic, base)
+        change = Change(rows, replaced, forgotten, files_of)
+        checked = checked_change(change, topic, base)
         for each in (attempt_id, *files_of):
             fate.claim(self.store, each, topic)
-        if change.replaced:
+        removals = checked.removals(base)
+        if removals:
             self.mark_committed(base.files)
-        actions = self._write_files(change, base)
-        write_manifest(self.store, Manifest(attempt_id, change.rows, change.replaced))
-        info = {"seglake.attempt": attempt_id}
+        actions = self._redefine(checked) + self._write_files(checked, removals, base)
+        manifest = Manifest(attempt_id, checked.rows, checked.replaced, sorted(forgotten))
+        write_manifest(self.store, manifest._replace(version=base.version + 1))
         commits = self._delta_log.commit(
             base.version,
             actions,
             application=f"seglake/{topic}",
-            info=info,
-            operation="REPLACE" if change.replaced else "WRITE",
+            info={"seglake.attempt": attempt_id},
+            operation="REPLACE" if removals else "WRITE",
         )
         mark_committed(self.store, attempt_id)
         version = commits[-1].version
         self._tidy(version, snapshot_files.files_after(base.files, commits))
         return version
+
+    def _redefine(self, change: TopicChange) -> list[Action]:
+        """The action that gives an older table what the change needs."""
+        return self.handle.redefined(TABLE_SCHEMA, change.later_columns, change.format)
 
     def unmarked(self, files: Collection[DataFile]) -> set[str]:
         """The attempts without a mark that rows in these files, or the log's commits, name."""
@@ -254,16 +279,24 @@ class CatalogTable:
             else:
                 return
 
-    def _write_files(self, change: TopicChange, base: Snapshot) -> list[Action]:
+    def _write_files(
+        self, change: TopicChange, removals: Iterable[Removal], base: Snapshot
+    ) -> list[Action]:
         """Write the data files of a change; returns the actions that commit it."""
-        rewritten = _files_to_rewrite(change, base)
-        tables = change.tables(read_files(self.store, layout.LOG_TABLE, rewritten))
+        mine = [file for file in base.files if file.topic == change.topic]
+        tables, removed = [*change.tables().items()], list[DataFile]()
+        for removal in removals:
+            for file, rows in remainders(self.store, layout.LOG_TABLE, mine, removal):
+                removed.append(file)
+                tables.append((removal.kind, rows))
         written = [
-            write_file(self.store, layout.LOG_TABLE, kind, change.topic, table)
-            for kind, table in tables.items()
+            write_file(self.store, layout.LOG_TABLE, kind, change.topic, part)
+            for kind, rows in tables
+            if len(rows)
+            for part in file_merges.parts(rows)
         ]
-        removed = [remove(file.path, file.size_bytes, file.partition) for file in rewritten]
-        return [*map(add, written), *removed]
+        gone = [remove(file.path, file.size_bytes, file.partition) for file in removed]
+        return [*map(add, written), *gone]
 
     def _tidy(self, version: int, files: frozenset[DataFile]) -> None:
         """After the commit of a version with these files: merge small ones, write a checkpoint.
@@ -281,11 +314,12 @@ class CatalogTable:
         delta_rs.checkpoint_if_due(self._delta_log, made)
 
 
-def _files_to_rewrite(change: TopicChange, base: Snapshot) -> list[DataFile]:
-    """The data files that a commit replaces: all with segments of the topic, if one is replaced."""
-    if not change.replaced:
-        return []
-    return sorted(f for f in base.files if f.kind == "segment" and f.topic == change.topic)
+def _that_hold(rows: Iterable[RunRow]) -> list[RunRow]:
+    """The rows of committed runs: of the rows of one key, the one with the highest sequence."""
+    newest: dict[tuple[str, str], RunRow] = {}
+    for row in sorted(rows, key=lambda row: row.sequence):
+        newest[row.pipeline, row.run_id] = row
+    return [row for row in newest.values() if row.state == "committed"]
 
 
 def _open_complete(store: Store) -> CatalogTable:

@@ -1,19 +1,24 @@
 """What one commit changes in a topic, checked against the version it continues before any write."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake import layout
+from seglake.catalog.delta.table_contract import FORMAT, LIFECYCLE
+from seglake.catalog.removal import Removal
 from seglake.catalog.rows import (
+    LATER_COLUMNS,
     AnyRow,
     Kind,
     PartitionRow,
     Row,
+    RunRow,
     SegmentId,
     SegmentRow,
     TopicRow,
@@ -23,43 +28,102 @@ from seglake.catalog.version.segment_columns import Int64s, segments_by_partitio
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import UnknownTopic, UsageError
 
+_STATED = (  # the columns that tell which data file can hold a segment's row
+    "partition", "base_offset", "end_offset", "min_timestamp", "max_timestamp", "record_count",
+)  # fmt: skip
+
+
+class Change(NamedTuple):
+    """What one commit does to a topic.
+
+    `replaced` are live segments that go, as (partition, base offset). The source rows of the
+    attempts `forgotten` go. `files_of` are other attempts, not yet committed, whose files the rows
+    name.
+    """
+
+    rows: Sequence[Row] = ()
+    replaced: Sequence[tuple[int, int]] = ()
+    forgotten: Collection[str] = ()
+    files_of: Collection[str] = ()
+
 
 class TopicChange(NamedTuple):
-    """New rows of one topic, and the segments that they replace."""
+    """A change of one topic, checked: new rows, and the rows that go."""
 
     topic: str
     rows: Sequence[Row]
     replaced: Sequence[SegmentId]
+    forgotten: Collection[str]
 
-    def tables(self, rewritten: Sequence[pa.Table]) -> dict[Kind, pa.Table]:
-        """The data files to write, by kind; `rewritten` are those with the replaced segments."""
+    @property
+    def format(self) -> str:
+        """The `seglake.format` of a table with these rows: the first knows no gaps, no undone run.
+
+        Its readers take any run row of a key for the one that holds.
+        """
+        misread = any(
+            row.record_count < row.end_offset - row.base_offset
+            if isinstance(row, SegmentRow)
+            else isinstance(row, RunRow) and (row.sequence > 0 or row.state != "committed")
+            for row in self.rows
+        )
+        return LIFECYCLE if misread else FORMAT
+
+    @property
+    def later_columns(self) -> set[str]:
+        """The columns with a value that an older table may lack."""
+        return {
+            name
+            for name in LATER_COLUMNS
+            if any(getattr(row, name, None) is not None for row in self.rows)
+        }
+
+    def tables(self) -> dict[Kind, pa.Table]:
+        """The new rows, by kind."""
         kinds: dict[Kind, list[Row]] = defaultdict(list)
         for row in self.rows:
             kinds[row.KIND].append(row)
-        tables = {kind: file_table(rows) for kind, rows in kinds.items()}
-        if rewritten:
-            new = [tables["segment"]] if "segment" in tables else []
-            tables["segment"] = pa.concat_tables([self._remaining(rewritten), *new])
-        return {kind: table for kind, table in tables.items() if len(table)}
+        return {kind: file_table(rows) for kind, rows in kinds.items()}
 
-    def _remaining(self, segments: Sequence[pa.Table]) -> pa.Table:
-        """The rows of `segments` that are not replaced."""
-        table = pa.concat_tables(segments)
-        partitions, base_offsets = table["partition"].to_numpy(), table["base_offset"].to_numpy()
-        remains = np.ones(len(table), bool)
-        for partition, offsets in _by_partition(s[1:3] for s in self.replaced).items():
-            remains &= (partitions != partition) | ~np.isin(base_offsets, offsets)
-        return table.filter(pa.array(remains))
+    def removals(self, base: Snapshot) -> list[Removal]:
+        """The rows of `base` that go."""
+        found = []
+        if self.replaced:
+            by_partition = _by_partition(segment[1:3] for segment in self.replaced)
+            found.append(_removed_segments(base, self.topic, by_partition))
+        if self.forgotten:
+            forgotten = pa.array(sorted(self.forgotten))
+            goes = lambda table: pc.is_in(table["attempt_id"], forgotten)  # noqa: E731
+            found.append(Removal("source", {}, None, goes))
+        return found
 
 
-def checked_change(
-    rows: Sequence[Row], replaced: Sequence[tuple[int, int]], topic: str, base: Snapshot
-) -> TopicChange:
-    """The change that adds `rows` and replaces segments, given as (partition, base offset).
+def _removed_segments(base: Snapshot, topic: str, by_partition: dict[int, Int64s]) -> Removal:
+    parts = []
+    for partition, offsets in by_partition.items():
+        live = base.partition(topic, partition).segments
+        chosen = live.take(np.searchsorted(live.base_offsets, np.sort(offsets)))
+        numbers = np.full(len(offsets), partition, np.int64)
+        parts.append([numbers, *chosen.columns[:4], chosen.details["record_count"]])
+    values = [np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)]
+
+    def goes(table: pa.Table) -> pa.BooleanArray:
+        partitions, bases = table["partition"].to_numpy(), table["base_offset"].to_numpy()
+        found = np.zeros(len(table), bool)
+        for partition, offsets in by_partition.items():
+            found |= (partitions == partition) & np.isin(bases, offsets)
+        return pa.array(found)
+
+    return Removal("segment", dict(zip(_STATED, values, strict=True)), len(values[0]), goes)
+
+
+def checked_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
+    """The change of a topic that continues the version `base`.
 
     Raises CorruptData if the log would then have a hole or an overlap, and UsageError for rows of
     another topic, for no row at all, and for rows that contradict newer ones.
     """
+    rows, replaced = change.rows, change.replaced
     layout.check_topic(topic)
     if not rows or any(row.topic != topic for row in rows):
         raise UsageError(f"a commit to {topic!r} needs rows of this topic, and of no other")
@@ -71,7 +135,8 @@ def checked_change(
     }
     _check_log(rows, removed, base)
     rows = [_with_append_time(row, base) if isinstance(row, PartitionRow) else row for row in rows]
-    return TopicChange(topic, rows, [_identity(base, topic, *segment) for segment in replaced])
+    gone = [_identity(base, topic, *segment) for segment in replaced]
+    return TopicChange(topic, rows, gone, change.forgotten)
 
 
 def _check_row(row: Row, base: Snapshot) -> None:

@@ -139,11 +139,13 @@ def history(
     topic: Annotated[str | None, typer.Option(help="One topic.")] = None,
     json: Json = False,
 ) -> None:
-    """List the runs that were committed, oldest first."""
+    """List the runs that were committed, and what maintenance committed, oldest first."""
     import seglake
-    from seglake.cli.catalog import run_rows
+    from seglake.cli.catalog import history_rows
 
-    show("runs", run_rows(seglake.open(root).history(topic)), as_json=json)
+    lake = seglake.open(root)
+    rows = history_rows([*lake.history(topic), *lake.maintenance(topic)])
+    show("commits", rows, as_json=json)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from seglake.catalog.rows import RunRow
+from seglake.catalog.rows import MaintenanceRow, RunRow
 from seglake.cli.tables import Column, Rows, moment, number
 from seglake.read.lake import Lake
 from seglake.read.log import Log
@@ -99,16 +99,20 @@ def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None,
     return {p: answer or (None, None) for p, answer in found.items()}
 
 
-def run_rows(runs: Iterable[RunRow]) -> Rows:
-    """A row for each committed run."""
+def history_rows(commits: Iterable[RunRow | MaintenanceRow]) -> Rows:
+    """A row for each commit of an ingest or of maintenance, in the order of their ends."""
     columns = [
         moment("finished_at_ms", "finished"),
         Column("topic", "topic"),
+        Column("operation", "operation"),
         Column("pipeline", "pipeline"),
         Column("run_id", "run"),
+        Column("state", "state"),
         number("input_files", "files"),
         number("input_rows", "rows"),
         number("records", "records"),
         number("quarantined", "quarantined"),
     ]
-    return Rows(columns, (asdict(run) for run in runs))
+    empty = dict.fromkeys(column.field for column in columns) | {"operation": "ingest"}
+    ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)
+    return Rows(columns, ({**empty, **asdict(commit)} for commit in ordered))

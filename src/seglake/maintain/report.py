@@ -1,8 +1,17 @@
-"""Reports of maintenance, as plain values and as JSON."""
+"""Reports of maintenance, as plain values and as JSON, and the catalog's row of a commit."""
 
 import json
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from seglake.catalog.rows import MaintenanceRow
+from seglake.layout import new_attempt
+
+
+def now_ms() -> int:
+    """The clock, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 @dataclass
@@ -16,3 +25,24 @@ class Report:
     def as_json(self) -> str:
         """One JSON object."""
         return json.dumps(self.as_dict(), ensure_ascii=False)
+
+
+@dataclass
+class TopicReport(Report):
+    """The report of an attempt to maintain a topic; `version` is that of its commit, else -1."""
+
+    topic: str
+    attempt_id: str = field(default_factory=new_attempt)
+    version: int = -1
+    started_at_ms: int = field(default_factory=now_ms)
+
+    def row(self, operation: str) -> MaintenanceRow:
+        """The row that the commit adds; `operation` is the command's name."""
+        return MaintenanceRow(
+            topic=self.topic,
+            operation=operation,
+            attempt_id=self.attempt_id,
+            started_at_ms=self.started_at_ms,
+            finished_at_ms=now_ms(),
+            report=self.as_json(),
+        )

@@ -30,6 +30,7 @@ from seglake.catalog import fate
 from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import expired_files, retained_rows
+from seglake.catalog.rows import Kind
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData
 from seglake.maintain.report import Report
@@ -218,11 +219,12 @@ class _Named(NamedTuple):
 
 
 def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str]) -> _Named:
-    """The names in the runs and segments of all retained versions, and the `marked` attempts."""
+    """The names in the commits and segments of all retained versions, and `marked` attempts."""
     attempts, files = set(marked), set[int]()
-    for _, rows in retained_rows(table, "run", expired):
-        runs: list[Any] = rows["attempt_id"].to_pylist()
-        attempts.update(runs)
+    kinds: tuple[Kind, ...] = ("run", "maintenance")
+    for _, rows in chain.from_iterable(retained_rows(table, kind, expired) for kind in kinds):
+        commits: list[Any] = rows["attempt_id"].to_pylist()
+        attempts.update(commits)
     for topic, rows in retained_rows(table, "segment", expired):
         indexes = pc.coalesce(rows["index_attempt_id"], rows["attempt_id"])
         for column, is_log in ((rows["attempt_id"], True), (indexes, False)):

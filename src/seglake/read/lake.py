@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from seglake.catalog.rows import RunRow
+from seglake.catalog.rows import MaintenanceRow, RunRow
 from seglake.forks import Lock
 from seglake.read.log import Log
 from seglake.read.lookup.shared_reads import CACHE_BYTES
@@ -76,8 +76,19 @@ class Lake:
         return self
 
     def history(self, topic: str | None = None) -> list[RunRow]:
-        """The committed runs of a topic, or of all topics, in the order in which they ended."""
-        snapshot = self._snapshot
-        names = self.topics() if topic is None else [snapshot.topic(topic).topic]
-        runs = [run for name in names for run in self._origin.runs(snapshot, name)]
+        """The runs of a topic, or of all topics, in the order in which they ended.
+
+        A run that was undone or replaced has a row of each of its states.
+        """
+        names = self._names(topic)
+        runs = [run for name in names for run in self._origin.run_history(self._snapshot, name)]
         return sorted(runs, key=lambda run: (run.finished_at_ms, run.topic, run.run_id))
+
+    def maintenance(self, topic: str | None = None) -> list[MaintenanceRow]:
+        """The commits of maintenance to a topic, or to all topics, in the order of their ends."""
+        names = self._names(topic)
+        rows = [row for name in names for row in self._origin.maintenance(self._snapshot, name)]
+        return sorted(rows, key=lambda row: (row.finished_at_ms, row.topic, row.attempt_id))
+
+    def _names(self, topic: str | None) -> list[str]:
+        return self.topics() if topic is None else [self._snapshot.topic(topic).topic]

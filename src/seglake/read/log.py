@@ -247,12 +247,11 @@ class Log:
         True when the intervals that committed runs declared cover [start, end + lateness_ms).
         """
         window = _window(start, end)
-        intervals = (
-            self._origin.rows(self._snapshot, "run", self.topic)
-            .select(["interval_start_ms", "interval_end_ms"])
-            .drop_null()
-        )
-        declared = zip(*(column.to_pylist() for column in intervals.columns), strict=True)
+        declared = [
+            (run.interval_start_ms, run.interval_end_ms)
+            for run in self._origin.runs(self._snapshot, self.topic)
+            if run.interval_start_ms is not None and run.interval_end_ms is not None
+        ]
         return covers(declared, window.start_ms, window.end_ms + lateness_ms)
 
     # consumers

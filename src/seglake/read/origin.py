@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.rows import Kind, RunRow
+from seglake.catalog.rows import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import SeglakeError, UnknownTopic, VersionExpired
@@ -57,6 +57,14 @@ class Origin:
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """The committed runs of a topic."""
         return self._catalog.runs(snapshot, topic)
+
+    def run_history(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
+        """Every run row of a topic."""
+        return self._catalog.run_history(snapshot, topic)
+
+    def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
+        """Every commit of maintenance to a topic."""
+        return self._catalog.maintenance(snapshot, topic)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from seglake.catalog.delta import delta_rs
+from seglake.catalog.delta.table_contract import FORMAT, LIFECYCLE
 from seglake.catalog.manifest import Manifest, write_manifest
 from seglake.catalog.quarantine import files as quarantine_files
-from seglake.catalog.rows import FILE_SCHEMAS, TABLE_SCHEMA, SegmentId
+from seglake.catalog.rows import FILE_SCHEMAS, LATER_COLUMNS, TABLE_SCHEMA, SegmentId
 from seglake.layout import manifest_key, new_attempt
 from seglake.maintain.health.reindex import reindex
 from seglake.store import open_store
@@ -75,7 +75,8 @@ def test_types_are_those_that_the_page_names() -> None:
         "partitions",
     }
     assert set(types.values()) == {"int32", "int64", "string"}
-    assert f"`seglake.format` is {delta_rs.FORMAT}." in PAGE
+    assert f"`seglake.format` is {FORMAT} or {LIFECYCLE}." in PAGE
+    assert all(f"`{name}`" in PAGE for name in LATER_COLUMNS)
 
 
 @pytest.fixture(scope="module")

@@ -175,8 +175,8 @@ def test_create__twice_is_one_lake_at_the_level_of_every_reader(tmp_path: Path) 
 def test_open__refuses_another_format(tmp_path: Path) -> None:
     create_catalog(str(tmp_path))
     table = DeltaTable(str(tmp_path / "catalog/log"))
-    table.alter.set_table_properties({"seglake.format": "2"}, raise_if_not_exists=False)
-    with pytest.raises(UsageError, match=r"seglake\.format is 2"):
+    table.alter.set_table_properties({"seglake.format": "3"}, raise_if_not_exists=False)
+    with pytest.raises(UsageError, match=r"seglake\.format is 3"):
         open_catalog(str(tmp_path))
 
 
@@ -439,7 +439,7 @@ def test_commit__is_written_down_before_and_marked_after(
             catalog.commit(rows, base=base, **change)
     assert not list(store.list(f"attempts/{attempt}/success"))
     gone = SegmentId("orders", 0, 0, first, first)
-    assert read_manifest(store, attempt) == Manifest(attempt, rows, [gone])
+    assert read_manifest(store, attempt) == Manifest(attempt, rows, [gone], [], base.version + 1)
     catalog.commit(rows, base=base, **change)
     assert store.size(success_key(attempt)) == 0
     kinds = [row.KIND for row in read_manifest(store, first).rows]
@@ -593,8 +593,8 @@ def test_refresh__that_cannot_go_on_loads_everything(
 def test_refresh__refuses_another_format(catalog: CatalogTable) -> None:
     old = catalog.snapshot()
     native = DeltaTable(f"{catalog.store.uri}/catalog/log")
-    native.alter.set_table_properties({"seglake.format": "2"}, raise_if_not_exists=False)
-    with pytest.raises(UsageError, match=r"seglake\.format is 2"):
+    native.alter.set_table_properties({"seglake.format": "3"}, raise_if_not_exists=False)
+    with pytest.raises(UsageError, match=r"seglake\.format is 3"):
         catalog.refresh(old)
 
 

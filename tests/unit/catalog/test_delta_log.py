@@ -167,7 +167,7 @@ def test_a_store_that_says_it_exists_when_it_does_not__is_a_conflict(tmp_path: P
 def test_a_change_of_the_table__is_in_everybodys_way(tmp_path: Path) -> None:
     log = _log(tmp_path)
     table = DeltaTable(f"{tmp_path}/table")
-    table.alter.set_table_properties({"seglake.format": "2"}, raise_if_not_exists=False)
+    table.alter.set_table_properties({"seglake.format": "3"}, raise_if_not_exists=False)
     assert log.since(0)[0].redefines
     with pytest.raises(CommitConflict):
         log.commit(0, [_add("mine")])

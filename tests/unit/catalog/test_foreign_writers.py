@@ -292,7 +292,7 @@ def test_a_file_with_a_deletion_vector__lacks_rows(tmp_path: Path) -> None:
     written = WrittenFile(file.path, file.size_bytes, file.partition, '{"numRecords": 1}')
     added = add(written, changes=False)
     added["add"]["deletionVector"] = {"storageType": "u", "cardinality": 1}
-    lines = [remove(*file[:1], file.size_bytes, file.partition, changes=False), added]
+    lines = [remove(file.path, file.size_bytes, file.partition, changes=False), added]
     path = maker.root / f"catalog/log/_delta_log/{3:020}.json"
     path.write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(CorruptData, match=r"an unnamed operation by an unnamed program, changed"):

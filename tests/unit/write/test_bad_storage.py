@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from seglake.write.driver import commit
+from seglake.catalog import transaction
 from tests.harness.survival import assert_survives, two_files
 from tests.makers.raw_events import ingest, pipeline_of
 
@@ -74,7 +74,7 @@ def disk(fault: Fault, first: int, last: int | None = None) -> Iterator[list[str
         return fault(real, *given, **named) if struck else real(*given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit, "PAUSE_S", 0.0)
+        patch.setattr(transaction, "PAUSE_S", 0.0)
         for name in CALLS:
             real = getattr(os, name)
             patch.setattr(os, name, lambda *a, real=real, **n: instead(real, *a, **n))

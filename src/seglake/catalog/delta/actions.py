@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 Action = dict[str, Any]
+Bounds = Mapping[str, tuple[int, int]]  # the smallest and largest value of integer columns
 Operation = Literal["WRITE", "REPLACE", "DELETE", "OPTIMIZE"]  # of our commits, by Delta's names
 _ENGINE = "Seglake"
 
@@ -25,13 +26,17 @@ class WrittenFile(NamedTuple):
 
 
 class AddedFile(NamedTuple):
-    """A data file that a commit adds; without `changes` the table had just its rows before."""
+    """A data file that a commit adds; without `changes` the table had just its rows before.
+
+    `bounds` has the columns with statistics.
+    """
 
     path: str
     size_bytes: int
     partition: dict[str, str]
     rows: int
     changes: bool
+    bounds: Bounds
 
 
 class DeltaCommit(NamedTuple):
@@ -127,8 +132,38 @@ def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:
 def _added(action: Action) -> AddedFile:
     path, size = str(action["path"]), int(action["size"])
     changes = bool(action["dataChange"] or action.get("deletionVector"))
-    rows = json.loads(action.get("stats") or "{}").get("numRecords", 0)
+    stats = json.loads(action.get("stats") or "{}")
     partition = dict(action["partitionValues"])
     if not all(value is None or isinstance(value, str) for value in partition.values()):
         raise TypeError(f"a value in {partition} is no text")
-    return AddedFile(path, size, partition, int(rows), changes)
+    rows, bounds = int(stats.get("numRecords", 0)), _bounds(stats)
+    return AddedFile(path, size, partition, rows, changes, bounds)
+
+
+def _bounds(stats: Mapping[str, Any]) -> Bounds:
+    lows, highs = stats.get("minValues", {}), stats.get("maxValues", {})
+    return {
+        name: (low, highs[name])
+        for name, low in lows.items()
+        if isinstance(low, int) and isinstance(highs.get(name), int)
+    }
+
+
+def redefinition(
+    table_id: str,
+    schema: str,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    created_ms: int,
+) -> Action:
+    """The action that gives a table this schema, Delta's JSON, and these properties."""
+    return {
+        "metaData": {
+            "id": table_id,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema,
+            "partitionColumns": list(partition_by),
+            "configuration": dict(properties),
+            "createdTime": created_ms,
+        }
+    }

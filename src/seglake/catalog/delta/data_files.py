@@ -8,16 +8,19 @@ read whole: pyarrow's dataset threads over delta-rs's file system can abort the 
 import json
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import crc32c
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from seglake.catalog.delta.actions import WrittenFile
+from seglake.catalog.delta.actions import Bounds, WrittenFile
 from seglake.catalog.rows import FILE_SCHEMAS, Kind, check_required
 from seglake.errors import CorruptData
 from seglake.limits import REQUESTS
@@ -29,14 +32,25 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-class DataFile(NamedTuple):
-    """A data file of the catalog table; `path` is relative to the table's folder."""
+@dataclass(frozen=True, order=True, slots=True)
+class DataFile:
+    """A data file of the catalog table; `path` is relative to the table's folder.
+
+    `bounds` has the smallest and largest value of the integer columns with statistics.
+    """
 
     path: str
     kind: Kind
     topic: str
     size_bytes: int
     rows: int
+    bounds: Bounds = field(default_factory=dict, compare=False)
+
+    def may_hold(self, columns: Mapping[str, npt.NDArray[np.int64]]) -> bool:
+        """Whether the file can have one of some rows, whose values `columns` has."""
+        known = [(columns[name], *self.bounds[name]) for name in columns.keys() & self.bounds]
+        fits = [(low <= values) & (values <= high) for values, low, high in known]
+        return not fits or bool(np.logical_and.reduce(fits).any())
 
     @property
     def partition(self) -> dict[str, str]:

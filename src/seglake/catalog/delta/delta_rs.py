@@ -5,16 +5,17 @@ No other module calls delta-rs. Seglake appends commits itself, see `commit_log`
 
 import contextlib
 import itertools
+import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from seglake.catalog.delta.actions import AddedFile, now_ms
+from seglake.catalog.delta.actions import Action, AddedFile, now_ms, redefinition
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.catalog.delta.table_contract import FORMAT, Definition
 from seglake.errors import (
@@ -100,6 +101,32 @@ class TableHandle:
             except OverflowError:
                 raise VersionExpired(f"there is no version {version}") from None
 
+    def redefined(
+        self, schema: pa.Schema, later: Collection[str], known_format: str
+    ) -> list[Action]:
+        """The action that gives the table the `later` columns of `schema` and a `seglake.format`.
+
+        Empty if the newest version seen so far has them, and that format or a higher one.
+        """
+        metadata, found = self._newest.metadata(), json.loads(self._newest.schema().to_json())
+        missing = set(later) - {column["name"] for column in found["fields"]}
+        properties = dict(metadata.configuration)
+        raised = max(properties.get("seglake.format", FORMAT), known_format)
+        if not missing and raised == properties.get("seglake.format"):
+            return []
+        columns = pa.schema([column for column in schema if column.name in missing])
+        found["fields"] += json.loads(Schema.from_arrow(columns).to_json())["fields"]
+        properties["seglake.format"] = raised
+        return [
+            redefinition(
+                str(metadata.id),
+                json.dumps(found),
+                metadata.partition_columns,
+                properties,
+                metadata.created_time,
+            )
+        ]
+
     def retention_ms(self) -> int:
         """How long the table's own setting keeps removed files. Raises UsageError."""
         name = "delta.deletedFileRetentionDuration"
@@ -153,10 +180,14 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
     names = {name: f"partition.{name}" for name in partition_by}
     with _delta_errors(table.table_uri, "its files cannot be listed"):
         found = pa.table(_patient(lambda: table.get_add_actions(flatten=True)))
-    rows: Any = found.select(["path", "size_bytes", "num_records", *names.values()]).to_pylist()
+    bounded = [n.removeprefix("min.") for n in found.column_names if n.startswith("min.")]
+    rows: list[dict[str, Any]] = found.to_pylist()
     for row in rows:
         partition = {name: row[column] for name, column in names.items()}
-        yield AddedFile(row["path"], row["size_bytes"], partition, row["num_records"], changes=True)
+        bounds = {name: (row[f"min.{name}"], row[f"max.{name}"]) for name in bounded
+                  if isinstance(row[f"min.{name}"], int)}  # fmt: skip
+        size, count = row["size_bytes"], row["num_records"]
+        yield AddedFile(row["path"], size, partition, count, changes=True, bounds=bounds)
 
 
 def checkpoint_if_due(log: DeltaLog, made: Iterable[int]) -> None:

@@ -2,11 +2,14 @@
 
 Every commit leaves a small file for each kind of row. As in a log-structured merge tree, files of
 about one size wait until there are enough of them, and then become one file of the next size. So
-each row is rewritten once for each size, and n commits leave some log n files.
+each row is rewritten once for each size, and n commits leave some log n files. A file with
+ENOUGH_ROWS is final, and none has twice as many: what removes rows rewrites few others. Rows of
+segments stand in the order in which these were made, so that statistics tell old from new ones.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -15,8 +18,9 @@ from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 
 FAN_IN = 16  # so many files of one size become one
-ENOUGH_ROWS = 100_000  # a file with so many rows is final: a merge has to fit into memory
+ENOUGH_ROWS = 16_384
 
+_ORDER = ("created_at_ms", "partition", "base_offset")
 _Sizes = dict[int, list[DataFile]]
 
 
@@ -54,9 +58,19 @@ def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> 
     actions: list[Action] = []
     for files in groups:
         rows = pa.concat_tables(read_files(log.store, log.folder, files))
-        merged = write_file(log.store, log.folder, files[0].kind, files[0].topic, rows)
-        actions += [add(merged, changes=False)]
+        for part in parts(rows):
+            merged = write_file(log.store, log.folder, files[0].kind, files[0].topic, part)
+            actions += [add(merged, changes=False)]
         actions += [remove(f.path, f.size_bytes, f.partition, changes=False) for f in files]
     if not actions:
         return []
     return [log.commit(version, actions, operation="OPTIMIZE")[-1].version]
+
+
+def parts(rows: pa.Table) -> list[pa.Table]:
+    """The rows of a kind for files of at most 2 * ENOUGH_ROWS (exclusive) rows each."""
+    if "created_at_ms" in rows.column_names:
+        rows = rows.sort_by([(name, "ascending") for name in _ORDER])
+    count = max(1, len(rows) // ENOUGH_ROWS)
+    cuts = [len(rows) * number // count for number in range(count + 1)]
+    return [rows.slice(start, end - start) for start, end in pairwise(cuts)]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from seglake.catalog.delta.actions import DeltaCommit
 from seglake.errors import CorruptData, UsageError
 
-FORMAT = "1"
+FORMAT, LIFECYCLE = "1", "2"  # of a new table, and of one that readers of the first would misread
 _LOG_RETENTION, _FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _READER, _WRITER = 1, 2  # Delta's protocol, which every reader has
 _WRITERS = {
@@ -73,8 +73,9 @@ class TableContract(NamedTuple):
         named. Raises UsageError for a `seglake.format` of another major version.
         """
         known = found.properties.get("seglake.format", FORMAT)
-        if known.partition(".")[0] != FORMAT:
-            raise UsageError(f"{file}: seglake.format is {known}; this Seglake knows {FORMAT}")
+        if known.partition(".")[0] not in (FORMAT, LIFECYCLE):
+            what = f"this Seglake knows {FORMAT} and {LIFECYCLE}"
+            raise UsageError(f"{file}: seglake.format is {known}; {what}")
         for problem in self._problems(found):
             titles = [f"after {commit.title}: " for commit in others() if commit.redefines]
             raise CorruptData(f"{''.join(titles[:1])}{problem}; {self.remedy}", file=file)

@@ -19,7 +19,7 @@ from seglake.catalog.rows import (
     TopicRow,
     rows_of,
 )
-from seglake.catalog.version.segment_columns import segments_by_partition
+from seglake.catalog.version.segment_columns import Segments, segments_by_partition
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.errors import CorruptData, StoreError
 from seglake.store import Store
@@ -30,7 +30,7 @@ def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
     found = set()
     for file in added:
         kind, topic = (file.partition.get(name) for name in PARTITION_COLUMNS)
-        values: Any = (file.path, kind, topic, file.size_bytes, file.rows)
+        values: Any = (file.path, kind, topic, file.size_bytes, file.rows, file.bounds)
         if kind in FILE_SCHEMAS:
             if None in values:
                 what = f"a commit leaves out the topic or the number of rows of {file}"
@@ -57,8 +57,9 @@ def load(store: Store, version: int, files: frozenset[DataFile]) -> Snapshot:
 def advance(store: Store, known: Snapshot, commits: Sequence[DeltaCommit]) -> Snapshot:
     """The version after the commits that follow `known`, made by reading the files they added.
 
-    Files with rows that were only moved are not read. Of a topic that lost segments, all segment
-    files are read again. Raises CorruptData, StoreError and MissingObject.
+    Files with rows that were only moved are not read, unless the topic also lost segments: then its
+    segments are those of `known` without the rows of files that went, and with the rows of files
+    that came. Raises CorruptData, StoreError and MissingObject.
     """
     files = files_after(known.files, commits)
     added = data_files(file for each in commits for file in each.added if file.changes)
@@ -66,9 +67,13 @@ def advance(store: Store, known: Snapshot, commits: Sequence[DeltaCommit]) -> Sn
     rewritten = {
         f.topic for f in {*known.files, *added} if f.kind == "segment" and f.path in removed
     }
+
+    def moved(some: frozenset[DataFile]) -> set[DataFile]:
+        return {file for file in some if file.kind == "segment" and file.topic in rewritten}
+
     new = {file for file in added if file.kind != "segment" or file.topic not in rewritten}
-    new |= {file for file in files if file.kind == "segment" and file.topic in rewritten}
-    return _with(store, known, commits[-1].version, files, new, rewritten)
+    new |= moved(files - known.files)
+    return _with(store, known, commits[-1].version, files, new, moved(known.files - files))
 
 
 def _with(
@@ -77,26 +82,26 @@ def _with(
     version: int,
     files: frozenset[DataFile],
     new: Collection[DataFile],
-    rewritten: Collection[str],
+    gone: Collection[DataFile],
 ) -> Snapshot:
-    """`known` with the rows of the `new` files, which have all segments of topics `rewritten`."""
+    """`known` without the segments in the files `gone`, and with the rows of the `new` files."""
     return known.with_rows(
         version,
         files,
         topics=_rows(store, TopicRow, new),
         partitions=_rows(store, PartitionRow, new),
-        added={
-            (topic, partition): segments
-            for topic, found in tables(store, "segment", new).items()
-            for partition, segments in segments_by_partition(found).items()
-        },
-        removed={
-            (row.topic, view.partition): view.segments.base_offsets
-            for row in known.topics()
-            if row.topic in rewritten
-            for view in known.partitions(row.topic)
-        },
+        added=_segments(store, new),
+        removed={name: each.base_offsets for name, each in _segments(store, gone).items()},
     )
+
+
+def _segments(store: Store, files: Iterable[DataFile]) -> dict[tuple[str, int], Segments]:
+    """The segments in these files, by topic and partition."""
+    return {
+        (topic, partition): segments
+        for topic, found in tables(store, "segment", files).items()
+        for partition, segments in segments_by_partition(found).items()
+    }
 
 
 def tables(store: Store, kind: Kind, files: Iterable[DataFile]) -> dict[str, list[pa.Table]]:
@@ -110,10 +115,10 @@ def tables(store: Store, kind: Kind, files: Iterable[DataFile]) -> dict[str, lis
 
 
 def attempts(store: Store, files: Iterable[DataFile]) -> set[str]:
-    """The attempts that runs and segments in these files name. Raises as `read_files`."""
+    """The attempts that the rows in these files name. Raises as `read_files`."""
     found = set[str]()
     for file in files:
-        if file.kind in ("run", "segment"):
+        if file.kind in ("run", "segment", "maintenance"):
             (rows,) = read_files(store, layout.LOG_TABLE, [file])
             ids = [rows[name] for name in rows.column_names if name.endswith("attempt_id")]
             values: list[Any] = [each for column in ids for each in pc.unique(column).to_pylist()]

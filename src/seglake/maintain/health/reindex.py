@@ -2,8 +2,7 @@
 
 Logs are read and never copied. The new index files get an attempt of their own, and one
 commit makes the segments' rows name them. Readers of older versions still have the old index files.
-Nothing is ingested, so no run row is written: the commit carries the attempt, and the attempt's
-manifest names the segments that it replaces.
+The attempt's manifest names the segments that it replaces.
 """
 
 from __future__ import annotations
@@ -13,36 +12,32 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from seglake import layout
-from seglake.catalog.manifest import mark_committed
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.segment_files import put_indexes
 from seglake.catalog.table import CatalogTable
-from seglake.errors import CommitConflict, CorruptData, StoreError
+from seglake.catalog.topic_change import Change
+from seglake.catalog.transaction import transact
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.errors import CorruptData, StoreError
 from seglake.format.index import IndexPolicy
 from seglake.maintain.health.findings import Finding, finding_of
 from seglake.maintain.health.segment_files import rebuild_index_files
-from seglake.maintain.report import Report
+from seglake.maintain.report import TopicReport
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
 from seglake.store import Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MAX_COMMITS = 100  # tries at the catalog before giving up under contention
-
 
 @dataclass
-class Reindexed(Report):
+class Reindexed(TopicReport):
     """The result of a re-index. `version` is that of its commit, -1 if there was none.
 
     `skipped` segments changed meanwhile; `damaged` are the files that are damaged, missing or
     unreadable, so that their segments could not be indexed.
     """
 
-    topic: str
-    attempt_id: str
-    version: int = -1
     segments: int = 0
     skipped: int = 0
     index_bytes_before: int = 0
@@ -102,7 +97,7 @@ def reindex_rows(
 
     If a log is damaged, nothing is committed; with `leave_damaged` every other segment is.
     """
-    report = Reindexed(topic, layout.new_attempt())
+    report = Reindexed(topic)
     work = partial(write_indexes, policy=policy, attempt_id=report.attempt_id)
     results = tasks.map(work, rows)
     report.damaged = [Finding(**result["damage"]) for result in results if "damage" in result]
@@ -113,10 +108,7 @@ def reindex_rows(
         for row, result in zip(rows, results, strict=True)
         if "row" in result
     }
-    report.version, done = replace_rows(table, topic, renewed, report.attempt_id)
-    report.segments, report.skipped = len(done), len(renewed) - len(done)
-    report.index_bytes_before = sum(map(_index_bytes, done))
-    report.index_bytes = sum(_index_bytes(renewed[row]) for row in done)
+    _commit(table, renewed, report)
     return report
 
 
@@ -138,38 +130,25 @@ def write_indexes(
     return {"row": asdict(replace(renewed, **put_indexes(store, renewed.id, sealed)))}
 
 
-def replace_rows(
-    table: CatalogTable, topic: str, renewed: Mapping[SegmentRow, SegmentRow], attempt_id: str
-) -> tuple[int, list[SegmentRow]]:
+def _commit(table: CatalogTable, renewed: Mapping[SegmentRow, SegmentRow], work: Reindexed) -> None:
     """Replace each old row that is still live by its new row, in one commit.
 
-    Returns the version (-1 if no old row is live) and the rows that were replaced. The new rows
-    must be those of `attempt_id`. Raises CommitConflict after many lost races, and StoreError.
+    Fills in the report, whose version stays -1 if no old row is live. Raises CommitConflict after
+    many lost races, and StoreError.
     """
-    for remaining in reversed(range(MAX_COMMITS)):
-        base = table.snapshot()
-        live = set(table.segments(base, topic))
-        ours = [old for old, new in renewed.items() if new in live]
-        if ours:  # a commit that seemed to fail was made
-            mark_committed(table.store, attempt_id)
-            return base.version, ours
-        standing = [old for old in renewed if old in live]
-        if not standing:
-            return -1, []
-        try:
-            version = table.commit(
-                [renewed[old] for old in standing],
-                topic=topic,
-                base=base,
-                attempt_id=attempt_id,
-                replaced=[(old.partition, old.base_offset) for old in standing],
-            )
-        except (CommitConflict, StoreError):
-            if not remaining:
-                raise
-        else:
-            return version, standing
-    raise AssertionError  # the last try returns or raises
+
+    def plan(base: Snapshot) -> Change | None:
+        live = set(table.segments(base, work.topic))
+        done = [old for old in renewed if old in live]
+        work.segments, work.skipped = len(done), len(renewed) - len(done)
+        work.index_bytes_before = sum(map(_index_bytes, done))
+        work.index_bytes = sum(_index_bytes(renewed[old]) for old in done)
+        replaced = [(old.partition, old.base_offset) for old in done]
+        rows = [renewed[old] for old in done]
+        return Change([*rows, work.row("reindex")], replaced) if done else None
+
+    version = transact(table, work.topic, work.attempt_id, plan)
+    work.version = -1 if version is None else version
 
 
 def _index_bytes(row: SegmentRow) -> int:

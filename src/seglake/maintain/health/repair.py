@@ -20,9 +20,9 @@ import numpy as np
 from seglake import layout
 from seglake.catalog.manifest import Manifest, mark_committed, read_manifest, unmarked
 from seglake.catalog.retention import committed_attempts
-from seglake.catalog.rows import Row, SegmentId, SegmentRow
+from seglake.catalog.rows import Row, SegmentId, SegmentRow, SourceRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.topic_change import checked_change
+from seglake.catalog.topic_change import Change, checked_change
 from seglake.catalog.version.segment_columns import Int64s
 from seglake.catalog.version.snapshot import EMPTY
 from seglake.catalog.version.snapshot_files import damaged_files
@@ -220,13 +220,16 @@ def _attempts(store: Store, trust: Collection[str]) -> tuple[list[str], list[str
 def _history(manifests: Iterable[Manifest]) -> dict[str, list[Row]]:
     """The live rows of every topic after all these commits, each once."""
     rows: dict[Row, None] = {}
-    replaced: set[SegmentId] = set()
+    replaced, forgotten = set[SegmentId](), set[str]()
     for manifest in manifests:
         rows |= dict.fromkeys(manifest.rows)
         replaced.update(manifest.replaced)
+        forgotten.update(manifest.forgotten)
     topics: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        if not (isinstance(row, SegmentRow) and row.id in replaced):
+        gone = isinstance(row, SegmentRow) and row.id in replaced
+        gone |= isinstance(row, SourceRow) and row.attempt_id in forgotten
+        if not gone:
             topics[row.topic].append(row)
     return dict(sorted(topics.items()))
 
@@ -242,7 +245,7 @@ def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> No
         report.missing += [row.key(suffix) for row in _without(segments, suffix, there)]
     for topic, rows in topics.items():
         try:
-            checked_change(rows, [], topic, EMPTY)
+            checked_change(Change(rows), topic, EMPTY)
         except CorruptData as error:
             hint = f"; not trusted: {', '.join(report.untrusted) or 'none'}"
             raise CorruptData(error.what + hint, file=layout.ATTEMPTS) from error

@@ -154,8 +154,9 @@ def _check_history(
     """
     there = {found.key for found in table.store.list(layout.ATTEMPTS)}
     for topic in topics:
-        runs = {run.attempt_id for run in table.runs(snapshot, topic)}
-        for attempt_id in sorted(runs | snapshot.index_attempts(topic)):
+        known = {run.attempt_id for run in table.run_history(snapshot, topic)}
+        known |= {row.attempt_id for row in table.maintenance(snapshot, topic)}
+        for attempt_id in sorted(known | snapshot.index_attempts(topic)):
             manifest, mark = layout.manifest_key(attempt_id), layout.success_key(attempt_id)
             if manifest not in there:
                 what = "a rebuild of the catalog would need it: a committed attempt wrote it"
@@ -167,9 +168,9 @@ def _check_history(
 
 def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[Finding]:
     """Runs: each key once, rows that add up, as many rejects as the run says."""
-    runs = table.runs(snapshot, topic)
-    keys = Counter((run.pipeline, run.run_id) for run in runs)
-    for (pipeline, run_id), count in keys.items():
+    history, runs = table.run_history(snapshot, topic), table.runs(snapshot, topic)
+    keys = Counter((run.pipeline, run.run_id, run.sequence) for run in history)
+    for (pipeline, run_id, _), count in keys.items():
         if count > 1:
             what = f"run {run_id!r} of pipeline {pipeline!r} was committed {count} times"
             yield catalog_finding(topic, layout.LOG_TABLE, what)

@@ -1,123 +1,66 @@
 """The commit that makes an attempt visible, and what follows a lost race.
 
-After a commit that failed, or whose reply was lost, the catalog is read again. If it has this
-attempt, the commit succeeded. If it has another attempt at the run, or new versions of its files,
-the run is planned again. If the end offsets did not change, the same rows are committed again.
-Otherwise the segments are re-based: moved behind those of the other commit.
+After a lost race the newest version tells what to do. If it has another attempt at the run, or new
+versions of its files, the run is planned again. If the end offsets did not change, the same rows
+are committed again. Otherwise the segments are re-based: moved behind those of the other commit.
 
 Only `seglake repair` reads the success mark beside an attempt's manifest. A run is committed even
 if its mark cannot be written.
 """
 
-import logging
-import time
+import json
 
-from seglake.catalog.manifest import mark_committed
 from seglake.catalog.rows import Row, RunRow, SegmentRow
+from seglake.catalog.topic_change import Change
+from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.errors import CommitConflict, StoreError
 from seglake.layout import new_attempt
-from seglake.store import Store
 from seglake.write.driver.attempt import Attempt, PlanAgain, end_offsets, now_ms
 from seglake.write.driver.rebase import Move
 from seglake.write.driver.run_input import SplitCounts
 from seglake.write.driver.topics import append_time, topic_row
 
-PATIENCE = 100  # a run gives up when its lost races and storage failures cost this much
-RACE_COST, FAILURE_COST = 1, 20
-PAUSE_S = 0.5  # after a failure of storage
-
-logger = logging.getLogger(__name__)
-
-
-def mark(store: Store, attempt_id: str) -> None:
-    """Write the success mark of an attempt that is committed; log a warning if that fails."""
-    try:
-        mark_committed(store, attempt_id)
-    except StoreError as error:
-        logger.warning(
-            "the run is committed, but its success mark for `seglake repair` is not written; "
-            "run again with the same run id to write it: %s", error,
-        )  # fmt: skip
-
 
 class Commit:
     """The commit of one attempt; `counts` are the counts of its splits."""
 
-    def __init__(self, attempt: Attempt, counts: SplitCounts) -> None:
-        self._attempt, self._base = attempt, attempt.base
+    def __init__(self, attempt: Attempt, counts: SplitCounts, segments: list[SegmentRow]) -> None:
+        self._attempt, self._base, self._segments = attempt, attempt.base, segments
         self._append_time_ms = attempt.append_time_ms
         self._topic_rows = topic_row(attempt.base, attempt.pipeline)
         self._sources = attempt.input.rows(counts, attempt.topic, attempt.attempt_id)
-        self._patience = PATIENCE
         self._moved_to = set[str]()  # the attempt whose files the segments are after a re-base
 
-    def run(self, segments: list[SegmentRow]) -> int:
+    def run(self) -> int:
         """Make the segments visible, re-based if need be; returns a version that has them.
 
         Raises PlanAgain, AttemptAbandoned, or CommitConflict or StoreError when the patience is
         used up. After a StoreError the segments may be visible; the next attempt finds out.
         """
-        while True:
-            try:
-                return self._commit(segments)
-            except (CommitConflict, StoreError) as problem:
-                newest, committed = self._newest()
-                if committed:
-                    mark(self._attempt.store, self._attempt.attempt_id)
-                    return newest.version
-                self._spend_patience(problem)
-                segments = self._behind(newest, segments)
+        attempt = self._attempt
+        names = (attempt.topic, attempt.attempt_id)
+        version = transact(attempt.table, *names, self._change, attempt.base)
+        return -1 if version is None else version  # there is always a run to commit
 
-    def _newest(self) -> tuple[Snapshot, bool]:
-        """The newest version of the catalog, and whether it has this attempt."""
-        while True:
-            try:
-                newest = self._attempt.table.refresh(self._base)
-                return newest, self._is_in(newest)
-            except StoreError as problem:
-                self._spend_patience(problem)
+    def _change(self, base: Snapshot) -> Change:
+        """What the attempt adds to the version `base`."""
+        if base is not self._base:
+            self._follow(base)
+        return Change(self._rows(), files_of=self._moved_to)
 
-    def _commit(self, segments: list[SegmentRow]) -> int:
-        attempt, rows = self._attempt, self._rows(segments)
-        return attempt.table.commit(
-            rows,
-            topic=attempt.topic,
-            base=self._base,
-            attempt_id=attempt.attempt_id,
-            files_of=self._moved_to,
-        )
-
-    def _is_in(self, newest: Snapshot) -> bool:
-        """Whether the catalog has this attempt; PlanAgain if it has another attempt at the run."""
+    def _follow(self, newest: Snapshot) -> None:
+        """Continue a newer version; the segments are re-based if others got their offsets."""
         attempt = self._attempt
         name, run_id = attempt.pipeline.name, attempt.run.run_id
-        run = attempt.table.run(newest, attempt.topic, name, run_id)
-        if run is not None and run.attempt_id != attempt.attempt_id:
+        if attempt.table.run(newest, attempt.topic, name, run_id) is not None:
             raise PlanAgain("another attempt committed this run")
-        return run is not None
-
-    def _spend_patience(self, problem: CommitConflict | StoreError) -> None:
-        """Wait after a failure of storage; raise the problem when the patience is used up."""
-        raced = isinstance(problem, CommitConflict)
-        self._patience -= RACE_COST if raced else FAILURE_COST
-        if self._patience <= 0:
-            raise problem
-        if not raced:
-            time.sleep(PAUSE_S)
-
-    def _behind(self, newest: Snapshot, segments: list[SegmentRow]) -> list[SegmentRow]:
-        """The segments, re-based if need be to follow the segments committed meanwhile."""
-        attempt = self._attempt
-        before = end_offsets(self._base, attempt.topic)
         if attempt.input.is_taken(attempt.table.sources(newest, attempt.topic)):
             raise PlanAgain("another run ingested some of these files")
+        before, after = (end_offsets(each, attempt.topic) for each in (self._base, newest))
         self._base, self._topic_rows = newest, topic_row(newest, attempt.pipeline)
-        after = end_offsets(newest, attempt.topic)
         deltas = {partition: end - before.get(partition, 0) for partition, end in after.items()}
-        if not segments or not any(deltas.values()):
-            return segments
-        return self._moved(deltas, segments)
+        if self._segments and any(deltas.values()):
+            self._segments = self._moved(deltas, self._segments)
 
     def _moved(self, deltas: dict[int, int], segments: list[SegmentRow]) -> list[SegmentRow]:
         attempt = self._attempt
@@ -128,9 +71,9 @@ class Commit:
         with attempt.step("move the segments behind those of another run"):
             return move.run(attempt.engine, segments)
 
-    def _rows(self, segments: list[SegmentRow]) -> list[Row]:
+    def _rows(self) -> list[Row]:
         attempt, report = self._attempt, self._attempt.report
-        report.describe(segments)
+        report.describe(self._segments)
         start_ms, end_ms = attempt.run.interval or (None, None)
         run = RunRow(
             topic=attempt.topic,
@@ -149,5 +92,14 @@ class Commit:
             started_at_ms=attempt.started_ms,
             finished_at_ms=now_ms(),
             report=report.as_row(),
+            offset_ranges=_offset_ranges(self._segments),
         )
-        return [*self._topic_rows, run, *segments, *self._sources]
+        return [*self._topic_rows, run, *self._segments, *self._sources]
+
+
+def _offset_ranges(segments: list[SegmentRow]) -> str:
+    """The offsets that a run gets: of each log partition one range, since a run is appended."""
+    found: dict[int, list[int]] = {}
+    for row in segments:
+        found.setdefault(row.partition, [row.base_offset, 0])[1] = row.end_offset
+    return json.dumps({partition: [ends] for partition, ends in found.items()})

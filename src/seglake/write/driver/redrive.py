@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
 from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine
 from seglake.errors import ConfigError, QuarantineLimit, UsageError
 from seglake.store import open_store
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
-from seglake.write.driver.commit import mark
 from seglake.write.driver.failure import Failure
 from seglake.write.driver.redrive_input import RedriveInput
 from seglake.write.driver.report import Progress, Report, silent

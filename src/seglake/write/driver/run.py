@@ -21,6 +21,7 @@ from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.transaction import mark
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
 from seglake.errors import ConfigError, CorruptData, QuarantineLimit, StoreError
@@ -28,7 +29,7 @@ from seglake.store import open_store
 from seglake.times.instants import format_ms
 from seglake.write.driver import plan
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain, end_offsets
-from seglake.write.driver.commit import Commit, mark
+from seglake.write.driver.commit import Commit
 from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import Files, Frame, Input, InputFrame, SplitCounts
@@ -154,9 +155,9 @@ def carry_out(
                 raise
         finally:
             _clear(attempt)
-    commit = Commit(attempt, counts)
+    commit = Commit(attempt, counts, segments)
     with attempt.step("commit"):
-        report.version = commit.run(segments)
+        report.version = commit.run()
     report.log(
         f"version {report.version} has {report.records} records, {report.quarantined} rejected"
     )

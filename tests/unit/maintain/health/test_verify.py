@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.rows import FILE_SCHEMAS, RunRow, SegmentRow
+from seglake.catalog.rows import FILE_SCHEMAS, MaintenanceRow, SegmentRow
 from seglake.errors import UnknownTopic, UsageError
 from seglake.format.decode import scan_batches
 from seglake.layout import REBUILDING, SUFFIXES, new_attempt
@@ -223,10 +223,10 @@ def test_index_files_of_another_policy__are_found_by_looking_deep(tmp_path: Path
 
 def test_runs__that_do_not_add_up_or_repeat_are_found(tmp_path: Path) -> None:
     maker = make(tmp_path)
-    run = RunRow(
-        topic="events", pipeline="test", run_id="run 0", attempt_id=new_attempt(), fingerprint="",
-        input_rows=5, records=3, quarantined=1, started_at_ms=1, finished_at_ms=2,
-    )  # fmt: skip
+    (first, *_) = maker.catalog.run_history(maker.catalog.snapshot(), "events")
+    run = dataclasses.replace(
+        first, attempt_id=new_attempt(), input_rows=5, records=3, quarantined=1
+    )
     base = maker.catalog.snapshot()
     maker.catalog.commit([run], topic="events", base=base, attempt_id=run.attempt_id)
     problems = [finding.problem for finding in verify(str(tmp_path)).findings]
@@ -242,8 +242,11 @@ def whole_catalog(root: Path) -> LakeMaker:
     (segment, *_) = maker.catalog.segments(maker.catalog.snapshot(), "events")
     maker.delete_records(0, segment.end_offset)
     attempt = new_attempt()
+    upkeep = MaintenanceRow(
+        topic="events", operation="verify", attempt_id=attempt, started_at_ms=1, finished_at_ms=2
+    )
     maker.catalog.commit(
-        [source("in/a", attempt, "events"), run("r", attempt, "events")],
+        [source("in/a", attempt, "events"), run("r", attempt, "events"), upkeep],
         topic="events",
         base=maker.catalog.snapshot(),
         attempt_id=attempt,
@@ -272,7 +275,7 @@ def test_damage_to_any_file_of_the_catalog__is_a_finding(
     assert [report.findings[0].kind, report.findings[0].topic] == ["catalog", "events"]
     assert tmp_path / report.findings[0].file == path
     others = [finding.file for finding in report.findings[1:]]
-    assert others == ([segment.key("index")] if kind in ("run", "source") else [])
+    assert others == ([segment.key("index")] if kind in ("run", "source", "maintenance") else [])
     assert report.orphans == []
     assert report.exit_code == 1
 

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import seglake
+from seglake.catalog import transaction
 from seglake.catalog.rows import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
@@ -26,7 +27,6 @@ from seglake.errors import CommitConflict, ConfigError, InputError, StoreError, 
 from seglake.layout import new_attempt, success_key
 from seglake.store import local, open_store
 from seglake.write.api import run_pipeline
-from seglake.write.driver import commit
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
@@ -453,7 +453,7 @@ def interfere(
         go_on = partial(real, table, rows, **named)
         return act(go_on) if len(calls) <= times else go_on()
 
-    monkeypatch.setattr(commit, "PAUSE_S", 0.0)
+    monkeypatch.setattr(transaction, "PAUSE_S", 0.0)
     monkeypatch.setattr(CatalogTable, "commit", instead)
     return calls
 

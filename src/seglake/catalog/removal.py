@@ -1,0 +1,73 @@
+"""Rows that leave the catalog: the data files that hold them, and what remains of these files.
+
+Statistics say which files can hold the rows. These are read, the likeliest first, until all rows
+are found. No other file is rewritten.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.catalog.delta.data_files import DataFile, read_files
+from seglake.catalog.rows import Kind
+from seglake.errors import CommitConflict
+from seglake.limits import REQUESTS
+from seglake.store import Store
+
+
+class Removal(NamedTuple):
+    """Rows of one kind that go.
+
+    `stated` has the values of some integer columns, one item for each of the `most` rows; None:
+    any number of rows. `goes` says which rows of a table go.
+    """
+
+    kind: Kind
+    stated: Mapping[str, npt.NDArray[np.int64]]
+    most: int | None
+    goes: Callable[[pa.Table], pa.BooleanArray]
+
+
+class Remainder(NamedTuple):
+    """A data file with rows that go, and the rows that stay."""
+
+    file: DataFile
+    rows: pa.Table
+
+
+def remainders(
+    store: Store, folder: str, files: Collection[DataFile], removal: Removal
+) -> list[Remainder]:
+    """The files with rows that go; `files` are those of one topic.
+
+    Raises CommitConflict if there are fewer such rows, CorruptData, MissingObject and StoreError.
+    """
+    found, wanted = list[Remainder](), removal.most
+    likely = _likely(files, removal)
+    at_once = REQUESTS if store.remote and wanted is None else 1
+    for first in range(0, len(likely), at_once):
+        some = likely[first : first + at_once]
+        for file, rows in zip(some, read_files(store, folder, some), strict=True):
+            stay = rows.filter(pc.invert(removal.goes(rows)))
+            wanted = wanted and wanted - (len(rows) - len(stay))
+            if len(stay) < len(rows):
+                found.append(Remainder(file, stay))
+        if wanted == 0:
+            break
+    if wanted:
+        raise CommitConflict(f"{folder}: {wanted} {removal.kind} rows to remove are gone")
+    return found
+
+
+def _likely(files: Collection[DataFile], removal: Removal) -> list[DataFile]:
+    """The files that can hold rows that go; first those with the narrowest bounds."""
+
+    def width(file: DataFile) -> int:
+        return sum(high - low for low, high in file.bounds.values())
+
+    chosen = [f for f in files if f.kind == removal.kind and f.may_hold(removal.stated)]
+    return sorted(chosen, key=lambda file: (width(file), file))

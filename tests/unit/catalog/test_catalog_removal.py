@@ -1,0 +1,335 @@
+"""Commits that remove rows: what is rewritten, what stays, and what an older table becomes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.catalog.delta import file_merges
+from seglake.catalog.rows import LATER_COLUMNS, MaintenanceRow, Row, SegmentRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
+from seglake.catalog.transaction import transact
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.errors import CommitConflict, StoreError, UsageError
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.store import open_store
+from seglake.store.counting import CountingStore
+from tests.makers.catalog_rows import new_attempt, run, segment, source, topic
+from tests.makers.lakes import create_catalog
+from tests.makers.strategies import examples
+
+NAMES = ("orders", "clicks")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> CatalogTable:
+    return create_catalog(str(tmp_path))
+
+
+def _upkeep(name: str, attempt: str) -> MaintenanceRow:
+    return MaintenanceRow(
+        topic=name, operation="merge", attempt_id=attempt, started_at_ms=1, finished_at_ms=2
+    )
+
+
+class Grown:
+    """A catalog, and a plain list of the segments that it must have."""
+
+    def __init__(self, catalog: CatalogTable) -> None:
+        self.catalog = catalog
+        self.live: dict[tuple[str, int], list[SegmentRow]] = {}
+        self.clock = 0
+        for name in NAMES:
+            attempt = new_attempt()
+            rows: list[Row] = [topic(name, 3), run("first", attempt, name)]
+            catalog.commit(rows, topic=name, base=catalog.snapshot(), attempt_id=attempt)
+
+    def append(self, name: str, sizes: list[int]) -> None:
+        attempt, self.clock = new_attempt(), self.clock + 1
+        rows: list[Row] = [run(attempt, attempt, name)]
+        for partition, size in enumerate(sizes):
+            mine = self.live.setdefault((name, partition), [])
+            end = mine[-1].end_offset if mine else 0
+            more = {"partition": partition, "attempt_id": attempt, "created_at_ms": self.clock}
+            mine.append(segment(end, end + size, topic=name, **more))
+            rows.append(mine[-1])
+        base = self.catalog.snapshot()
+        self.catalog.commit(rows, topic=name, base=base, attempt_id=attempt)
+
+    def join(
+        self, name: str, partition: int, first: int, count: int, base: Snapshot | None = None
+    ) -> None:
+        """Replace some segments by one that covers their offsets."""
+        mine = self.live[name, partition]
+        gone = mine[first : first + count]
+        attempt = new_attempt()
+        more = {"partition": partition, "attempt_id": attempt, "created_at_ms": self.clock}
+        new = segment(gone[0].base_offset, gone[-1].end_offset, topic=name, **more)
+        self.catalog.commit(
+            [new, _upkeep(name, attempt)],
+            topic=name,
+            base=base or self.catalog.snapshot(),
+            attempt_id=attempt,
+            replaced=[(partition, row.base_offset) for row in gone],
+        )
+        mine[first : first + count] = [new]
+
+    def assert_holds(self, snapshot: Snapshot) -> None:
+        for (name, partition), rows in self.live.items():
+            view = snapshot.partition(name, partition)
+            found = [view.segment(number).id for number in range(len(view))]
+            assert found == [row.id for row in rows]
+            stored = self.catalog.segments(snapshot, name)
+            assert [row for row in stored if row.partition == partition] == rows
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(NAMES), st.lists(st.integers(1, 9), min_size=3, max_size=3)),
+        st.tuples(st.sampled_from(NAMES), st.integers(0, 2), st.integers(0, 9), st.integers(1, 4)),
+    ),
+    min_size=4,
+    max_size=25,
+)
+
+
+@pytest.fixture(params=[2, 16], scope="module")
+def fan_in(request: pytest.FixtureRequest) -> Iterator[int]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_merges, "FAN_IN", request.param)
+        patch.setattr(file_merges, "ENOUGH_ROWS", 8)
+        yield request.param
+
+
+@given(steps, st.integers(0, 20))
+@examples(25)
+def test_any_replacements__leave_what_a_list_says(
+    tmp_path_factory: pytest.TempPathFactory, fan_in: int, given_steps: list[Any], pause: int
+) -> None:
+    """Whether a reader opens the newest version, or follows from some older one."""
+    grown = Grown(create_catalog(str(tmp_path_factory.mktemp("lake"))))
+    known, old = grown.catalog.snapshot(), grown.catalog.snapshot()
+    for number, (name, *step) in enumerate(given_steps):
+        if len(step) == 1:
+            grown.append(name, *step)
+        elif mine := grown.live.get((name, step[0])):
+            first = step[1] % len(mine)
+            grown.join(name, step[0], first, min(step[2], len(mine) - first))
+        known = grown.catalog.refresh(known)
+        grown.assert_holds(known)
+        old = known if number == pause else old
+    grown.assert_holds(grown.catalog.refresh(old))
+    grown.assert_holds(grown.catalog.snapshot())
+    assert fan_in
+
+
+def _removed(catalog: CatalogTable, version: int) -> list[str]:
+    path = f"catalog/log/_delta_log/{version:020}.json"
+    lines = map(json.loads, bytes(catalog.store.read_all(path)).splitlines())
+    return [line["remove"]["path"] for line in lines if "remove" in line]
+
+
+def test_only_files_with_a_row_that_goes__are_read_and_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partitions grow at different speeds, so base offsets alone would not tell files apart."""
+    monkeypatch.setattr(file_merges, "ENOUGH_ROWS", 30)
+    grown = Grown(create_catalog(str(tmp_path)))
+    for _ in range(200):
+        grown.append("orders", [1, 30, 900])
+    files = [f for f in grown.catalog.snapshot().files if f.kind == "segment"]
+    assert len(files) > 15
+    counting = CountingStore(open_store(str(tmp_path)))
+    grown.catalog = CatalogTable.open(counting)
+    for partition in range(3):
+        base = grown.catalog.snapshot()
+        before = counting.counts.bytes_read
+        grown.join("orders", partition, 3, 4, base)
+        read = counting.counts.bytes_read - before
+        assert len(_removed(grown.catalog, base.version + 1)) == 1
+        whole = sum(file.size_bytes for file in base.files if file.kind == "segment")
+        assert read < whole / 4
+    grown.assert_holds(grown.catalog.snapshot())
+
+
+def test_rows_that_are_gone__are_a_lost_race(catalog: CatalogTable) -> None:
+    grown = Grown(catalog)
+    grown.append("orders", [5, 5, 5])
+    base = catalog.snapshot()
+    grown.join("orders", 0, 0, 1)
+    attempt = new_attempt()
+    with pytest.raises(CommitConflict):
+        catalog.commit(
+            [segment(0, 5, attempt_id=attempt)], topic="orders", base=base, attempt_id=attempt,
+            replaced=[(0, 0)],
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------ sources and runs
+
+
+def test_forgotten_sources__go_and_stay_away_from_a_rebuilt_catalog(tmp_path: Path) -> None:
+    catalog = create_catalog(str(tmp_path))
+    attempts = [new_attempt() for _ in range(3)]
+    for number, attempt in enumerate(attempts):
+        rows: list[Row] = [run(str(number), attempt), source("in/a", attempt)]
+        rows += [topic()] * (not number)
+        catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempt)
+    base, undo = catalog.snapshot(), new_attempt()
+    undone = run("1", attempts[1], sequence=1, state="undone")
+    catalog.commit(
+        [undone, _upkeep("orders", undo)], topic="orders", base=base, attempt_id=undo,
+        forgotten=[attempts[1]],
+    )  # fmt: skip
+    for _ in range(2):
+        newest = catalog.snapshot()
+        left: list[Any] = catalog.sources(newest, "orders")["attempt_id"].to_pylist()
+        assert sorted(left) == sorted([attempts[0], attempts[2]])
+        assert sorted(row.run_id for row in catalog.runs(newest, "orders")) == ["0", "2"]
+        assert catalog.run(newest, "orders", "daily", "1") is None
+        assert len(catalog.run_history(newest, "orders")) == 4
+        assert [row.attempt_id for row in catalog.maintenance(newest, "orders")] == [undo]
+        rebuild_catalog(str(tmp_path), force=True, dry_run=False)
+        catalog = CatalogTable.open(catalog.store)
+
+
+def test_the_newest_row_of_a_run__holds(catalog: CatalogTable) -> None:
+    first, second = new_attempt(), new_attempt()
+    rows: list[Row] = [topic(), run("1", first), run("1", first, sequence=1, state="replaced")]
+    rows = [*rows, run("1", second, sequence=2)]
+    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=second)
+    assert [r.attempt_id for r in catalog.runs(catalog.snapshot(), "orders")] == [second]
+
+
+# ------------------------------------------------------------------ what readers may misread
+
+
+def _format(catalog: CatalogTable) -> str:
+    table = DeltaTable(f"{catalog.store.uri}/catalog/log")
+    return str(table.metadata().configuration["seglake.format"])
+
+
+@pytest.mark.parametrize(
+    ("misread", "expected"),
+    [
+        (lambda attempt: run("2", attempt), "1"),
+        (lambda attempt: segment(0, 5, attempt_id=attempt), "1"),
+        (lambda attempt: segment(0, 5, record_count=4, attempt_id=attempt), "2"),
+        (lambda attempt: run("2", attempt, sequence=1), "2"),
+        (lambda attempt: run("2", attempt, state="undone"), "2"),
+    ],
+)
+def test_the_format_rises__with_what_its_readers_would_misread(
+    catalog: CatalogTable, misread: Any, expected: str
+) -> None:
+    attempt = new_attempt()
+    catalog.commit([topic()], topic="orders", base=catalog.snapshot(), attempt_id=new_attempt())
+    reader = CatalogTable.open(catalog.store)
+    known = reader.snapshot()
+    rows = [misread(attempt), _upkeep("orders", attempt)]
+    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempt)
+    assert _format(catalog) == expected
+    assert reader.refresh(known).version == catalog.snapshot().version
+    later = new_attempt()
+    catalog.commit([run("3", later)], topic="orders", base=catalog.snapshot(), attempt_id=later)
+    assert _format(catalog) == expected
+
+
+def _without_later_columns(root: Path) -> None:
+    """Give the table of a new lake the schema of an older one, with a column of somebody else."""
+    path = root / f"catalog/log/_delta_log/{0:020}.json"
+    lines = list(map(json.loads, path.read_text().splitlines()))
+    for line in lines:
+        if "metaData" in line:
+            schema = json.loads(line["metaData"]["schemaString"])
+            fields = [each for each in schema["fields"] if each["name"] not in LATER_COLUMNS]
+            schema["fields"] = [*fields, {**fields[0], "name": "note"}]
+            line["metaData"]["schemaString"] = json.dumps(schema)
+    path.write_text("\n".join(map(json.dumps, lines)))
+
+
+def test_an_older_table__gets_a_column_with_the_first_value(tmp_path: Path) -> None:
+    create_catalog(str(tmp_path))
+    _without_later_columns(tmp_path)
+    catalog = CatalogTable.open(open_store(str(tmp_path)))
+    plain = topic()
+    catalog.commit([plain], topic="orders", base=catalog.snapshot(), attempt_id=new_attempt())
+
+    def columns() -> list[str]:
+        table = DeltaTable(str(tmp_path / "catalog/log"))
+        return [field.name for field in table.schema().fields]
+
+    assert LATER_COLUMNS.isdisjoint(columns())
+    attempt, known = new_attempt(), catalog.snapshot()
+    rows: list[Row] = [run("1", attempt, offset_ranges="{}"), _upkeep("orders", attempt)]
+    catalog.commit(rows, topic="orders", base=known, attempt_id=attempt)
+    assert {"state", "offset_ranges", "operation", "note"} <= set(columns())
+    assert len(columns()) == len(set(columns()))
+    found = DeltaTable(str(tmp_path / "catalog/log")).to_pyarrow_table()
+    connection = duckdb.connect()
+    connection.register("log", found)
+    query = "SELECT run_id, state, offset_ranges FROM log WHERE kind = 'run'"
+    assert connection.sql(query).fetchall() == [("1", "committed", "{}")]
+    assert catalog.refresh(known).version == known.version + 1
+    assert [row.run_id for row in catalog.runs(catalog.snapshot(), "orders")] == ["1"]
+
+
+# ------------------------------------------------------------------ transactions
+
+
+def _committing(attempt: str) -> Change:
+    return Change([run("mine", attempt), _upkeep("orders", attempt)])
+
+
+def test_a_lost_race__plans_again(catalog: CatalogTable) -> None:
+    Grown(catalog)
+    attempt, bases = new_attempt(), list[int]()
+
+    def plan(base: Snapshot) -> Change:
+        bases.append(base.version)
+        if len(bases) < 3:
+            other = new_attempt()
+            rows = [run(other, other)]
+            catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=other)
+        return _committing(attempt)
+
+    version = transact(catalog, "orders", attempt, plan)
+    assert bases == [2, 3, 4]
+    assert (version, catalog.snapshot().version) == (5, 5)
+
+
+def test_a_lost_reply__is_no_second_commit(
+    catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Grown(catalog)
+    attempt, real, plans = new_attempt(), CatalogTable.commit, list[int]()
+
+    def cut(self: CatalogTable, *given: Any, **named: Any) -> int:
+        real(self, *given, **named)
+        raise StoreError("no answer")
+
+    def plan(base: Snapshot) -> Change:
+        plans.append(base.version)
+        return _committing(attempt)
+
+    monkeypatch.setattr(CatalogTable, "commit", cut)
+    assert transact(catalog, "orders", attempt, plan) == 3
+    assert plans == [2]
+    assert len(catalog.maintenance(catalog.snapshot(), "orders")) == 1
+
+
+def test_nothing_to_do__is_no_commit(catalog: CatalogTable) -> None:
+    Grown(catalog)
+    assert transact(catalog, "orders", new_attempt(), lambda _: None) is None
+    assert catalog.snapshot().version == 2
+    with pytest.raises(UsageError, match="needs rows"):
+        transact(catalog, "orders", new_attempt(), lambda _: Change())

@@ -83,7 +83,7 @@ def measure(
             text,
         ],
         cwd=PROJECT,
-        env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
+        env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -54,11 +54,13 @@ class LogCheck:
 
     A batch's own checksum leaves out its base offset and leader epoch. If only the log's checksum
     is wrong, the damage is in the first batch whose base offset does not follow the batch before
-    it, or whose epoch is not 0, as Seglake writes it.
+    it, or whose epoch is not 0, as Seglake writes it. A log that lost records has such base offsets
+    when it is sound, so there the place of a wrong one is not known.
     """
 
     def __init__(self, row: SegmentRow) -> None:
         self._row, self._next_offset = row, row.base_offset
+        self._gaps = row.record_count < row.end_offset - row.base_offset
         self._at = self._crc = 0
         self._odd: int | None = None
 
@@ -74,7 +76,8 @@ class LogCheck:
         starts = table["position"] - table["position"][0]
         follows = np.append(self._next_offset, table["last_offset"][:-1] + 1)
         epochs = data[starts[:, None] + (LEADER_EPOCH_AT + np.arange(4))]
-        odd = np.flatnonzero((table["base_offset"] != follows) | epochs.any(axis=1))
+        strays = table["base_offset"] != follows
+        odd = np.flatnonzero((strays & (not self._gaps)) | epochs.any(axis=1))
         return self._at + int(starts[odd[0]]) if len(odd) else None
 
     def check(self) -> None:

@@ -6,9 +6,10 @@
     12      4     partition leader epoch
     16      1     magic                 2
     17      4     CRC-32C               of everything from byte 21 to the end
-    21      2     attributes            0-2 codec, 3 timestamp type, 4 transactional, 5 control
+    21      2     attributes            0-2 codec, 3 timestamp type, 4 transactional, 5 control,
+                                        6 delete horizon
     23      4     last offset delta
-    27      8     base timestamp        of the first record, not the smallest
+    27      8     base timestamp        of the first record, not the smallest; or the delete horizon
     35      8     max timestamp
     43      8     producer id
     51      2     producer epoch
@@ -55,6 +56,7 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # without that attribute, and with it
 CONTROL = 0x20
+DELETE_HORIZON = 0x40  # the base timestamp is when Kafka's cleaner may drop the batch's tombstones
 
 LEAST_RECORD_BYTES = 7
 MAX_BATCH_BYTES = 512 * 1024 * 1024  # of decompressed records that a reader takes

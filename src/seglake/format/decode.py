@@ -246,12 +246,7 @@ def decode(table: BatchTable, payload: Payload, within: Within | None = None) ->
     """
     data, starts, ends = payload
     table = fixed(table[: len(ends)])
-    n, row = decode_kernels.count_records(table, starts, ends)
-    if row >= 0:
-        raise CorruptData(
-            f"{ends[row] - starts[row]} bytes cannot hold {table['count'][row]} records",
-            position=int(table["position"][row]),
-        )
+    n = _require_room(table, starts, ends)
     if within is None:
         within = Within(_ALL_RECORDS, np.zeros(len(table), np.int32))
     columns = decode_kernels.record_columns(n)
@@ -265,6 +260,38 @@ def decode(table: BatchTable, payload: Payload, within: Within | None = None) ->
         found_columns: list[Any] = [column[:found] for column in columns]
         columns = RecordColumns(*found_columns)
     return _decoded(table, data, columns)
+
+
+def with_record_times(table: BatchTable, payload: Payload) -> BatchTable:
+    """Complete a batch table made from headers, from the records of the payload.
+
+    The result is that of `decode` and `with_extremes`; keys, values and headers are not looked at.
+    The batches of the payload are the rows of `table`. Raises CorruptData with the position of the
+    batch.
+    """
+    complete, (data, starts, ends) = table.copy(), payload
+    table = fixed(table)
+    _require_room(table, starts, ends)
+    lows, offsets_of_max, lateness = np.empty((3, len(table)), np.int64)
+    row, problem = decode_kernels.parse_extremes(
+        table, data, starts, ends, lows, offsets_of_max, lateness
+    )
+    if problem:
+        raise CorruptData(decode_kernels.PROBLEMS[problem], position=int(table["position"][row]))
+    complete["min_timestamp"], complete["lateness"] = lows, lateness
+    complete["offset_of_max"] = offsets_of_max
+    return complete
+
+
+def _require_room(table: BatchTable, starts: Int64s, ends: Int64s) -> int:
+    """The number of records; CorruptData if a batch's bytes cannot hold as many as it says."""
+    n, row = decode_kernels.count_records(table, starts, ends)
+    if row >= 0:
+        raise CorruptData(
+            f"{ends[row] - starts[row]} bytes cannot hold {table['count'][row]} records",
+            position=int(table["position"][row]),
+        )
+    return int(n)
 
 
 def decode_times(data: Any, head: Head) -> npt.NDArray[np.int64]:

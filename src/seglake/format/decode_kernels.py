@@ -394,6 +394,42 @@ def parse_times(data, base_offset, last_delta, base_timestamp, append_time, time
 
 
 @njit(cache=True, nogil=True)
+def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
+    """`encode_kernels.extremes` of records as in `parse_records`; (0, 0) or (batch, problem)."""
+    for batch in range(len(table)):
+        row = table[batch]
+        last_delta = row.last_offset - row.base_offset
+        append_time = (row.attributes & LOG_APPEND_TIME) != 0
+        at, batch_end = starts[batch], ends[batch]
+        previous = np.int64(-1)
+        low, high, top, late = np.int64(-1), np.int64(-1), np.int64(0), np.int64(0)
+        for n in range(row.count):
+            valid = False
+            if len(data) - at >= 8:
+                valid, end, timestamp_delta, offset_delta, _ = _short_head(data, at, batch_end)
+            if not valid:
+                end, timestamp_delta, offset_delta, key = _record_head(data, at, batch_end)
+                if key == BAD:
+                    return batch, BAD_RECORD
+            if offset_delta <= previous or offset_delta > last_delta:
+                return batch, BAD_OFFSET
+            previous, at = offset_delta, end
+            timestamp = row.max_timestamp if append_time else row.base_timestamp + timestamp_delta
+            if n == 0:
+                low, high, top = timestamp, timestamp, offset_delta
+            elif timestamp > high:
+                high, top = timestamp, offset_delta
+            else:
+                low = min(low, timestamp)
+                if timestamp >= 0:
+                    late = max(late, high - timestamp)
+        if at != batch_end:
+            return batch, LEFT_OVER
+        lows[batch], offsets_of_max[batch], lateness[batch] = low, row.base_offset + top, late
+    return 0, 0
+
+
+@njit(cache=True, nogil=True)
 def parse_headers(data, starts, ends, firsts, key_starts, key_lengths, value_starts, value_lengths):
     """Parse the headers of every record. Returns -1, or the first record with damaged headers."""
     for record in range(len(starts)):

@@ -205,6 +205,30 @@ def fill_records(timestamps, starts, sizes, bodies, firsts, places, out):
 
 
 @njit(cache=True, nogil=True)
+def measure_records(timestamp_deltas, offset_deltas, sizes, firsts, batch_sizes):
+    """The bytes of each batch's records, if they are framed with these deltas."""
+    for batch in range(len(batch_sizes)):
+        total = np.int64(0)
+        for i in range(firsts[batch], firsts[batch + 1]):
+            length = _record_length(timestamp_deltas[i], offset_deltas[i], sizes[i])
+            total += length + varint_size(length)
+        batch_sizes[batch] = total
+
+
+@njit(cache=True, nogil=True)
+def frame_records(timestamp_deltas, offset_deltas, starts, sizes, bodies, out):
+    """Frame every body as a record with its deltas, one after another."""
+    at = np.int64(0)
+    for i in range(len(starts)):
+        length = _record_length(timestamp_deltas[i], offset_deltas[i], sizes[i])
+        at = put_varint(out, at, length)
+        out[at] = 0  # attributes, unused
+        at = put_varint(out, at + 1, timestamp_deltas[i])
+        at = put_varint(out, at, offset_deltas[i])
+        at = put_bytes(out, at, bodies, starts[i], sizes[i])
+
+
+@njit(cache=True, nogil=True)
 def extremes(timestamps, firsts, lows, highs, at, lateness):
     """Smallest and largest timestamp of the records of each batch, and two more values.
 

@@ -51,7 +51,7 @@ class Sealed(NamedTuple):
     record_count: int
     min_timestamp: int
     max_timestamp: int
-    offset_of_max_timestamp: int
+    offset_of_max_timestamp: int  # -1 without records, as the two before
     max_lateness_ms: int
 
 
@@ -121,20 +121,27 @@ class Roller:
 
 def seal(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> Sealed:
     """Make the index files of the segment whose batches `table` describes."""
-    highs = table["max_timestamp"]
-    top = int(np.argmax(highs))
-    lows = table["min_timestamp"][table["count"] > 0]
     return Sealed(
         offset_index(base_offset, table, indexed).encode(),
         time_index(base_offset, table, indexed).encode(),
         zonemap.encode(zonemap.build(base_offset, table, indexed)),
         int(table["last_offset"][-1]) + 1,
         int(table["count"].sum(dtype=np.int64)),
-        int(lows.min()) if len(lows) else -1,
-        int(highs[top]),
-        int(table["offset_of_max"][top]),
-        _max_lateness(table),
+        *_times(table[table["count"] > 0]),
     )
+
+
+def _times(table: BatchTable) -> tuple[int, int, int, int]:
+    """The last four facts of `Sealed`; `table` is without the empty batches of compaction.
+
+    An empty batch keeps the largest timestamp of the records that it lost, which are in no answer.
+    """
+    if not len(table):
+        return -1, -1, -1, 0
+    highs = table["max_timestamp"]
+    top = int(np.argmax(highs))
+    low, of_max = int(table["min_timestamp"].min()), int(table["offset_of_max"][top])
+    return low, int(highs[top]), of_max, _max_lateness(table)
 
 
 def _max_lateness(table: BatchTable) -> int:

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from seglake.format import decode_kernels, encode_kernels
-from seglake.format.decode import scan_batches
+from seglake.format.decode import (
+    decode_batches,
+    decompress_batches,
+    payload_of,
+    scan_batches,
+    with_record_times,
+)
+from seglake.format.filter import filter_batches
 from seglake.format.segment import IndexPolicy, rebuild
 from tests.judges.described import describe
 from tests.judges.kafka_model import Record
@@ -32,6 +39,11 @@ def test_one_compilation_serves_all_callers():
     for data in (made.data, made.data.tobytes(), bytearray(made.data), memoryview(made.data)):
         read(data)
         rebuild(0, describe(data), IndexPolicy())
+        table = scan_batches(data)
+        with_record_times(table, payload_of(decompress_batches(data, table)))
+        decoded = decode_batches(data, table)
+        horizons = np.full(len(table), 5)
+        filter_batches(data, table, decoded, decoded.offsets != 1, horizons)
     frozen = np.frombuffer(made.table.tobytes(), made.table.dtype)
     rebuild(0, frozen, IndexPolicy())
     scan_batches(made.data[: made.table["size"][0]])
@@ -39,7 +51,8 @@ def test_one_compilation_serves_all_callers():
         encode_kernels.fill_bodies_with_headers, encode_kernels.cut_batches,
         encode_kernels.fill_records, encode_kernels.append, decode_kernels.find_batches,
         decode_kernels.survey, decode_kernels.count_records, decode_kernels.parse_records,
-        decode_kernels.parse_headers,
+        decode_kernels.parse_headers, decode_kernels.parse_extremes,
+        encode_kernels.measure_records, encode_kernels.frame_records,
     ):  # fmt: skip
         assert len(kernel.signatures) == 1, kernel
 

@@ -4,17 +4,19 @@ Reads know the interface `Fetch` alone. `log_fetch` implements it over a store; 
 another fetch and remembers what its chunks decompress.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from seglake.errors import CorruptData
 from seglake.format.batch import CONTROL, BatchTable
-from seglake.format.decode import Decoded, Within, decode, decompress_batches, payload_of
+from seglake.format.decode import Decoded, Payload, Within, decode, decompress_batches, payload_of
 from seglake.format.records import Int32s, Int64s
 from seglake.read.fetch.piece import Cost, Piece
 
 FETCH_BYTES = 4 * 2**20
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,17 +52,33 @@ class Chunk:
         CorruptData.
         """
         first = 0
+
+        def records_of(part: BatchTable, payload: Payload) -> tuple[BatchTable, Decoded]:
+            stop = first + len(part)
+            wanted = within and within._replace(window_of=within.window_of[first:stop])
+            return part, decode(part, payload, wanted)
+
+        for part, decoded in self.in_parts(rows, limit_bytes, records_of):
+            yield part, decoded
+            first += len(part)
+
+    def in_parts(
+        self, rows: BatchTable, limit_bytes: int, work: Callable[[BatchTable, Payload], T]
+    ) -> Iterator[T]:
+        """`work(part, its payload)` for the batches `rows`, cut as `decode_in_parts` says.
+
+        CorruptData from `work` has the position of a batch of the part.
+        """
+        first = 0
         while first < len(rows):
             try:
                 payloads = self.decompress(rows[first:], limit_bytes)
-                stop = first + len(payloads)
-                part = rows[first:stop]
-                wanted = within and within._replace(window_of=within.window_of[first:stop])
-                decoded = decode(part, payload_of(payloads), wanted)
+                part = rows[first : first + len(payloads)]
+                result = work(part, payload_of(payloads))
             except CorruptData as damage:
                 raise self._in_file(damage) from damage
-            yield part, decoded
-            first = stop
+            yield result
+            first += len(part)
 
     def decompress(self, rows: BatchTable, limit_bytes: int) -> list[Any]:
         """The payloads of the first batches of `rows`, up to the one that reaches `limit_bytes`."""

@@ -1,0 +1,206 @@
+"""Record batches without some of their records, as Kafka's `MemoryRecords.filterTo` makes them.
+
+A batch that loses nothing is copied byte for byte. A batch that loses some records is encoded
+again: offsets, codec (at its default level), producer and leader epoch stay, and its last offset
+too, so offset deltas have gaps and the record count is below `last offset delta + 1`. The base
+timestamp is that of the first record that stays, or the delete horizon. A batch without records is
+left out; where the end of a log would be lost without it, it stays as a header of 61 bytes
+(`emptied`, KAFKA-17076).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from seglake.errors import UsageError
+from seglake.format import encode_kernels
+from seglake.format.batch import (
+    CODEC_MASK,
+    CRC_START,
+    DELETE_HORIZON,
+    HEADER,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    OVERHEAD,
+    BatchTable,
+)
+from seglake.format.compression import NAMES, Compress, compressor
+from seglake.format.decode import Decoded, read_only, scan_batches, with_extremes
+from seglake.format.encode import Batches, encode_bodies
+from seglake.format.records import Int64s, fixed
+from seglake.limits import INT32_MAX
+
+Flags = npt.NDArray[np.bool_]
+
+NO_HORIZON = -1
+
+
+class _Changed(NamedTuple):
+    """The records that stay in the batches that change, and where each batch's records begin."""
+
+    order: Int64s  # positions in the decoded records
+    firsts: Int64s  # one more than there are batches
+
+
+def copied(data: Any, table: BatchTable) -> Batches:
+    """The batches of `table` byte for byte; positions in it count from the start of `data`."""
+    moved = table.copy()
+    moved["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+    return Batches(_joined(data, table, np.zeros(len(table), bool), []), moved)
+
+
+def filter_batches(
+    data: Any, table: BatchTable, decoded: Decoded, stays: Flags, horizons: Int64s | None = None
+) -> Batches:
+    """The batches of `table` with only the records that stay; batches without one are left out.
+
+    Positions in `table` count from the start of `data`. `decoded` has every record of these
+    batches, control records too, and `stays` says for each whether it stays. `horizons` has for
+    each batch the delete horizon in ms that it is to get, or `NO_HORIZON`; a batch that has one
+    keeps its own. The result's table is complete.
+    """
+    kept = np.flatnonzero(stays)
+    counts = np.bincount(decoded.batch[kept], minlength=len(table))
+    rows = np.flatnonzero(counts)
+    result, due = table[rows], np.zeros(len(rows), bool)
+    if horizons is not None:
+        due = (horizons[rows] >= 0) & (result["attributes"] & DELETE_HORIZON == 0)
+        result["base_timestamp"][due] = horizons[rows][due]
+        result["attributes"][due] |= DELETE_HORIZON
+    changed = due | (counts[rows] < result["count"])
+    result["count"] = counts[rows]
+    parts = _reencoded(data, table[rows], result, changed, decoded, kept)
+    whole = _joined(data, table[rows], changed, parts)
+    result["position"] = np.cumsum(result["size"], dtype=np.int64) - result["size"]
+    return Batches(whole, with_extremes(result, _renumbered(decoded, kept, rows, len(table))))
+
+
+def emptied(header: Any) -> Batches:
+    """The batch of which `header` is the first 61 bytes, without records."""
+    found = np.frombuffer(header, HEADER, 1).copy()
+    found["attributes"] &= ~(CODEC_MASK | DELETE_HORIZON)
+    found["base_timestamp"] = -1
+    return _bare(found)
+
+
+def blank(base_offset: int, last_offset: int) -> Batches:
+    """An empty batch of no producer, for offsets that have no record (`last_offset` inclusive).
+
+    Raises UsageError for more than 2^31 offsets.
+    """
+    if not 0 <= last_offset - base_offset <= INT32_MAX:
+        what = f"offsets {base_offset} to {last_offset}"
+        raise UsageError(f"{what} are not those of one record batch, which has 1 to 2^31")
+    header = np.zeros(1, HEADER)
+    header["base_offset"], header["magic"] = base_offset, 2
+    header["last_offset_delta"] = last_offset - base_offset
+    header["base_timestamp"] = header["max_timestamp"] = -1
+    header["producer_id"] = header["producer_epoch"] = header["base_sequence"] = -1
+    return _bare(header)
+
+
+def _bare(header: npt.NDArray[np.void]) -> Batches:
+    header["length"], header["count"] = OVERHEAD - LOG_OVERHEAD, 0
+    header["crc"] = crc32c.crc32c(header.tobytes()[CRC_START:])
+    data = np.frombuffer(header.tobytes(), np.uint8)
+    table = scan_batches(data)
+    table["min_timestamp"], table["offset_of_max"], table["lateness"] = -1, table["base_offset"], 0
+    return Batches(data, table)
+
+
+def _reencoded(
+    data: Any, before: BatchTable, after: BatchTable, changed: Flags, decoded: Decoded, kept: Int64s
+) -> list[Any]:
+    """Header and records of each changed batch; completes the changed rows of `after`."""
+    if not changed.any():
+        return []
+    counts = after["count"].astype(np.int64)
+    some = _Changed(
+        kept[np.repeat(changed, counts)], np.append(0, np.cumsum(counts[changed])).astype(np.int64)
+    )
+    table = after[changed]
+    _set_times(table, decoded.records.timestamps[some.order], some.firsts)
+    payloads = _payloads(table, decoded, some)
+    table["size"] = np.fromiter(map(len, payloads), np.int64, len(payloads)) + OVERHEAD
+    after[changed] = table
+    headers = _headers(data, before[changed], table)
+    parts: list[Any] = []
+    for header, payload in zip(headers, payloads, strict=True):
+        crc = crc32c.crc32c(payload, crc32c.crc32c(header.tobytes()[CRC_START:]))
+        header["crc"] = crc
+        parts += [header.tobytes(), payload]
+    return parts
+
+
+def _set_times(table: BatchTable, timestamps: Int64s, firsts: Int64s) -> None:
+    """Base and max timestamp of batches with these records."""
+    plain = table["attributes"] & DELETE_HORIZON == 0
+    table["base_timestamp"][plain] = timestamps[firsts[:-1]][plain]
+    own = table["attributes"] & LOG_APPEND_TIME == 0
+    highest = np.maximum(np.maximum.reduceat(timestamps, firsts[:-1]), -1)
+    table["max_timestamp"][own] = highest[own]
+
+
+def _payloads(table: BatchTable, decoded: Decoded, some: _Changed) -> list[Any]:
+    """The records of each batch, framed, and compressed by the batch's codec."""
+    order, firsts = some
+    of = np.repeat(np.arange(len(table)), np.diff(firsts))
+    times = fixed(decoded.records.timestamps[order] - table["base_timestamp"][of])
+    offsets = fixed(decoded.offsets[order] - table["base_offset"][of])
+    bodies = encode_bodies(decoded.records, order).fixed()
+    sizes = np.empty(len(table), np.int64)
+    encode_kernels.measure_records(times, offsets, bodies.sizes, fixed(firsts), sizes)
+    ends = np.cumsum(sizes)
+    framed = np.empty(ends[-1], np.uint8)
+    encode_kernels.frame_records(times, offsets, *bodies, framed)
+    bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
+    codecs = (table["attributes"] & CODEC_MASK).tolist()
+    compress = {codec: compressor(NAMES[codec]) for codec in set(codecs)}
+    return [
+        _compressed(framed.data[start:end], compress[codec])
+        for (start, end), codec in zip(bounds, codecs, strict=True)
+    ]
+
+
+def _compressed(records: memoryview, compress: Compress | None) -> Any:
+    return records if compress is None else compress(records)
+
+
+def _headers(data: Any, before: BatchTable, after: BatchTable) -> npt.NDArray[np.void]:
+    """The headers of batches that change, without their checksums."""
+    places = before["position"][:, None] + np.arange(OVERHEAD)
+    headers = read_only(data)[places].view(HEADER).reshape(-1)
+    headers["length"] = after["size"] - LOG_OVERHEAD
+    for name in ("attributes", "base_timestamp", "max_timestamp", "count"):
+        headers[name] = after[name]
+    return headers
+
+
+def _joined(data: Any, table: BatchTable, changed: Flags, parts: list[Any]) -> Any:
+    """The bytes of all batches of `table` in order; `parts` has two pieces of each changed one."""
+    view, pieces, used = memoryview(data), list[Any](), 0
+    starts, ends = table["position"], table["position"] + table["size"]
+    begins = np.append(True, changed[1:] | changed[:-1] | (starts[1:] != ends[:-1]))[: len(table)]
+    firsts = np.flatnonzero(begins)
+    lasts = np.append(firsts[1:] - 1, len(table) - 1)[: len(firsts)]
+    for start, end, new in zip(
+        starts[firsts].tolist(), ends[lasts].tolist(), changed[firsts].tolist(), strict=True
+    ):
+        pieces += parts[used : used + 2] if new else [view[start:end]]
+        used += 2 * new
+    return np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), np.uint8)
+
+
+def _renumbered(decoded: Decoded, kept: Int64s, rows: Int64s, count: int) -> Decoded:
+    """The records that stay, each with the row of its batch in the result."""
+    numbers = np.zeros(count, np.int32)
+    numbers[rows] = np.arange(len(rows))
+    records = decoded.records
+    slim = type(records)(records.timestamps[kept], records.keys, records.values)
+    return Decoded(
+        slim, decoded.offsets[kept], decoded.timestamp_types[:0], numbers[decoded.batch[kept]]
+    )

@@ -1,0 +1,1 @@
+"""Segments written again: some records of consecutive segments become one segment."""

@@ -1,0 +1,32 @@
+"""The compiled loops over bitmaps of offsets. As in `format.encode_kernels`."""
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.format.records import Bytes, Int64s
+from seglake.jit import njit
+
+
+@njit(cache=True, nogil=True)
+def count_bits(bits: Bytes, starts: Int64s, ends: Int64s, counts: Int64s) -> None:
+    """Count the set bits numbered starts[i] to ends[i] (exclusive) of each range."""
+    for i in range(len(starts)):
+        at, end, found = starts[i], ends[i], 0
+        while at < end:
+            byte = int(bits[at >> 3])
+            if at & 7 == 0 and end - at >= 8:
+                byte = byte - ((byte >> 1) & 0x55)
+                byte = (byte & 0x33) + ((byte >> 2) & 0x33)
+                found += (byte + (byte >> 4)) & 0x0F
+                at += 8
+            else:
+                found += (byte >> (at & 7)) & 1
+                at += 1
+        counts[i] = found
+
+
+@njit(cache=True, nogil=True)
+def pick_bits(bits: Bytes, numbers: Int64s, found: npt.NDArray[np.bool_]) -> None:
+    """Fill `found` with the bits of these numbers."""
+    for i in range(len(numbers)):
+        found[i] = (bits[numbers[i] >> 3] >> (numbers[i] & 7)) & 1

@@ -1,0 +1,204 @@
+"""Consecutive segments of a log partition, written again as one segment over the same offsets.
+
+Batches that lose nothing are copied byte for byte, the others are encoded again (`format.filter`).
+A log is read once, a few MiB at a time, and checked on the way: a damaged log gives no segment. Of
+each batch that stays, memory holds only a table row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import crc32c
+import numpy as np
+
+from seglake.catalog.rows import SegmentId, SegmentRow
+from seglake.catalog.segment_files import LogCheck, put_indexes
+from seglake.errors import UsageError
+from seglake.format.batch import OVERHEAD, TABLE, BatchTable
+from seglake.format.decode import Payload, decode, with_record_times
+from seglake.format.encode import Batches
+from seglake.format.filter import blank, copied, emptied, filter_batches
+from seglake.format.index import IndexPolicy
+from seglake.format.segment import rebuild
+from seglake.limits import INT32_MAX
+from seglake.maintain.rewrite.keep import GOES, UNDECIDED, Keep
+from seglake.read.fetch.chunk import Chunk
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.log_segment import LogSegment
+from seglake.read.fetch.piece import Piece
+from seglake.store import Store
+
+DECODE_BYTES = 8 * 2**20  # of decompressed records at once
+AHEAD_BYTES = 16 * 2**20  # that an object store is asked for before their turn
+
+
+class Target(NamedTuple):
+    """What the new segment is to be: the attempt that writes it, and how it is indexed.
+
+    Without a policy it is indexed as the first of the old segments.
+    """
+
+    attempt_id: str
+    policy: IndexPolicy | None = None
+
+
+def rewrite(store: Store, rows: Sequence[SegmentRow], keep: Keep, target: Target) -> SegmentRow:
+    """Write consecutive segments of a log partition as one segment, without what does not stay.
+
+    It covers exactly the same offsets. Its first batch may begin above its base offset; its last
+    batch ends where it ends, and is empty if no record is there. A segment of which `keep` knows
+    that everything goes is not read. Raises CorruptData, with file and position, if a log is
+    damaged, UsageError for segments that cannot be one, and StoreError. Then there is no segment,
+    but its log may exist.
+    """
+    base, end = _span(rows)
+    policy = target.policy or rows[0].index_policy
+    identity = SegmentId(
+        rows[0].topic, rows[0].partition, base, target.attempt_id, target.attempt_id
+    )
+    source = _Source(store, rows, keep)
+    with store.writer(identity.key("log")) as sink:
+        log = _Log(sink, base)
+        for batches in source.batches():
+            log.write(batches)
+        if source.header is not None and log.end <= source.last_offset == end - 1:
+            log.write(emptied(source.header))
+        if log.end < end:
+            log.write(blank(log.end, end - 1))
+    sealed = rebuild(base, log.table, policy)
+    return SegmentRow(
+        topic=rows[0].topic,
+        partition=rows[0].partition,
+        base_offset=base,
+        end_offset=end,
+        record_count=sealed.record_count,
+        min_timestamp=sealed.min_timestamp,
+        max_timestamp=sealed.max_timestamp,
+        offset_of_max_timestamp=sealed.offset_of_max_timestamp,
+        max_lateness_ms=sealed.max_lateness_ms,
+        timestamp_type=rows[-1].timestamp_type,
+        codec=rows[-1].codec,
+        log_bytes=log.size,
+        log_crc32c=log.crc,
+        index_interval_kind=policy.by,
+        index_interval=policy.interval,
+        attempt_id=target.attempt_id,
+        created_at_ms=max(row.created_at_ms for row in rows),
+        **put_indexes(store, identity, sealed),
+    )
+
+
+def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
+    """The offsets that the segments cover together; UsageError if they cannot be one segment."""
+    first, last = rows[0], rows[-1]
+    for before, after in pairwise(rows):
+        same = (before.topic, before.partition) == (after.topic, after.partition)
+        if not same or before.end_offset != after.base_offset:
+            raise UsageError(f"{after.key('log')} does not follow {before.key('log')}")
+        if before.timestamp_type != after.timestamp_type:
+            raise UsageError(f"{after.key('log')} has another timestamp type than those before it")
+    if last.end_offset - 1 - first.base_offset > INT32_MAX:
+        raise UsageError(
+            f"one segment cannot cover offsets {first.base_offset} to {last.end_offset}: more "
+            "than 2^31"
+        )
+    return first.base_offset, last.end_offset
+
+
+class _Log:
+    """The log being written: its checksum, and the table of its batches."""
+
+    def __init__(self, sink: Any, base_offset: int) -> None:
+        self._sink, self._tables = sink, [np.empty(0, TABLE)]
+        self.size = self.crc = 0
+        self.end = base_offset  # behind the offsets of the last batch
+
+    def write(self, batches: Batches) -> None:
+        """Append batches."""
+        if not len(batches.table):
+            return
+        self._sink.write(batches.data)
+        self.crc = crc32c.crc32c(batches.data.data, self.crc)
+        self.size += len(batches.data)
+        self.end = int(batches.table["last_offset"][-1]) + 1
+        self._tables.append(batches.table)
+
+    @property
+    def table(self) -> BatchTable:
+        """The table of all batches."""
+        table = np.concatenate(self._tables)
+        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+        return table
+
+
+class _Source:
+    """The logs that are read. `header` is that of the last batch read, and `last_offset` its."""
+
+    def __init__(self, store: Store, rows: Sequence[SegmentRow], keep: Keep) -> None:
+        self._store, self._rows, self._keep = store, rows, keep
+        self.header: bytes | None = None
+        self.last_offset = -1
+
+    def batches(self) -> Iterator[Batches]:
+        """The batches that stay, with complete tables, some at a time. Raises CorruptData."""
+        read = self._keep.fates(_as_batches(self._rows)) != GOES
+        rows = [row for row, wanted in zip(self._rows, read, strict=True) if wanted]
+        segments = [_log_segment(row) for row in rows]
+        checks = {row.key("log"): LogCheck(row) for row in rows}
+        pieces = [Piece.of(segment, segment.log) for segment in segments]
+        for chunk in LogFetch(self._store).chunks(pieces, ahead_bytes=AHEAD_BYTES):
+            _add(checks, chunk)
+            yield from self._staying(chunk)
+            if len(chunk.table):
+                last = chunk.table[-1]
+                at, self.last_offset = int(last["position"]), int(last["last_offset"])
+                self.header = bytes(memoryview(chunk.data)[at : at + OVERHEAD])
+        for check in checks.values():
+            check.check()
+
+    def _staying(self, chunk: Chunk) -> Iterator[Batches]:
+        table = chunk.table[chunk.table["count"] > 0]
+        left = table[self._keep.fates(table) != GOES]
+        return chunk.in_parts(left, DECODE_BYTES, partial(_kept, self._keep, chunk.data))
+
+
+def _kept(keep: Keep, data: Any, table: BatchTable, payload: Payload) -> Batches:
+    """What stays of some batches, none of which goes as a whole for sure."""
+    asked = keep.fates(table) == UNDECIDED
+    if not asked.any():
+        return copied(data, with_record_times(table, payload))
+    decoded = decode(table, payload)
+    stays = keep.records(table, decoded)
+    stays |= ~asked[decoded.batch]
+    return filter_batches(data, table, decoded, stays, keep.horizons(table, decoded, stays))
+
+
+def _as_batches(rows: Sequence[SegmentRow]) -> BatchTable:
+    """Whole segments as if each were one batch."""
+    table = np.zeros(len(rows), TABLE)
+    table["base_offset"] = [row.base_offset for row in rows]
+    table["last_offset"] = [row.end_offset - 1 for row in rows]
+    table["count"] = [row.record_count for row in rows]
+    return table
+
+
+def _log_segment(row: SegmentRow) -> LogSegment:
+    return LogSegment(
+        row.topic, row.partition, row.key("log"), row.key("zonemap"),
+        row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,
+    )  # fmt: skip
+
+
+def _add(checks: dict[str, LogCheck], chunk: Chunk) -> None:
+    """Add a chunk's batches to the checks of their logs."""
+    owners = chunk.owner_of
+    firsts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1])[: len(owners)]).tolist()
+    view = memoryview(chunk.data)
+    for first, end in pairwise([*firsts, len(owners)]):
+        part = chunk.table[first:end]
+        start, stop = int(part["position"][0]), int(part["position"][-1] + part["size"][-1])
+        checks[chunk.pieces[owners[first]].segment.log_key].add(view[start:stop], part)

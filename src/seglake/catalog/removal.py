@@ -32,30 +32,32 @@ class Removal(NamedTuple):
     goes: Callable[[pa.Table], pa.BooleanArray]
 
 
-class Remainder(NamedTuple):
-    """A data file with rows that go, and the rows that stay."""
+class Divided(NamedTuple):
+    """A data file with rows that go: those, and the rows that stay."""
 
     file: DataFile
-    rows: pa.Table
+    goes: pa.Table
+    stays: pa.Table
 
 
-def remainders(
+def divided(
     store: Store, folder: str, files: Collection[DataFile], removal: Removal
-) -> list[Remainder]:
+) -> list[Divided]:
     """The files with rows that go; `files` are those of one topic.
 
     Raises CommitConflict if there are fewer such rows, CorruptData, MissingObject and StoreError.
     """
-    found, wanted = list[Remainder](), removal.most
+    found, wanted = list[Divided](), removal.most
     likely = _likely(files, removal)
     at_once = REQUESTS if store.remote and wanted is None else 1
     for first in range(0, len(likely), at_once):
         some = likely[first : first + at_once]
         for file, rows in zip(some, read_files(store, folder, some), strict=True):
-            stay = rows.filter(pc.invert(removal.goes(rows)))
-            wanted = wanted and wanted - (len(rows) - len(stay))
-            if len(stay) < len(rows):
-                found.append(Remainder(file, stay))
+            gone = removal.goes(rows)
+            part = Divided(file, rows.filter(gone), rows.filter(pc.invert(gone)))
+            wanted = wanted and wanted - len(part.goes)
+            if len(part.goes):
+                found.append(part)
         if wanted == 0:
             break
     if wanted:

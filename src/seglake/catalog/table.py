@@ -27,7 +27,7 @@ from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
-from seglake.catalog.removal import Removal, remainders
+from seglake.catalog.removal import Removal, divided
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
     LATER_COLUMNS,
@@ -40,7 +40,7 @@ from seglake.catalog.rows import (
     SegmentRow,
     rows_of,
 )
-from seglake.catalog.topic_change import Change, TopicChange, checked_change
+from seglake.catalog.topic_change import Change, TopicChange, checked_change, removed_segments
 from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import (
@@ -150,6 +150,21 @@ class CatalogTable:
         rows = rows_of(SegmentRow, topic, self.rows(snapshot, "segment", topic))
         return sorted(rows, key=lambda row: (row.partition, row.base_offset))
 
+    def segments_at(
+        self, snapshot: Snapshot, topic: str, places: Sequence[tuple[int, int]]
+    ) -> list[SegmentRow]:
+        """The rows of the segments at (partition, base offset), in the order of the log.
+
+        Only data files that can have them are read. Raises UsageError if one does not exist.
+        """
+        if not places:
+            return []
+        mine = [file for file in snapshot.files if file.topic == topic]
+        removal = removed_segments(snapshot, topic, places)
+        found = divided(self.store, layout.LOG_TABLE, mine, removal)
+        rows = rows_of(SegmentRow, topic, pa.concat_tables([each.goes for each in found]))
+        return sorted(rows, key=lambda row: (row.partition, row.base_offset))
+
     def segment_lists(
         self, snapshot: Snapshot, topics: Collection[str]
     ) -> Iterator[list[SegmentRow]]:
@@ -175,6 +190,11 @@ class CatalogTable:
     def run(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> RunRow | None:
         """The committed run with this key, if there is one."""
         return next(iter(_that_hold(self._run_rows(snapshot, topic, pipeline, run_id))), None)
+
+    def next_sequence(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> int:
+        """The sequence of the next row of the run with this key: 0 for a new run."""
+        rows = self._run_rows(snapshot, topic, pipeline, run_id)
+        return max((row.sequence + 1 for row in rows), default=0)
 
     def _run_rows(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> list[RunRow]:
         """Every row of the run with this key."""
@@ -286,7 +306,7 @@ class CatalogTable:
         mine = [file for file in base.files if file.topic == change.topic]
         tables, removed = [*change.tables().items()], list[DataFile]()
         for removal in removals:
-            for file, rows in remainders(self.store, layout.LOG_TABLE, mine, removal):
+            for file, _, rows in divided(self.store, layout.LOG_TABLE, mine, removal):
                 removed.append(file)
                 tables.append((removal.kind, rows))
         written = [

@@ -89,8 +89,8 @@ class TopicChange(NamedTuple):
         """The rows of `base` that go."""
         found = []
         if self.replaced:
-            by_partition = _by_partition(segment[1:3] for segment in self.replaced)
-            found.append(_removed_segments(base, self.topic, by_partition))
+            places = [segment[1:3] for segment in self.replaced]
+            found.append(removed_segments(base, self.topic, places))
         if self.forgotten:
             forgotten = pa.array(sorted(self.forgotten))
             goes = lambda table: pc.is_in(table["attempt_id"], forgotten)  # noqa: E731
@@ -98,10 +98,12 @@ class TopicChange(NamedTuple):
         return found
 
 
-def _removed_segments(base: Snapshot, topic: str, by_partition: dict[int, Int64s]) -> Removal:
-    parts = []
+def removed_segments(base: Snapshot, topic: str, places: Iterable[tuple[int, int]]) -> Removal:
+    """The removal of live segments, given as (partition, base offset). Raises UsageError."""
+    parts, by_partition = [], _by_partition(places)
     for partition, offsets in by_partition.items():
         live = base.partition(topic, partition).segments
+        _live(topic, partition, offsets, base)
         chosen = live.take(np.searchsorted(live.base_offsets, np.sort(offsets)))
         numbers = np.full(len(offsets), partition, np.int64)
         parts.append([numbers, *chosen.columns[:4], chosen.details["record_count"]])
@@ -134,7 +136,7 @@ def checked_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
         for partition, offsets in _by_partition(replaced).items()
     }
     _check_log(rows, removed, base)
-    rows = [_with_append_time(row, base) if isinstance(row, PartitionRow) else row for row in rows]
+    rows = [_complete(row, base) if isinstance(row, PartitionRow) else row for row in rows]
     gone = [_identity(base, topic, *segment) for segment in replaced]
     return TopicChange(topic, rows, gone, change.forgotten)
 
@@ -175,13 +177,18 @@ def _by_partition(segments: Iterable[tuple[int, int]]) -> dict[int, Int64s]:
     return {partition: np.array(offsets, np.int64) for partition, offsets in found.items()}
 
 
-def _with_append_time(row: PartitionRow, base: Snapshot) -> PartitionRow:
-    """The row, with the last append time of a LogAppendTime topic: segments to remove have it."""
+def _complete(row: PartitionRow, base: Snapshot) -> PartitionRow:
+    """The row with what it leaves open as it was: how far the log is cleaned.
+
+    A LogAppendTime topic also keeps its last append time: segments to remove may have it.
+    """
     try:
         stamped = base.topic(row.topic).timestamp_type == "LogAppendTime"
         view = base.partition(row.topic, row.partition)
     except UnknownTopic:
         return row
+    if row.cleaned_offset is None:
+        row = replace(row, cleaned_offset=view.cleaned_offset)
     if not stamped or row.last_append_time_ms is not None:
         return row
     return replace(row, last_append_time_ms=view.largest_timestamp)

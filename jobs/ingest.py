@@ -1,6 +1,7 @@
 """Ingest what a pipeline file names: spark-submit jobs/ingest.py --conf-file web.toml --run-id R1.
 
-The same run id again does nothing. Prints the run's report as one JSON object, on a line of its
+The same run id again does nothing; with --replace, a corrected input takes the place of the old
+records. Prints the run's report as one JSON object, on a line of its
 own; log lines and errors go to standard error, which spark-submit joins to standard output.
 
 Exit codes: 0 done, or done before; 2 bad configuration or input; 3 more rows rejected than the
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from seglake.config import load
 from seglake.errors import SeglakeError
-from seglake.write.api import run_pipeline
+from seglake.maintain.replace import ingest_or_replace
 
 
 def main(arguments: list[str]) -> int:
@@ -32,13 +33,21 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--interval-start", help="what the run covers, from: a time with a zone")
     parser.add_argument("--interval-end", help="… up to, exclusive")
+    parser.add_argument(
+        "--replace", dest="replaces", action="store_const", const="run",
+        help="in the place of what the run brought in before",
+    )  # fmt: skip
+    parser.add_argument(
+        "--replace-interval", dest="replaces", action="store_const", const="interval",
+        help="… and of the pipeline's runs that lie wholly inside the interval",
+    )  # fmt: skip
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     changes = {"pipeline.root": given.root, "input.paths": given.source}
     interval = (given.interval_start, given.interval_end)
     try:
         pipeline = load(given.conf_file, {k: v for k, v in changes.items() if v is not None})
-        report = run_pipeline(pipeline, run_id=given.run_id, interval=interval)
+        report = ingest_or_replace(pipeline, given.replaces, run_id=given.run_id, interval=interval)
     except SeglakeError as error:
         print(f"ingest: {error}", file=sys.stderr)
         return error.exit_code

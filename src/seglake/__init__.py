@@ -6,7 +6,8 @@
     log.read_range("2026-11-20T01:00:00Z", "2026-11-20T01:00:10Z")
 
 `open` and its results need no Spark; `ingest` writes a DataFrame with Spark; `errors` has the
-exceptions. Each is imported at its first use.
+exceptions. The others maintain a lake, each as the command of its name. Each is imported at its
+first use.
 """
 
 from __future__ import annotations
@@ -16,18 +17,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seglake import errors
+    from seglake.maintain.replace import replace
+    from seglake.maintain.undo import undo
     from seglake.read.lake import open  # noqa: A004  # users write seglake.open
     from seglake.write.api import ingest
 
-__all__ = ["errors", "ingest", "open"]
+__all__ = ["errors", "ingest", "open", "replace", "undo"]
+
+_MODULES = {
+    "ingest": "seglake.write.api",
+    "open": "seglake.read.lake",
+    "replace": "seglake.maintain.replace",
+    "undo": "seglake.maintain.undo",
+}
 
 
 def __getattr__(name: str) -> Any:
-    match name:
-        case "open":
-            return import_module("seglake.read.lake").open
-        case "ingest":
-            return import_module("seglake.write.api").ingest
-        case "errors":
-            return import_module("seglake.errors")
+    if name == "errors":
+        return import_module("seglake.errors")
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'seglake' has no attribute {name!r}")

@@ -242,15 +242,43 @@ def ingest(
     root: Annotated[str | None, typer.Option(help="The lake, instead of the file's.")] = None,
     interval_start: Annotated[str | None, typer.Option(help="What the run covers, from")] = None,
     interval_end: Annotated[str | None, typer.Option(help="… up to, exclusive.")] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="In the place of what the run brought in before.")
+    ] = False,
+    replace_interval: Annotated[
+        bool,
+        typer.Option("--replace-interval", help="… and of the pipeline's runs in the interval."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Ingest what a pipeline file names, with Spark on this machine."""
     from seglake.cli.ingest import run
+    from seglake.maintain.replace import Replaces
 
+    replaces: Replaces = "interval" if replace_interval else "run" if replace else None
     interval = (interval_start, interval_end)
     changes = {"pipeline.root": root, "input.paths": source or None}
     given = {name: value for name, value in changes.items() if value is not None}
-    raise typer.Exit(run(conf_file, given, run_id, interval, as_json=json))
+    raise typer.Exit(run(conf_file, given, run_id, interval, replaces, as_json=json))
+
+
+@app.command()
+def undo(
+    root: Root,
+    topic: Topic,
+    run_id: Annotated[str, typer.Option(help="The run whose records leave.")],
+    pipeline: Annotated[str | None, typer.Option(help="The pipeline of the run.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where compaction has cleaned its offsets.")
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Take a run out of its topic: its records, redrives and rejects; its files come in again."""
+    from seglake.cli.lifecycle import undo as command
+
+    how = {"force": force, "dry_run": dry_run, "as_json": json}
+    raise typer.Exit(command.run(root, topic, run_id, pipeline, **how))
 
 
 @app.command()

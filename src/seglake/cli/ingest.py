@@ -15,6 +15,7 @@ from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
     from seglake.config import Pipeline
+    from seglake.maintain.replace import Replaces
     from seglake.write.driver.report import Report
 
 
@@ -23,13 +24,15 @@ def run(
     changes: Mapping[str, object],
     run_id: str | None,
     interval: tuple[str | None, str | None],
+    replaces: Replaces,
     *,
     as_json: bool,
 ) -> int:
-    """Ingest. Returns the exit code."""
+    """Ingest, in the place of what `replaces` names. Returns the exit code."""
     from seglake.config import load
 
-    return _told(ingest_here(load(conf_file, changes), run_id, interval), as_json=as_json)
+    report = ingest_here(load(conf_file, changes), run_id, interval, replaces)
+    return _told(report, as_json=as_json)
 
 
 def redrive(
@@ -60,13 +63,18 @@ def _told(report: Report, *, as_json: bool) -> int:
 
 
 def ingest_here(
-    pipeline: Pipeline, run_id: str | None, interval: tuple[str | None, str | None] = (None, None)
+    pipeline: Pipeline,
+    run_id: str | None,
+    interval: tuple[str | None, str | None] = (None, None),
+    replaces: Replaces = None,
 ) -> Report:
     """Ingest with Spark on this machine, and show each step while it lasts."""
-    from seglake.write.api import run_pipeline
+    from seglake.maintain.replace import ingest_or_replace
 
     with _spark_here() as progress:
-        return run_pipeline(pipeline, run_id=run_id, interval=interval, progress=progress)
+        return ingest_or_replace(
+            pipeline, replaces, run_id=run_id, interval=interval, progress=progress
+        )
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def run_pipeline(
     for a bad run id or interval, ConfigError, InputError, QuarantineLimit, StoreError or
     CommitConflict.
     """
-    run = _declared(run_id, interval)
+    run = declared(run_id, interval)
     return ingest_files(SparkEngine(spark), pipeline, run, progress)
 
 
@@ -78,11 +78,12 @@ def ingest(
     if column not in df.columns:
         columns = ", ".join(df.columns)
         raise ConfigError(f"input.order_column: no column {column!r}; there are {columns}")
-    run = _declared(run_id, interval)
+    run = declared(run_id, interval)
     return ingest_frame(df, column, settings, run, progress)
 
 
-def _declared(run_id: str | None, interval: Interval) -> DeclaredRun:
+def declared(run_id: str | None, interval: Interval) -> DeclaredRun:
+    """The run that a caller declares. Raises UsageError for a bad run id or interval."""
     return DeclaredRun(_clock_id() if run_id is None else _text(run_id), _interval_ms(*interval))
 
 

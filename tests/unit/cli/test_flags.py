@@ -16,12 +16,12 @@ import pytest
 from typer.testing import CliRunner
 
 import seglake
+from seglake.catalog.rows import PartitionRow
 from seglake.cli.app import app
 from seglake.engine import LocalEngine
 from seglake.errors import SeglakeError, UsageError
 from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
-from seglake.write import api
 from tests.harness.flags import JOBS, Table, load_job, options_of_job, options_of_the_program
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 
@@ -106,7 +106,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def it(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Place:
-    monkeypatch.setattr(api, "SparkEngine", lambda *_: LocalEngine())
+    for module in ("write.api", "maintain.replace"):
+        monkeypatch.setattr(f"seglake.{module}.SparkEngine", lambda *_: LocalEngine())
     monkeypatch.setattr("logging.basicConfig", lambda **_: None)
     shutil.copytree(made, tmp_path / "place")
     pipeline = tmp_path / "place" / "web.toml"
@@ -314,6 +315,58 @@ def _ingest_job(it: Place) -> None:
     _ingests(it, lambda *options: it.job("ingest", *options))
     assert it.job("ingest", "--conf-file", it.folder / "web.toml", "--interval-end", T) is None
     assert (it.code, "lacks its" in it.errors) == (2, True)
+
+
+def _replaces(it: Place, ingest: Callable[..., Any]) -> None:
+    """A corrected file, then a run of the whole interval."""
+    conf = "--conf-file", it.folder / "web.toml"
+    for run_id, name in (("1", "a"), ("2", "b")):
+        span = "--interval-start", T + int(run_id), "--interval-end", T + int(run_id) + 1
+        source = "--source", it.folder / f"{name}.jsonl"
+        assert ingest(*conf, "--run-id", run_id, *source, *span)["records"] == 2
+    (it.folder / "a.jsonl").write_text(json.dumps({"ts": T, "k": "corrected"}))
+    named = *conf, "--run-id", "1", "--interval-start", T + 1, "--interval-end", T + 2
+    assert ingest(*named)["status"] == "already done"
+    report = ingest(*named, "--replace")
+    assert (report["records"], report["replaced_runs"]) == (1, ["1"])
+    day = "--interval-start", T, "--interval-end", T + 9
+    report = ingest(*conf, "--run-id", "day", "--replace-interval", *day)
+    assert (report["records"], sorted(report["replaced_runs"])) == (1, ["1", "2"])
+
+
+@TABLE.shows("ingest --replace", "ingest --replace-interval")
+def _replace(it: Place) -> None:
+    _replaces(it, lambda *options: it.json("ingest", *options))
+    conf = "--conf-file", it.folder / "web.toml"
+    it.refused("needs --run-id", "ingest", *conf, "--replace")
+    it.refused("none is declared", "ingest", *conf, "--replace-interval", "--run-id", "1")
+
+
+@TABLE.shows("jobs/ingest --replace", "jobs/ingest --replace-interval")
+def _replace_job(it: Place) -> None:
+    _replaces(it, lambda *options: it.job("ingest", *options))
+    assert it.job("ingest", "--conf-file", it.folder / "web.toml", "--replace") is None
+    assert (it.code, "needs --run-id" in it.errors) == (2, True)
+
+
+@TABLE.shows("undo --run-id", "undo --pipeline", "undo --force", "undo --dry-run", "undo --json")
+def _undo(it: Place) -> None:
+    undo = "undo", it.root, "events", "--run-id", "run 1"
+    before = it.objects()
+    assert it.json(*undo, "--dry-run")["offsets"] == {"1": [[0, 300]]}
+    assert it.objects() == before
+    assert "would undo run 1: 1 segments" in it.tell(*undo, "--dry-run")
+    it.refused("has no run 'run 1'", *undo, "--pipeline", "another")
+    table = open_catalog(str(it.root))
+    base = table.snapshot()
+    cleaned = PartitionRow(
+        topic="events", partition=1, sequence=1, log_start_offset=0, next_offset=300,
+        cleaned_offset=300,
+    )  # fmt: skip
+    table.commit([cleaned], topic="events", base=base, attempt_id=new_attempt())
+    it.refused("compaction has cleaned", *undo)
+    assert it.json(*undo, "--pipeline", "test", "--force")["records"] == 300
+    assert it.lines() == [(0, 0), (0, 1), (0, 2)]
 
 
 def _flip(file: Path, at: int) -> None:

@@ -4,9 +4,13 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import pyarrow as pa
+
+from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine
@@ -15,6 +19,7 @@ from seglake.layout import new_attempt
 from seglake.store import Store
 from seglake.write.driver.report import Progress, Report
 from seglake.write.driver.run_input import RunInput
+from seglake.write.driver.selection import without_attempts
 from seglake.write.driver.topics import append_time
 
 
@@ -23,6 +28,16 @@ class DeclaredRun(NamedTuple):
 
     run_id: str
     interval: tuple[int, int] | None = None  # [start_ms, end_ms)
+
+
+class Replacement(Protocol):
+    """Committed runs that an attempt's commit takes out: readers see the old records or the new."""
+
+    def runs(self, base: Snapshot, /) -> list[RunRow]:
+        """The runs of a version that go, with their redrives."""
+
+    def change(self, base: Snapshot, /) -> Change:
+        """The change that takes them out of the version; writes files."""
 
 
 class PlanAgain(Exception):
@@ -50,6 +65,7 @@ class Attempt:
     input: RunInput
     report: Report
     progress: Progress
+    replacement: Replacement | None = None
     attempt_id: str = field(default_factory=new_attempt)
     started_ms: int = field(default_factory=now_ms)
 
@@ -57,6 +73,10 @@ class Attempt:
     def topic(self) -> str:
         """The name of the topic."""
         return self.pipeline.topic.name
+
+    def sources(self, base: Snapshot) -> pa.Table:
+        """The source rows of a version, without those of runs that are replaced."""
+        return sources_left(self.table, base, self.topic, self.replacement)
 
     @cached_property
     def append_time_ms(self) -> int:
@@ -66,6 +86,14 @@ class Attempt:
     def step(self, name: str) -> AbstractContextManager[None]:
         """Announce and time a step."""
         return self.report.step(name, self.progress)
+
+
+def sources_left(
+    table: CatalogTable, base: Snapshot, topic: str, replacement: Replacement | None
+) -> pa.Table:
+    """The source rows of a topic, without those of runs that are replaced."""
+    gone = replacement.runs(base) if replacement else []
+    return without_attempts(table.sources(base, topic), {run.attempt_id for run in gone})
 
 
 def end_offsets(snapshot: Snapshot, topic: str) -> dict[int, int]:

@@ -9,6 +9,7 @@ if its mark cannot be written.
 """
 
 import json
+from collections.abc import Iterable
 
 from seglake.catalog.rows import Row, RunRow, SegmentRow
 from seglake.catalog.topic_change import Change
@@ -46,15 +47,23 @@ class Commit:
         """What the attempt adds to the version `base`."""
         if base is not self._base:
             self._follow(base)
-        return Change(self._rows(), files_of=self._moved_to)
+        replacement = self._attempt.replacement
+        gone = replacement.change(base) if replacement else Change()
+        self._attempt.report.replaced_runs = [
+            row.run_id for row in gone.rows if isinstance(row, RunRow)
+        ]
+        return gone._replace(
+            rows=[*gone.rows, *self._rows(gone.rows)], files_of={*gone.files_of, *self._moved_to}
+        )
 
     def _follow(self, newest: Snapshot) -> None:
         """Continue a newer version; the segments are re-based if others got their offsets."""
         attempt = self._attempt
         name, run_id = attempt.pipeline.name, attempt.run.run_id
-        if attempt.table.run(newest, attempt.topic, name, run_id) is not None:
+        found = attempt.table.run(newest, attempt.topic, name, run_id)
+        if found != attempt.table.run(self._base, attempt.topic, name, run_id):
             raise PlanAgain("another attempt committed this run")
-        if attempt.input.is_taken(attempt.table.sources(newest, attempt.topic)):
+        if attempt.input.is_taken(attempt.sources(newest)):
             raise PlanAgain("another run ingested some of these files")
         before, after = (end_offsets(each, attempt.topic) for each in (self._base, newest))
         self._base, self._topic_rows = newest, topic_row(newest, attempt.pipeline)
@@ -71,7 +80,8 @@ class Commit:
         with attempt.step("move the segments behind those of another run"):
             return move.run(attempt.engine, segments)
 
-    def _rows(self) -> list[Row]:
+    def _rows(self, others: Iterable[Row]) -> list[Row]:
+        """The rows of the attempt; `others` go into the same commit."""
         attempt, report = self._attempt, self._attempt.report
         report.describe(self._segments)
         start_ms, end_ms = attempt.run.interval or (None, None)
@@ -92,9 +102,24 @@ class Commit:
             started_at_ms=attempt.started_ms,
             finished_at_ms=now_ms(),
             report=report.as_row(),
+            sequence=self._sequence(others),
             offset_ranges=_offset_ranges(self._segments),
         )
         return [*self._topic_rows, run, *self._segments, *self._sources]
+
+    def _sequence(self, others: Iterable[Row]) -> int:
+        """The sequence of the run's row: above those of its key in the catalog and in `others`."""
+        attempt = self._attempt
+        key = (attempt.topic, attempt.pipeline.name, attempt.run.run_id)
+        return max(
+            attempt.table.next_sequence(self._base, *key),
+            *(
+                row.sequence + 1
+                for row in others
+                if isinstance(row, RunRow) and (row.topic, row.pipeline, row.run_id) == key
+            ),
+            0,
+        )
 
 
 def _offset_ranges(segments: list[SegmentRow]) -> str:

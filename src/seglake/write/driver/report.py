@@ -28,8 +28,9 @@ class Report:
     """The result of one run.
 
     input_rows = records + quarantined, always. `reasons` counts the quarantined rows by reason. The
-    topic had `skipped_files` before. `absent_fields` says which fields no row has. If the run was
-    done already, `new_files`, `changed_files` and `gone_files` are what became of its input since.
+    topic had `skipped_files` before, and `replaced_runs` are gone from it with their records.
+    `absent_fields` says which fields no row has. If the run was done already, `new_files`,
+    `changed_files` and `gone_files` are what became of its input since.
     `end_offsets` are exclusive, for each log partition that grew.
     `max_lateness_ms` is the lateness of the latest event, None without an order of arrival.
     `version` is -1 until this call commits the run. `rebased` counts the lost races after which the
@@ -61,6 +62,7 @@ class Report:
     max_lateness_ms: int | None = None
     end_offsets: dict[int, int] = field(default_factory=dict)
     rebased: int = 0
+    replaced_runs: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     exit_code = 0
@@ -110,7 +112,10 @@ class Report:
             return ", and its input is the same"
         remedy = ""
         if self.new_files or self.changed_files:
-            remedy = "; another run id ingests what is new, and what changed by on_changed_source"
+            remedy = (
+                "; --replace takes the new input for the old; another run id ingests what is new, "
+                "and what changed by on_changed_source"
+            )
         return f"; since then: {', '.join(told)}{remedy}"
 
     def describe(self, segments: Sequence[SegmentRow]) -> None:
@@ -136,10 +141,11 @@ class Report:
         """The report as the run's catalog row has it, with a count of the skipped files.
 
         A list of them would grow with a folder that each run skips except for its newest files.
-        What is only known after a commit is left out, and `absent_fields` if there are none.
+        What is only known after a commit is left out, and what a usual run has none of.
         """
         row = {**asdict(self), "skipped_files": len(self.skipped_files)}
-        for name in ("new_files", "gone_files") + ("absent_fields",) * (not self.absent_fields):
+        unusual = [name for name in ("absent_fields", "replaced_runs") if not row[name]]
+        for name in ("new_files", "gone_files", *unusual):
             del row[name]
         return json.dumps(row, ensure_ascii=False)
 

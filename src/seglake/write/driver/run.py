@@ -22,17 +22,27 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import mark
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
 from seglake.errors import ConfigError, CorruptData, QuarantineLimit, StoreError
+from seglake.layout import new_attempt
 from seglake.store import open_store
 from seglake.times.instants import format_ms
 from seglake.write.driver import plan
-from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain, end_offsets
+from seglake.write.driver.attempt import (
+    Attempt,
+    DeclaredRun,
+    PlanAgain,
+    Replacement,
+    end_offsets,
+    sources_left,
+)
 from seglake.write.driver.commit import Commit
 from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import Files, Frame, Input, InputFrame, SplitCounts
+from seglake.write.driver.selection import Differences
 from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
@@ -44,13 +54,22 @@ if TYPE_CHECKING:
 
 __all__ = ["DeclaredRun", "ingest_files", "ingest_frame"]
 
+Replacing = Callable[[CatalogTable, str], Replacement]
+
 logger = logging.getLogger(__name__)
 
 
 def ingest_files(
-    engine: Engine, pipeline: Pipeline, run: DeclaredRun, progress: Progress = silent
+    engine: Engine,
+    pipeline: Pipeline,
+    run: DeclaredRun,
+    progress: Progress = silent,
+    replacing: Replacing | None = None,
 ) -> Report:
     """Ingest the files that the pipeline names, once.
+
+    `replacing` makes the replacement of the catalog that an attempt with an id commits: then what
+    is committed is ingested again, unless that would change nothing.
 
     A run id that is committed already does nothing: the report's status is "already done", and it
     says what changed since. Raises ConfigError if it is committed with other settings or if the
@@ -63,7 +82,7 @@ def ingest_files(
             f"input.format = {pipeline.input.format!r} names no files: give the DataFrame to "
             "seglake.ingest, or set input.format and input.paths"
         )
-    return _ingest(engine, pipeline, run, progress, Files(engine, pipeline))
+    return _ingest(engine, pipeline, run, progress, Files(engine, pipeline), replacing)
 
 
 def ingest_frame(
@@ -80,29 +99,70 @@ def ingest_frame(
 
 
 def _ingest(
-    engine: Engine, pipeline: Pipeline, run: DeclaredRun, progress: Progress, given: Input
+    engine: Engine,
+    pipeline: Pipeline,
+    run: DeclaredRun,
+    progress: Progress,
+    given: Input,
+    replacing: Replacing | None = None,
 ) -> Report:
     store = open_store(pipeline.root, pipeline.storage)
     table = CatalogTable.create(store)
     begun = Report(pipeline.topic.name, pipeline.name, run.run_id)
     while True:
-        base, report = table.snapshot(), begun.copy()
-        sources = table.sources(base, report.topic)
-        done = table.run(base, report.topic, report.pipeline, report.run_id)
-        if done is not None:
-            _require_same(done, pipeline, run)
-            report.describe_done(done, given.differences(sources, done.attempt_id))
-            report.log(report.summary)
-            mark(store, done.attempt_id)  # the attempt may have died before it wrote the mark
+        base, report, attempt_id = table.snapshot(), begun.copy(), new_attempt()
+        replacement = replacing(table, attempt_id) if replacing else None
+        if _is_done(table, base, pipeline, run, given, replacement, report):
             return report
         with Failure(store, report) as failure:
             try:
                 with report.step("list input", progress):
-                    left = given.left(sources)
-                attempt = Attempt(engine, pipeline, run, store, table, base, left, report, progress)
-                return carry_out(attempt, failure)
+                    left = given.left(sources_left(table, base, report.topic, replacement))
+                facts = (engine, pipeline, run, store, table, base, left, report, progress)
+                return carry_out(Attempt(*facts, replacement, attempt_id), failure)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
+
+
+def _is_done(
+    table: CatalogTable,
+    base: Snapshot,
+    pipeline: Pipeline,
+    run: DeclaredRun,
+    given: Input,
+    replacement: Replacement | None,
+    report: Report,
+) -> bool:
+    """Whether the run is committed; if it is to be replaced, by the same again. Then reports it."""
+    done = table.run(base, report.topic, report.pipeline, report.run_id)
+    if done is None:
+        return False
+    differences = given.differences(table.sources(base, report.topic), done.attempt_id)
+    if replacement and not _is_same(done, pipeline, run, replacement.runs(base), differences):
+        return False
+    _require_same(done, pipeline, run)
+    report.describe_done(done, differences)
+    report.log(report.summary)
+    mark(table.store, done.attempt_id)  # the attempt may have died before it wrote the mark
+    return True
+
+
+def _is_same(
+    done: RunRow,
+    pipeline: Pipeline,
+    run: DeclaredRun,
+    replaced: list[RunRow],
+    differences: Differences,
+) -> bool:
+    """Whether a replacement would ingest what is committed: same settings, interval and files."""
+    interval = (done.interval_start_ms, done.interval_end_ms)
+    others = [each for each in replaced if redrive_of(each) is None and each != done]
+    return (
+        done.fingerprint == pipeline.fingerprint()
+        and interval == (run.interval or (None, None))
+        and not any(differences)
+        and not others
+    )
 
 
 def _require_same(done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> None:

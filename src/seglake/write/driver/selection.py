@@ -4,7 +4,7 @@ Files that the topic already has are skipped. `on_changed_source` decides about 
 after they were ingested.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -32,6 +32,12 @@ class Differences(NamedTuple):
     new: list[str]
     changed: list[str]
     gone: list[str]
+
+
+def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:
+    """The source rows of other attempts."""
+    gone = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
+    return sources.filter(pc.invert(gone)) if attempts else sources
 
 
 def known_versions(sources: pa.Table, files: Sequence[SourceFile]) -> dict[str, list[FileVersion]]:

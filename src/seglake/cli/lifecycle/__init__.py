@@ -1,0 +1,1 @@
+"""Commands of a topic's lifecycle: what goes, what stays."""

@@ -1,0 +1,131 @@
+"""Runs that are ingested again: the corrected records take the place of the old ones in one commit.
+
+Airflow's *clear* does so with a run id. With a declared interval the pipeline's runs that lie in it
+are replaced together, as when a day of hourly runs is corrected by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from seglake.catalog.rows import RunRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.config import Pipeline
+from seglake.engine import Engine, SparkEngine
+from seglake.errors import UnknownTopic, UsageError
+from seglake.maintain.undo import RunRemoval
+from seglake.times.instants import format_ms
+from seglake.write.api import Interval, declared, run_pipeline
+from seglake.write.driver.attempt import DeclaredRun
+from seglake.write.driver.report import Progress, Report, silent
+from seglake.write.driver.run import ingest_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+Replaces = Literal["run", "interval"] | None
+
+
+def ingest_or_replace(
+    pipeline: Pipeline,
+    replaces: Replaces,
+    *,
+    run_id: str | None,
+    interval: Interval = (None, None),
+    progress: Progress = silent,
+) -> Report:
+    """An ingest, or one in the place of what `replaces` names; raises as both."""
+    if replaces is None:
+        return run_pipeline(pipeline, run_id=run_id, interval=interval, progress=progress)
+    if run_id is None:
+        raise UsageError("--replace needs --run-id: the run that is replaced")
+    whole = replaces == "interval"
+    return replace(
+        pipeline, run_id=run_id, interval=interval, whole_interval=whole, progress=progress
+    )
+
+
+def replace(
+    pipeline: Pipeline,
+    *,
+    run_id: str,
+    interval: Interval = (None, None),
+    whole_interval: bool = False,
+    force: bool = False,
+    spark: SparkSession | None = None,
+    progress: Progress = silent,
+) -> Report:
+    """Ingest the files that a pipeline names in the place of what a run brought in before.
+
+    The committed run of this id goes, with its redrives; with `whole_interval` also the pipeline's
+    runs that lie wholly inside the declared interval. If there is none, this is an ingest. If it
+    would ingest the same files with the same settings, the status is "already done". `force` goes
+    on where compaction may have dropped others' values in favour of a run that goes. Raises
+    UsageError for a run that lies partly inside the interval, and what `ingest` and `undo` raise.
+    """
+    run = declared(run_id, interval)
+    if whole_interval and run.interval is None:
+        raise UsageError("an interval is to be replaced, and none is declared: give both its ends")
+    return replace_files(
+        SparkEngine(spark), pipeline, run, progress, whole_interval=whole_interval, force=force
+    )
+
+
+def replace_files(
+    engine: Engine,
+    pipeline: Pipeline,
+    run: DeclaredRun,
+    progress: Progress = silent,
+    *,
+    whole_interval: bool = False,
+    force: bool = False,
+) -> Report:
+    """As `replace`, on an engine."""
+
+    def removal(table: CatalogTable, attempt_id: str) -> RunRemoval:
+        choose = partial(_runs, table, pipeline, run, whole_interval=whole_interval)
+        names = (table, pipeline.topic.name, attempt_id)
+        return RunRemoval(*names, choose, engine, force=force, state="replaced")
+
+    return ingest_files(engine, pipeline, run, progress, removal)
+
+
+def _runs(
+    table: CatalogTable,
+    pipeline: Pipeline,
+    run: DeclaredRun,
+    base: Snapshot,
+    *,
+    whole_interval: bool,
+) -> list[RunRow]:
+    """The runs to replace: that of the run id, and those inside the interval."""
+    try:
+        topic = base.topic(pipeline.topic.name).topic
+    except UnknownTopic:
+        return []
+    runs = [each for each in table.runs(base, topic) if each.pipeline == pipeline.name]
+    same = [each for each in runs if each.run_id == run.run_id]
+    inside = _inside(runs, *run.interval) if whole_interval and run.interval else []
+    return list({each.run_id: each for each in [*same, *inside]}.values())
+
+
+def _inside(runs: Iterable[RunRow], start_ms: int, end_ms: int) -> list[RunRow]:
+    """The runs whose interval lies in [start_ms, end_ms). Raises UsageError for a partial one."""
+    found = []
+    for run in runs:
+        if run.interval_start_ms is None or run.interval_end_ms is None:
+            continue
+        if run.interval_start_ms >= end_ms or run.interval_end_ms <= start_ms:
+            continue
+        if run.interval_start_ms < start_ms or run.interval_end_ms > end_ms:
+            raise UsageError(
+                f"run {run.run_id!r} covers {format_ms(run.interval_start_ms)} to "
+                f"{format_ms(run.interval_end_ms)}, which lies partly inside the interval: widen "
+                "the interval, or replace that run by its id"
+            )
+        found.append(run)
+    return found

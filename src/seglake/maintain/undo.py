@@ -1,0 +1,300 @@
+"""Runs taken out of a topic: their records leave, their offsets stay as a gap.
+
+A run's redrives go with it. Its input files are forgotten, so that they can be ingested again, its
+rejects no longer count, and its run id can be used again. Segments that only the runs filled become
+empty ones; of the others, which a merge made, the run's offsets are taken out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from seglake.catalog.manifest import read_manifest
+from seglake.catalog.quarantine.redrives import chain_of
+from seglake.catalog.rows import RunRow, RunState, SegmentRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
+from seglake.catalog.transaction import transact
+from seglake.catalog.version.snapshot import PartitionView, Snapshot
+from seglake.engine import Engine, LocalEngine, SparkEngine
+from seglake.errors import UsageError
+from seglake.layout import new_attempt
+from seglake.limits import INT32_MAX
+from seglake.maintain.report import TopicReport, now_ms
+from seglake.maintain.rewrite.keep import WithoutOffsets
+from seglake.maintain.rewrite.segments import Target, rewrite
+from seglake.store import Store, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Ranges = list[tuple[int, int]]  # of offsets, ends exclusive
+
+
+@dataclass
+class Undone(TopicReport):
+    """The result of an undo.
+
+    `runs` are the run and its redrives. `offsets` has the ranges, ends exclusive, that hold no
+    record any more, by partition; `segments` were written again for that, or would be. `records`
+    left the topic, and `files` can be ingested again. A dry run does not count records.
+    """
+
+    pipeline: str = ""
+    run_id: str = ""
+    dry_run: bool = False
+    runs: list[str] = field(default_factory=list)
+    offsets: dict[int, Ranges] = field(default_factory=dict)
+    segments: int = 0
+    records: int = 0
+    files: int = 0
+
+
+def undo(
+    root: str,
+    topic: str,
+    run_id: str,
+    *,
+    pipeline: str | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Undone:
+    """Take a committed run out of a topic, in one commit.
+
+    `pipeline` is needed if several pipelines have a run of this id. Raises UsageError for a run
+    that there is not, that is undone already, or of which compaction may have kept values in favour
+    of others' (unless `force`); UnknownTopic, CorruptData, StoreError and CommitConflict.
+    """
+    table = CatalogTable.open(open_store(root, storage_options))
+    report = Undone(topic, run_id=run_id, dry_run=dry_run)
+
+    def choose(base: Snapshot) -> list[RunRow]:
+        run = wanted_run(table, base, topic, run_id, pipeline)
+        report.pipeline = run.pipeline
+        return [run]
+
+    engine = LocalEngine() if spark is None else SparkEngine(spark)
+    removal = RunRemoval(table, topic, report.attempt_id, choose, engine, force=force)
+
+    def plan(base: Snapshot) -> Change:
+        place = removal.place(base)
+        _describe(report, place, table, base)
+        change = removal.change_of(place)
+        report.records = removal.records
+        return change._replace(rows=[*change.rows, report.row("undo")])
+
+    if dry_run:
+        base = table.snapshot()
+        _describe(report, removal.place(base), table, base)
+        return report
+    report.version = transact(table, topic, report.attempt_id, plan) or -1
+    return report
+
+
+def _describe(report: Undone, place: Place, table: CatalogTable, base: Snapshot) -> None:
+    report.runs = [run.run_id for run in place.runs]
+    report.offsets = dict(place.ranges)
+    report.segments = sum(map(len, place.groups))
+    attempts = {run.attempt_id for run in place.runs}
+    sources = table.sources(base, report.topic)["attempt_id"].to_pylist()
+    report.files = sum(attempt_id in attempts for attempt_id in sources)
+
+
+def wanted_run(
+    table: CatalogTable, base: Snapshot, topic: str, run_id: str, pipeline: str | None
+) -> RunRow:
+    """The committed run with this id. Raises UnknownTopic and UsageError."""
+    history = table.run_history(base, base.topic(topic).topic)
+    rows = [run for run in history if run.run_id == run_id and pipeline in (None, run.pipeline)]
+    if not rows:
+        raise UsageError(f"topic {topic!r} has no run {run_id!r}; `seglake history` lists the runs")
+    names = sorted({run.pipeline for run in rows})
+    if len(names) > 1:
+        raise UsageError(f"pipelines {', '.join(names)} have a run {run_id!r}: give --pipeline")
+    last = max(rows, key=lambda run: run.sequence)
+    if last.state != "committed":
+        raise UsageError(f"run {run_id!r} of pipeline {names[0]!r} is {last.state} already")
+    return last
+
+
+class Place(NamedTuple):
+    """Where the records of some runs are: their ranges of offsets, by partition.
+
+    Each group of segments becomes one segment without these offsets.
+    """
+
+    runs: list[RunRow]
+    ranges: dict[int, Ranges]
+    groups: list[list[SegmentRow]]
+
+
+class RunRemoval:
+    """Takes runs out of a topic, for an undo or for the commit of an attempt that replaces them.
+
+    `choose` names the runs in a version; their redrives go too. Files that were written for a
+    version serve a later one if the segments that they replace are the same.
+    """
+
+    def __init__(
+        self,
+        table: CatalogTable,
+        topic: str,
+        attempt_id: str,
+        choose: Callable[[Snapshot], Sequence[RunRow]],
+        engine: Engine,
+        *,
+        force: bool,
+        state: RunState = "undone",
+    ) -> None:
+        self._table, self._topic, self._engine = table, topic, engine
+        self._choose, self._force, self._state = choose, force, state
+        self._written: dict[tuple[SegmentRow, ...], SegmentRow] = {}
+        self._attempts, self._next_attempt = set[str](), attempt_id
+        self.records = 0
+
+    def runs(self, base: Snapshot) -> list[RunRow]:
+        """The runs that go, with their redrives."""
+        committed = self._table.runs(base, self._topic) if self._has_topic(base) else []
+        found: dict[str, RunRow] = {}
+        for run in self._choose(base):
+            chain = chain_of(run, committed)
+            of_run = [chain.first, *chain.redrives]
+            for each in of_run[of_run.index(run) :]:
+                found[each.attempt_id] = each
+        return list(found.values())
+
+    def _has_topic(self, base: Snapshot) -> bool:
+        return any(row.topic == self._topic for row in base.topics())
+
+    def place(self, base: Snapshot) -> Place:
+        """Where their records are. Raises UsageError if compaction is in the way."""
+        runs, ranges, places = self.runs(base), dict[int, Ranges](), list[list[tuple[int, int]]]()
+        for partition, given in _offset_ranges(self._table.store, runs).items():
+            view = base.partition(self._topic, partition)
+            if not self._force:
+                _require_not_cleaned(view, given)
+            ranges[partition] = _within(given, view)
+            places += _groups(view, ranges[partition])
+        ranges = {partition: found for partition, found in ranges.items() if found}
+        chosen = [place for group in places for place in group]
+        rows = iter(self._table.segments_at(base, self._topic, sorted(chosen)))
+        by_place = {(row.partition, row.base_offset): row for row in rows}
+        return Place(runs, ranges, [[by_place[each] for each in group] for group in places])
+
+    def change(self, base: Snapshot) -> Change:
+        """The change that takes the runs out of a version."""
+        return self.change_of(self.place(base))
+
+    def change_of(self, place: Place) -> Change:
+        """The change that takes the runs out; writes the segments without their records."""
+        runs, ranges, groups = place
+        new = self._rewritten(ranges, groups)
+        before = sum(row.record_count for group in groups for row in group)
+        self.records = before - sum(row.record_count for row in new)
+        states = [
+            replace(run, sequence=run.sequence + 1, state=self._state, finished_at_ms=now_ms())
+            for run in runs
+        ]
+        return Change(
+            rows=[*states, *new],
+            replaced=[(row.partition, row.base_offset) for group in groups for row in group],
+            forgotten={run.attempt_id for run in runs},
+            files_of=self._attempts,
+        )
+
+    def _rewritten(
+        self, ranges: Mapping[int, Ranges], groups: Iterable[list[SegmentRow]]
+    ) -> list[SegmentRow]:
+        keys = [tuple(group) for group in groups]
+        left = [key for key in keys if key not in self._written]
+        if left:
+            attempt_id, self._next_attempt = self._next_attempt, new_attempt()
+            if self._written:  # the first files are those of the attempt itself
+                self._attempts.add(attempt_id)
+            task = partial(_without, self._table.store, ranges, attempt_id)
+            self._written |= zip(left, self._engine.map(task, left), strict=True)
+        return [self._written[key] for key in keys]
+
+
+def _without(
+    store: Store, ranges: Mapping[int, Ranges], attempt_id: str, rows: Sequence[SegmentRow]
+) -> SegmentRow:
+    """The task: some segments → one segment without the offsets in the ranges."""
+    keep = WithoutOffsets.of(ranges[rows[0].partition])
+    return rewrite(store, rows, keep, Target(attempt_id))
+
+
+def _offset_ranges(store: Store, runs: Iterable[RunRow]) -> dict[int, Ranges]:
+    """The offsets that the runs got, by partition, in ascending order."""
+    found: dict[int, Ranges] = {}
+    for run in runs:
+        for partition, ranges in _of_run(store, run).items():
+            found.setdefault(partition, []).extend(ranges)
+    return {partition: sorted(ranges) for partition, ranges in sorted(found.items())}
+
+
+def _of_run(store: Store, run: RunRow) -> dict[int, Ranges]:
+    if run.offset_ranges is not None:
+        told = json.loads(run.offset_ranges)
+        return {int(partition): [tuple(pair) for pair in each] for partition, each in told.items()}
+    found: dict[int, Ranges] = {}
+    for row in read_manifest(store, run.attempt_id).rows:
+        if isinstance(row, SegmentRow):
+            found.setdefault(row.partition, []).append((row.base_offset, row.end_offset))
+    return found
+
+
+def _require_not_cleaned(view: PartitionView, ranges: Ranges) -> None:
+    cleaned = view.cleaned_offset or 0
+    for start, end in ranges:
+        if max(start, view.log_start_offset) < min(end, cleaned):
+            raise UsageError(
+                f"compaction has cleaned offsets {start} to {min(end, cleaned)} of "
+                f"{view.topic}-{view.partition}: it may have dropped older values of other runs in "
+                "favour of this run's, which an undo does not bring back; --force undoes all the "
+                "same"
+            )
+
+
+def _within(ranges: Ranges, view: PartitionView) -> Ranges:
+    """The parts of ascending ranges at or above the log start, joined where they meet."""
+    joined: Ranges = []
+    for start, end in ranges:
+        low = max(start, view.log_start_offset)
+        if joined and joined[-1][1] >= low:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        elif low < end:
+            joined.append((low, end))
+    return joined
+
+
+def _groups(view: PartitionView, ranges: Ranges) -> list[list[tuple[int, int]]]:
+    """The segments that have offsets in the ranges, as (partition, base offset).
+
+    Neighbours that lose everything are one group, as far as one segment can cover them.
+    """
+    groups: list[list[tuple[int, int]]] = []
+    bases, ends = view.segments.base_offsets, view.segments.end_offsets
+    before = first = -1  # the end of the last group if it lost everything, and its first offset
+    for start, end in ranges:
+        low = int(np.searchsorted(ends, start, "right"))
+        high = int(np.searchsorted(bases, end, "left"))
+        for base, stop in zip(bases[low:high].tolist(), ends[low:high].tolist(), strict=True):
+            place, whole = (view.partition, base), start <= base and stop <= end
+            if whole and before == base and stop - 1 - first <= INT32_MAX:
+                groups[-1].append(place)
+            elif groups and groups[-1][-1] == place:  # another range in the same segment
+                continue
+            else:
+                groups.append([place])
+                first = base
+            before = stop if whole else -1
+    return groups

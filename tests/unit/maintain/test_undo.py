@@ -1,0 +1,448 @@
+"""Runs undone and replaced, against plain lists of what each run brought in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seglake
+from seglake.catalog.rows import PartitionRow
+from seglake.catalog.table import CatalogTable
+from seglake.config import Pipeline
+from seglake.engine import LocalEngine
+from seglake.errors import CommitConflict, InputError, OffsetNotFound, UsageError
+from seglake.layout import new_attempt
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.verify import verify
+from seglake.maintain.replace import replace_files
+from seglake.maintain.report import TopicReport
+from seglake.maintain.rewrite.keep import Keep
+from seglake.maintain.rewrite.segments import Target, rewrite
+from seglake.maintain.undo import Undone, undo
+from seglake.maintain.vacuum import vacuum
+from seglake.write.driver.attempt import DeclaredRun
+from seglake.write.driver.redrive import redrive
+from seglake.write.driver.report import Report
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import (
+    Line,
+    Stored,
+    T,
+    ingest,
+    pipeline_of,
+    quarantined,
+    read_lake,
+    write_file,
+)
+from tests.makers.strategies import examples
+
+HOUR = 3_600_000
+Logs = dict[int, list[Stored]]
+
+
+class Lake:
+    """A lake, and what each of its runs brought in."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder, self.root, self.settings = folder, folder / "lake", settings
+        self.runs: dict[str, set[Stored]] = {}
+        self.ends: dict[int, int] = {}
+
+    def write(self, run_id: str, lines: Sequence[Line]) -> Path:
+        return write_file(self.folder / run_id / "in.jsonl", lines)
+
+    def pipeline(self, run_id: str) -> Pipeline:
+        return pipeline_of(self.root, [self.folder / run_id], **self.settings)
+
+    def ingest(self, run_id: str, interval: tuple[int, int] | None = None) -> Report:
+        return self._took(run_id, ingest(self.pipeline(run_id), run_id, interval))
+
+    def replace(
+        self, run_id: str, interval: tuple[int, int] | None = None, *, whole: bool = False
+    ) -> Report:
+        run = DeclaredRun(run_id, interval)
+        report = replace_files(LocalEngine(), self.pipeline(run_id), run, whole_interval=whole)
+        if report.status == "committed":
+            for gone in report.replaced_runs:
+                self.runs.pop(gone)
+        return self._took(run_id, report)
+
+    def undo(self, run_id: str, **options: Any) -> Undone:
+        report = undo(str(self.root), "events", run_id, **options)
+        assert report.records == len(self.runs.pop(run_id))
+        return report
+
+    def merge(self, partition: int) -> None:
+        """One segment of all of a log partition, as merges make them."""
+        catalog = open_catalog(str(self.root))
+        base, work = catalog.snapshot(), TopicReport("events")
+        rows = [row for row in catalog.segments(base, "events") if row.partition == partition]
+        if len(rows) > 1:
+            merged = rewrite(catalog.store, rows, Keep(), Target(work.attempt_id))
+            catalog.commit(
+                [merged, work.row("merge")], topic="events", base=base, attempt_id=work.attempt_id,
+                replaced=[(partition, row.base_offset) for row in rows],
+            )  # fmt: skip
+
+    def _took(self, run_id: str, report: Report) -> Report:
+        if report.status == "committed":
+            self.runs[run_id] = {
+                record
+                for partition, log in read_lake(self.root).items()
+                for record in log
+                if record.offset >= self.ends.get(partition, 0)
+            }
+            self.ends = seglake.open(str(self.root)).topic("events").end_offsets()
+        return report
+
+    def assert_holds(self) -> None:
+        found = read_lake(self.root)
+        wanted = set[Stored]().union(*self.runs.values())
+        assert {record for log in found.values() for record in log} == wanted
+        for records in found.values():
+            offsets = [record.offset for record in records]
+            assert offsets == sorted(set(offsets))
+        log = seglake.open(str(self.root)).topic("events")
+        assert log.end_offsets() == self.ends
+        assert log.beginning_offsets() == dict.fromkeys(self.ends, 0)
+
+
+def lines(count: int, start: int = T) -> list[Line]:
+    return [Line(start + 10 * n, f"k{n % 4}") for n in range(count)]
+
+
+counts = st.integers(0, 12)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("ingest"), st.integers(0, 3), counts),
+        st.tuples(st.just("replace"), st.integers(0, 3), counts),
+        st.tuples(st.just("undo"), st.integers(0, 3), st.just(0)),
+        st.tuples(st.just("merge"), st.integers(0, 2), st.just(0)),
+        st.tuples(st.just("rebuild"), st.just(0), st.just(0)),
+    ),
+    min_size=2,
+    max_size=10,
+)  # fmt: skip
+
+
+@given(steps, st.sampled_from([{"segment.bytes": 400, "batch.size": 200}, {}]))
+@examples(25)
+def test_any_history__is_what_its_runs_say(
+    tmp_path_factory: pytest.TempPathFactory, given_steps: list[Any], topic: dict[str, Any]
+) -> None:
+    lake = Lake(tmp_path_factory.mktemp("undo"), topic={"compression.type": "zstd", **topic})
+    lake.write("first", lines(9))
+    lake.ingest("first")
+    for number, (verb, which, count) in enumerate(given_steps):
+        run_id = f"run {which}"
+        if verb in {"ingest", "replace"}:
+            lake.write(run_id, lines(count, T + 1000 * number))
+        if verb == "replace" or (verb == "ingest" and run_id not in lake.runs):
+            getattr(lake, verb)(run_id)
+        elif verb == "undo" and run_id in lake.runs:
+            lake.undo(run_id)
+        elif verb == "merge":
+            lake.merge(which)
+        elif verb == "rebuild":
+            rebuild_catalog(str(lake.root), force=True, dry_run=False)
+        lake.assert_holds()
+    assert verify(str(lake.root), deep=True).findings == []
+
+
+# ------------------------------------------------------------------ undo
+
+
+def test_an_undone_run__leaves_a_gap_and_can_come_again(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, topic={"partitions": 1})
+    for run_id in ("a", "b", "c"):
+        lake.write(run_id, lines(5))
+        lake.ingest(run_id, (T, T + HOUR) if run_id == "b" else None)
+    before = seglake.open(str(lake.root))
+    assert before.topic("events").closed(T, T + 1)
+    report = lake.undo("b")
+    lake.assert_holds()
+    assert (report.runs, report.offsets, report.records, report.files) == (
+        ["b"], {0: [(5, 10)]}, 5, 1,
+    )  # fmt: skip
+    log = seglake.open(str(lake.root)).topic("events")
+    assert not log.closed(T, T + 1)
+    with pytest.raises(OffsetNotFound):
+        log.record_at(0, 7)
+    assert log.read(0, 5, max_records=1).to_pylist()[0]["offset"] == 10
+    assert len(before.topic("events").read_range(T, T + HOUR).read_all()) == 15  # pinned
+    states = [(run.run_id, run.state) for run in seglake.open(str(lake.root)).history("events")]
+    assert states == [("a", "committed"), ("b", "committed"), ("c", "committed"), ("b", "undone")]
+    (row,) = seglake.open(str(lake.root)).maintenance("events")
+    assert (row.operation, row.attempt_id) == ("undo", report.attempt_id)
+    again = lake.ingest("b")
+    assert (again.status, again.records, again.skipped_files) == ("committed", 5, [])
+    lake.assert_holds()
+    assert lake.ingest("b").status == "already done"
+
+
+def test_a_dry_run__writes_nothing(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", lines(9))
+    lake.ingest("a")
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    report = undo(str(lake.root), "events", "a", dry_run=True)
+    assert (report.version, report.runs, report.files) == (-1, ["a"], 1)
+    assert sum(end - start for ranges in report.offsets.values() for start, end in ranges) == 9
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == files
+
+
+def test_rejects_and_redrives_go_with_their_run(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    bad = [Line(0, broken='{"time": 1700000000000, "p": 0}')] * 3
+    lake.write("a", [*lines(4), *bad])
+    lake.ingest("a")
+    other = pipeline_of(lake.root, [lake.folder / "a"], timestamp={"field": "time"})
+    assert redrive(LocalEngine(), other, "a").records == 3
+    report = undo(str(lake.root), "events", "a")
+    assert (report.runs, report.records) == (["a", "a redrive 1"], 7)
+    assert not any(read_lake(lake.root).values())
+    assert quarantined(lake.root) == []
+    with pytest.raises(UsageError, match="no committed run"):
+        redrive(LocalEngine(), other, "a")
+    lake.runs.clear()
+    lake.ends = seglake.open(str(lake.root)).topic("events").end_offsets()
+    assert lake.ingest("a").quarantined == 3
+
+
+def test_a_redrive_alone__can_be_undone(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", [*lines(4), Line(0, broken='{"time": 1700000000000, "p": 0}')])
+    lake.ingest("a")
+    other = pipeline_of(lake.root, [lake.folder / "a"], timestamp={"field": "time"})
+    assert redrive(LocalEngine(), other, "a").records == 1
+    assert undo(str(lake.root), "events", "a redrive 1").records == 1
+    assert len(quarantined(lake.root)) == 1
+    assert redrive(LocalEngine(), other, "a").records == 1
+
+
+@pytest.mark.parametrize("run_id", ["never", "a"])
+def test_a_run_that_is_not_there__is_refused(tmp_path: Path, run_id: str) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", lines(4))
+    lake.ingest("a")
+    lake.undo("a")
+    version = seglake.open(str(lake.root)).version
+    words = "is undone already" if run_id == "a" else "has no run 'never'; `seglake history`"
+    with pytest.raises(UsageError, match=words):
+        undo(str(lake.root), "events", run_id)
+    assert seglake.open(str(lake.root)).version == version
+
+
+def test_pipelines_that_share_a_run_id__are_told_apart(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", lines(4))
+    lake.ingest("a")
+    write_file(tmp_path / "b" / "in.jsonl", lines(6))
+    ingest(pipeline_of(lake.root, [tmp_path / "b"], name="other"), "a")
+    with pytest.raises(UsageError, match="pipelines other, test have a run 'a': give --pipeline"):
+        undo(str(lake.root), "events", "a")
+    assert undo(str(lake.root), "events", "a", pipeline="other").records == 6
+
+
+def _clean(root: Path, offset: int) -> None:
+    """What a compaction writes down of a log partition."""
+    catalog = open_catalog(str(root))
+    base = catalog.snapshot()
+    view = base.partition("events", 0)
+    row = PartitionRow(
+        topic="events", partition=0, sequence=view.sequence + 1, log_start_offset=0,
+        next_offset=view.end_offset, cleaned_offset=offset,
+    )  # fmt: skip
+    catalog.commit([row], topic="events", base=base, attempt_id=new_attempt())
+
+
+def test_what_compaction_has_cleaned__is_undone_only_by_force(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, topic={"partitions": 1})
+    for run_id in ("a", "b"):
+        lake.write(run_id, lines(5))
+        lake.ingest(run_id)
+    _clean(lake.root, 7)
+    with pytest.raises(UsageError, match=r"cleaned offsets 5 to 7 of events-0: .*--force"):
+        undo(str(lake.root), "events", "b")
+    lake.undo("b", force=True)
+    lake.assert_holds()
+
+
+def test_a_run_below_the_log_start__needs_no_new_segment(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, topic={"partitions": 1})
+    for run_id in ("a", "b"):
+        lake.write(run_id, lines(5))
+        lake.ingest(run_id)
+    catalog = open_catalog(str(lake.root))
+    row = PartitionRow(topic="events", partition=0, sequence=1, log_start_offset=5, next_offset=10)
+    catalog.commit(
+        [row], topic="events", base=catalog.snapshot(), attempt_id=new_attempt(), replaced=[(0, 0)]
+    )
+    report = undo(str(lake.root), "events", "a")
+    assert (report.segments, report.records, report.offsets, report.files) == (0, 0, {}, 1)
+
+
+def test_older_run_rows__get_their_offsets_from_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    for run_id in ("a", "b"):
+        lake.write(run_id, lines(7))
+        with monkeypatch.context() as patch:
+            patch.setattr("seglake.write.driver.commit._offset_ranges", lambda _: None)
+            lake.ingest(run_id)
+    lake.undo("b")
+    lake.assert_holds()
+
+
+def test_a_race_with_an_ingest__is_planned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path, topic={"partitions": 1})
+    for run_id in ("a", "b"):
+        lake.write(run_id, lines(5))
+    lake.ingest("a")
+    real, calls = CatalogTable.commit, itertools.count()
+
+    def late(self: CatalogTable, *rows: Any, **named: Any) -> int:
+        if next(calls) == 0:
+            with monkeypatch.context() as patch:
+                patch.setattr(CatalogTable, "commit", real)
+                lake.ingest("b")
+                lake.merge(0)
+        return real(self, *rows, **named)
+
+    monkeypatch.setattr(CatalogTable, "commit", late)
+    lake.undo("a")
+    lake.assert_holds()
+    assert verify(str(lake.root), deep=True).findings == []
+
+
+def test_vacuum_removes_what_only_old_versions_had(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for run_id in ("a", "b"):
+        lake.write(run_id, lines(6))
+        lake.ingest(run_id)
+    gone = [row.key("log") for row in open_catalog(str(lake.root)).segments(
+        open_catalog(str(lake.root)).snapshot(), "events") if row.base_offset == 0]  # fmt: skip
+    lake.undo("a")
+    vacuum(str(lake.root), dry_run=False, retention_hours=0, grace_hours=0)
+    assert not any((lake.root / key).exists() for key in gone)
+    lake.assert_holds()
+    assert verify(str(lake.root), deep=True).findings == []
+
+
+# ------------------------------------------------------------------ replace
+
+
+def test_a_corrected_day__takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, topic={"partitions": 1})
+    for run_id in ("mon", "tue"):
+        lake.write(run_id, lines(5))
+        lake.ingest(run_id)
+    pinned = seglake.open(str(lake.root)).topic("events")
+    lake.write("mon", lines(3, T + 7))
+    with pytest.raises(InputError, match="changed after it was ingested"):
+        ingest(lake.pipeline("mon"), "another id")
+    report = lake.replace("mon")
+    assert (report.records, report.replaced_runs) == (3, ["mon"])
+    lake.assert_holds()
+    log = seglake.open(str(lake.root)).topic("events")
+    assert [each["offset"] for each in log.read_range(0, T * 2).read_all().to_pylist()] == [
+        5, 6, 7, 8, 9, 10, 11, 12,
+    ]  # fmt: skip
+    assert len(pinned.read_range(0, T * 2).read_all()) == 10
+    version = seglake.open(str(lake.root)).version
+    assert lake.replace("mon").status == "already done"
+    assert lake.ingest("mon").status == "already done"
+    assert seglake.open(str(lake.root)).version == version
+
+
+def test_other_settings__replace_too(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", lines(5))
+    lake.ingest("a")
+    lake.settings = {"key": {"fields": ["n"]}}
+    assert lake.replace("a").replaced_runs == ["a"]
+    lake.assert_holds()
+
+
+def test_a_run_that_was_never_ingested__is_an_ingest(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", lines(5))
+    report = lake.replace("a")
+    assert (report.status, report.records, report.replaced_runs) == ("committed", 5, [])
+
+
+def test_the_runs_of_an_interval__are_replaced_together(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for hour in range(4):
+        lake.write(str(hour), lines(5, T + hour * HOUR))
+        lake.ingest(str(hour), (T + hour * HOUR, T + (hour + 1) * HOUR))
+    lake.write("day", lines(6, T + HOUR))
+    report = lake.replace("day", (T + HOUR, T + 3 * HOUR), whole=True)
+    assert sorted(report.replaced_runs) == ["1", "2"]
+    lake.assert_holds()
+    assert seglake.open(str(lake.root)).topic("events").closed(T, T + 4 * HOUR - 1)
+    assert lake.replace("day", (T + HOUR, T + 3 * HOUR), whole=True).status == "already done"
+    with pytest.raises(UsageError, match=r"run 'day' covers .* lies partly inside the interval"):
+        lake.replace("0", (T, T + 2 * HOUR), whole=True)
+
+
+def test_a_replacement_that_is_rejected__leaves_the_old_run(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", lines(5))
+    lake.ingest("a")
+    lake.write("a", [Line(0, broken="{")] * 4)
+    with pytest.raises(seglake.errors.QuarantineLimit):
+        lake.replace("a")
+    lake.assert_holds()
+
+
+def test_two_replacements_at_once__end_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", lines(5))
+    lake.ingest("a")
+    lake.write("a", lines(8, T + 3))
+    real, calls = CatalogTable.commit, itertools.count()
+
+    def late(self: CatalogTable, *rows: Any, **named: Any) -> int:
+        if next(calls) == 0:
+            with monkeypatch.context() as patch:
+                patch.setattr(CatalogTable, "commit", real)
+                lake.replace("a")
+        return real(self, *rows, **named)
+
+    monkeypatch.setattr(CatalogTable, "commit", late)
+    assert lake.replace("a").status == "already done"
+    lake.assert_holds()
+
+
+def test_a_lost_reply__replaces_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", lines(5))
+    lake.ingest("a")
+    lake.write("a", lines(8, T + 3))
+    real = CatalogTable.commit
+
+    def cut(self: CatalogTable, *rows: Any, **named: Any) -> int:
+        real(self, *rows, **named)
+        raise CommitConflict("a lost reply")
+
+    monkeypatch.setattr(CatalogTable, "commit", cut)
+    assert lake.replace("a").records == 8
+    lake.assert_holds()
+    runs = open_catalog(str(lake.root)).run_history(
+        open_catalog(str(lake.root)).snapshot(), "events"
+    )
+    assert sorted((run.sequence, run.state) for run in runs) == [
+        (0, "committed"), (1, "replaced"), (2, "committed"),
+    ]  # fmt: skip

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -104,6 +104,19 @@ class CatalogTable:
         """Create an empty catalog, or open the one that already exists."""
         delta_rs.create_table(store, layout.LOG_TABLE, TABLE_SCHEMA, PARTITION_COLUMNS)
         return CatalogTable(store)
+
+    @staticmethod
+    def rebuilt(store: Store, topics: Mapping[str, Sequence[Row]], first_version: int) -> int:
+        """Create the catalog with these rows; returns its version, at least `first_version`.
+
+        Nobody may have the lake open.
+        """
+        table = CatalogTable.create_empty(store)
+        for topic, rows in topics.items():
+            attempt_id = layout.new_attempt()
+            table.commit(rows, topic=topic, base=table.snapshot(), attempt_id=attempt_id)
+        delta_rs.renumber(DeltaLog(store, layout.LOG_TABLE, CONTRACT), first_version)
+        return CatalogTable(store).snapshot().version
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The newest version, or a given one.

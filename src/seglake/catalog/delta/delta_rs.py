@@ -161,6 +161,27 @@ def create_table(store: Store, folder: str, schema: pa.Schema, partition_by: lis
         store.sync(f"{folder}/_delta_log/{0:020}.json")
 
 
+def renumber(log: DeltaLog, version: int) -> None:
+    """Give the newest version of a table that nobody has open a number of at least `version`.
+
+    The numbers before it are as if they had expired. Raises StoreError.
+    """
+    with _delta_errors(log.table_uri, "its versions cannot be renumbered"):
+        table = _table(log.store, log.folder)
+        newest = table.version()
+        if newest >= version:
+            return
+        table.create_checkpoint()
+    store, folder = log.store, f"{log.folder}/_delta_log"
+    for suffix in ("checkpoint.parquet", "json"):
+        content = store.read_all(f"{folder}/{newest:020}.{suffix}")
+        store.put(f"{folder}/{version:020}.{suffix}", content)
+    last = json.loads(bytes(store.read_all(f"{folder}/_last_checkpoint")))
+    store.put(f"{folder}/_last_checkpoint", json.dumps({**last, "version": version}).encode())
+    old = tuple(f"{folder}/{number:020}." for number in range(newest + 1))
+    store.delete([found.key for found in store.list(folder) if found.key.startswith(old)])
+
+
 def open_table(log: DeltaLog) -> DeltaTable:
     """The newest version of a table; MissingObject if there is none.
 

@@ -8,6 +8,7 @@ aside.
 
 import contextlib
 import operator
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ from seglake.maintain.health.segment_files import file_finding
 from seglake.maintain.report import Report
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
 from seglake.store import Store, open_store
+
+_UNTOLD = 100  # commits behind that of the last manifest: merges of files, fences of vacuums
+_VERSION = re.compile(rf"{layout.LOG_TABLE}[^/]*/_delta_log/(\d{{20}})\..+")
 
 
 @dataclass
@@ -155,7 +159,10 @@ def rebuild_catalog(
     dry_run: bool = True,
     storage_options: Mapping[str, str] | None = None,
 ) -> Rebuilt:
-    """Rebuild the catalog from the manifests of committed attempts; versions begin at 0 again.
+    """Rebuild the catalog from the manifests of committed attempts.
+
+    Its version is above all that manifests and files of the catalog tell of, so that no number gets
+    another meaning.
 
     `trust` names attempts without a mark of success that are known to be committed: runs that were
     killed between their commit and the mark. Those that the readable part of the old catalog has
@@ -173,7 +180,8 @@ def rebuild_catalog(
         raise UsageError(f"the catalog of {root} can be read: it needs no rebuild (or force it)")
     report = Rebuilt(dry_run)
     report.attempts, report.untrusted = _attempts(store, trust)
-    topics = _history(read_manifest(store, attempt_id) for attempt_id in report.attempts)
+    manifests = [read_manifest(store, attempt_id) for attempt_id in report.attempts]
+    topics, last_version = _history(manifests), _last_version(store, manifests)
     _check(store, topics, report)
     report.topics = {
         topic: sum(isinstance(row, SegmentRow) for row in rows) for topic, rows in topics.items()
@@ -183,7 +191,7 @@ def rebuild_catalog(
             mark_committed(store, attempt_id)  # before the catalog goes, which may tell alone
         store.put(layout.REBUILDING, b"")
         report.backup = _move_aside(store)
-        report.version = _write(store, topics)
+        report.version = CatalogTable.rebuilt(store, topics, last_version + 1)
         store.delete([layout.REBUILDING])
     return report
 
@@ -268,9 +276,9 @@ def _move_aside(store: Store) -> str:
     return backup if old else ""
 
 
-def _write(store: Store, topics: Mapping[str, list[Row]]) -> int:
-    """Commit the rows of each topic; returns the version after the last commit."""
-    table = CatalogTable.create_empty(store)
-    for topic, rows in topics.items():
-        table.commit(rows, topic=topic, base=table.snapshot(), attempt_id=layout.new_attempt())
-    return table.snapshot().version
+def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:
+    """A version that the catalog never went beyond, as far as files and manifests tell; or -1."""
+    keys = (found.key for found in store.list(layout.CATALOG))  # backups of older rebuilds as well
+    numbers = [int(match[1]) for match in map(_VERSION.fullmatch, keys) if match]
+    told = max((manifest.version for manifest in manifests), default=-1)
+    return max(numbers) if numbers else told + _UNTOLD * (told >= 0)

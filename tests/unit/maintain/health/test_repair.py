@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import seglake
+from seglake.catalog.delta import commit_log
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
-from seglake.errors import CorruptData, SeglakeError, UnknownTopic, UsageError
+from seglake.errors import CorruptData, SeglakeError, UnknownTopic, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
 from seglake.layout import REBUILDING, manifest_key, new_attempt, success_key
 from seglake.maintain.health.reindex import reindex
@@ -221,6 +224,36 @@ def test_a_damaged_catalog__is_moved_aside(maker: LakeMaker, damage: str) -> Non
     assert {path.relative_to(backup): path.read_bytes() for path in _files(backup)} == old
     assert catalog_rows(maker.root) == before
     assert report.version == open_catalog(str(maker.root)).snapshot().version
+
+
+@pytest.mark.parametrize("lost", ["log", "catalog", "nothing"])
+def test_a_number_of_a_version__never_gets_another_meaning(maker: LakeMaker, lost: str) -> None:
+    before, last = catalog_rows(maker.root), maker.catalog.snapshot().version
+    for number in range(3):
+        if lost != "nothing":
+            folder = {"log": "catalog/log/_delta_log", "catalog": "catalog"}[lost]
+            shutil.rmtree(maker.root / folder)
+        report = rebuild_catalog(str(maker.root), force=True, dry_run=False)
+        assert report.version > last
+        assert catalog_rows(maker.root) == before
+        for old in range(max(0, last - 2), report.version):
+            with pytest.raises(VersionExpired):
+                seglake.open(str(maker.root), old)
+        open_lake = seglake.open(str(maker.root))
+        assert open_lake.version == report.version
+        maker.catalog = open_catalog(str(maker.root))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(commit_log, "CHECKPOINT_INTERVAL", 2)
+            for _ in range(4):
+                maker.run({0: [Event(number)]})
+        assert open_lake.refresh().version == maker.catalog.snapshot().version
+        table = DeltaTable(str(maker.root / "catalog/log"))
+        assert table.version() == open_lake.version
+        assert seglake.open(str(maker.root), report.version).version == report.version
+        before, last = catalog_rows(maker.root), open_lake.version
+        found = duckdb.from_parquet(table.file_uris(), hive_partitioning=True, union_by_name=True)
+        runs = sum(len(rows[2]) for rows in before.values())
+        assert len(found.filter("kind = 'run'").fetchall()) == runs
 
 
 def _files(folder: Path) -> Iterator[Path]:

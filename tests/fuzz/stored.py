@@ -230,7 +230,8 @@ def zone_maps(data: bytes) -> None:
         block = zones.block_at(edge) or zones.next_reaching(edge)
         for _ in range(5):
             assert block is None or 0 <= block.position < block.end <= log_bytes
-            assert block is None or len(zones.min_timestamps_after(block.number)) >= 0
+            for dated in (False, True) if block else ():
+                assert len(zones.min_timestamps_after(block.number, dated=dated)) >= 0
             block = block and zones.next_reaching(edge, block.number)
     ranges, records = zones.within(Bounds.of(Window(0, 2000, 0, 2**40)))
     assert records >= 0

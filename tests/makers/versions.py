@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from seglake.catalog.rows import TopicRow
 from seglake.format.index import IndexPolicy
 from seglake.layout import new_attempt
 from seglake.read.log import Log
+from tests.makers.gaps import Loss, lose, losses
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 
 T = 1_700_000_000_000
@@ -72,17 +73,29 @@ shapes = st.builds(
         ]
     ),
 )
+Run = tuple[list[list[Event]], Shape]
+"""The events of each log partition, and how they are stored."""
+
 runs = st.lists(st.tuples(st.lists(rows, min_size=2, max_size=2), shapes), min_size=1, max_size=3)
 
 
-def versions_of(root: Path, generated, cut: float, log_append: bool = False) -> Iterator[LakeMaker]:
-    """A lake, after each of its commits."""
+def versions_of(
+    root: Path,
+    generated: Sequence[Run],
+    cut: float,
+    log_append: bool = False,
+    loss: Loss | None = None,
+) -> Iterator[LakeMaker]:
+    """A lake, after each of its runs, after records left it, and after it lost its beginning."""
     maker = LakeMaker(root, partitions=2)
     for number, (partitions, shape) in enumerate(generated):
         at = T + number * 7 if log_append else None
         stored = Shape(shape.codec, shape.batch_bytes, shape.segment_bytes, shape.policy, at)
         maker.run(dict(enumerate(partitions)), stored)
         yield maker
+        if loss is not None and number == loss.seed % len(generated):
+            lose(maker, loss)
+            yield maker
     end = maker.catalog.snapshot().partition("events", 0).end_offset
     if cut and end:
         maker.delete_records(0, int(end * cut))
@@ -90,9 +103,11 @@ def versions_of(root: Path, generated, cut: float, log_append: bool = False) -> 
 
 
 @contextmanager
-def lake_of(generated, cut: float, log_append: bool = False) -> Iterator[tuple[Log, LakeMaker]]:
+def lake_of(
+    generated: Sequence[Run], cut: float, log_append: bool = False, loss: Loss | None = None
+) -> Iterator[tuple[Log, LakeMaker]]:
     with tempfile.TemporaryDirectory() as folder:
-        *_, maker = versions_of(Path(folder), generated, cut, log_append)
+        *_, maker = versions_of(Path(folder), generated, cut, log_append, loss)
         yield seglake.open(folder).topic("events"), maker
 
 
@@ -106,6 +121,7 @@ def in_window(records: list[Written], start: int, end: int) -> list[Written]:
 
 times = st.one_of(st.integers(T - 1, T + 42), st.sampled_from([0, 1, FAR, FAR + 1]))
 cuts = st.sampled_from([0, 0, 0.2, 0.5, 1])
+lost = st.one_of(st.none(), losses, losses)
 
 
 def grow(maker: LakeMaker, partitions: int) -> None:

@@ -22,6 +22,7 @@ from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.log_segment import LogRanges
 from seglake.read.fetch.piece import Piece
+from seglake.read.origin import Vacuumed
 from seglake.read.window.execute import execute
 from seglake.read.zones.cache import ZoneMapCache
 from seglake.read.zones.search import ZoneSearch
@@ -30,6 +31,7 @@ from seglake.store import Store
 MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, unless an option is set
 _TASKS = 8  # for a read of less than this many times MOST_BYTES
 _ZONE_BYTES = 16 * 2**20
+_MOST_EMPTY = 16  # parts of a segment for each one that its records need
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +85,9 @@ def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[Part]:
     high = min(window.end_offset, segment.end_offset)
     edges = np.clip(_offsets_near(piece, count), low, high)
     if piece.records_at_most > most_records:
-        edges = np.append(edges, np.arange(low, high, most_records))
+        # where few offsets have a record, parts of `most_records` offsets would be far too many
+        sparse = (high - low) // (_MOST_EMPTY * piece.records_at_most)
+        edges = np.append(edges, np.arange(low, high, most_records * max(1, sparse)))
     edges = np.unique(np.append(edges, [low, high]))
     for start, end in pairwise(edges.tolist()):
         part = piece._replace(
@@ -111,10 +115,11 @@ def records(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task with the columns of `schema`, a few MiB at a time.
 
-    Raises CorruptData and StoreError. A missing log is a MissingObject; without `fail_on_data_loss`
-    it is skipped with a warning.
+    Raises CorruptData and StoreError. A missing log is a MissingObject, or VersionExpired where
+    vacuum removed it; without `fail_on_data_loss` it is skipped with a warning.
     """
-    fetch, zone_maps = LogFetch(store), ZoneMapCache(store, ByteCache(_ZONE_BYTES))
+    fetch = LogFetch(store, Vacuumed(store)) if fail_on_data_loss else LogFetch(store)
+    zone_maps = ZoneMapCache(store, ByteCache(_ZONE_BYTES), fetch)
     for part in task:
         try:
             piece = _narrowed(part.piece, zone_maps) if part.cut else part.piece

@@ -14,7 +14,10 @@ from seglake.read.zones.search import ZoneSearch
 
 
 class Lag(NamedTuple):
-    """How far a committed offset is behind the log's end: in offsets, and in ms of record time."""
+    """How far a committed offset is behind the log's end: in offsets, and in ms of record time.
+
+    `records` is the difference of the offsets, as in Kafka: those without a record count too.
+    """
 
     records: int
     milliseconds: int
@@ -55,11 +58,13 @@ def unread_since(reader: PartitionReader, offset: int) -> int:
     if offset >= view.end_offset or not len(view):
         return after
     index = view.index_of(offset)
-    lows = [view.segments.min_timestamps[index + 1 :]]
-    segment = reader.segment(index)
-    block = reader.ask(segment, ZoneSearch.block_at, offset)
+    smallest, filled = view.segments.min_timestamps, view.segments.details["record_count"] > 0
+    lows, segment = [smallest[index + 1 :][filled[index + 1 :]]], reader.segment(index)
+    block = reader.ask(segment, ZoneSearch.block_at, offset) if filled[index] else None
     if block is not None:
-        lows.append(reader.ask(segment, ZoneSearch.min_timestamps_after, block.number))
+        dated = bool(smallest[index] >= 0)
+        later = reader.ask(segment, ZoneSearch.min_timestamps_after, block.number, dated=dated)
+        lows.append(later)
         chunk = reader.fetch.chunk_of(segment, block.ranges)
         for _, decoded in chunk.decode_in_parts(chunk.record_batches, MEMORY_BYTES):
             lows.append(decoded.records.timestamps[decoded.offsets >= offset])

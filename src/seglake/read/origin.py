@@ -3,6 +3,8 @@
 Pickled, an origin takes no credentials along: a worker finds its own in its environment.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,7 +15,7 @@ import pyarrow as pa
 from seglake.catalog.rows import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.errors import SeglakeError, UnknownTopic, VersionExpired
+from seglake.errors import MissingObject, SeglakeError, UnknownTopic, VersionExpired
 from seglake.forks import Lock
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.lookup.shared_reads import CACHE_BYTES, SharedReads
@@ -25,7 +27,7 @@ class Origin:
 
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
         self.store = store
-        self.reads = SharedReads(store, cache_bytes, _Vacuumed(store))
+        self.reads = SharedReads(store, cache_bytes, Vacuumed(store))
         self._lock = Lock()  # a handle of the catalog is for one thread at a time
         self._opened: CatalogTable | None = None
 
@@ -49,14 +51,32 @@ class Origin:
             return self._catalog.refresh(snapshot)
 
     def rows(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
-        """All rows of one kind and topic in the version of the snapshot."""
+        """All rows of one kind and topic in the version of the snapshot.
+
+        Raises VersionExpired if a vacuum removed them.
+        """
         if not snapshot.files:  # it was pickled without them
             snapshot = self.snapshot(snapshot.version)
-        return self._catalog.rows(snapshot, kind, topic)
+        with self._retained(snapshot):
+            return self._catalog.rows(snapshot, kind, topic)
 
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
-        """The committed runs of a topic."""
-        return self._catalog.runs(snapshot, topic)
+        """The committed runs of a topic. Raises VersionExpired if a vacuum removed them."""
+        with self._retained(snapshot):
+            return self._catalog.runs(snapshot, topic)
+
+    @contextmanager
+    def _retained(self, snapshot: Snapshot) -> Iterator[None]:
+        """Turn a missing data file into VersionExpired, if the newest version has other files."""
+        try:
+            yield
+        except MissingObject as error:
+            with self._lock:
+                newest = self._catalog.newest_files()
+            if snapshot.files <= newest:
+                raise
+            what = f"version {snapshot.version} was vacuumed: {error}; open the newest"
+            raise VersionExpired(what) from error
 
     def run_history(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """Every run row of a topic."""
@@ -68,7 +88,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class _Vacuumed:
+class Vacuumed:
     """Tells a log that vacuum removed, with the versions that named it, from one that was lost."""
 
     store: Store

@@ -19,13 +19,21 @@ from seglake.datasource import spark_columns
 from seglake.datasource.batch import BatchReader, plan
 from seglake.datasource.options import parse
 from seglake.datasource.source import SeglakeDataSource
-from seglake.errors import MissingObject, OffsetOutOfRange, SeglakeError, UnknownTopic, UsageError
+from seglake.errors import (
+    MissingObject,
+    OffsetOutOfRange,
+    SeglakeError,
+    UnknownTopic,
+    UsageError,
+    VersionExpired,
+)
 from seglake.format.index import IndexPolicy
 from seglake.read.lake import Lake
 from seglake.store import CountingStore, open_store
+from tests.makers.gaps import Loss, emptied, lose_records
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import examples
-from tests.makers.versions import FAR, cuts, lake_of, runs, times
+from tests.makers.versions import FAR, Run, cuts, lake_of, lost, runs, times
 from tests.unit.datasource.spark_rows import as_written, tables
 
 T = 1_700_000_000_000
@@ -54,22 +62,27 @@ sizes = st.fixed_dictionaries(
 )
 
 
-@given(runs, cuts, sizes)
+@given(runs, cuts, lost, sizes)
 @examples(40)
-def test_everything(generated, cut, limits) -> None:
-    with lake_of(generated, cut) as (_, maker):
+def test_everything(
+    generated: list[Run], cut: float, loss: Loss | None, limits: dict[str, str]
+) -> None:
+    with lake_of(generated, cut, loss=loss) as (_, maker):
         reader = reader_of(maker.root, **limits)
         found = [as_written([table]) for table in tables(reader, reader.partitions())]
         assert [row for task in found for row in task] == maker.records()
         most = int(limits.get("maxRecordsPerPartition", 2**31))
-        assert all(len(task) <= most for task in found)
+        assert loss or all(len(task) <= most for task in found)
 
 
-@given(runs, cuts, sizes, st.tuples(times, times), st.tuples(times, times))
+@given(runs, cuts, lost, sizes, st.tuples(times, times), st.tuples(times, times))
 @examples(40)
-def test_windows_and_bounds_by_time(generated, cut, limits, exact, kafkas) -> None:
+def test_windows_and_bounds_by_time(
+    generated: list[Run], cut: float, loss: Loss | None, limits: dict[str, str],
+    exact: tuple[int, int], kafkas: tuple[int, int],
+) -> None:  # fmt: skip
     (start, end), (low, high) = sorted(exact), sorted(kafkas)
-    with lake_of(generated, cut) as (_, maker):
+    with lake_of(generated, cut, loss=loss) as (_, maker):
         expected = []
         for partition in (0, 1):
             records = maker.records(partition)
@@ -87,10 +100,12 @@ def first_reaching(records: list[Written], time: int) -> int:
     return next((r.offset for r in records if r.timestamp >= time), 2**62)
 
 
-@given(runs, cuts, sizes, st.lists(st.integers(-2, 300), min_size=4, max_size=4))
+@given(runs, cuts, lost, sizes, st.lists(st.integers(-2, 300), min_size=4, max_size=4))
 @examples(40)
-def test_offsets(generated, cut, limits, numbers) -> None:
-    with lake_of(generated, cut) as (log, maker):
+def test_offsets(
+    generated: list[Run], cut: float, loss: Loss | None, limits: dict[str, str], numbers: list[int]
+) -> None:
+    with lake_of(generated, cut, loss=loss) as (log, maker):
         bounds, expected = {}, []
         for partition in (0, 1):
             first, end = log.beginning_offsets()[partition], log.end_offsets()[partition]
@@ -230,6 +245,30 @@ def test_nothing_to_read_is_read(maker: LakeMaker) -> None:
     assert list(reader.read(InputPartition(None))) == []  # what Spark makes of no partition
 
 
+@pytest.mark.parametrize("most", ["1", "3", "100"])
+def test_a_giant_gap_is_cut_into_few_tasks(tmp_path: Path, most: str) -> None:
+    """A segment of 2^31 offsets has twenty records at its two ends."""
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T + i) for i in range(10)]}, Shape(batch_bytes=64))
+    emptied(maker, 0, 2**31 - 20)
+    maker.run({0: [Event(T + i) for i in range(10)]}, Shape(batch_bytes=64))
+    lose_records(maker, 0, [], Loss(0, 0, 0, 1, 1, 3, 0, False))
+    assert len(maker.catalog.segments(maker.catalog.snapshot(), "events")) == 1
+    for start in (0, 4, 2**30):
+        given = {"startingOffsets": f'{{"events":{{"0":{start}}}}}', "maxRecordsPerPartition": most}
+        assert len(reader_of(tmp_path, **given).partitions()) <= 16 * 20 + 1
+        assert read(tmp_path, **given) == [r for r in maker.records() if r.offset >= start]
+
+
+def test_a_tail_without_records_makes_no_task(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T)]})
+    emptied(maker, 0, 2**31 + 5)
+    assert len(reader_of(tmp_path).partitions()) == 1
+    given = {"startingOffsets": '{"events":{"0":1}}'}
+    assert reader_of(tmp_path, **given).partitions() == []
+
+
 @contextmanager
 def without_a_log() -> Iterator[LakeMaker]:
     with tempfile.TemporaryDirectory() as folder:
@@ -245,6 +284,20 @@ def test_a_log_that_is_gone() -> None:
         with pytest.raises(MissingObject, match=r"events-0/.*\.log"):
             read(maker.root)
         assert [row.key for row in read(maker.root, failOnDataLoss="false")] == [b"here"]
+
+
+def test_a_log_that_was_vacuumed_has_expired(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T + i) for i in range(9)]})
+    reader = reader_of(tmp_path)
+    planned = reader.partitions()
+    lose_records(maker, 0, [3], Loss(0, 0, 0, 1, 1, 1, 1, False))
+    min(maker.files("log"), key=lambda file: file.stat().st_mtime_ns).unlink()
+    with pytest.raises(VersionExpired, match=r"\.log is gone"):
+        tables(reader, planned)
+    reader = reader_of(tmp_path, failOnDataLoss="false")
+    assert tables(reader, planned) == []
+    assert len(read(tmp_path)) == 8
 
 
 def test_errors_come_without_the_calls_that_led_to_them(maker: LakeMaker) -> None:

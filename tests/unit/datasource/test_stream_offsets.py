@@ -21,6 +21,7 @@ from seglake.datasource.stream import StreamReader, prorated
 from seglake.errors import OffsetOutOfRange, SeglakeError, UsageError
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.vacuum import vacuum
+from tests.makers.gaps import emptied, lose, losses
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import examples
 from tests.makers.versions import grow
@@ -182,6 +183,48 @@ def test_kills_and_restarts_lose_and_repeat_nothing(start, topics, limit, histor
         if first is not None:
             query.drain()
         assert checkpoint.by_log() == ({} if first is None else rest(maker, options, first))
+
+
+losing = st.one_of(
+    st.tuples(st.just("commit"), st.integers(0, 40)),
+    st.tuples(st.just("trigger"), st.integers(0, 4)),
+    st.tuples(st.just("trigger"), st.just(0)),
+    st.tuples(st.just("lose"), losses),
+    st.tuples(st.just("empty"), st.sampled_from([1, 30])),
+)
+
+
+@given(limits, st.lists(losing, min_size=2, max_size=9))
+@examples(20)
+def test_what_leaves_the_log_meanwhile_is_read_or_not_and_the_query_ends(
+    limit: dict[str, str], history: list[tuple[str, Any]]
+) -> None:
+    """What is left is read once and in order; of what left, what was read before it did."""
+    with tempfile.TemporaryDirectory() as folder:
+        maker = LakeMaker(Path(folder))
+        maker.run({0: rows(30)}, Shape(batch_bytes=130, segment_bytes=300))
+        checkpoint, ever = Checkpoint(), dict[int, Written]()
+        query = Query(checkpoint, maker.root, startingOffsets="earliest", **limit)
+        for name, detail in history:
+            ever |= {record.offset: record for record in maker.records()}
+            try:
+                if name == "trigger":
+                    query.trigger(kill_at=detail)
+                elif name == "commit":
+                    maker.run({0: rows(detail)}, Shape(batch_bytes=130))
+                elif name == "lose":
+                    lose(maker, detail)
+                else:
+                    emptied(maker, 0, detail)
+            except Killed:
+                query = Query(checkpoint, maker.root, startingOffsets="earliest", **limit)
+        ever |= {record.offset: record for record in maker.records()}
+        found = query.drain()
+        offsets = [record.offset for record in found]
+        assert offsets == sorted(set(offsets) | {record.offset for record in maker.records()})
+        assert found == [ever[offset] for offset in offsets]
+        last = json.loads(checkpoint.ends[max(checkpoint.ends)])
+        assert last["events"] == {"0": ends_of(maker)[P0]}
 
 
 def change(maker: LakeMaker, name: str, one: int, other: int) -> None:

@@ -8,7 +8,7 @@ import multiprocessing
 import shutil
 import tempfile
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import polars as pl
@@ -27,9 +27,10 @@ from seglake.read.log import Log
 from seglake.read.window.execute import ReadStats
 from seglake.read.zones.bounds import Bounds, union
 from seglake.store import CountingStore, open_store
+from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import examples
-from tests.makers.versions import FAR, T, cuts, grow, lake_of, runs, shapes, times
+from tests.makers.versions import FAR, Run, T, cuts, grow, lake_of, lost, runs, shapes, times
 
 Row = tuple[int, int | None, bytes | None]  # number, time, key
 Pair = tuple[int, int, int]  # number of a row; partition and offset of a record
@@ -73,12 +74,15 @@ def pairs_in(found: pa.RecordBatchReader) -> list[Pair]:
     return sorted(zip(*columns, strict=True))
 
 
-@given(runs, cuts, moments, widths, st.integers(1, 50), st.sampled_from([2**20, 4096]))
+@given(runs, cuts, lost, moments, widths, st.integers(1, 50), st.sampled_from([2**20, 4096]))
 @examples(30)
-def test_every_record_around_every_moment(generated, cut, asked, width, batch, memory) -> None:
+def test_every_record_around_every_moment(
+    generated: list[Run], cut: float, loss: Loss | None, asked: list[Any], width: tuple[int, int],
+    batch: int, memory: int,
+) -> None:  # fmt: skip
     before, after = width
     rows = [(number, at, key) for number, (at, key) in enumerate(asked)]
-    with lake_of(generated, cut) as (log, maker):
+    with lake_of(generated, cut, loss=loss) as (log, maker):
         stream = table_of(rows).to_reader(max_chunksize=batch)
         found = log.read_around(stream, "at", before_ms=before, after_ms=after, memory_bytes=memory)
         assert pairs_in(found) == brute_force(rows, maker.records(), before, after, False)

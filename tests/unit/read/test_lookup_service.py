@@ -11,7 +11,7 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
@@ -32,17 +32,29 @@ from seglake.format.index import IndexPolicy
 from seglake.read.log import Log
 from seglake.times.intervals import covers
 from tests.judges.oracle import as_written, check_offset, check_times
+from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import examples
-from tests.makers.versions import FAR, T, cuts, first_reaching, lake_of, many, runs, shapes
+from tests.makers.versions import (
+    FAR,
+    Run,
+    T,
+    cuts,
+    first_reaching,
+    lake_of,
+    lost,
+    many,
+    runs,
+    shapes,
+)
 
 # ------------------------------------------------------------------------------- consumers
 
 
-@given(runs, cuts, st.booleans())
+@given(runs, cuts, st.booleans(), lost)
 @examples(30)
-def test_lag(generated, cut, log_append) -> None:
-    with lake_of(generated, cut, log_append) as (log, maker):
+def test_lag(generated: list[Run], cut: float, log_append: bool, loss: Loss | None) -> None:
+    with lake_of(generated, cut, log_append, loss) as (log, maker):
         for p, end in log.end_offsets().items():
             records = maker.records(p)
             for committed in range(0, end + 1, 1 + end // 10):
@@ -81,11 +93,12 @@ drifts = st.builds(
 
 @contextmanager
 def mirrored(
-    rows, shape: Shape, cut: float, partitions: int
-) -> Iterator[tuple[Log, Log, LakeMaker]]:
+    rows: Sequence[list[Event]], shape: Shape, cut: float, partitions: int,
+    loss: Loss | None = None,
+) -> Iterator[tuple[Log, Log, LakeMaker]]:  # fmt: skip
     """A log of two runs, and a mirror with its records in another order and other partitions."""
     halves = [[row[: len(row) // 2] for row in rows], [row[len(row) // 2 :] for row in rows]]
-    with lake_of([(half, shape) for half in halves], cut) as (_, maker):
+    with lake_of([(half, shape) for half in halves], cut, loss=loss) as (_, maker):
         events: dict[int, list[Event]] = {p: [] for p in range(partitions)}
         for record in sorted(maker.records(), key=lambda r: (r.offset // 9, r.timestamp % 7)):
             events[record.partition % partitions].append(Event(record.timestamp))
@@ -101,17 +114,18 @@ shares = st.sampled_from([0, 0.02, 0.3, 0.5, 0.9, 1])
 
 
 @given(
-    st.tuples(drifts, drifts), shapes, cuts, st.sampled_from([1, 2, 2, 2, 3]), shares, shares,
-    st.sampled_from([0, 0, 1, 7, 10**13]),
+    st.tuples(drifts, drifts), shapes, cuts, lost, st.sampled_from([1, 2, 2, 2, 3]),
+    st.tuples(shares, shares), st.sampled_from([0, 0, 1, 7, 10**13]),
 )  # fmt: skip
 @examples(40)
 def test_failover_starts_at_the_first_record_that_may_be_unread(
-    rows, shape, cut, partitions, one, other, skew_ms
-) -> None:
+    rows: Sequence[list[Event]], shape: Shape, cut: float, loss: Loss | None, partitions: int,
+    read: tuple[float, float], skew_ms: int,
+) -> None:  # fmt: skip
     """Neither later, which would lose, nor earlier, which would repeat."""
-    with mirrored(rows, shape, cut, partitions) as (log, mirror, maker):
+    with mirrored(rows, shape, cut, partitions, loss) as (log, mirror, maker):
         ends = log.end_offsets()
-        committed = {0: int(ends[0] * one), 1: int(ends[1] * other)}
+        committed = {p: int(ends[p] * share) for p, share in enumerate(read)}
         since = {p: unread_since(maker.records(p, "events"), n) for p, n in committed.items()}
         if partitions != 2:
             since = dict.fromkeys(range(partitions), min(since.values()))
@@ -176,10 +190,12 @@ def test_closed_windows_are_those_that_runs_declared(declared, one, other, laten
 # ---------------------------------------------------------------------------- many offsets
 
 
-@given(runs, cuts, st.booleans(), st.randoms(use_true_random=False))
+@given(runs, cuts, st.booleans(), lost, st.randoms(use_true_random=False))
 @examples(25)
-def test_many_offsets_at_once(generated, cut, log_append, chance) -> None:
-    with lake_of(generated, cut, log_append) as (log, maker):
+def test_many_offsets_at_once(
+    generated: list[Run], cut: float, log_append: bool, loss: Loss | None, chance: random.Random
+) -> None:
+    with lake_of(generated, cut, log_append, loss) as (log, maker):
         for partition in log.partitions():
             records = {record.offset: record for record in maker.records(partition)}
             wanted = chance.choices(list(records), k=min(60, 2 * len(records))) if records else []

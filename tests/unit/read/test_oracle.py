@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 import seglake
 from seglake.format.index import IndexPolicy
 from tests.judges.oracle import as_written, check_offset, check_times
+from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import examples
 from tests.makers.versions import (
     FAR,
+    Run,
     T,
     cuts,
     in_window,
     lake_of,
+    lost,
     many,
     runs,
     shapes,
@@ -27,17 +30,19 @@ from tests.makers.versions import (
 )
 
 
-@given(runs, cuts, st.booleans(), st.lists(times, min_size=1, max_size=60))
+@given(runs, cuts, st.booleans(), lost, st.lists(times, min_size=1, max_size=60))
 @examples(60)
-def test_times(generated, cut, log_append, wanted) -> None:
-    with lake_of(generated, cut, log_append) as (log, maker):
+def test_times(
+    generated: list[Run], cut: float, log_append: bool, loss: Loss | None, wanted: list[int]
+) -> None:
+    with lake_of(generated, cut, log_append, loss) as (log, maker):
         for partition in log.partitions():
             check_times(log, partition, maker.records(partition), wanted)
 
 
 @given(st.integers(0, 999), st.sampled_from([0, 3, 40]), shapes, st.floats(0.05, 0.95))
 @examples(25)
-def test_deleted_records_do_not_vouch(seed, spread, shape, cut) -> None:
+def test_deleted_records_do_not_vouch(seed: int, spread: int, shape: Shape, cut: float) -> None:
     """Times fall, so what was deleted is newer than what is left, in segments and in blocks."""
     events = [*many(seed, 100, -1, spread), Event(FAR)]
     with lake_of([([events, []], shape)], cut) as (log, maker):
@@ -45,10 +50,10 @@ def test_deleted_records_do_not_vouch(seed, spread, shape, cut) -> None:
         check_times(log, 0, maker.records(0), wanted)
 
 
-@given(runs, cuts, st.booleans())
+@given(runs, cuts, st.booleans(), lost)
 @examples(40)
-def test_offsets(generated, cut, log_append) -> None:
-    with lake_of(generated, cut, log_append) as (log, maker):
+def test_offsets(generated: list[Run], cut: float, log_append: bool, loss: Loss | None) -> None:
+    with lake_of(generated, cut, log_append, loss) as (log, maker):
         for partition in log.partitions():
             records = {r.offset: r for r in maker.records(partition)}
             start = log.beginning_offsets()[partition]
@@ -64,11 +69,14 @@ def test_offsets(generated, cut, log_append) -> None:
                 check_offset(log, partition, offset, records, start, end)
 
 
-@given(runs, cuts, st.booleans(), times, times, st.sampled_from([2**20, 4096]))
+@given(runs, cuts, st.booleans(), lost, times, times, st.sampled_from([2**20, 4096]))
 @examples(50)
-def test_windows(generated, cut, log_append, one, other, memory_bytes) -> None:
+def test_windows(
+    generated: list[Run], cut: float, log_append: bool, loss: Loss | None, one: int, other: int,
+    memory_bytes: int,
+) -> None:  # fmt: skip
     start, end = sorted((one, other))
-    with lake_of(generated, cut, log_append) as (log, maker):
+    with lake_of(generated, cut, log_append, loss) as (log, maker):
         expected = in_window(maker.records(), start, end)
         plan = log.plan_range(start, end)
         found = as_written(plan.execute(memory_bytes=memory_bytes).read_all())
@@ -81,14 +89,16 @@ def test_windows(generated, cut, log_append, one, other, memory_bytes) -> None:
         assert some["offset"].to_pylist() == [r.offset for r in expected if r.partition == 1]
 
 
-@given(runs, cuts, times, times)
+@given(runs, cuts, lost, times, times)
 @examples(25)
-def test_an_older_version_answers_as_it_did(generated, cut, one, other) -> None:
+def test_an_older_version_answers_as_it_did(
+    generated: list[Run], cut: float, loss: Loss | None, one: int, other: int
+) -> None:
     start, end = sorted((one, other))
     with tempfile.TemporaryDirectory() as folder:
         past = [
             (maker.versions[-1], maker.records())
-            for maker in versions_of(Path(folder), generated, cut)
+            for maker in versions_of(Path(folder), generated, cut, loss=loss)
         ]
         for version, records in past:
             log = seglake.open(folder, version).topic("events")
@@ -99,21 +109,27 @@ def test_an_older_version_answers_as_it_did(generated, cut, one, other) -> None:
                 check_times(log, partition, there, [one, other])
 
 
-@given(runs, cuts, st.integers(0, 500), st.integers(0, 500))
+@given(runs, cuts, lost, st.integers(0, 500), st.integers(0, 500))
 @examples(30)
-def test_offset_ranges(generated, cut, one, other) -> None:
+def test_offset_ranges(
+    generated: list[Run], cut: float, loss: Loss | None, one: int, other: int
+) -> None:
     start, end = sorted((one, other))
-    with lake_of(generated, cut) as (log, maker):
-        found = log.plan_offsets({1: (start, end), 0: (start, end)}).execute().read_all()
+    with lake_of(generated, cut, loss=loss) as (log, maker):
+        plan = log.plan_offsets({1: (start, end), 0: (start, end)})
         expected = [r for p in (1, 0) for r in maker.records(p) if start <= r.offset < end]
-        assert as_written(found) == expected
+        assert as_written(plan.execute().read_all()) == expected
+        assert plan.records_at_most >= len(expected)
 
 
-@given(runs, cuts, st.booleans(), st.integers(0, 40), st.integers(0, 40), st.integers(0, 5))
+@given(runs, cuts, st.booleans(), lost, st.integers(0, 40), st.integers(0, 40), st.integers(0, 5))
 @examples(40)
-def test_nothing_is_lost_in_translation(generated, cut, log_append, one, other, skew_ms) -> None:
+def test_nothing_is_lost_in_translation(
+    generated: list[Run], cut: float, log_append: bool, loss: Loss | None, one: int, other: int,
+    skew_ms: int,
+) -> None:  # fmt: skip
     """The other log holds the same records in another order, its clock off by at most the skew."""
-    with lake_of(generated, cut, log_append) as (log, maker):
+    with lake_of(generated, cut, log_append, loss) as (log, maker):
         rows: dict[int, list[Event]] = {0: [], 1: []}
         for record in sorted(maker.records(), key=lambda r: (r.timestamp * 31 + r.offset * 7) % 97):
             late = record.timestamp + skew_ms if record.timestamp >= 0 else -1
@@ -135,7 +151,7 @@ def test_nothing_is_lost_in_translation(generated, cut, log_append, one, other, 
             assert lag.milliseconds >= 0
 
 
-def test_a_block_that_lost_what_it_promised_does_not_hide_the_next(tmp_path) -> None:
+def test_a_block_that_lost_what_it_promised_does_not_hide_the_next(tmp_path: Path) -> None:
     """The first block's maximum is deleted; the answer stands in a block that no time points to."""
     maker = LakeMaker(tmp_path)
     times = [T + 100, T + 10, T + 50, T + 20, T + 200, T + 200]

@@ -1,12 +1,9 @@
-"""What readers share: caches that count what they hold, readers under threads, versions that go."""
+"""What readers share: caches that count what they hold, readers under threads."""
 
 from __future__ import annotations
 
 import gc
-import os
-import pickle
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,18 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 import seglake
-from seglake.catalog.delta import delta_rs
-from seglake.errors import MissingObject, StoreError, VersionExpired
 from seglake.format.index import IndexPolicy
-from seglake.maintain.health.reindex import reindex
-from seglake.maintain.vacuum import vacuum
 from seglake.read.log import Log
 from seglake.read.lookup import partition
-from seglake.store import Store
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -111,77 +101,3 @@ def test_caches_hold_about_what_they_count(
     counted = sum(cache.size_bytes for cache in caches)
     assert held < 1.3 * counted + 20_000
     assert counted < 1.6 * held
-
-
-# -------------------------------------------------------------------------------------- versions
-
-
-def read_window(log: Log) -> object:
-    return log.read_range(T, T + 100).read_all()
-
-
-def read_record(log: Log) -> object:
-    return log.record_at(0, 3)
-
-
-def read_from_a_pickle(log: Log) -> object:
-    return pickle.loads(pickle.dumps(log.plan_offsets({0: (0, 9)}))).execute().read_all()
-
-
-READS = [read_window, read_record, read_from_a_pickle]
-
-
-@pytest.mark.parametrize("read", READS)
-def test_an_open_log_whose_files_were_vacuumed_has_expired(
-    tmp_path: Path, read: Callable[[Log], object]
-) -> None:
-    """Versions that named the log are gone, as after a rebuild of the topic."""
-    maker = lake(tmp_path / "a", 50, 2**30)
-    other = lake(tmp_path / "b", 20, 2**30)
-    open_log = seglake.open(str(maker.root)).topic("events")
-    (tmp_path / "a").rename(tmp_path / "old")
-    (tmp_path / "b").rename(tmp_path / "a")
-    assert other
-    with pytest.raises(VersionExpired, match=r"\.log is gone, and version \d+ does not name it"):
-        read(open_log)
-
-
-@pytest.mark.parametrize("read", READS)
-def test_a_log_that_the_newest_version_names_is_lost(
-    tmp_path: Path, read: Callable[[Log], object]
-) -> None:
-    maker = lake(tmp_path, 50, 2**30)
-    log = seglake.open(str(maker.root)).topic("events")
-    for path in maker.root.rglob("*.log"):
-        path.unlink()
-    with pytest.raises(MissingObject, match=r"\.log: no such object"):
-        read(log)
-
-
-def test_index_files_that_were_vacuumed_are_made_again(tmp_path: Path) -> None:
-    maker = lake(tmp_path, 50, 2**30)
-    log = seglake.open(str(maker.root)).topic("events")
-    reindex(str(maker.root), "events", IndexPolicy("bytes", 0))
-    for path in maker.root.rglob("*"):
-        os.utime(path, (time.time() - 2 * 86_400,) * 2)
-    assert vacuum(str(maker.root), retention_hours=0, dry_run=False).deleted
-    assert len(log.read_range(T + 5, T + 10).read_all()) == 5
-
-
-def test_a_storage_failure_is_no_expired_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    maker = lake(tmp_path, 5, 2**30)
-    maker.run({0: [Event(T)]}, SHAPE)
-    log = seglake.open(str(maker.root)).topic("events")
-
-    def failing(store: Store, folder: str, version: int | None = None) -> DeltaTable:
-        raise DeltaError(f"Generic S3 error: no answer for version {version}")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(delta_rs, "_table", failing)
-        with pytest.raises(StoreError, match=r"version 1 cannot be read: .* no answer"):
-            log.at(1)
-        (maker.root / f"catalog/log/_delta_log/{0:020}.json").unlink()
-        with pytest.raises(VersionExpired, match="not retained"):
-            log.at(1)

@@ -24,7 +24,8 @@ from seglake.store import Store
 READ_BYTES = 8 * 2**20
 DECODE_BYTES = 16 * 2**20  # of decompressed records at once
 _LOG_COLUMNS = (  # which follow from the log
-    "record_count", "min_timestamp", "max_timestamp", "offset_of_max_timestamp", "max_lateness_ms",
+    "end_offset", "record_count", "min_timestamp", "max_timestamp", "offset_of_max_timestamp",
+    "max_lateness_ms",
 )  # fmt: skip
 
 

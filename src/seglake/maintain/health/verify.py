@@ -1,8 +1,8 @@
 """Is everything in the lake what it must be?
 
 Files are checked by size and CRC-32C. A file that fails is searched, so that a finding names the
-byte. `deep` searches all files: every batch's checksum, every record decoded, offsets in order and
-without a hole, and the three index files equal to those that the log gives.
+byte. `deep` searches all files: every batch's checksum, every record decoded, offsets in order, as
+many records as the catalog says, and the three index files equal to those that the log gives.
 """
 
 from __future__ import annotations

@@ -49,18 +49,23 @@ def _calls(
         if window != bounds.window:  # partitions nearly always share it
             bounds = Bounds.of(window, windows)
         bases, ends, lows, highs = map(fixed, view.segments[:4])
-        numbers, whole = bounds.meet(lows, highs, bases, ends).tolist()
-        for number, all_wanted in zip(numbers, whole, strict=True):
+        numbers, whole = bounds.meet(lows, highs, bases, ends)
+        counts = view.segments.details["record_count"][numbers]
+        for number, all_wanted, records in zip(
+            numbers.tolist(), whole.tolist(), counts.tolist(), strict=True
+        ):
             segment = partition.segment(number)
-            if all_wanted:
-                records = int(view.segments.details["record_count"][number])
+            if all_wanted and records:
                 yield partial(Piece, segment, window, segment.log, records)
-            else:
-                yield partial(_blocks_within, partition, segment, bounds)
+            elif records:  # else it covers a gap
+                yield partial(_blocks_within, partition, segment, bounds, records)
 
 
-def _blocks_within(partition: PartitionReader, segment: LogSegment, bounds: Bounds) -> Piece:
-    return Piece(segment, bounds.window, *partition.ask(segment, ZoneSearch.within, bounds))
+def _blocks_within(
+    partition: PartitionReader, segment: LogSegment, bounds: Bounds, records: int
+) -> Piece:
+    ranges, offsets = partition.ask(segment, ZoneSearch.within, bounds)
+    return Piece(segment, bounds.window, ranges, min(offsets, records))
 
 
 @dataclass(frozen=True)

@@ -118,11 +118,20 @@ class ZoneSearch:
         page = self._page(number)
         return self._block(page, number, int(page.highest.searchsorted(timestamp)))
 
-    def min_timestamps_after(self, number: int) -> Int64s:
-        """Smallest timestamps of all blocks numbered above `number`, some as that of many."""
+    def min_timestamps_after(self, number: int, *, dated: bool = False) -> Int64s:
+        """Smallest timestamps of all blocks numbered above `number`, some as that of many.
+
+        If every record of the segment is `dated`, the timestamp -1 is that of blocks without
+        records, which are left out.
+        """
         fence, row = divmod(number, self._fences.fence_span)
-        page = self._page(fence)
-        return np.append(page.blocks.min_timestamps[row + 1 :], self._lows[fence + 1 :])
+        own = self._page(fence).blocks.min_timestamps[row + 1 :]
+        fences = self._lows[fence + 1 :]
+        if not dated:
+            return np.append(own, fences)
+        pages = self._load(fence + 1 + np.flatnonzero(fences < 0))
+        lows = np.concatenate([own, fences, *(page.blocks.min_timestamps for page in pages)])
+        return lows[lows >= 0]
 
     def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
         """Some blocks, and for each of the ascending `timestamps` the first that reaches it.

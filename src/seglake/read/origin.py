@@ -53,38 +53,42 @@ class Origin:
     def rows(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
         """All rows of one kind and topic in the version of the snapshot.
 
-        Raises VersionExpired if a vacuum removed them.
+        Raises VersionExpired if a vacuum removed them, as the methods below do.
         """
-        if not snapshot.files:  # it was pickled without them
-            snapshot = self.snapshot(snapshot.version)
-        with self._retained(snapshot):
-            return self._catalog.rows(snapshot, kind, topic)
+        with self._retained(snapshot) as whole:
+            return self._catalog.rows(whole, kind, topic)
 
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
-        """The committed runs of a topic. Raises VersionExpired if a vacuum removed them."""
-        with self._retained(snapshot):
-            return self._catalog.runs(snapshot, topic)
-
-    @contextmanager
-    def _retained(self, snapshot: Snapshot) -> Iterator[None]:
-        """Turn a missing data file into VersionExpired, if the newest version has other files."""
-        try:
-            yield
-        except MissingObject as error:
-            with self._lock:
-                newest = self._catalog.newest_files()
-            if snapshot.files <= newest:
-                raise
-            what = f"version {snapshot.version} was vacuumed: {error}; open the newest"
-            raise VersionExpired(what) from error
+        """The committed runs of a topic."""
+        with self._retained(snapshot) as whole:
+            return self._catalog.runs(whole, topic)
 
     def run_history(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """Every run row of a topic."""
-        return self._catalog.run_history(snapshot, topic)
+        with self._retained(snapshot) as whole:
+            return self._catalog.run_history(whole, topic)
 
     def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
         """Every commit of maintenance to a topic."""
-        return self._catalog.maintenance(snapshot, topic)
+        with self._retained(snapshot) as whole:
+            return self._catalog.maintenance(whole, topic)
+
+    @contextmanager
+    def _retained(self, snapshot: Snapshot) -> Iterator[Snapshot]:
+        """The snapshot with its data files, which it lacks after pickling.
+
+        A data file that is missing, and that the newest version does not need, was vacuumed.
+        """
+        whole = snapshot if snapshot.files else self.snapshot(snapshot.version)
+        try:
+            yield whole
+        except MissingObject as error:
+            with self._lock:
+                newest = self._catalog.newest_files()
+            if whole.files <= newest:
+                raise
+            what = f"version {whole.version} was vacuumed: {error}; open the newest"
+            raise VersionExpired(what) from error
 
 
 @dataclass(frozen=True)

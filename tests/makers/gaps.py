@@ -32,6 +32,8 @@ from seglake.format.compression import NAMES, compressor, decompress
 from seglake.format.decode import decode_batches, scan_batches, with_extremes
 from seglake.format.segment import rebuild
 from seglake.layout import new_attempt
+from seglake.maintain.rewrite.keep import WithoutOffsets
+from seglake.maintain.rewrite.segments import Target, rewrite
 from tests.makers.lakes import LakeMaker, Written
 
 _MOST_BYTES = 2**30
@@ -44,7 +46,8 @@ class Loss(NamedTuple):
     Of each `stretch` offsets, all records leave by the chance `whole`, else each by the chance
     `single`; with `tail`, all from that share of the log on. Up to `joined` neighbouring segments
     become one. Of the batches that lose all records a share `headers` stays, as headers of 61
-    bytes; with `dated` they keep their largest timestamp, as Kafka's do.
+    bytes; with `dated` they keep their largest timestamp, as Kafka's do. All this is the code of
+    these tests, unless `by_rewrite`: then Seglake writes the segments.
     """
 
     seed: int
@@ -55,6 +58,7 @@ class Loss(NamedTuple):
     joined: int
     headers: float
     dated: bool
+    by_rewrite: bool = False
 
     def gone(self, records: Sequence[Written]) -> set[int]:
         """The offsets of the records that leave."""
@@ -78,6 +82,7 @@ losses = st.builds(
     joined=st.sampled_from([1, 1, 3, 100]),
     headers=st.sampled_from([0, 0.5, 1]),
     dated=st.booleans(),
+    by_rewrite=st.booleans(),
 )
 
 
@@ -116,6 +121,9 @@ def _rewritten(
     chance: random.Random,
 ) -> SegmentRow:  # fmt: skip
     """The one segment that takes the place of neighbouring segments."""
+    if loss.by_rewrite:
+        keep = WithoutOffsets.of((offset, offset + 1) for offset in gone)
+        return rewrite(maker.store, rows, keep, Target(attempt))
     batches = list[bytes]()
     end = rows[-1].end_offset
     for row in rows:

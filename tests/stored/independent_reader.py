@@ -1,9 +1,9 @@
-"""A reader of lakes that shares no code with Seglake, written from two pages of the docs.
+"""A reader of lakes that shares no code with Seglake.
 
-docs/format.md and docs/catalog.md say all that is needed: this file uses the standard library,
-zstandard, and pyarrow for the catalog's Parquet alone. It reads a lake in a local folder, checks
-every checksum it meets, and prefers few lines to speed. `python independent_reader.py LAKE TOPIC
-START END` prints the records of a window of time, in milliseconds.
+It uses the standard library, zstandard, and pyarrow for the catalog's Parquet alone; its author
+knew Seglake's sources. What it relies on stands in docs/format.md and docs/catalog.md. It reads a
+lake in a local folder, checks every checksum it meets, and prefers few lines to speed. `python
+independent_reader.py LAKE TOPIC START END` prints the records of a window of time, in milliseconds.
 """
 
 from __future__ import annotations

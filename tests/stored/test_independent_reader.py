@@ -1,4 +1,4 @@
-"""The stored lake, read by a program that knows the docs and nothing of Seglake."""
+"""The stored lake, read by a program that shares no code with Seglake."""
 
 from __future__ import annotations
 

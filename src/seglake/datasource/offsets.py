@@ -87,7 +87,8 @@ def available(
                 f" has {low} to {high}",
                 fail=fail_on_data_loss,
             )
-        ranges[partition] = min(max(start, low), high), min(end, high)
+        first = min(max(start, low), high)
+        ranges[partition] = first, max(first, min(end, high))
     return ranges
 
 

@@ -125,6 +125,18 @@ def test_offsets(
         assert found == expected
 
 
+def test_a_range_below_the_log_start_has_nothing(tmp_path: Path) -> None:
+    """Also where it ends in the segment that holds the log start, whose files have its records."""
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T + i) for i in range(100)]}, Shape(batch_bytes=130))
+    maker.delete_records(0, 50)
+    for high in (10, 49, 50, 51):
+        given = {"startingOffsets": by_partition({0: 0}), "endingOffsets": by_partition({0: high})}
+        for size in ("1", "1000000"):
+            found = read(tmp_path, failOnDataLoss="false", bytesPerPartition=size, **given)
+            assert [record.offset for record in found] == list(range(50, high))
+
+
 def by_partition(numbers: dict[int, int]) -> str:
     inner = ",".join(f'"{p}":{number}' for p, number in numbers.items())
     return f'{{"events":{{{inner}}}}}'

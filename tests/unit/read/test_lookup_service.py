@@ -123,7 +123,8 @@ def test_failover_starts_at_the_first_record_that_may_be_unread(
     read: tuple[float, float], skew_ms: int,
 ) -> None:  # fmt: skip
     """Neither later, which would lose, nor earlier, which would repeat."""
-    with mirrored(rows, shape, cut, partitions, loss) as (log, mirror, maker):
+    plain = loss and loss._replace(dated=False, by_rewrite=False)
+    with mirrored(rows, shape, cut, partitions, plain) as (log, mirror, maker):
         ends = log.end_offsets()
         committed = {p: int(ends[p] * share) for p, share in enumerate(read)}
         since = {p: unread_since(maker.records(p, "events"), n) for p, n in committed.items()}

@@ -2,9 +2,11 @@
 
 What `make test` tries is the same each time; here nothing is. Steps take turns until the time is
 over: a Hypothesis test with examples of a new seed, hostile inputs, kills of ingests on a local
-disk, kills of commits on an S3 server. A step that takes too long is cut short. Each finding is
-printed with the command that finds it again and with the end of its output. Exits 1 if there is
-any. `--seed` repeats the steps of an earlier call.
+disk, kills of commits on an S3 server. A step that takes too long is cut short: it is interrupted,
+and ended if it does not tell soon what it has. Each finding is printed with the command that finds
+it again and with the end of its output. Exits 1 if there is any. The output of every step that was
+cut short, or found something, is a file in the folder of `--outputs`. `--seed` repeats the steps of
+an earlier call.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ PARTS = ("examples", "fuzz", "kills", "s3")
 TURNS = ("examples", "examples", "fuzz", "examples", "kills", "examples", "s3")
 UNIT = "hypothesis and not spark and not kafka and not s3 and not slow"
 NOTHING_FOUND, FOUND = "nothing found", "FOUND"
-TOLD_LINES = 60  # of a finding's output
+SHOWN_LINES = 60  # of a finding's output
+LAST_WORDS_S = 20  # that an interrupted step has to tell what it was doing
 
 
 class Step(NamedTuple):
@@ -93,7 +96,7 @@ def hypothesis_tests() -> list[str]:
 
 
 def run(step: Step, limit_s: float) -> Outcome:
-    """Run a step; after so many seconds all its processes are ended."""
+    """Run a step; after so many seconds it is interrupted, and all its processes are ended."""
     begun = time.monotonic()
     with tempfile.TemporaryFile("w+") as out:
         process = subprocess.Popen(
@@ -104,7 +107,9 @@ def run(step: Step, limit_s: float) -> Outcome:
         try:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            pass
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(LAST_WORDS_S)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -125,8 +130,21 @@ def explore(given: argparse.Namespace) -> list[Outcome]:
         print(f"{outcome.word:14} {outcome.seconds:4.0f} s  {step}", flush=True)
         if outcome.code:
             found.append(outcome)
-            print("\n".join(outcome.output.splitlines()[-TOLD_LINES:]), flush=True)
+            print("\n".join(outcome.output.splitlines()[-SHOWN_LINES:]), flush=True)
+        if outcome.code != 0:
+            print(f"  all output: {store(outcome, given.outputs)}", flush=True)
     return found
+
+
+def store(outcome: Outcome, folder: Path) -> Path:
+    """Write a step's command and output to a new file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", dir=folder, prefix=f"{outcome.step.part}-", suffix=".txt", delete=False
+    ) as file:
+        file.write(f"{outcome.step}\n{outcome.word} after {outcome.seconds:.0f} s\n\n")
+        file.write(outcome.output)
+    return Path(file.name)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -136,6 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31))
     parser.add_argument("--step-seconds", type=float, default=240, help="a step's limit")
+    parser.add_argument("--outputs", type=Path, default=PROJECT / "build/explore")
     given = parser.parse_args(arguments)
     if unknown := set(given.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")

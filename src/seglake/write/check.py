@@ -141,7 +141,7 @@ def _sample(
             rows += islice(_rows(chunk, numbers, place, pipeline), wanted - len(rows))
             if len(rows) >= wanted:
                 break
-    return rows, absent.told(pipeline)
+    return rows, absent.sentences(pipeline)
 
 
 def _chunks(

@@ -137,8 +137,8 @@ class KeepRefused(NamedTuple):
         columns: dict[str, Any] = dict(zip(rows.column_names, rows.columns, strict=True))
         columns["attempt_id"] = pa.repeat(self.attempt_id, len(rows))
         columns["ingested_at_ms"] = pa.repeat(self.now_ms, len(rows))
-        kept = pa.table(columns)
-        return write_rejects(self.store, self.topic, self.attempt_id, kept), len(rows)
+        refused = pa.table(columns)
+        return write_rejects(self.store, self.topic, self.attempt_id, refused), len(rows)
 
     def _is_refused(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         names = rows["source_file"].combine_chunks().dictionary_encode()

@@ -170,10 +170,10 @@ class RedriveInput:
             return
         chain = self._chain
         names = (chain.first.topic, chain.last.attempt_id, attempt_id, now_ms)
-        kept = self._engine.map(KeepRefused(self._store, *names, lines), self._keys)
-        if sum(count for _, count in kept) != self.refused.total():
-            raise AssertionError(f"{kept} are not the rows of {self.refused}")
-        QuarantineTable(self._store).add_files([file for file, _ in kept if file], attempt_id)
+        written = self._engine.map(KeepRefused(self._store, *names, lines), self._keys)
+        if sum(count for _, count in written) != self.refused.total():
+            raise AssertionError(f"{written} are not the rows of {self.refused}")
+        QuarantineTable(self._store).add_files([file for file, _ in written if file], attempt_id)
 
     def origins(self, counts: SplitCounts) -> dict[int, Origin]:
         """The file of each split, and the lines before the split."""

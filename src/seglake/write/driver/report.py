@@ -107,8 +107,8 @@ class Report:
     def _since(self) -> str:
         """What changed since the run was committed, and what to do about it."""
         lists = {"new": self.new_files, "changed": self.changed_files, "gone": self.gone_files}
-        told = [f"{_files(paths)} {what} ({paths[0]})" for what, paths in lists.items() if paths]
-        if not told:
+        changes = [f"{_files(paths)} {what} ({paths[0]})" for what, paths in lists.items() if paths]
+        if not changes:
             return ", and its input is the same"
         remedy = ""
         if self.new_files or self.changed_files:
@@ -116,7 +116,7 @@ class Report:
                 "; --replace takes the new input for the old; another run id ingests what is new, "
                 "and what changed by on_changed_source"
             )
-        return f"; since then: {', '.join(told)}{remedy}"
+        return f"; since then: {', '.join(changes)}{remedy}"
 
     def describe(self, segments: Sequence[SegmentRow]) -> None:
         """Fill in sizes, timestamps and end offsets of the segments."""

@@ -236,7 +236,7 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     report = attempt.report
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
     counts, report.reasons, report.max_lateness_ms, absent = add_up(summaries)
-    report.absent_fields = absent.told(attempt.pipeline)
+    report.absent_fields = absent.sentences(attempt.pipeline)
     report.input_rows = sum(split.rows for split in counts.values())
     report.records = _records(of_kinds(spooled, *WITH_RECORDS))
     report.quarantined = _records(of_kinds(spooled, REJECTS))
@@ -263,7 +263,7 @@ def check_rejects(attempt: Attempt) -> None:
     reasons = ", ".join(f"{reason}: {count}" for reason, count in report.reasons.items())
     raise QuarantineLimit(
         f"{rejected} of {rows} rows were rejected ({reasons}), {why}; nothing was committed. "
-        + "".join(f"{told}. " for told in report.absent_fields)
+        + "".join(f"{sentence}. " for sentence in report.absent_fields)
         + "`seglake quarantine` with this run id shows some of them"
     )
 

@@ -84,11 +84,11 @@ def find_inputs(settings: Input, store: InputStore) -> Found:
         found = list(
             _glob(path, store) if glob and not _is_named(path, store) else _plain(path, store)
         )
-        kept = {file for file, key in found if key is None or choice.keeps(key)}
-        if not kept and settings.on_empty == "error":
+        included = {file for file, key in found if key is None or choice.keeps(key)}
+        if not included and settings.on_empty == "error":
             raise InputError(_nothing(path, len(found), glob=glob))
-        chosen |= kept
-        left_out |= {file for file, _ in found} - kept
+        chosen |= included
+        left_out |= {file for file, _ in found} - included
     with ThreadPoolExecutor(REQUESTS) as pool:
         files = list(pool.map(partial(_file, store=store), sorted(chosen)))
     return Found(files, sorted(left_out - chosen))

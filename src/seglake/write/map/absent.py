@@ -15,7 +15,7 @@ from seglake.config import Pipeline
 from seglake.write.rows.records import Extracted
 
 _NAMES, _NAME_LENGTH = 200, 100  # of the members of one row that are remembered
-_TOLD = 10
+_LISTED = 10
 
 
 class AbsentFields(NamedTuple):
@@ -34,7 +34,7 @@ class AbsentFields(NamedTuple):
         fields = [name for name in self.fields if name in others.fields]
         return AbsentFields(fields, self.names or others.names)
 
-    def told(self, pipeline: Pipeline) -> list[str]:
+    def sentences(self, pipeline: Pipeline) -> list[str]:
         """A sentence for each setting that names an absent field, with the nearest name."""
         return [
             f"{setting} {name!r} is in no row; {self._nearest(name)}"
@@ -48,8 +48,8 @@ class AbsentFields(NamedTuple):
         near = get_close_matches(name.lower(), by_lower, 1)
         if near:
             return f"did you mean {by_lower[near[0]]!r}?"
-        more = ", …" if len(self.names) > _TOLD else ""
-        return f"a row has {', '.join(map(repr, self.names[:_TOLD])) or 'no field'}{more}"
+        more = ", …" if len(self.names) > _LISTED else ""
+        return f"a row has {', '.join(map(repr, self.names[:_LISTED])) or 'no field'}{more}"
 
 
 NO_ROWS = AbsentFields(None, [])

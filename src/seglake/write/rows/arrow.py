@@ -15,7 +15,7 @@ from seglake.times.kernels import READ, UNREADABLE
 from seglake.times.readers import Times, in_range, read_times
 from seglake.times.zones import to_utc
 from seglake.write.rows.arrow_json import LISTS, as_lists, json_of, json_or_null, text_of
-from seglake.write.rows.rows import most_rows
+from seglake.write.rows.rows import Absent, most_rows
 
 _MS = pa.timestamp("ms")
 
@@ -96,6 +96,11 @@ class ArrowRows:
         names = names or self._batch.schema.names
         texts = [json_of(self._column(name), self._path) for name in names]
         return json_objects(names, texts, self.line_count)
+
+    def absent(self, names: Iterable[str]) -> Absent | None:
+        """None: a column that is not there is an error."""
+        del names
+        return None
 
     def _column(self, name: str) -> Any:
         """The column `name`; if there is none, "a.b" is the field b of the struct column a."""

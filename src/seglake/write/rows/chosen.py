@@ -5,7 +5,7 @@ there now has the bytes that the quarantine has. Other settings may divide a fil
 some of which would hold lines that are records already.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from seglake.write.input.files import Split
 from seglake.write.rows.formats import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES, LineChunk, LineFormat
 from seglake.write.rows.records import Extracted, extract
-from seglake.write.rows.rows import Reason, Rows
+from seglake.write.rows.rows import Absent, Reason, Rows
 
 # One reject without its raw bytes: where it begins, counted from 1, the length and hash of the raw
 # bytes, whether the row may be longer than they are, and whether they have a line feed.
@@ -136,3 +136,8 @@ class ChosenRows:
     def objects(self, names: Sequence[str]) -> Spans:
         """One JSON object per row, of these fields; without names, of every field."""
         return self._rows.objects(names).take(self._at)
+
+    def absent(self, names: Iterable[str]) -> Absent | None:
+        """None: some rows of a chunk do not tell what no row has."""
+        del names
+        return None

@@ -5,7 +5,6 @@ or if it nests deeper than 512 levels.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from seglake.write.rows.jsonl_kernels import (
     unescape_all,
 )
 from seglake.write.rows.lines import LineChunk, LineFormat, LineRows
-from seglake.write.rows.rows import Reason, Rows
+from seglake.write.rows.rows import Absent, Reason, Rows
 
 _REASONS = np.array([Reason.NONE, Reason.NOT_PARSEABLE, Reason.INVALID_UTF8], np.int8)
 
@@ -73,13 +72,6 @@ class Wanted:
         first, last = (below[0], below[-1] + 1) if below else (0, 0)
         low, high = (slots[0], slots[-1] + 1) if slots else (0, 0)
         return [self.slots.get(path, -1), first, last, low, high]
-
-
-class Absent(NamedTuple):
-    """The fields that no row of a chunk has, and one row."""
-
-    fields: list[str]
-    row: bytes
 
 
 class JsonRows(LineRows):

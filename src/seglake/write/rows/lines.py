@@ -8,7 +8,7 @@ bytes, the split and the settings, however many bytes a read returns. If a line 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from seglake.times.readers import Times, read_times
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.streams import Stream
-from seglake.write.rows.rows import Codes, Reason, Rows, most_rows
+from seglake.write.rows.rows import Absent, Codes, Reason, Rows, most_rows
 
 REJECTED_BYTES = 64 * 1024  # the quarantine gets at most this much of a rejected row
 _TAIL_BYTES = 64 * 1024  # read at once to find the end of a split's last line
@@ -89,6 +89,11 @@ class LineRows(ABC):
         """One JSON object per row, of these fields; without names, of every field."""
         names = names or self.all_names
         return json_objects(names, [self.json(name) for name in names], len(self.numbers))
+
+    def absent(self, names: Iterable[str]) -> Absent | None:
+        """None: names are checked beforehand."""
+        del names
+        return None
 
 
 class TooLongRow(LineRows):

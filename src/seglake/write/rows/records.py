@@ -19,9 +19,8 @@ from seglake.times.kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.rows.formats import FORMATS
-from seglake.write.rows.jsonl import Absent, JsonRows
 from seglake.write.rows.lines import REJECTED_BYTES
-from seglake.write.rows.rows import Codes, Reason, Rows
+from seglake.write.rows.rows import Absent, Codes, Reason, Rows
 
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
@@ -121,7 +120,7 @@ def extract(
         headers = _interleaved(names, columns, len(records))
         records = Records(records.timestamps, records.keys, records.values, headers)
     rejects = _rejects(rows, reasons, lines)
-    absent = rows.absent(pipeline.fields()) if isinstance(rows, JsonRows) else None
+    absent = rows.absent(pipeline.fields())
     return Extracted(records, partitions, rows.line_count, rejects, absent)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +66,13 @@ class Reason(IntEnum):
 REASON_TEXTS = np.array([reason.text for reason in Reason])
 
 
+class Absent(NamedTuple):
+    """The fields that no row of a chunk has, and one row."""
+
+    fields: list[str]
+    row: bytes
+
+
 class Rows(Protocol):
     """The rows of one chunk."""
 
@@ -96,6 +103,12 @@ class Rows(Protocol):
 
     def objects(self, names: Sequence[str]) -> Spans:
         """One JSON object per row, of these fields; without names, of every field."""
+
+    def absent(self, names: Iterable[str]) -> Absent | None:
+        """The fields that no row has, not even as null.
+
+        None if the format checks names beforehand, or if no row can be parsed.
+        """
 
 
 class Format(Protocol):

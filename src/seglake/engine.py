@@ -8,9 +8,11 @@ from __future__ import annotations
 import base64
 import gc
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,6 +118,22 @@ class LocalEngine:
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order."""
         return [task(item) for item in items]
+
+
+class ThreadEngine:
+    """Tasks run in threads of this process; of use where they spend their time in kernels."""
+
+    def __init__(self) -> None:
+        self.cores = os.cpu_count() or 1
+
+    def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
+        """`task(item)` of every item, in their order. After an error no further task begins."""
+        with ThreadPoolExecutor(self.cores) as pool:
+            try:
+                return list(pool.map(task, items))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
 
 
 class _Failed(Exception):

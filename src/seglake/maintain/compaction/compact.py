@@ -1,0 +1,279 @@
+"""`compact`: log partitions that are due are cleaned, and one commit swaps their segments.
+
+A log partition is swapped as a whole: what a record stands behind may be in any later segment. If
+another commit changed one of its segments meanwhile, it is cleaned again, by another attempt.
+Records that were appended meanwhile, or deleted before the log start, do not matter.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from seglake import layout
+from seglake.catalog.rows import MaintenanceRow, PartitionRow, Row, SegmentRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.transaction import Change, transact
+from seglake.catalog.version.snapshot import PartitionView, Snapshot
+from seglake.engine import Engine, SparkEngine, ThreadEngine
+from seglake.errors import CommitConflict
+from seglake.maintain.compaction.passes import BUCKET_ROWS, CleanedLog, Passes
+from seglake.maintain.compaction.policy import Bounds, LogToClean, Policy, log_to_clean
+from seglake.maintain.report import Report
+from seglake.maintain.segment_tasks import Progress, silent
+from seglake.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAX_ROUNDS = 10  # tries at a log partition whose segments other commits change
+
+
+@dataclass
+class CompactedLog:
+    """A log partition before a round, and after it if it was `cleaned`.
+
+    The counts of records leave out those below the log start. Null keys, superseded records and
+    expired tombstones are gone.
+    """
+
+    partition: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    dirty_ratio: float
+    due: bool
+    segments: int
+    cleaned: bool = False
+    segments_after: int = 0
+    bytes_after: int = 0
+    records: int = 0
+    null_keys: int = 0
+    superseded: int = 0
+    expired_tombstones: int = 0
+
+    @staticmethod
+    def planned(log: LogToClean, *, due: bool) -> CompactedLog:
+        """Before a round."""
+        return CompactedLog(
+            log.partition,
+            log.first_dirty_offset,
+            log.first_uncleanable_offset,
+            log.clean_bytes,
+            log.dirty_bytes,
+            round(log.dirty_ratio, 4),
+            due,
+            len(log.rows),
+        )
+
+    @staticmethod
+    def done(cleaned: CleanedLog) -> CompactedLog:
+        """After a round."""
+        log, old = cleaned.log, [row for each in cleaned.segments for row in each.old]
+        before, gone = log.clean_bytes + log.dirty_bytes, sum(row.log_bytes for row in old)
+        return replace(
+            CompactedLog.planned(log, due=True),
+            cleaned=True,
+            segments_after=len(log.rows) - len(old) + len(cleaned.segments),
+            bytes_after=before - gone + sum(each.new.log_bytes for each in cleaned.segments),
+            records=cleaned.records,
+            null_keys=cleaned.null_keys,
+            superseded=cleaned.superseded,
+            expired_tombstones=cleaned.expired_tombstones,
+        )
+
+
+@dataclass
+class Compacted(Report):
+    """The result of a compaction, or its plan. `version` is that of its last commit, -1 if none.
+
+    `now_ms` is the time by which lags and delete horizons were measured.
+    """
+
+    topic: str
+    now_ms: int
+    dry_run: bool = False
+    version: int = -1
+    attempt_id: str = ""
+    partitions: list[CompactedLog] = field(default_factory=list)
+
+
+def compact(
+    root: str,
+    topic: str,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    now_ms: int | None = None,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> Compacted:
+    """Keep the latest record of each key, in the log partitions of a topic that are due.
+
+    With `force` also in those that are not; `min.compaction.lag.ms` holds all the same. A dry run
+    only says which are due. `now_ms` stands for the present time. The work goes to threads, or with
+    `spark` to its executors; progress counts every log twice. Raises UnknownTopic, UsageError if
+    the topic's `cleanup.policy` lacks `compact`, CorruptData, StoreError, and CommitConflict if
+    other commits change a log partition again and again.
+    """
+    table = CatalogTable.open(open_store(root, storage_options))
+    engine: Engine = ThreadEngine() if spark is None else SparkEngine(spark)
+    how = How(force, _now_ms() if now_ms is None else now_ms, progress)
+    return compact_topic(table, topic, engine, how, dry_run=dry_run)
+
+
+class How(NamedTuple):
+    """How to compact: see `compact`. A bucket has about `bucket_rows` keys."""
+
+    force: bool
+    now_ms: int
+    progress: Progress = silent
+    bucket_rows: int = BUCKET_ROWS
+
+
+def compact_topic(
+    table: CatalogTable, topic: str, engine: Engine, how: How, *, dry_run: bool = False
+) -> Compacted:
+    """As `compact`, on an engine."""
+    report = Compacted(topic, how.now_ms, dry_run)
+    snapshot = table.snapshot()
+    logs, policy = _logs(table, snapshot, topic, how.now_ms)
+    due = [log for log in logs if _is_due(log, policy, how)]
+    plan = {log.partition: CompactedLog.planned(log, due=log in due) for log in logs}
+    report.partitions = list(plan.values())
+    for _ in range(MAX_ROUNDS):
+        if dry_run or not due:
+            return report
+        done = _round(table, due, policy, engine, how, report)
+        plan |= {each.partition: each for each in done}
+        report.partitions = list(plan.values())
+        left = {log.partition for log in due} - {each.partition for each in done}
+        logs, policy = _logs(table, table.snapshot(), topic, how.now_ms) if left else ([], policy)
+        due = [log for log in logs if log.partition in left and _is_due(log, policy, how)]
+    numbers = ", ".join(str(log.partition) for log in due)
+    raise CommitConflict(
+        f"partitions {numbers} of topic {topic!r} were changed by others in each of {MAX_ROUNDS} "
+        "rounds: compact again when they are done"
+    )
+
+
+def _logs(
+    table: CatalogTable, snapshot: Snapshot, topic: str, now_ms: int
+) -> tuple[list[LogToClean], Policy]:
+    """Every log partition with something to clean, and the topic's policy. Raises UsageError."""
+    policy, rows = Policy.of(snapshot.topic(topic)), defaultdict[int, list[SegmentRow]](list)
+    for row in table.segments(snapshot, topic):
+        rows[row.partition].append(row)
+    return [
+        log
+        for view in snapshot.partitions(topic)
+        if (log := log_to_clean(_bounds(view), rows[view.partition], policy, now_ms)).rows
+    ], policy
+
+
+def _bounds(view: PartitionView) -> Bounds:
+    return Bounds(view.partition, view.log_start_offset, view.end_offset, view.cleaned_offset)
+
+
+def _is_due(log: LogToClean, policy: Policy, how: How) -> bool:
+    return how.force or log.is_due(policy)
+
+
+def _round(
+    table: CatalogTable,
+    logs: Sequence[LogToClean],
+    policy: Policy,
+    engine: Engine,
+    how: How,
+    report: Compacted,
+) -> list[CompactedLog]:
+    """Clean logs by an attempt of their own; returns those that the commit has."""
+    swap = _Swap(report.topic, layout.new_attempt(), _now_ms())
+    passes = Passes(
+        table.store, engine, swap.attempt_id, how.now_ms, policy, how.progress, how.bucket_rows
+    )
+    swap.cleaned = passes.clean(logs)
+    version = transact(table, report.topic, swap.attempt_id, swap.change)
+    if version is None:
+        return []
+    report.version, report.attempt_id = version, swap.attempt_id
+    return swap.done
+
+
+@dataclass
+class _Swap:
+    """The commit of a round; `done` are the logs that it has."""
+
+    topic: str
+    attempt_id: str
+    started_at_ms: int
+    cleaned: Sequence[CleanedLog] = ()
+    done: list[CompactedLog] = field(default_factory=list)
+
+    def change(self, snapshot: Snapshot) -> Change | None:
+        """The change on top of a version: of the logs whose segments still stand there."""
+        standing = [
+            (view, each)
+            for each in self.cleaned
+            if _stands(view := snapshot.partition(self.topic, each.log.partition), each.log)
+        ]
+        self.done = [CompactedLog.done(each) for _, each in standing]
+        if not standing:
+            return None
+        rows: list[Row] = [self._maintenance()]
+        replaced: list[tuple[int, int]] = []
+        for view, each in standing:
+            live = [seg for seg in each.segments if seg.new.end_offset > view.log_start_offset]
+            rows += [_partition_row(view, each.log), *(seg.new for seg in live)]
+            old = (row for seg in live for row in seg.old)
+            kept = (row for row in old if row.end_offset > view.log_start_offset)
+            replaced += [(row.partition, row.base_offset) for row in kept]
+        return Change(rows, replaced)
+
+    def _maintenance(self) -> MaintenanceRow:
+        return MaintenanceRow(
+            topic=self.topic,
+            operation="compact",
+            attempt_id=self.attempt_id,
+            started_at_ms=self.started_at_ms,
+            finished_at_ms=_now_ms(),
+            report=json.dumps({"partitions": [asdict(each) for each in self.done]}),
+        )
+
+
+def _stands(view: PartitionView, log: LogToClean) -> bool:
+    """Whether the segments that were cleaned are live, except for those below the log start."""
+    rows = [row for row in log.rows if row.end_offset > view.log_start_offset]
+    places = np.searchsorted(view.segments.base_offsets, [row.base_offset for row in rows])
+    return all(
+        place < len(view) and view.segment(place).id == row.id
+        for place, row in zip(places.tolist(), rows, strict=True)
+    )
+
+
+def _partition_row(view: PartitionView, log: LogToClean) -> PartitionRow:
+    """The bounds of the log, unchanged but for the first dirty offset."""
+    append_time_ms = view.last_append_time_ms
+    if len(view) and view.segment(0).timestamp_type == "LogAppendTime":
+        append_time_ms = view.largest_timestamp  # the record that has it may be gone
+    return PartitionRow(
+        topic=view.topic,
+        partition=view.partition,
+        sequence=view.sequence + 1,
+        log_start_offset=view.log_start_offset,
+        next_offset=view.end_offset,
+        last_append_time_ms=append_time_ms,
+        cleaned_offset=max(view.cleaned_offset or 0, log.first_uncleanable_offset),
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,175 @@
+"""Compiled loops over keys: their hashes, and a table of the last record of each key.
+
+The hash is SipHash-2-4 with a 128-bit result (Aumasson and Bernstein). Whoever does not know its
+key cannot make two record keys collide, and by chance a billion keys collide with odds of 1 to
+10^20.
+
+The table has open addressing: `slots` is of shape (a power of two, 3), a row is the two words of a
+hash and the entry behind it. An entry is, from high bits to low: how many offsets the record lies
+behind the first one of the round, plus 1 (so 0 is an empty slot); FRESH; EXPIRED.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.jit import njit
+
+Words = npt.NDArray[np.uint64]
+
+EXPIRED = 1  # a tombstone whose delete horizon has passed
+FRESH = 2  # a tombstone that gets its delete horizon now
+FLAG_BITS = 2
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _turned(word: Any, bits: int) -> Any:
+    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
+    v0 += v1
+    v1 = _turned(v1, 13) ^ v0
+    v0 = _turned(v0, 32)
+    v2 += v3
+    v3 = _turned(v3, 16) ^ v2
+    v0 += v3
+    v3 = _turned(v3, 21) ^ v0
+    v2 += v1
+    v1 = _turned(v1, 17) ^ v2
+    return v0, v1, _turned(v2, 32), v3
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _word_at(data: Any, at: int) -> Any:
+    return (
+        np.uint64(data[at])
+        | np.uint64(data[at + 1]) << np.uint64(8)
+        | np.uint64(data[at + 2]) << np.uint64(16)
+        | np.uint64(data[at + 3]) << np.uint64(24)
+        | np.uint64(data[at + 4]) << np.uint64(32)
+        | np.uint64(data[at + 5]) << np.uint64(40)
+        | np.uint64(data[at + 6]) << np.uint64(48)
+        | np.uint64(data[at + 7]) << np.uint64(56)
+    )
+
+
+@njit(cache=True, nogil=True)
+def hash_of(data: Bytes, start: int, length: int, low: Any, high: Any) -> Any:
+    """Both words of the hash of data[start : start + length], keyed with `low` and `high`."""
+    v0 = low ^ np.uint64(0x736F6D6570736575)
+    v1 = high ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
+    v2 = low ^ np.uint64(0x6C7967656E657261)
+    v3 = high ^ np.uint64(0x7465646279746573)
+    at, end = start, start + length
+    while at + 8 <= end:
+        word = _word_at(data, at)
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3 ^ word)
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+        v0 ^= word
+        at += 8
+    word, shift = np.uint64(length) << np.uint64(56), np.uint64(0)
+    while at < end:
+        word |= np.uint64(data[at]) << shift
+        shift += np.uint64(8)
+        at += 1
+    v0, v1, v2, v3 = _round(v0, v1, v2, v3 ^ word)
+    v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    v0 ^= word
+    v2 ^= np.uint64(0xEE)
+    for _ in range(4):
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    first = v0 ^ v1 ^ v2 ^ v3
+    v1 ^= np.uint64(0xDD)
+    for _ in range(4):
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    return first, v0 ^ v1 ^ v2 ^ v3
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _put(slots: Words, first: Any, second: Any, entry: Any) -> int:
+    """Let the table have the larger entry of this hash; 1 if the hash is new, else 0."""
+    mask = np.uint64(len(slots) - 1)
+    at = first & mask
+    while slots[at, 2]:
+        if slots[at, 0] == first and slots[at, 1] == second:
+            slots[at, 2] = max(slots[at, 2], entry)
+            return 0
+        at = (at + np.uint64(1)) & mask
+    slots[at, 0], slots[at, 1], slots[at, 2] = first, second, entry
+    return 1
+
+
+@njit(cache=True, nogil=True)
+def put_records(
+    data: Bytes, starts: Int64s, lengths: Int32s, value_lengths: Int32s, offsets: Int64s,
+    batch_of: Int32s, flags: Bytes, first_offset: int, log_start: int, seed: Words,
+    row: int, slots: Words, used: int, limit: int,
+) -> tuple[int, int, int, int]:  # fmt: skip
+    """Put the records from `row` on in the table, until it has `limit` keys.
+
+    flags[b] is what a tombstone in batch b is. Records below `log_start` or with a null key are
+    passed over. Returns the row that was reached, the keys in the table, how many records were at
+    or above `log_start`, and how many of these had a null key.
+    """
+    seen, nulls = 0, 0
+    low, high = seed[0], seed[1]
+    while row < len(offsets) and used < limit:
+        if offsets[row] >= log_start:
+            seen += 1
+            if lengths[row] < 0:
+                nulls += 1
+            else:
+                first, second = hash_of(data, starts[row], lengths[row], low, high)
+                entry = np.uint64(offsets[row] - first_offset + 1) << np.uint64(FLAG_BITS)
+                if value_lengths[row] < 0:
+                    entry |= np.uint64(flags[batch_of[row]])
+                used += _put(slots, first, second, entry)
+        row += 1
+    return row, used, seen, nulls
+
+
+@njit(cache=True, nogil=True)
+def put_entries(rows: Words, slots: Words, used: int) -> int:
+    """Put rows of other tables in this one, which has room; returns the keys in the table."""
+    for i in range(len(rows)):
+        used += _put(slots, rows[i, 0], rows[i, 1], rows[i, 2])
+    return used
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _bucket(first: Any, buckets: int) -> int:
+    """The bucket of a hash, by its high bits; its slot is by the low ones."""
+    return int((first >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def take_rows(slots: Words, ends: Int64s, rows: Words) -> None:
+    """Empty the table into `rows`, bucket by bucket; bucket b ends before row ends[b]."""
+    buckets = len(ends)
+    ends[:] = 0
+    for i in range(len(slots)):
+        if slots[i, 2]:
+            ends[_bucket(slots[i, 0], buckets)] += 1
+    total = 0
+    for bucket in range(buckets):
+        count = ends[bucket]
+        ends[bucket] = total
+        total += count
+    for i in range(len(slots)):
+        if slots[i, 2]:
+            bucket = _bucket(slots[i, 0], buckets)
+            rows[ends[bucket]] = slots[i]
+            ends[bucket] += 1
+            slots[i, 2] = 0
+
+
+@njit(cache=True, nogil=True)
+def set_bits(bits: Bytes, numbers: Int64s) -> None:
+    """Set these bits, counted from the lowest bit of the first byte."""
+    for i in range(len(numbers)):
+        number = numbers[i]
+        bits[number >> 3] |= np.uint8(1 << (number & 7))

@@ -1,0 +1,183 @@
+"""The first pass: of each key the last record in some segments, as a hash and an offset.
+
+Values and headers are decoded and not kept. A task holds one table of keys; when it is full, its
+rows go to the spool, sorted out by ranges of hashes: the *buckets*. So memory does not depend on
+the number of keys, and a bucket is what one reduce task can hold.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.catalog.rows import SegmentRow
+from seglake.format.batch import CONTROL, BatchTable
+from seglake.format.decode import Decoded
+from seglake.format.records import Bytes, Int32s, Int64s, Spans, fixed
+from seglake.maintain.compaction import kernels
+from seglake.maintain.compaction.kernels import EXPIRED, FRESH, Words
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.log_segment import LogSegment
+from seglake.store import Store
+from seglake.write.spool.spool import Blob, SpoolWriter
+
+ROW_BYTES = 24  # of a table: two words of hash, one entry
+TABLE_ROWS = 2**20
+_FULL = 0.7  # a fuller table is slower
+_DECODE_BYTES = 8 * 2**20  # of decompressed records at once
+DELETE_HORIZON = 0x40
+
+
+class KeyTable:
+    """The last record of each of `rows` keys, or a few fewer: 24 bytes for each, and a half more.
+
+    Memory that no key has touched is not used.
+    """
+
+    def __init__(self, rows: int) -> None:
+        size = 1 << max(4, int(rows / _FULL).bit_length())
+        self._slots: Words = np.zeros((size, 3), np.uint64)
+        self._limit = int(size * _FULL)
+        self.used = 0
+
+    def put_records(
+        self, records: _KeyedRecords, source: Source, seed: Words, row: int
+    ) -> tuple[int, int, int]:
+        """Put records from `row` on, until the table is full.
+
+        Returns the row that was reached, the records that count, and those with a null key.
+        """
+        row, self.used, seen, nulls = kernels.put_records(
+            *records, source.first_offset, source.log_start_offset, seed,
+            row, self._slots, self.used, self._limit,
+        )  # fmt: skip
+        return row, seen, nulls
+
+    def put_rows(self, data: Any) -> None:
+        """Put rows that another table gave; there must be room for them."""
+        rows = np.frombuffer(data, np.uint64)
+        self.used = kernels.put_entries(fixed(rows.reshape(-1, 3)), self._slots, self.used)
+
+    def take(self, buckets: int) -> list[Words]:
+        """The rows of each bucket; the table is empty then."""
+        ends, rows = np.empty(buckets, np.int64), np.empty((self.used, 3), np.uint64)
+        kernels.take_rows(self._slots, ends, rows)
+        self.used = 0
+        return np.split(rows, ends[:-1])
+
+
+class Source(NamedTuple):
+    """Consecutive segments of one log partition; the round's first offset, and its buckets."""
+
+    partition: int
+    rows: Sequence[SegmentRow]
+    first_offset: int
+    log_start_offset: int
+    buckets: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of log."""
+        return sum(row.log_bytes for row in self.rows)
+
+
+class Keys(NamedTuple):
+    """The blobs of the last records, by partition and bucket (`number`), and what was read."""
+
+    spooled: pa.Table
+    records: Counter[int]  # by partition, at or above the log start
+    null_keys: Counter[int]
+
+
+class FindKeys(NamedTuple):
+    """The task: segments → blobs of the last record of each key.
+
+    `now_ms` decides which tombstones have expired. The hashes are keyed with the attempt's id.
+    """
+
+    store: Store
+    attempt_id: str
+    now_ms: int
+
+    def __call__(self, sources: Sequence[Source]) -> Keys:
+        """Read the segments; returns what is in the spool."""
+        records, null_keys = Counter[int](), Counter[int]()
+        with SpoolWriter(self.store, self.attempt_id) as spool:
+            for source in sources:
+                size = sum(row.record_count for row in source.rows)
+                table = KeyTable(min(size, TABLE_ROWS))
+                for part, seed in self._parts(source):
+                    row = 0
+                    while row < len(part.offsets):
+                        row, seen, nulls = table.put_records(part, source, seed, row)
+                        records[source.partition] += seen
+                        null_keys[source.partition] += nulls
+                        if row < len(part.offsets):
+                            _spill(table, source, spool)
+                _spill(table, source, spool)
+        return Keys(spool.rows(), records, null_keys)
+
+    def _parts(self, source: Source) -> Iterator[tuple[_KeyedRecords, Words]]:
+        """The records of the segments, each part with the seed of its hashes."""
+        seed = np.frombuffer(uuid.UUID(self.attempt_id).bytes, "<u8").astype(np.uint64)
+        for row in source.rows:
+            log = LogSegment(
+                row.topic, row.partition, row.key("log"), row.key("zonemap"),
+                row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,
+            )  # fmt: skip
+            for chunk in LogFetch(self.store).chunks_of(log, log.log):
+                for table, decoded in chunk.decode_in_parts(chunk.table, _DECODE_BYTES):
+                    flags = self._tombstones(table)
+                    is_marker = (table["attributes"] & CONTROL != 0)[decoded.batch]
+                    if not is_marker.any():
+                        yield _keyed(decoded, flags), fixed(seed)
+                        continue
+                    yield _keyed(decoded.take(np.flatnonzero(~is_marker)), flags), fixed(seed)
+                    markers = _KeyedRecords.markers(decoded.offsets[is_marker])
+                    yield markers, fixed(seed[::-1])
+
+    def _tombstones(self, table: BatchTable) -> Bytes:
+        """What a tombstone is, by its batch (`Cleaner.shouldRetainRecord`)."""
+        has_horizon = table["attributes"] & DELETE_HORIZON != 0
+        expired = has_horizon & (table["base_timestamp"] <= self.now_ms)
+        return np.where(expired, EXPIRED, np.where(has_horizon, 0, FRESH)).astype(np.uint8)
+
+
+class _KeyedRecords(NamedTuple):
+    """What a table needs of records; `flags` is by batch."""
+
+    data: Bytes
+    starts: Int64s
+    lengths: Int32s
+    value_lengths: Int32s
+    offsets: Int64s
+    batch: Int32s
+    flags: Bytes
+
+    @staticmethod
+    def markers(offsets: Int64s) -> _KeyedRecords:
+        """Transaction markers: each has its own offset as key, so that it stays."""
+        count = len(offsets)
+        data = np.ascontiguousarray(offsets).view(np.uint8)
+        starts = np.arange(count, dtype=np.int64) * 8
+        lengths, zeros = np.full(count, 8, np.int32), np.zeros(count, np.int32)
+        columns = data, starts, lengths, zeros, offsets, zeros, np.zeros(1, np.uint8)
+        return _KeyedRecords(*map(fixed, columns))
+
+
+def _keyed(decoded: Decoded, flags: Bytes) -> _KeyedRecords:
+    keys: Spans = decoded.records.keys
+    columns = (keys.data, keys.starts, keys.lengths, decoded.records.values.lengths)
+    return _KeyedRecords(*map(fixed, (*columns, decoded.offsets, decoded.batch, flags)))
+
+
+def _spill(table: KeyTable, source: Source, spool: SpoolWriter) -> None:
+    """Empty a table into blobs, one for each bucket that has rows."""
+    for number, rows in enumerate(table.take(source.buckets)):
+        if len(rows):
+            spool.add(Blob(0, 0, rows.tobytes(), source.partition, number, len(rows)))

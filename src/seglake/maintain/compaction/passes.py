@@ -1,0 +1,212 @@
+"""Both passes over some log partitions, on an engine. The lake is not changed: files are written.
+
+FindKeys        segments → last records by hash range        the first pass
+FindSurvivors   hash ranges → offsets that stay, by segment
+CleanGroups     segments and offsets → segments              the second pass
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.catalog.rows import SegmentRow
+from seglake.engine import Engine, Task, share_out
+from seglake.limits import INT64_MAX
+from seglake.maintain.compaction.cleaning import CleanGroups, Group, edges_of, groups_of
+from seglake.maintain.compaction.keys import FindKeys, Keys, Source
+from seglake.maintain.compaction.policy import LogToClean, Policy
+from seglake.maintain.compaction.survivors import (
+    KEPT,
+    TOMBSTONES,
+    Bucket, FindSurvivors,
+    Survivors,
+)
+from seglake.maintain.segment_tasks import Progress
+from seglake.store import Store
+from seglake.write.spool.spool import SPOOLED, clear
+
+BUCKET_ROWS = 1_250_000  # a reduce task has a table of 48 MiB for it
+_TASKS_PER_CORE = 4
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class NewSegment(NamedTuple):
+    """The segments of a group, and the one that replaces them."""
+
+    old: Sequence[SegmentRow]
+    new: SegmentRow
+
+
+class CleanedLog(NamedTuple):
+    """What a round made of one log partition: the groups that changed, and what became of records.
+
+    The records that stay are `records - null_keys - superseded - expired_tombstones`; those below
+    the log start offset are not counted.
+    """
+
+    log: LogToClean
+    segments: Sequence[NewSegment]
+    records: int
+    null_keys: int
+    superseded: int
+    expired_tombstones: int
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The two passes of one attempt, at the time `now_ms`, which decides about tombstones.
+
+    The result is a function of the segments, the policy and that time alone, however many cores
+    there are.
+    """
+
+    store: Store
+    engine: Engine
+    attempt_id: str
+    now_ms: int
+    policy: Policy
+    progress: Progress
+    bucket_rows: int = BUCKET_ROWS
+
+    def clean(self, logs: Sequence[LogToClean]) -> list[CleanedLog]:
+        """Write what logs, each with a segment to clean, become. Raises CorruptData, StoreError."""
+        try:
+            keys = self._keys(logs)
+            found = self._survivors(logs, keys)
+            segments = self._cleaned(logs, found)
+        finally:
+            clear(self.store, self.attempt_id)
+        return [
+            CleanedLog(
+                log,
+                new,
+                keys.records[log.partition],
+                keys.null_keys[log.partition],
+                keys.records[log.partition]
+                - keys.null_keys[log.partition]
+                - found.keys[log.partition],
+                found.expired[log.partition],
+            )
+            for log, new in zip(logs, segments, strict=True)
+        ]
+
+    def _keys(self, logs: Sequence[LogToClean]) -> Keys:
+        total = _log_bytes(logs)
+        least = total // (_TASKS_PER_CORE * self.engine.cores)
+        sources = [source for log in logs for source in self._sources(log, least)]
+        sizes = [sum(row.log_bytes for row in source.rows) for source in sources]
+        task = FindKeys(self.store, self.attempt_id, self.now_ms)
+        found, done = list[Keys](), 0
+        for numbers, keys in self._run(task, sources, sizes):
+            found.append(keys)
+            done += sum(sizes[number] for number in numbers)
+            self.progress(done, 2 * total)
+        return Keys(
+            _joined(each.spooled for each in found),
+            sum((each.records for each in found), Counter()),
+            sum((each.null_keys for each in found), Counter()),
+        )
+
+    def _sources(self, log: LogToClean, least_bytes: int) -> Iterator[Source]:
+        """The log cut into parts of a task's size, of whole segments."""
+        records = sum(row.record_count for row in log.rows)
+        buckets = -(-records // self.bucket_rows) or 1
+        rows, size = list[SegmentRow](), 0
+        for row in log.rows:
+            rows.append(row)
+            size += row.log_bytes
+            if size >= least_bytes or row is log.rows[-1]:
+                first = log.rows[0].base_offset
+                yield Source(log.partition, rows, first, log.log_start_offset, buckets)
+                rows, size = [], 0
+
+    def _survivors(self, logs: Sequence[LogToClean], keys: Keys) -> Survivors:
+        edges = {log.partition: edges_of(log.rows) for log in logs}
+        buckets = [
+            Bucket(partition, edges[partition], spooled)
+            for (partition, _), spooled in _parts(keys.spooled, "partition", "number")
+        ]
+        task = FindSurvivors(self.store, self.attempt_id)
+        runs = self._run(task, buckets, [bucket.rows for bucket in buckets])
+        found = [survivors for _, survivors in runs]
+        return Survivors(
+            _joined(each.spooled for each in found),
+            sum((each.keys for each in found), Counter()),
+            sum((each.expired for each in found), Counter()),
+        )
+
+    def _cleaned(self, logs: Sequence[LogToClean], found: Survivors) -> list[list[NewSegment]]:
+        """The groups of each log that change."""
+        total = _log_bytes(logs)
+        survivors = {partition: part for (partition,), part in _parts(found.spooled, "partition")}
+        groups = [
+            (number, group)
+            for number, log in enumerate(logs)
+            for group in self._groups(log, survivors.get(log.partition, SPOOLED.empty_table()))
+        ]
+        sizes = [sum(row.log_bytes for row in group.rows) for _, group in groups]
+        horizon_ms = min(self.now_ms + self.policy.delete_retention_ms, INT64_MAX)
+        task = CleanGroups(self.store, self.attempt_id, horizon_ms)
+        rows, left = dict[int, SegmentRow](), sum(sizes)
+        for numbers, written in self._run(task, [group for _, group in groups], sizes):
+            rows |= zip(numbers, written, strict=True)
+            left -= sum(sizes[number] for number in numbers)
+            self.progress(2 * total - left, 2 * total)
+        new: list[list[NewSegment]] = [[] for _ in logs]
+        for number, (log_number, group) in enumerate(groups):
+            new[log_number].append(NewSegment(group.rows, rows[number]))
+        return new
+
+    def _groups(self, log: LogToClean, spooled: pa.Table) -> Iterator[Group]:
+        """The groups that lose a record, or have a tombstone without a delete horizon."""
+        kept, fresh = np.zeros((2, len(log.rows)), np.int64)
+        kinds, units = spooled["kind"].to_numpy(), spooled["unit"].to_numpy()
+        counts = spooled["records"].to_numpy()
+        for kind, column in ((KEPT, kept), (TOMBSTONES, fresh)):
+            np.add.at(column, units[kinds == kind], counts[kinds == kind])
+        stored = np.array([row.record_count for row in log.rows])
+        changes = (kept < stored) | (fresh > 0)
+        for group in groups_of(log.rows, self.policy):
+            some = slice(group.start, group.stop)
+            if changes[some].any():
+                own = pa.array((units >= group.start) & (units < group.stop))
+                yield Group(group.start, log.rows[some], spooled.filter(own))
+
+    def _run(
+        self, task: Task[list[Item], Result], items: Sequence[Item], sizes: Sequence[int]
+    ) -> Iterator[tuple[list[int], Result]]:
+        """Share items out to tasks; yields the numbers of each task's items, and its result.
+
+        As many tasks as run at once are given to the engine together, so that progress is seen.
+        """
+        shares = share_out(sizes, _TASKS_PER_CORE * self.engine.cores) if items else []
+        for first in range(0, len(shares), self.engine.cores):
+            wave = shares[first : first + self.engine.cores]
+            work = [[items[number] for number in share] for share in wave]
+            yield from zip(wave, self.engine.map(task, work), strict=True)
+
+
+def _log_bytes(logs: Sequence[LogToClean]) -> int:
+    return sum(row.log_bytes for log in logs for row in log.rows)
+
+
+def _joined(tables: Iterable[pa.Table]) -> pa.Table:
+    return pa.concat_tables([SPOOLED.empty_table(), *tables])
+
+
+def _parts(spooled: pa.Table, *names: str) -> Iterator[tuple[tuple[int, ...], pa.Table]]:
+    """The rows with each combination of values in these columns."""
+    ordered = spooled.sort_by([(name, "ascending") for name in names])
+    columns = np.stack([ordered[name].to_numpy() for name in names])
+    ends = np.flatnonzero((np.diff(columns) != 0).any(axis=0)) + 1
+    for first, end in pairwise([0, *ends.tolist(), len(ordered)] if len(ordered) else []):
+        yield tuple(columns[:, first].tolist()), ordered.slice(first, end - first)

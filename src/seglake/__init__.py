@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seglake import errors
+    from seglake.maintain.compaction.compact import compact
     from seglake.maintain.replace import replace
     from seglake.maintain.undo import undo
     from seglake.read.lake import open  # noqa: A004  # users write seglake.open
     from seglake.write.api import ingest
 
-__all__ = ["errors", "ingest", "open", "replace", "undo"]
+__all__ = ["compact", "errors", "ingest", "open", "replace", "undo"]
 
 _MODULES = {
+    "compact": "seglake.maintain.compaction.compact",
     "ingest": "seglake.write.api",
     "open": "seglake.read.lake",
     "replace": "seglake.maintain.replace",

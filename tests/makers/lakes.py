@@ -7,6 +7,7 @@ list: that is the brute-force model.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,7 @@ class LakeMaker:
     written: dict[str, list[Written]] = field(default_factory=dict)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
     versions: list[int] = field(default_factory=list)
+    settings: Mapping[str, object] = field(default_factory=dict)  # of a new topic, by Kafka's names
 
     def __post_init__(self) -> None:
         self.catalog = create_catalog(str(self.root))
@@ -117,7 +119,8 @@ class LakeMaker:
         if self.topic not in known:
             commit.append(
                 TopicRow(topic=self.topic, sequence=1, partitions=self.partitions,
-                         partitioner="murmur2", timestamp_type=kind)
+                         partitioner="murmur2", timestamp_type=kind,
+                         settings=json.dumps(self.settings))
             )  # fmt: skip
         for partition, given in rows.items():
             if self.topic in known:

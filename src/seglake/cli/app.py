@@ -378,3 +378,20 @@ def reindex(
     }
     policy = maintain.policy_of(new, by, interval)
     raise typer.Exit(maintain.reindex(root, topic, policy, as_json=json))
+
+
+@app.command()
+def compact(
+    root: Root,
+    topic: Topic,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also log partitions with few or no dirty bytes.")
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Keep the latest record of each key, of a topic whose cleanup.policy has `compact`."""
+    from seglake.cli.lifecycle import compact as command
+
+    how = {"force": force, "dry_run": dry_run, "as_json": json}
+    raise typer.Exit(command.run(root, topic, **how))

@@ -469,6 +469,21 @@ def _repair_catalog(it: Place) -> None:
         it.refused(f"{option[0]} is for --catalog", "repair", it.root, *option)
 
 
+@TABLE.shows("compact --dry-run", "compact --force", "compact --json")
+def _compact(it: Place) -> None:
+    compact = "compact", it.root, "keyed"
+    maker = LakeMaker(it.root, "keyed", settings={"cleanup.policy": "compact"})
+    maker.run({0: [Event(T, b"a"), Event(T, b"b"), Event(T, b"a")]})
+    (before, planned) = it.objects(), it.json(*compact, "--dry-run")
+    assert [each["due"] for each in planned["partitions"]] == [True]
+    assert "yes" in it.tell(*compact, "--dry-run")
+    assert it.objects() == before
+    assert "1 log partitions were due" in it.tell(*compact)
+    assert "0 log partitions were due, 1 were not" in it.tell(*compact)
+    (again,) = it.json(*compact, "--force")["partitions"]
+    assert (again["cleaned"], again["records"], again["superseded"]) == (True, 2, 0)
+
+
 @TABLE.shows(
     "reindex --index-interval-bytes", "reindex --index-interval-records",
     "reindex --index-interval-ms", "reindex --json",

@@ -89,7 +89,7 @@ class CleanGroups(NamedTuple):
 class Latest(Keep):
     """The offsets `kept` stay; a batch with one of `fresh` gets a delete horizon.
 
-    `fresh` are the tombstones among `kept` whose batch has no horizon yet (`MemoryRecords.filterTo`).
+    `fresh` are the tombstones among `kept` whose batch has none yet (`MemoryRecords.filterTo`).
     """
 
     kept: OnlyOffsets

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.catalog.rows import SegmentRow
-from seglake.format.batch import CONTROL, BatchTable
+from seglake.format.batch import CONTROL, DELETE_HORIZON, BatchTable
 from seglake.format.decode import Decoded
-from seglake.format.records import Bytes, Int32s, Int64s, Spans, fixed
+from seglake.format.records import Bytes, Int32s, Int64s, fixed
 from seglake.maintain.compaction import kernels
 from seglake.maintain.compaction.kernels import EXPIRED, FRESH, Words
 from seglake.read.fetch.log_fetch import LogFetch
@@ -30,7 +30,6 @@ ROW_BYTES = 24  # of a table: two words of hash, one entry
 TABLE_ROWS = 2**20
 _FULL = 0.7  # a fuller table is slower
 _DECODE_BYTES = 8 * 2**20  # of decompressed records at once
-DELETE_HORIZON = 0x40
 
 
 class KeyTable:
@@ -166,14 +165,17 @@ class _KeyedRecords(NamedTuple):
         data = np.ascontiguousarray(offsets).view(np.uint8)
         starts = np.arange(count, dtype=np.int64) * 8
         lengths, zeros = np.full(count, 8, np.int32), np.zeros(count, np.int32)
-        columns = data, starts, lengths, zeros, offsets, zeros, np.zeros(1, np.uint8)
-        return _KeyedRecords(*map(fixed, columns))
+        return _KeyedRecords(
+            fixed(data), fixed(starts), fixed(lengths), fixed(zeros), fixed(offsets), fixed(zeros),
+            np.zeros(1, np.uint8),
+        )  # fmt: skip
 
 
 def _keyed(decoded: Decoded, flags: Bytes) -> _KeyedRecords:
-    keys: Spans = decoded.records.keys
-    columns = (keys.data, keys.starts, keys.lengths, decoded.records.values.lengths)
-    return _KeyedRecords(*map(fixed, (*columns, decoded.offsets, decoded.batch, flags)))
+    keys, values = decoded.records.keys.fixed(), decoded.records.values
+    return _KeyedRecords(
+        *keys, fixed(values.lengths), fixed(decoded.offsets), fixed(decoded.batch), flags
+    )
 
 
 def _spill(table: KeyTable, source: Source, spool: SpoolWriter) -> None:

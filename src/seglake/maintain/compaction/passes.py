@@ -22,12 +22,7 @@ from seglake.limits import INT64_MAX
 from seglake.maintain.compaction.cleaning import CleanGroups, Group, edges_of, groups_of
 from seglake.maintain.compaction.keys import FindKeys, Keys, Source
 from seglake.maintain.compaction.policy import LogToClean, Policy
-from seglake.maintain.compaction.survivors import (
-    KEPT,
-    TOMBSTONES,
-    Bucket, FindSurvivors,
-    Survivors,
-)
+from seglake.maintain.compaction.survivors import KEPT, TOMBSTONES, Bucket, FindSurvivors, Survivors
 from seglake.maintain.segment_tasks import Progress
 from seglake.store import Store
 from seglake.write.spool.spool import SPOOLED, clear

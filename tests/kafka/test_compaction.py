@@ -1,0 +1,184 @@
+"""Kafka's own cleaner over the same segments: what is due, what stays, and in which bytes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.engine import LocalEngine
+from seglake.maintain.compaction.cleaning import groups_of
+from seglake.maintain.compaction.compact import How, compact_topic
+from seglake.maintain.compaction.policy import Policy
+from tests.judges.kafka_broker import Broker
+from tests.judges.kafka_cleaner import CleanerRound, KafkaCleaner
+from tests.judges.kafka_judge import Kafka, Record, StoredBatch
+from tests.judges.latest import live_rows
+from tests.makers.compacted import EVENTS, SETTINGS, STEPS, Append, Clean, History, Step
+from tests.makers.lakes import Event, Shape
+from tests.makers.strategies import T, examples
+
+
+@pytest.fixture(scope="session")
+def cleaner(kafka: Kafka) -> KafkaCleaner:
+    return KafkaCleaner(kafka)
+
+
+def copy_log(history: History, partition: int, folder: Path) -> Path:
+    """The segments of a log partition, as a broker has them."""
+    home = folder / f"events-{partition}"
+    home.mkdir(parents=True)
+    for row in live_rows(history.maker, partition):
+        for suffix in ("log", "index", "timeindex"):
+            path = history.maker.root / row.key(suffix)
+            shutil.copy(path, home / f"{row.base_offset:020d}.{suffix}")
+    return home
+
+
+def batches_in(kafka: Kafka, home: Path, start: int) -> list[StoredBatch]:
+    """The batches with records that are wholly above the log start; where they stand is left out.
+
+    So are size and checksum of compressed ones: two builds of a codec need not agree.
+    """
+    logs = sorted(path for path in home.glob("*.log") if path.stat().st_size)
+    found = [replace(batch, position=0) for log in logs for batch in kafka.read_batches(log)]
+    found = [batch for batch in found if batch.count and batch.base_offset >= start]
+    return [b if b.codec == "none" else replace(b, size=0, crc=0) for b in found]
+
+
+def records_of(batches: Sequence[StoredBatch], start: int) -> list[Record]:
+    return [r for batch in batches for r in batch.records if r.offset >= start]
+
+
+@examples(40)
+@given(steps=STEPS)
+def test_kafkas_cleaner_leaves_the_same(
+    kafka: Kafka, cleaner: KafkaCleaner, steps: list[Step]
+) -> None:
+    """Round after round the same records, in the same batches, with the same horizons."""
+    with tempfile.TemporaryDirectory() as place:
+        history = History(Path(place, "lake"))
+        for number, step in enumerate([*steps, Clean(0, LocalEngine(), 10**6, 10**6)]):
+            folder = Path(place, str(number))
+            if not isinstance(step, Clean):
+                history.take(step)
+                continue
+            homes = {}
+            for partition, log in enumerate(history.logs):
+                if not live_rows(history.maker, partition):
+                    continue
+                homes[partition] = copy_log(history, partition, folder)
+                cleaned = history.maker.catalog.snapshot().partition("events", partition)
+                told = cleaner.clean(
+                    homes[partition], SETTINGS, history.now_ms + step.later_ms,
+                    log_start=log.start, cleaned_offset=cleaned.cleaned_offset,
+                )  # fmt: skip
+                assert told.end_offset == cleaned.end_offset
+            history.take(step)
+            for partition, home in homes.items():
+                start = history.logs[partition].start
+                ours = copy_log(history, partition, folder / "ours")
+                found, wanted = (batches_in(kafka, each, 0) for each in (ours, home))
+                assert records_of(found, start) == records_of(wanted, start)
+                assert batches_in(kafka, ours, start) == batches_in(kafka, home, start)
+
+
+RUNS = st.lists(st.tuples(EVENTS, st.integers(0, 100)), min_size=1, max_size=5)
+LIMITS = st.fixed_dictionaries(
+    {
+        "min.compaction.lag.ms": st.sampled_from([0, 0, 1, 60, 150]),
+        "max.compaction.lag.ms": st.sampled_from([2**63 - 1, 1, 60, 150]),
+        "min.cleanable.dirty.ratio": st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]),
+    }
+)
+
+
+@examples(60)
+@given(
+    runs=RUNS, settings=LIMITS, rounds=st.sets(st.integers(0, 4)), segment_bytes=st.integers(1, 4)
+)
+def test_the_same_logs_are_due(
+    cleaner: KafkaCleaner,
+    runs: list[tuple[list[Event], int]],
+    settings: dict[str, object],
+    rounds: set[int],
+    segment_bytes: int,
+) -> None:
+    """Offsets, sizes, groups. A run's records have one time: Kafka asks for the first one's."""
+    settings = {**SETTINGS, **settings, "internal.segment.bytes": 300 * segment_bytes}
+    settings["segment.bytes"] = settings["internal.segment.bytes"]
+    kafkas = {name: value for name, value in settings.items() if name != "segment.bytes"}
+    with tempfile.TemporaryDirectory() as place:
+        history = History(Path(place, "lake"), settings)
+        for number, (events, later_ms) in enumerate(runs):
+            history.now_ms += later_ms
+            timed = [event._replace(timestamp=history.now_ms) for event in events]
+            history.append(Append({0: timed}, Shape(batch_bytes=100, segment_bytes=200)))
+            home = copy_log(history, 0, Path(place, str(number)))
+            assert_planned(cleaner, history, home, kafkas)
+            if number in rounds:
+                how = How(force=False, now_ms=history.now_ms)
+                compact_topic(history.maker.catalog, "events", LocalEngine(), how)
+                history.logs[0].batches.clear()  # nobody asks for the model
+
+
+def assert_planned(
+    cleaner: KafkaCleaner, history: History, home: Path, settings: dict[str, object]
+) -> None:
+    catalog = history.maker.catalog
+    snapshot = catalog.snapshot()
+    view = snapshot.partition("events", 0)
+    told: CleanerRound = cleaner.clean(
+        home, settings, history.now_ms, cleaned_offset=view.cleaned_offset, act=False
+    )
+    how = How(force=False, now_ms=history.now_ms)
+    plan = compact_topic(catalog, "events", LocalEngine(), how, dry_run=True)
+    first = next((each for each in plan.partitions if not each.partition), None)
+    if first is None:  # nothing that can be cleaned
+        assert not told.groups
+        assert not told.due
+        return
+    assert (first.first_dirty_offset, first.first_uncleanable_offset, first.due) == (
+        told.first_dirty_offset, told.first_uncleanable_offset, told.due,
+    )  # fmt: skip
+    assert (first.clean_bytes, first.dirty_bytes) == (told.clean_bytes, told.dirty_bytes)
+    rows = [r for r in live_rows(history.maker, 0) if r.end_offset <= told.first_uncleanable_offset]
+    groups = groups_of(rows, Policy.of(snapshot.topic("events")))
+    assert [[rows[number].base_offset for number in group] for group in groups] == told.groups
+
+
+GAPS = ("Non-consecutive offsets in ", " is followed by ")  # what a dump says of them
+
+
+def test_a_broker_serves_what_is_left(kafka: Kafka, tmp_path: Path) -> None:
+    """Consumers reach the end, behind a trailing gap too, by our indexes and by rebuilt ones."""
+    history = History(tmp_path / "lake")
+    for number in range(3):
+        rows = [Event(T + i, b"%d" % (i % 70 + 35 * number), b"%d" % i) for i in range(200)]
+        rows += [Event(T + 300, None, b"lost")] * 5  # the end of the log
+        history.append(Append({0: rows, 1: rows[200:]}, Shape("zstd", segment_bytes=1500)))
+    history.clean(Clean(0, LocalEngine(), 10**6, 10**6))
+    history.assert_holds()
+    homes = [copy_log(history, partition, tmp_path) for partition in (0, 1)]
+    for home in homes:
+        for path in home.glob("*.log"):
+            files = [path.with_suffix(f".{suffix}") for suffix in ("log", "index", "timeindex")]
+            found = kafka.dump(*files, verify=False).problems
+            assert not [each for each in found if not any(gap in each for gap in GAPS)]
+    logs = {("events", number): home for number, home in enumerate(homes)}
+    for rebuild in (False, True):
+        with Broker.serve(
+            kafka, tmp_path / f"broker-{rebuild}", logs, rebuild_indexes=rebuild
+        ) as b:
+            for partition, model in enumerate(history.logs):
+                end = history.maker.catalog.snapshot().partition("events", partition).end_offset
+                assert b.end_offset("events", partition) == end
+                told = [record.offset for record in b.consume_all("events", partition)]
+                assert told == [record.offset for record in model.records()]
+                assert b.seek_and_poll("events", partition, end - 1) == []

@@ -1,0 +1,224 @@
+"""Compaction beside other writers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+import seglake
+from seglake.catalog.manifest import read_manifest
+from seglake.catalog.rows import MaintenanceRow, SegmentRow
+from seglake.engine import LocalEngine, ThreadEngine
+from seglake.errors import CommitConflict, CorruptData, UnknownTopic, UsageError
+from seglake.format.index import IndexPolicy
+from seglake.layout import blobs_folder
+from seglake.maintain.compaction import compact as module
+from seglake.maintain.compaction.compact import Compacted, How, compact, compact_topic
+from seglake.maintain.compaction.passes import CleanedLog, Passes
+from seglake.maintain.compaction.policy import LogToClean
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.verify import verify
+from seglake.maintain.vacuum import vacuum
+from tests.harness.engines import ScatteredEngine
+from tests.judges.latest import live_rows
+from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.strategies import T
+
+NOW = T + 10**6
+COMPACT = {"cleanup.policy": "compact", "delete.retention.ms": 1000}
+SMALL = Shape("zstd", segment_bytes=300)
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> LakeMaker:
+    """Two partitions of several segments; ten keys, each fifteen times."""
+    maker = LakeMaker(tmp_path / "lake", partitions=2, settings=COMPACT)
+    for run in range(3):
+        rows = [Event(T + i, b"%d" % (i % 10), b"%d.%d" % (run, i)) for i in range(50)]
+        maker.run({0: rows, 1: rows}, SMALL)
+    return maker
+
+
+def offsets(maker: LakeMaker, partition: int) -> list[int]:
+    log = seglake.open(str(maker.root)).topic("events")
+    start = maker.catalog.snapshot().partition("events", partition).log_start_offset
+    found: list[int] = log.read(partition, start, max_records=1000)["offset"].to_pylist()
+    return found
+
+
+def disturbed(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, *others: Callable[[], object]
+) -> Compacted:
+    """A compaction; before each of its commits another writer acts."""
+    real, turn = Passes.clean, iter(others)
+
+    def clean(self: Passes, logs: list[LogToClean]) -> list[CleanedLog]:
+        cleaned = real(self, logs)
+        next(turn, lambda: None)()
+        return cleaned
+
+    monkeypatch.setattr(Passes, "clean", clean)
+    report = compact(str(maker.root), "events", now_ms=NOW)
+    assert verify(str(maker.root), deep=True).findings == []
+    return report
+
+
+def test_what_is_appended_meanwhile_stays(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [Event(T, b"1", b"new")]
+    report = disturbed(maker, monkeypatch, lambda: maker.run({0: rows}, SMALL))
+    assert [each.first_uncleanable_offset for each in report.partitions] == [150, 150]
+    assert offsets(maker, 0) == [*range(140, 151)]
+    assert offsets(maker, 1) == [*range(140, 150)]
+    assert compact(str(maker.root), "events", now_ms=NOW, force=True).version > report.version
+    assert offsets(maker, 0) == [140, *range(142, 151)]
+
+
+@pytest.mark.parametrize("log_start", [1, 30, 149, 150])
+def test_what_is_deleted_meanwhile_stays_deleted(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, log_start: int
+) -> None:
+    report = disturbed(maker, monkeypatch, lambda: maker.delete_records(0, log_start))
+    assert all(each.cleaned for each in report.partitions)
+    assert offsets(maker, 0) == [at for at in range(140, 150) if at >= log_start]
+    view = maker.catalog.snapshot().partition("events", 0)
+    assert (view.log_start_offset, view.end_offset, view.cleaned_offset) == (log_start, 150, 150)
+
+
+def test_a_log_that_another_writer_changes_is_cleaned_again(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other partition is committed at once; in the end the lake is as without a disturbance."""
+    dense = IndexPolicy("bytes", 0)
+    attempts = set[str]()
+    transact = module.transact
+    monkeypatch.setattr(
+        module, "transact", lambda *given: (attempts.add(given[2]), transact(*given))[1]
+    )
+    report = disturbed(
+        maker, monkeypatch, lambda: reindex(str(maker.root), "events", dense, partitions=[1])
+    )
+    assert len(attempts) == 2
+    assert all(each.cleaned for each in report.partitions)
+    assert {row.attempt_id for row in live_rows(maker)} == attempts
+    assert {row.index_interval for row in live_rows(maker, 1)} == {0}
+    assert offsets(maker, 1) == [*range(140, 150)]
+    vacuum(str(maker.root), dry_run=False, grace_hours=0)
+    assert verify(str(maker.root)).orphans == []
+
+
+def test_one_who_never_gets_through_says_so(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_ROUNDS", 3)
+
+    def change() -> None:
+        reindex(str(maker.root), "events")
+
+    with pytest.raises(CommitConflict, match="partitions 0, 1 of topic 'events' were changed"):
+        disturbed(maker, monkeypatch, *[change] * 5)
+    assert offsets(maker, 0) == [*range(150)]
+
+
+def test_a_round_is_a_function_of_the_log_and_the_time(maker: LakeMaker, tmp_path: Path) -> None:
+    """Whatever engine and buckets: the same bytes, and no blob is left."""
+    engines = LocalEngine(), ThreadEngine(), ScatteredEngine(5)
+    seen = set[tuple[object, ...]]()
+    for number, (engine, rows) in enumerate(product(engines, (1, 7, 10**6))):
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(tmp_path / "lake", copy)
+        table = open_catalog(str(copy))
+        compact_topic(table, "events", engine, How(True, NOW, bucket_rows=rows))
+        found = table.segments(table.snapshot(), "events")
+        (attempt,) = {row.attempt_id for row in found}
+        assert not list((copy / blobs_folder(attempt)).glob("*"))
+        plain = [replace(row, attempt_id="", index_attempt_id="-") for row in found]
+        seen.add((*plain, *((copy / row.key("log")).read_bytes() for row in found)))
+    ((one, _, *logs),) = seen
+    assert isinstance(one, SegmentRow)
+    assert (one.base_offset, one.end_offset, one.record_count) == (0, 150, 10)
+    assert logs[0] == logs[1]
+
+
+def test_a_log_that_loses_nothing_keeps_its_files(maker: LakeMaker) -> None:
+    compact(str(maker.root), "events", now_ms=NOW)
+    before = live_rows(maker)
+    report = compact(str(maker.root), "events", now_ms=NOW, force=True)
+    assert live_rows(maker) == before
+    assert report.version == maker.catalog.snapshot().version
+    manifest = read_manifest(maker.store, report.attempt_id)
+    assert [row.KIND for row in manifest.rows].count("partition") == 2
+    assert not manifest.replaced
+
+
+def test_the_catalog_says_what_was_done(maker: LakeMaker) -> None:
+    report = compact(str(maker.root), "events", now_ms=NOW)
+    assert [each.due for each in report.partitions] == [True, True]
+    (row,) = (
+        row
+        for row in read_manifest(maker.store, report.attempt_id).rows
+        if isinstance(row, MaintenanceRow)
+    )
+    assert (row.operation, row.attempt_id) == ("compact", report.attempt_id)
+    assert json.loads(row.report)["partitions"] == [asdict(each) for each in report.partitions]
+    (first, _) = report.partitions
+    assert (first.records, first.superseded, first.null_keys) == (150, 140, 0)
+    assert first.segments > first.segments_after == 1
+    assert first.bytes_after == live_rows(maker, 0)[0].log_bytes
+    again = compact(str(maker.root), "events", now_ms=NOW)
+    assert (again.version, [each.due for each in again.partitions]) == (-1, [False, False])
+
+
+def test_a_dry_run_writes_nothing(maker: LakeMaker) -> None:
+    before = sorted(maker.root.rglob("*"))
+    planned = compact(str(maker.root), "events", now_ms=NOW, dry_run=True)
+    assert sorted(maker.root.rglob("*")) == before
+    done = compact(str(maker.root), "events", now_ms=NOW)
+    names = "partition", "dirty_bytes", "clean_bytes", "segments", "due", "first_dirty_offset"
+    for one, other in zip(planned.partitions, done.partitions, strict=True):
+        assert [getattr(one, n) for n in names] == [getattr(other, n) for n in names]
+
+
+def test_a_pinned_version_keeps_its_records(maker: LakeMaker) -> None:
+    lake = seglake.open(str(maker.root))
+    compact(str(maker.root), "events", now_ms=NOW)
+    assert lake.topic("events").read(0, 0, max_records=1000)["offset"].to_pylist() == [*range(150)]
+
+
+def test_bad_requests_change_nothing(maker: LakeMaker) -> None:
+    root = str(maker.root)
+    maker.topic, maker.settings = "kept", {"cleanup.policy": "delete"}
+    maker.run({0: [Event(T, b"a")]})
+    maker.topic, maker.settings = "plain", {}
+    maker.run({0: [Event(T, b"a")]})
+    version = maker.catalog.snapshot().version
+    with pytest.raises(UnknownTopic, match="'nowhere'"):
+        compact(root, "nowhere")
+    for topic in ("kept", "plain"):
+        with pytest.raises(UsageError, match="cleanup.policy = 'delete', which does not compact"):
+            compact(root, topic, force=True)
+    assert maker.catalog.snapshot().version == version
+
+
+def test_damage_is_named_and_nothing_is_changed(maker: LakeMaker) -> None:
+    row = live_rows(maker, 1)[1]
+    path = maker.root / row.key("log")
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    version = maker.catalog.snapshot().version
+    with pytest.raises(CorruptData) as found:
+        compact(str(maker.root), "events", now_ms=NOW)
+    assert found.value.file == row.key("log")
+    assert maker.catalog.snapshot().version == version
+
+
+def test_it_is_a_function_of_the_package() -> None:
+    assert seglake.compact is compact

@@ -1,0 +1,130 @@
+"""What is due: the rules in plain words, at their edges."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from seglake.catalog.rows import SegmentRow, TopicRow
+from seglake.errors import UsageError
+from seglake.maintain.compaction.cleaning import groups_of
+from seglake.maintain.compaction.policy import Bounds, LogToClean, Policy, log_to_clean
+from tests.makers.catalog_rows import segment
+
+NOW = 1_000_000
+
+
+def topic(**settings: object) -> TopicRow:
+    names = {name.replace("_", "."): value for name, value in settings.items()}
+    return TopicRow(
+        topic="t", sequence=1, partitions=1, partitioner="murmur2", timestamp_type="CreateTime",
+        settings=json.dumps(names),
+    )  # fmt: skip
+
+
+def rows(*times: tuple[int, int], size: int = 100) -> list[SegmentRow]:
+    """Segments of ten offsets, with these smallest and largest timestamps."""
+    return [
+        segment(
+            base_offset=10 * number, end_offset=10 * number + 10, min_timestamp=low,
+            max_timestamp=high, log_bytes=size, created_at_ms=NOW - 50,
+        )
+        for number, (low, high) in enumerate(times)
+    ]  # fmt: skip
+
+
+def planned(
+    segments: list[SegmentRow], policy: Policy, start: int = 0, cleaned: int | None = None
+) -> LogToClean:
+    end = segments[-1].end_offset if segments else 0
+    return log_to_clean(Bounds(0, start, end, cleaned), segments, policy, NOW)
+
+
+def test_a_policy_is_the_topics() -> None:
+    assert Policy.of(topic(cleanup_policy="compact")) == Policy()
+    found = Policy.of(
+        topic(
+            cleanup_policy="delete, compact",
+            delete_retention_ms=1,
+            min_compaction_lag_ms=2,
+            max_compaction_lag_ms=3,
+            min_cleanable_dirty_ratio=0.25,
+            segment_bytes=5,
+            segment_index_bytes=6,
+            retention_ms=None,
+        )  # fmt: skip
+    )
+    assert found == Policy(1, 2, 3, 0.25, 5, 6)
+
+
+@pytest.mark.parametrize("policy", ["", "delete", "compacted"])
+def test_a_topic_that_is_not_compacted_is_refused(policy: str) -> None:
+    with pytest.raises(UsageError, match=f"topic 't' has cleanup.policy = '{policy}'"):
+        Policy.of(topic(cleanup_policy=policy))
+
+
+def test_a_log_is_dirty_from_where_the_last_round_ended() -> None:
+    segments = rows((1, 1), (2, 2), (3, 3), (4, 4))
+    fresh = planned(segments, Policy())
+    assert (fresh.first_dirty_offset, fresh.first_uncleanable_offset) == (0, 40)
+    assert (fresh.clean_bytes, fresh.dirty_bytes, fresh.dirty_ratio) == (0, 400, 1.0)
+    half = planned(segments, Policy(), cleaned=20)
+    assert (half.first_dirty_offset, half.clean_bytes, half.dirty_bytes) == (20, 200, 200)
+    assert not half.is_due(Policy())  # the ratio is not above a half
+    assert half.is_due(Policy(min_dirty_ratio=0.49))
+    merged = planned(segments, Policy(), cleaned=25)
+    assert (merged.first_dirty_offset, merged.clean_bytes) == (25, 200)
+    started = planned(segments, Policy(), start=30, cleaned=20)
+    assert (started.first_dirty_offset, started.dirty_bytes) == (30, 100)
+
+
+def test_nothing_is_due_without_records() -> None:
+    empty = planned([], Policy(min_dirty_ratio=0.0))
+    assert (empty.dirty_ratio, empty.is_due(Policy(min_dirty_ratio=0.0))) == (0.0, False)
+
+
+def test_the_young_are_held_back_and_all_behind_them() -> None:
+    segments = rows((1, NOW - 100), (2, NOW - 99), (3, 3))
+    held = planned(segments, Policy(min_lag_ms=100))
+    assert (held.first_uncleanable_offset, held.dirty_bytes, len(held.rows)) == (10, 100, 1)
+    assert planned(segments, Policy(min_lag_ms=99)).first_uncleanable_offset == 30
+    assert planned(segments, Policy(min_lag_ms=0)).first_uncleanable_offset == 30
+    clean = planned(segments, Policy(min_lag_ms=100), cleaned=20)  # what is clean holds nobody
+    assert (clean.first_uncleanable_offset, clean.dirty_bytes) == (30, 100)
+
+
+def test_a_segment_without_timestamps_is_as_old_as_its_file() -> None:
+    segments = rows((-1, -1))
+    assert planned(segments, Policy(min_lag_ms=51)).rows == ()
+    assert len(planned(segments, Policy(min_lag_ms=50)).rows) == 1
+
+
+def test_the_old_are_due_whatever_the_ratio() -> None:
+    segments, policy = rows((NOW - 5, NOW), (NOW - 11, NOW), (-1, -1)), Policy(max_lag_ms=11)
+    never = policy._replace(min_dirty_ratio=1.0)
+    assert not planned(segments, never).is_due(never)
+    late = never._replace(max_lag_ms=10)
+    assert planned(segments, late).is_due(late)
+    assert not planned(segments, late, cleaned=20).is_due(late)
+    held = late._replace(min_lag_ms=10**5)
+    assert not planned(segments, held).is_due(held)  # there is nothing that may be cleaned
+
+
+def test_groups_end_where_a_segment_would_be_too_large() -> None:
+    segments = rows(*[(1, 1)] * 5)
+    segments = [replace(row, index_bytes=8, timeindex_bytes=12) for row in segments]
+
+    def groups(**limits: int) -> list[tuple[int, int]]:
+        return [(g.start, g.stop) for g in groups_of(segments, Policy(**limits))]
+
+    assert groups() == [(0, 5)]
+    assert groups(segment_bytes=200) == [(0, 2), (2, 4), (4, 5)]
+    assert groups(segment_bytes=1) == [(n, n + 1) for n in range(5)]
+    assert groups(index_bytes=36) == [(0, 3), (3, 5)]
+    segments[4] = replace(segments[4], end_offset=2**31 + 1)
+    assert groups() == [(0, 4), (4, 5)]
+    segments[4] = replace(segments[4], end_offset=2**31)
+    assert groups() == [(0, 5)]
+    assert list(groups_of([], Policy())) == []

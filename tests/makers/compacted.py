@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import seglake
 from seglake.engine import Engine, LocalEngine, ThreadEngine
 from seglake.maintain.compaction import keys
-from seglake.maintain.compaction.compact import Compacted, How, compact_topic
+from seglake.maintain.compaction.compact import Compacted, compact_topic
+from seglake.maintain.compaction.passes import How
 from seglake.maintain.health.verify import verify
 from tests.harness.engines import ScatteredEngine
 from tests.judges.latest import Counts, ModelLog, live_rows, stored_batches
@@ -66,8 +67,8 @@ EVENTS = st.lists(
 SHAPES = st.builds(
     Shape,
     codec=st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
-    batch_bytes=st.sampled_from([1, 100, 400]),
-    segment_bytes=st.sampled_from([200, 2**30]),
+    batch_bytes=st.sampled_from([1, 100, 350]),
+    segment_bytes=st.sampled_from([600, 2**30]),
 )
 ENGINES = st.sampled_from([LocalEngine(), ThreadEngine(), ScatteredEngine(3)])
 STEPS = st.lists(

@@ -7,25 +7,25 @@ Records that were appended meanwhile, or deleted before the log start, do not ma
 
 from __future__ import annotations
 
-import json
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seglake import layout
-from seglake.catalog.rows import MaintenanceRow, PartitionRow, Row, SegmentRow
+from seglake.catalog.rows import PartitionRow, Row, SegmentRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.transaction import Change, transact
+from seglake.catalog.topic_change import Change
+from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.engine import Engine, SparkEngine, ThreadEngine
 from seglake.errors import CommitConflict
-from seglake.maintain.compaction.passes import BUCKET_ROWS, CleanedLog, Passes
+from seglake.layout import new_attempt
+from seglake.maintain.compaction.passes import CleanedLog, How, Passes
 from seglake.maintain.compaction.policy import Bounds, LogToClean, Policy, log_to_clean
-from seglake.maintain.report import Report
+from seglake.maintain.report import TopicReport
+from seglake.maintain.report import now_ms as the_time
 from seglake.maintain.segment_tasks import Progress, silent
 from seglake.store import open_store
 
@@ -76,13 +76,13 @@ class CompactedLog:
     @staticmethod
     def done(cleaned: CleanedLog) -> CompactedLog:
         """After a round."""
-        log, old = cleaned.log, [row for each in cleaned.segments for row in each.old]
+        log, old = cleaned.log, [row for each in cleaned.groups for row in each.old]
         before, gone = log.clean_bytes + log.dirty_bytes, sum(row.log_bytes for row in old)
         return replace(
             CompactedLog.planned(log, due=True),
             cleaned=True,
-            segments_after=len(log.rows) - len(old) + len(cleaned.segments),
-            bytes_after=before - gone + sum(each.new.log_bytes for each in cleaned.segments),
+            segments_after=len(log.rows) - len(old) + len(cleaned.groups),
+            bytes_after=before - gone + sum(each.new.log_bytes for each in cleaned.groups),
             records=cleaned.records,
             null_keys=cleaned.null_keys,
             superseded=cleaned.superseded,
@@ -91,17 +91,14 @@ class CompactedLog:
 
 
 @dataclass
-class Compacted(Report):
-    """The result of a compaction, or its plan. `version` is that of its last commit, -1 if none.
+class Compacted(TopicReport):
+    """The result of a compaction, or its plan, with the version of its last commit.
 
     `now_ms` is the time by which lags and delete horizons were measured.
     """
 
-    topic: str
-    now_ms: int
+    now_ms: int = 0
     dry_run: bool = False
-    version: int = -1
-    attempt_id: str = ""
     partitions: list[CompactedLog] = field(default_factory=list)
 
 
@@ -126,38 +123,28 @@ def compact(
     """
     table = CatalogTable.open(open_store(root, storage_options))
     engine: Engine = ThreadEngine() if spark is None else SparkEngine(spark)
-    how = How(force, _now_ms() if now_ms is None else now_ms, progress)
+    how = How(force, the_time() if now_ms is None else now_ms, progress)
     return compact_topic(table, topic, engine, how, dry_run=dry_run)
-
-
-class How(NamedTuple):
-    """How to compact: see `compact`. A bucket has about `bucket_rows` keys."""
-
-    force: bool
-    now_ms: int
-    progress: Progress = silent
-    bucket_rows: int = BUCKET_ROWS
 
 
 def compact_topic(
     table: CatalogTable, topic: str, engine: Engine, how: How, *, dry_run: bool = False
 ) -> Compacted:
     """As `compact`, on an engine."""
-    report = Compacted(topic, how.now_ms, dry_run)
-    snapshot = table.snapshot()
-    logs, policy = _logs(table, snapshot, topic, how.now_ms)
-    due = [log for log in logs if _is_due(log, policy, how)]
-    plan = {log.partition: CompactedLog.planned(log, due=log in due) for log in logs}
-    report.partitions = list(plan.values())
+    report = Compacted(topic, now_ms=how.now_ms, dry_run=dry_run)
+    logs, policy = _logs(table, table.snapshot(), topic, how.now_ms)
+    due = [log for log in logs if how.force or log.is_due(policy)]
+    report.partitions = [CompactedLog.planned(log, due=log in due) for log in logs]
     for _ in range(MAX_ROUNDS):
         if dry_run or not due:
             return report
-        done = _round(table, due, policy, engine, how, report)
-        plan |= {each.partition: each for each in done}
-        report.partitions = list(plan.values())
-        left = {log.partition for log in due} - {each.partition for each in done}
-        logs, policy = _logs(table, table.snapshot(), topic, how.now_ms) if left else ([], policy)
-        due = [log for log in logs if log.partition in left and _is_due(log, policy, how)]
+        swap = _Swap(report, new_attempt())
+        swap.cleaned = Passes(table.store, engine, swap.attempt_id, policy, how).clean(due)
+        swap.commit(table)
+        left = {log.partition for log in due} - swap.done.keys()
+        if left:
+            logs, policy = _logs(table, table.snapshot(), topic, how.now_ms)
+        due = [log for log in logs if log.partition in left]
     numbers = ", ".join(str(log.partition) for log in due)
     raise CommitConflict(
         f"partitions {numbers} of topic {topic!r} were changed by others in each of {MAX_ROUNDS} "
@@ -183,70 +170,45 @@ def _bounds(view: PartitionView) -> Bounds:
     return Bounds(view.partition, view.log_start_offset, view.end_offset, view.cleaned_offset)
 
 
-def _is_due(log: LogToClean, policy: Policy, how: How) -> bool:
-    return how.force or log.is_due(policy)
-
-
-def _round(
-    table: CatalogTable,
-    logs: Sequence[LogToClean],
-    policy: Policy,
-    engine: Engine,
-    how: How,
-    report: Compacted,
-) -> list[CompactedLog]:
-    """Clean logs by an attempt of their own; returns those that the commit has."""
-    swap = _Swap(report.topic, layout.new_attempt(), _now_ms())
-    passes = Passes(
-        table.store, engine, swap.attempt_id, how.now_ms, policy, how.progress, how.bucket_rows
-    )
-    swap.cleaned = passes.clean(logs)
-    version = transact(table, report.topic, swap.attempt_id, swap.change)
-    if version is None:
-        return []
-    report.version, report.attempt_id = version, swap.attempt_id
-    return swap.done
-
-
 @dataclass
 class _Swap:
-    """The commit of a round; `done` are the logs that it has."""
+    """The commit of a round; `done` are the log partitions that it has."""
 
-    topic: str
+    report: Compacted
     attempt_id: str
-    started_at_ms: int
     cleaned: Sequence[CleanedLog] = ()
-    done: list[CompactedLog] = field(default_factory=list)
+    done: dict[int, CompactedLog] = field(default_factory=dict)
 
-    def change(self, snapshot: Snapshot) -> Change | None:
-        """The change on top of a version: of the logs whose segments still stand there."""
+    def commit(self, table: CatalogTable) -> None:
+        """Commit the logs whose segments still stand, and put them in the report."""
+        before = self.report
+        version = transact(table, before.topic, self.attempt_id, self._change)
+        if version is not None:
+            before.version, before.attempt_id = version, self.attempt_id
+            before.partitions = self._partitions()
+
+    def _change(self, snapshot: Snapshot) -> Change | None:
         standing = [
             (view, each)
             for each in self.cleaned
-            if _stands(view := snapshot.partition(self.topic, each.log.partition), each.log)
+            if _stands(view := snapshot.partition(self.report.topic, each.log.partition), each.log)
         ]
-        self.done = [CompactedLog.done(each) for _, each in standing]
+        self.done = {each.log.partition: CompactedLog.done(each) for _, each in standing}
         if not standing:
             return None
-        rows: list[Row] = [self._maintenance()]
+        told = replace(self.report, attempt_id=self.attempt_id, partitions=self._partitions())
+        rows: list[Row] = [told.row("compact")]
         replaced: list[tuple[int, int]] = []
         for view, each in standing:
-            live = [seg for seg in each.segments if seg.new.end_offset > view.log_start_offset]
-            rows += [_partition_row(view, each.log), *(seg.new for seg in live)]
-            old = (row for seg in live for row in seg.old)
+            live = [group for group in each.groups if group.new.end_offset > view.log_start_offset]
+            rows += [_partition_row(view, each.log), *(group.new for group in live)]
+            old = (row for group in live for row in group.old)
             kept = (row for row in old if row.end_offset > view.log_start_offset)
             replaced += [(row.partition, row.base_offset) for row in kept]
         return Change(rows, replaced)
 
-    def _maintenance(self) -> MaintenanceRow:
-        return MaintenanceRow(
-            topic=self.topic,
-            operation="compact",
-            attempt_id=self.attempt_id,
-            started_at_ms=self.started_at_ms,
-            finished_at_ms=_now_ms(),
-            report=json.dumps({"partitions": [asdict(each) for each in self.done]}),
-        )
+    def _partitions(self) -> list[CompactedLog]:
+        return [self.done.get(each.partition, each) for each in self.report.partitions]
 
 
 def _stands(view: PartitionView, log: LogToClean) -> bool:
@@ -261,19 +223,11 @@ def _stands(view: PartitionView, log: LogToClean) -> bool:
 
 def _partition_row(view: PartitionView, log: LogToClean) -> PartitionRow:
     """The bounds of the log, unchanged but for the first dirty offset."""
-    append_time_ms = view.last_append_time_ms
-    if len(view) and view.segment(0).timestamp_type == "LogAppendTime":
-        append_time_ms = view.largest_timestamp  # the record that has it may be gone
     return PartitionRow(
         topic=view.topic,
         partition=view.partition,
         sequence=view.sequence + 1,
         log_start_offset=view.log_start_offset,
         next_offset=view.end_offset,
-        last_append_time_ms=append_time_ms,
         cleaned_offset=max(view.cleaned_offset or 0, log.first_uncleanable_offset),
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -23,7 +23,7 @@ from seglake.maintain.compaction.cleaning import CleanGroups, Group, edges_of, g
 from seglake.maintain.compaction.keys import FindKeys, Keys, Source
 from seglake.maintain.compaction.policy import LogToClean, Policy
 from seglake.maintain.compaction.survivors import KEPT, TOMBSTONES, Bucket, FindSurvivors, Survivors
-from seglake.maintain.segment_tasks import Progress
+from seglake.maintain.segment_tasks import Progress, silent
 from seglake.store import Store
 from seglake.write.spool.spool import SPOOLED, clear
 
@@ -49,28 +49,38 @@ class CleanedLog(NamedTuple):
     """
 
     log: LogToClean
-    segments: Sequence[NewSegment]
+    groups: Sequence[NewSegment]
     records: int
     null_keys: int
     superseded: int
     expired_tombstones: int
 
 
+class How(NamedTuple):
+    """How to compact: also what is not due, with `force`; at the time `now_ms`.
+
+    A bucket has about `bucket_rows` keys.
+    """
+
+    force: bool
+    now_ms: int
+    progress: Progress = silent
+    bucket_rows: int = BUCKET_ROWS
+
+
 @dataclass(frozen=True)
 class Passes:
-    """The two passes of one attempt, at the time `now_ms`, which decides about tombstones.
+    """The two passes of one attempt.
 
-    The result is a function of the segments, the policy and that time alone, however many cores
+    The result is a function of the segments, the policy and the time alone, however many cores
     there are.
     """
 
     store: Store
     engine: Engine
     attempt_id: str
-    now_ms: int
     policy: Policy
-    progress: Progress
-    bucket_rows: int = BUCKET_ROWS
+    how: How
 
     def clean(self, logs: Sequence[LogToClean]) -> list[CleanedLog]:
         """Write what logs, each with a segment to clean, become. Raises CorruptData, StoreError."""
@@ -99,12 +109,12 @@ class Passes:
         least = total // (_TASKS_PER_CORE * self.engine.cores)
         sources = [source for log in logs for source in self._sources(log, least)]
         sizes = [sum(row.log_bytes for row in source.rows) for source in sources]
-        task = FindKeys(self.store, self.attempt_id, self.now_ms)
+        task = FindKeys(self.store, self.attempt_id, self.how.now_ms)
         found, done = list[Keys](), 0
         for numbers, keys in self._run(task, sources, sizes):
             found.append(keys)
             done += sum(sizes[number] for number in numbers)
-            self.progress(done, 2 * total)
+            self.how.progress(done, 2 * total)
         return Keys(
             _joined(each.spooled for each in found),
             sum((each.records for each in found), Counter()),
@@ -114,7 +124,7 @@ class Passes:
     def _sources(self, log: LogToClean, least_bytes: int) -> Iterator[Source]:
         """The log cut into parts of a task's size, of whole segments."""
         records = sum(row.record_count for row in log.rows)
-        buckets = -(-records // self.bucket_rows) or 1
+        buckets = -(-records // self.how.bucket_rows) or 1
         rows, size = list[SegmentRow](), 0
         for row in log.rows:
             rows.append(row)
@@ -149,13 +159,13 @@ class Passes:
             for group in self._groups(log, survivors.get(log.partition, SPOOLED.empty_table()))
         ]
         sizes = [sum(row.log_bytes for row in group.rows) for _, group in groups]
-        horizon_ms = min(self.now_ms + self.policy.delete_retention_ms, INT64_MAX)
+        horizon_ms = min(self.how.now_ms + self.policy.delete_retention_ms, INT64_MAX)
         task = CleanGroups(self.store, self.attempt_id, horizon_ms)
         rows, left = dict[int, SegmentRow](), sum(sizes)
         for numbers, written in self._run(task, [group for _, group in groups], sizes):
             rows |= zip(numbers, written, strict=True)
             left -= sum(sizes[number] for number in numbers)
-            self.progress(2 * total - left, 2 * total)
+            self.how.progress(2 * total - left, 2 * total)
         new: list[list[NewSegment]] = [[] for _ in logs]
         for number, (log_number, group) in enumerate(groups):
             new[log_number].append(NewSegment(group.rows, rows[number]))

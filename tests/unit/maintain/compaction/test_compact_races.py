@@ -8,19 +8,23 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import seglake
+from seglake.catalog import transaction
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.rows import MaintenanceRow, SegmentRow
-from seglake.engine import LocalEngine, ThreadEngine
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.transaction import Plan
+from seglake.engine import Engine, LocalEngine, ThreadEngine
 from seglake.errors import CommitConflict, CorruptData, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.layout import blobs_folder
 from seglake.maintain.compaction import compact as module
-from seglake.maintain.compaction.compact import Compacted, How, compact, compact_topic
-from seglake.maintain.compaction.passes import CleanedLog, Passes
+from seglake.maintain.compaction.compact import Compacted, compact, compact_topic
+from seglake.maintain.compaction.passes import CleanedLog, How, Passes
 from seglake.maintain.compaction.policy import LogToClean
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
@@ -48,8 +52,8 @@ def maker(tmp_path: Path) -> LakeMaker:
 def offsets(maker: LakeMaker, partition: int) -> list[int]:
     log = seglake.open(str(maker.root)).topic("events")
     start = maker.catalog.snapshot().partition("events", partition).log_start_offset
-    found: list[int] = log.read(partition, start, max_records=1000)["offset"].to_pylist()
-    return found
+    found: Any = log.read(partition, start, max_records=1000)["offset"].to_pylist()
+    return list(found)
 
 
 def disturbed(
@@ -98,10 +102,12 @@ def test_a_log_that_another_writer_changes_is_cleaned_again(
     """The other partition is committed at once; in the end the lake is as without a disturbance."""
     dense = IndexPolicy("bytes", 0)
     attempts = set[str]()
-    transact = module.transact
-    monkeypatch.setattr(
-        module, "transact", lambda *given: (attempts.add(given[2]), transact(*given))[1]
-    )
+
+    def transact(table: CatalogTable, topic: str, attempt: str, plan: Plan) -> int | None:
+        attempts.add(attempt)
+        return transaction.transact(table, topic, attempt, plan)
+
+    monkeypatch.setattr(module, "transact", transact)
     report = disturbed(
         maker, monkeypatch, lambda: reindex(str(maker.root), "events", dense, partitions=[1])
     )
@@ -129,7 +135,7 @@ def test_one_who_never_gets_through_says_so(
 
 def test_a_round_is_a_function_of_the_log_and_the_time(maker: LakeMaker, tmp_path: Path) -> None:
     """Whatever engine and buckets: the same bytes, and no blob is left."""
-    engines = LocalEngine(), ThreadEngine(), ScatteredEngine(5)
+    engines: tuple[Engine, ...] = LocalEngine(), ThreadEngine(), ScatteredEngine(5)
     seen = set[tuple[object, ...]]()
     for number, (engine, rows) in enumerate(product(engines, (1, 7, 10**6))):
         copy = tmp_path / f"copy-{number}"
@@ -202,7 +208,7 @@ def test_bad_requests_change_nothing(maker: LakeMaker) -> None:
     with pytest.raises(UnknownTopic, match="'nowhere'"):
         compact(root, "nowhere")
     for topic in ("kept", "plain"):
-        with pytest.raises(UsageError, match="cleanup.policy = 'delete', which does not compact"):
+        with pytest.raises(UsageError, match=r"cleanup\.policy = 'delete', which does not compact"):
             compact(root, topic, force=True)
     assert maker.catalog.snapshot().version == version
 

@@ -54,7 +54,7 @@ def test_a_policy_is_the_topics() -> None:
             segment_bytes=5,
             segment_index_bytes=6,
             retention_ms=None,
-        )  # fmt: skip
+        )
     )
     assert found == Policy(1, 2, 3, 0.25, 5, 6)
 

@@ -1,4 +1,4 @@
-"""Kills of maintenance: re-index, repair, vacuum and a rebuild of the catalog.
+"""Kills of maintenance: re-index, repair, compaction, vacuum and a rebuild of the catalog.
 
 A round takes a lake with several runs, and with what a killed run left behind. Its commands are
 killed, each once or twice, and then run to their end. After each kill readers must see all that the
@@ -24,12 +24,14 @@ from seglake.store import open_store
 from tests.chaos.account import UPKEEP, Account, Difference, Kill
 from tests.chaos.attempts import Attack, Forked, Steps, Turn
 from tests.chaos.scenarios import NEXT, OTHER, RUN, Scenario, Shape
-from tests.chaos.victim import VERBS, Death, Upkeep
+from tests.chaos.victim import Death, Upkeep
 from tests.harness.observed import Observed, copy_lake, observe, remove_lake
+from tests.makers.compacted import set_topic
 from tests.makers.lakes import create_catalog, open_catalog
 
 SHAPE = Shape("maintenance", other="races")
-STORY = ("reindex", "repair", "reindex again", "vacuum", "rebuild")
+STORY = ("reindex", "repair", "reindex again", "compact", "vacuum", "rebuild")
+CHANGING = ("reindex", "reindex again", "compact")  # what readers see after it is something else
 APART = 7  # stories begin with other steps
 
 
@@ -71,7 +73,7 @@ class Maintenance:
     def _story(self, lake: str, number: int, chance: random.Random) -> None:
         before = ""
         for verb in STORY:
-            after = verb if "reindex" in verb else before
+            after = verb if verb in CHANGING else before
             self._arrange(lake, verb)
             for attempt in range(chance.randint(1, 2)):
                 turn = Turn(number + attempt * APART, by_name=not attempt)
@@ -115,9 +117,10 @@ class Maintenance:
     # ------------------------------------------------------------------ the lake
 
     def _made(self, scenario: Scenario) -> str:
-        """Several runs, and what a killed one left behind."""
+        """Several runs, and what a killed one left behind; the topic may be compacted."""
         lake = f"{self._place}/to-maintain"
         copy_lake(scenario.undisturbed((OTHER, RUN)), lake)
+        set_topic(open_catalog(lake), "events", {"cleanup.policy": "compact"})
         job = scenario.job(lake, NEXT)
         scenario.arrange(NEXT)
         code = Forked(job, self._trace, Death("before", "commit of the catalog", 0, 0.0)).ended()
@@ -142,11 +145,12 @@ class Maintenance:
                 begun = time.monotonic()
                 assert Forked(Upkeep(lake, verb), self._trace).ended() == 0
                 self.steps[verb] = Steps(self._trace, time.monotonic() - begun)
-                if "reindex" in verb:
+                if verb in CHANGING:
                     state = verb
                     self._seen[verb] = observe(lake)
                 assert observe(lake) == self._seen[state]
-        assert self._seen.keys() == {"", *(verb for verb in VERBS if "reindex" in verb)}
+        assert self._seen.keys() == {"", *CHANGING}
+        assert len(self._seen["compact"].records) < len(self._seen[""].records)
 
 
 def _is_expected(file: str) -> bool:

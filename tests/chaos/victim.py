@@ -27,6 +27,7 @@ from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.format.index import IndexPolicy
 from seglake.layout import QUARANTINE_TABLE
+from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.vacuum import vacuum
@@ -57,6 +58,7 @@ VERBS: dict[str, Callable[[str], Any]] = {
     "reindex": partial(reindex, topic="events", policy=IndexPolicy("records", 3)),
     "reindex again": partial(reindex, topic="events", policy=IndexPolicy("bytes", 0)),
     "repair": repair_indexes,
+    "compact": partial(compact, topic="events", now_ms=10**13, force=True),
     "vacuum": partial(vacuum, dry_run=False, grace_hours=0, retention_hours=0),
     "rebuild": partial(rebuild_catalog, dry_run=False, force=True),
 }

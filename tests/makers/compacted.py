@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,7 +12,9 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 
 import seglake
+from seglake.catalog.table import CatalogTable
 from seglake.engine import Engine, LocalEngine, ThreadEngine
+from seglake.layout import new_attempt
 from seglake.maintain.compaction import keys
 from seglake.maintain.compaction.compact import Compacted, compact_topic
 from seglake.maintain.compaction.passes import How
@@ -20,6 +23,16 @@ from tests.harness.engines import ScatteredEngine
 from tests.judges.latest import Counts, ModelLog, live_rows, stored_batches
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import T
+
+
+def set_topic(catalog: CatalogTable, topic: str, settings: Mapping[str, object]) -> None:
+    """Change settings of a topic."""
+    base = catalog.snapshot()
+    row = base.topic(topic)
+    text = json.dumps({**json.loads(row.settings), **settings})
+    changed = replace(row, sequence=row.sequence + 1, settings=text)
+    catalog.commit([changed], topic=topic, base=base, attempt_id=new_attempt())
+
 
 PARTITIONS = 2
 RETENTION = 100

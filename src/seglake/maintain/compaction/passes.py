@@ -166,6 +166,7 @@ class Passes:
             rows |= zip(numbers, written, strict=True)
             left -= sum(sizes[number] for number in numbers)
             self.how.progress(2 * total - left, 2 * total)
+        self.how.progress(2 * total, 2 * total)  # a group that stays as it is, is done
         new: list[list[NewSegment]] = [[] for _ in logs]
         for number, (log_number, group) in enumerate(groups):
             new[log_number].append(NewSegment(group.rows, rows[number]))

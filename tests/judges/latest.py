@@ -74,15 +74,16 @@ class ModelLog:
 
     batches: list[ModelBatch] = field(default_factory=list)
     start: int = 0
+    end: int = 0
 
     def append(self, stored: Iterable[StoredBatch], records: Iterable[Written]) -> None:
         """The batches at the end of the log that are new; `records` has theirs."""
         by_offset = {record.offset: record for record in records}
-        end = self.batches[-1].last_offset + 1 if self.batches else 0
         for base, last, _records, horizon, data in stored:
-            if base >= end:
+            if base >= self.end:
                 own = [by_offset[at] for at in range(base, last + 1) if at in by_offset]
                 self.batches.append(ModelBatch(base, last, own, horizon, data))
+                self.end = last + 1
 
     def records(self) -> list[Written]:
         """What readers see."""

@@ -11,14 +11,25 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from tests.bench import catalog, density, growth, hot, ingest, lookup, report, scan, windows
+from tests.bench import (
+    catalog,
+    compaction,
+    density,
+    growth,
+    hot,
+    ingest,
+    lookup,
+    report,
+    scan,
+    windows,
+)
 from tests.bench.measure import Section, say
 from tests.bench.workbench import Sizes, Workbench
 
 PARTS = {
     "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
     "density": density.run, "growth": growth.run, "catalog": catalog.run,
-    "hot": hot.run,
+    "hot": hot.run, "compaction": compaction.run,
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.engine import LocalEngine
-from tests.bench import density, growth, measure, report
+from tests.bench import compaction, density, growth, measure, report
 from tests.bench.events import Events, generate, numbers_in
 from tests.bench.measure import Chart, Contender, Goal, Samples, Section, Table, Timed, race
 from tests.bench.workbench import Sizes, Workbench
@@ -100,10 +100,12 @@ def test_the_document_holds_every_figure() -> None:
 
 @pytest.mark.slow
 def test_parts_without_a_jvm(tmp_path: Path) -> None:
-    sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=3)
+    sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=3, keys=4000)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:
         (by_length,) = growth.run(bench).tables
         dense, *_, sparse = density.run(bench).tables[1].rows
+        by_keys = compaction.memory(bench).rows
     assert [row[0] for row in by_length.rows] == [1500, 4500]
     assert dense[1] > sparse[1]  # entries
     assert dense[3] < sparse[3]  # bytes that a lookup reads
+    assert [row[0] for row in by_keys] == ["200", "1,000", "4,000"]

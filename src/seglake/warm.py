@@ -8,17 +8,22 @@ the whole path: read, encode, write, look up, read back, print. No JVM starts.
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from seglake.catalog.table import CatalogTable
 from seglake.cli.json_lines import json_lines
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import QuarantineLimit
+from seglake.layout import new_attempt
+from seglake.maintain.compaction.compact import compact
 from seglake.read.lake import open as open_lake
+from seglake.store import open_store
 from seglake.write.driver.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 
@@ -55,7 +60,7 @@ def _pipelines(folder: Path) -> Iterator[Settings]:
     yield {**csv, "topic": {"partition_field": "p"}, "key": {"fields": ["user", "p"]}}
     yield {**_input(folder, "text", pattern), **_time("%d/%b/%Y:%H:%M:%S %z"), **user}
     parquet = {**_parquet(folder), **_time(None)}
-    yield {**parquet, **columns, **headers}
+    yield {**parquet, **user, **columns, **headers}  # some keys are null: compaction drops these
     yield {**parquet, "value": {"from": "field", "field": "raw"}}
 
 
@@ -97,6 +102,18 @@ def _round_trip(root: Path, settings: Settings) -> None:
             log.read_range(middle.timestamp, middle.timestamp + 1000).read_all()
     for batch in log.read_range(0, 2**60, order="time"):
         json_lines(batch)
+    _compact(root)
+
+
+def _compact(root: Path) -> None:
+    """Let the topic be compacted, twice: then tombstones have a delete horizon."""
+    table = CatalogTable.open(open_store(str(root)))
+    base = table.snapshot()
+    row = base.topic("warm")
+    row = replace(row, sequence=row.sequence + 1, settings='{"cleanup.policy": "compact"}')
+    table.commit([row], topic="warm", base=base, attempt_id=new_attempt())
+    for _ in range(2):
+        compact(str(root), "warm", force=True)
 
 
 if __name__ == "__main__":

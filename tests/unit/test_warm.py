@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from seglake import warm
 from seglake.cli.app import app
+from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from tests.makers.lakes import Event, LakeMaker, Shape
@@ -73,10 +74,13 @@ def ingest_everything(folder: Path) -> None:
 
 
 def tend_a_lake(root: Path) -> None:
-    maker = LakeMaker(root)
+    maker = LakeMaker(root, settings={"cleanup.policy": "compact"})
     for codec in ("none", "zstd"):
-        maker.run({0: [Event(T + i, b"k", b"\xff" * i) for i in range(30)]}, Shape(codec))
+        rows = [Event(T + i, b"%d" % (i % 20), i % 9 * b"\xff" or None) for i in range(30)]
+        maker.run({0: rows}, Shape(codec))
     reindex(str(root), "events")
+    for days in range(3):
+        compact(str(root), "events", force=True, now_ms=T + days * 10**8)
     assert verify(str(root), deep=True).findings == []
 
 

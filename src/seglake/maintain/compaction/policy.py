@@ -36,7 +36,7 @@ class Policy(NamedTuple):
         if "compact" not in (each.strip() for each in policy.split(",")):
             raise UsageError(
                 f"topic {topic.topic!r} has cleanup.policy = {policy!r}, which does not compact: "
-                "set it to 'compact' or 'compact,delete' first"
+                f"`seglake alter ROOT {topic.topic} cleanup.policy=compact` changes that"
             )
         found = {field: settings.get(name) for field, name in _NAMES.items()}
         return Policy(**{field: value for field, value in found.items() if value is not None})

@@ -26,6 +26,7 @@ from tests.makers.lakes import LakeMaker
 NOW_MS = 10**13
 KEYS_OF_EACH = 4  # records
 DEDUPE_BYTES = 128 * 2**20  # Kafka's log.cleaner.dedupe.buffer.size
+SEGMENT_BYTES = 2**25
 CODECS = ("none", "zstd")
 _COMPACT = """
 import sys, seglake
@@ -39,18 +40,20 @@ MEMORY_MIB = 768  # whatever the number of keys, on two cores
 
 _TEXT = """\
 A log of one partition with {records:,} records, in random order of {keys:,} keys of 16 bytes, with
-values of 100 bytes, is compacted: by `seglake.compact` on all cores of this machine, by the same on
-one, and by Kafka's `Cleaner` in its JVM, which cleans a log in one thread, with its default buffer
-of 128 MiB. Times of Seglake include opening the lake and the commit; those of Kafka begin when the
-log is loaded. All leave the same records. *Memory* is the largest resident set that the kernel
-counted (`VmHWM`) of a process that compacts a log in which every key occurs once and some twice.
+values of 100 bytes, in segments of 32 MiB, is compacted: by `seglake.compact` on all cores of this
+machine, by the same on one, and by Kafka's `Cleaner` in its JVM, which cleans a log in one thread,
+with its default buffer of 128 MiB. Times of Seglake include opening the lake and the commit; those
+of Kafka begin when the log is loaded. All leave the same records. *Memory* is the largest resident
+set that the kernel counted (`VmHWM`) of a process that compacts a log in which every key occurs
+once and some twice.
 """
 
 
 def run(bench: Workbench) -> Section:
     """Measure."""
     records = bench.sizes.events
-    made = Keyed(records, max(records // KEYS_OF_EACH, 1), value_bytes=100)
+    keys = max(records // KEYS_OF_EACH, 1)
+    made = Keyed(records, keys, value_bytes=100, segment_bytes=SEGMENT_BYTES)
     text = _TEXT.format(records=made.records, keys=made.keys)
     section = Section("compaction", "Compaction by key", text)
     columns = ["", "records per s: min", "median", "max", "s: median"]
@@ -76,7 +79,7 @@ def _race(bench: Workbench, made: Keyed) -> list[Samples]:
     """Seglake on all cores, on one, and Kafka."""
     say(f"  {made.records:,} records, {made.codec}")
     source = bench.scratch("keyed")
-    make_keyed_lake(source, made, **{"delete.retention.ms": 0})
+    make_keyed_lake(source, made)
     lake, home = bench.folder / "compacted", bench.folder / "cleaned" / f"{TOPIC}-0"
     cleaner, left = KafkaCleaner(bench.kafka), made.last().tolist()
 
@@ -91,7 +94,7 @@ def _race(bench: Workbench, made: Keyed) -> list[Samples]:
         require(sum(b.count or 0 for b in batches) == len(left), "Kafka left other records")
 
     def clean() -> Timed:
-        settings = {"cleanup.policy": "compact", "delete.retention.ms": 0}
+        settings = {"cleanup.policy": "compact", "segment.bytes": SEGMENT_BYTES}
         told = cleaner.clean(home, settings, NOW_MS, map_bytes=DEDUPE_BYTES)
         return Timed(told.seconds, told)
 

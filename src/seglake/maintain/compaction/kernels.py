@@ -23,6 +23,8 @@ EXPIRED = 1  # a tombstone whose delete horizon has passed
 FRESH = 2  # a tombstone that gets its delete horizon now
 FLAG_BITS = 2
 
+_AT_ONCE = 1024  # hashes before any of them is looked up: then the processor waits for many at once
+
 
 @njit(cache=True, nogil=True, inline="always")
 def _turned(word: Any, bits: int) -> Any:
@@ -117,18 +119,25 @@ def put_records(
     """
     seen, nulls = 0, 0
     low, high = seed[0], seed[1]
+    block = np.empty((_AT_ONCE, 3), np.uint64)
     while row < len(offsets) and used < limit:
-        if offsets[row] >= log_start:
-            seen += 1
-            if lengths[row] < 0:
-                nulls += 1
-            else:
-                first, second = hash_of(data, starts[row], lengths[row], low, high)
-                entry = np.uint64(offsets[row] - first_offset + 1) << np.uint64(FLAG_BITS)
-                if value_lengths[row] < 0:
-                    entry |= np.uint64(flags[batch_of[row]])
-                used += _put(slots, first, second, entry)
-        row += 1
+        end = min(row + min(_AT_ONCE, limit - used), len(offsets))
+        count = 0
+        while row < end:
+            if offsets[row] >= log_start:
+                seen += 1
+                if lengths[row] < 0:
+                    nulls += 1
+                else:
+                    first, second = hash_of(data, starts[row], lengths[row], low, high)
+                    entry = np.uint64(offsets[row] - first_offset + 1) << np.uint64(FLAG_BITS)
+                    if value_lengths[row] < 0:
+                        entry |= np.uint64(flags[batch_of[row]])
+                    block[count, 0], block[count, 1], block[count, 2] = first, second, entry
+                    count += 1
+            row += 1
+        for i in range(count):
+            used += _put(slots, block[i, 0], block[i, 1], block[i, 2])
     return row, used, seen, nulls
 
 

@@ -5,7 +5,8 @@ again: offsets, codec (at its default level), producer and leader epoch stay, an
 too, so offset deltas have gaps and the record count is below `last offset delta + 1`. The base
 timestamp is that of the first record that stays, or the delete horizon. A batch without records is
 left out; where the end of a log would be lost without it, it stays as a header of 61 bytes
-(`emptied`, KAFKA-17076).
+(`emptied`, KAFKA-17076). Kafka leaves in it the largest timestamp of its records, for which its own
+DumpLogSegments then misses a record; here it has none.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def emptied(header: Any) -> Batches:
     """The batch of which `header` is the first 61 bytes, without records."""
     found = np.frombuffer(header, HEADER, 1).copy()
     found["attributes"] &= ~(CODEC_MASK | DELETE_HORIZON)
-    found["base_timestamp"] = -1
+    found["base_timestamp"] = found["max_timestamp"] = -1
     return _bare(found)
 
 

@@ -175,10 +175,10 @@ def test_copied_batches(log: bytes, data: st.DataObject) -> None:
 @examples(30)
 def test_emptied_batch(log: bytes) -> None:
     for batch in cut(log):
-        base, last_delta, attributes, _, highest, _ = header(batch)
+        base, last_delta, attributes, *_ = header(batch)
         (epoch,) = struct.unpack(">i", batch[12:16])
         expected = batch_bytes(
-            base, b"", last_delta=last_delta, base_timestamp=-1, max_timestamp=highest, count=0,
+            base, b"", last_delta=last_delta, base_timestamp=-1, max_timestamp=-1, count=0,
             attributes=attributes & ~0x47, epoch=epoch,
             producer=struct.unpack(">qhi", batch[43:57]),
         )  # fmt: skip

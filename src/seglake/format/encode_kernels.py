@@ -18,6 +18,8 @@ from numba.extending import intrinsic
 from seglake.jit import njit
 from seglake.limits import INT32_MAX
 
+_LOG_APPEND_TIME = 0x08
+
 
 @njit(cache=True, nogil=True, inline="always")
 def varint_size(value):
@@ -202,6 +204,30 @@ def fill_records(timestamps, starts, sizes, bodies, firsts, places, out):
             at = put_varint(out, at + 1, timestamp_delta)
             at = put_varint(out, at, i - first)
             at = put_bytes(out, at, bodies, starts[i], sizes[i])
+
+
+@njit(cache=True, nogil=True)
+def group_batches(table, fit, sizes, max_bytes, firsts):
+    """Group neighbouring batches that fit to be one of `max_bytes`. Returns the number of groups.
+
+    `fit` says which batches may share one at all; `sizes` are the bytes of their records. `firsts`
+    receives the first batch of each group, and at its end the number of batches.
+    """
+    groups, total = 0, np.int64(0)
+    for i in range(len(table)):
+        row, first = table[i], table[firsts[groups - 1]] if groups else table[i]
+        total += sizes[i]
+        if (
+            groups == 0 or not fit[i] or not fit[i - 1] or total > max_bytes
+            or row.attributes != first.attributes
+            or (row.attributes & _LOG_APPEND_TIME and row.max_timestamp != first.max_timestamp)
+            or row.last_offset - first.base_offset > INT32_MAX
+        ):  # fmt: skip
+            firsts[groups] = i
+            groups += 1
+            total = np.int64(sizes[i])
+    firsts[groups] = len(table)
+    return groups
 
 
 @njit(cache=True, nogil=True)

@@ -32,7 +32,7 @@ from seglake.format.batch import (
 from seglake.format.compression import NAMES, Compress, compressor
 from seglake.format.decode import Decoded, read_only, scan_batches, with_extremes
 from seglake.format.encode import Batches, encode_bodies
-from seglake.format.records import Int64s, fixed
+from seglake.format.records import Int64s, Records, fixed
 from seglake.limits import INT32_MAX
 
 Flags = npt.NDArray[np.bool_]
@@ -51,7 +51,7 @@ def copied(data: Any, table: BatchTable) -> Batches:
     """The batches of `table` byte for byte; positions in it count from the start of `data`."""
     moved = table.copy()
     moved["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
-    return Batches(_joined(data, table, np.zeros(len(table), bool), []), moved)
+    return Batches(joined(data, table, np.zeros(len(table), bool), []), moved)
 
 
 def filter_batches(
@@ -74,10 +74,11 @@ def filter_batches(
         result["attributes"][due] |= DELETE_HORIZON
     changed = due | (counts[rows] < result["count"])
     result["count"] = counts[rows]
-    parts = _reencoded(data, table[rows], result, changed, decoded, kept)
-    whole = _joined(data, table[rows], changed, parts)
+    parts = reencoded(data, table[rows], result, changed, decoded, kept)
+    whole = joined(data, table[rows], changed, parts)
     result["position"] = np.cumsum(result["size"], dtype=np.int64) - result["size"]
-    return Batches(whole, with_extremes(result, _renumbered(decoded, kept, rows, len(table))))
+    numbers = np.cumsum(counts > 0) - 1
+    return Batches(whole, with_extremes(result, renumbered(decoded, kept, numbers)))
 
 
 def emptied(header: Any) -> Batches:
@@ -113,7 +114,7 @@ def _bare(header: npt.NDArray[np.void]) -> Batches:
     return Batches(data, table)
 
 
-def _reencoded(
+def reencoded(
     data: Any, before: BatchTable, after: BatchTable, changed: Flags, decoded: Decoded, kept: Int64s
 ) -> list[Any]:
     """Header and records of each changed batch; completes the changed rows of `after`."""
@@ -176,12 +177,13 @@ def _headers(data: Any, before: BatchTable, after: BatchTable) -> npt.NDArray[np
     places = before["position"][:, None] + np.arange(OVERHEAD)
     headers = read_only(data)[places].view(HEADER).reshape(-1)
     headers["length"] = after["size"] - LOG_OVERHEAD
+    headers["last_offset_delta"] = after["last_offset"] - after["base_offset"]
     for name in ("attributes", "base_timestamp", "max_timestamp", "count"):
         headers[name] = after[name]
     return headers
 
 
-def _joined(data: Any, table: BatchTable, changed: Flags, parts: list[Any]) -> Any:
+def joined(data: Any, table: BatchTable, changed: Flags, parts: list[Any]) -> Any:
     """The bytes of all batches of `table` in order; `parts` has two pieces of each changed one."""
     view, pieces, used = memoryview(data), list[Any](), 0
     starts, ends = table["position"], table["position"] + table["size"]
@@ -196,12 +198,10 @@ def _joined(data: Any, table: BatchTable, changed: Flags, parts: list[Any]) -> A
     return np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), np.uint8)
 
 
-def _renumbered(decoded: Decoded, kept: Int64s, rows: Int64s, count: int) -> Decoded:
-    """The records that stay, each with the row of its batch in the result."""
-    numbers = np.zeros(count, np.int32)
-    numbers[rows] = np.arange(len(rows))
-    records = decoded.records
-    slim = type(records)(records.timestamps[kept], records.keys, records.values)
-    return Decoded(
-        slim, decoded.offsets[kept], decoded.timestamp_types[:0], numbers[decoded.batch[kept]]
+def renumbered(decoded: Decoded, kept: Int64s, numbers: Int64s) -> Decoded:
+    """Offsets and times of the records that stay; `numbers` has the new row of each batch."""
+    records = Records(
+        decoded.records.timestamps[kept], decoded.records.keys, decoded.records.values
     )
+    batches = numbers[decoded.batch[kept]].astype(np.int32)
+    return Decoded(records, decoded.offsets[kept], decoded.timestamp_types[:0], batches)

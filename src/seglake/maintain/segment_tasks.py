@@ -1,7 +1,7 @@
 """One function over many segments: on threads of this machine, or as Spark tasks.
 
-The function takes the store and a segment's row. Kernels, checksums and codecs release Python's
-lock, so threads use all cores.
+The function takes the store and a segment's row, or a group of them. Kernels, checksums and codecs
+release Python's lock, so threads use all cores.
 """
 
 from __future__ import annotations
@@ -12,16 +12,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from seglake.catalog.rows import SegmentRow
 from seglake.engine import SparkEngine, share_out
 from seglake.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Work = Callable[[Store, SegmentRow], Any]
+
+class Item(Protocol):
+    """A segment's row, or something else to work on, which has so many bytes of log."""
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of log."""
+
+
+AnyItem = TypeVar("AnyItem", bound=Item)
+Work = Callable[[Store, AnyItem], Any]
 Progress = Callable[[int, int], None]  # bytes of log done, and bytes of log in all
 
 _TASKS_PER_CORE = 4
@@ -53,14 +62,14 @@ class SegmentTasks(NamedTuple):
         """Tasks that report progress as a part of `total` bytes, `before` of which are done."""
         return self._replace(progress=lambda done, _: self.progress(before + done, total))
 
-    def map(self, work: Work, rows: Sequence[SegmentRow]) -> list[Any]:
+    def map(self, work: Work[AnyItem], rows: Sequence[AnyItem]) -> list[Any]:
         """`work(store, row)` for each of the rows, in their order."""
         self.progress(0, sum(row.log_bytes for row in rows))
         if not rows:
             return []
         return self._on_threads(work, rows) if self.spark is None else self._on_spark(work, rows)
 
-    def _on_threads(self, work: Work, rows: Sequence[SegmentRow]) -> list[Any]:
+    def _on_threads(self, work: Work[AnyItem], rows: Sequence[AnyItem]) -> list[Any]:
         done, total = 0, sum(row.log_bytes for row in rows)
         with ThreadPoolExecutor(os.cpu_count()) as workers:
             running = {workers.submit(work, self.store, row): row for row in rows}
@@ -74,7 +83,7 @@ class SegmentTasks(NamedTuple):
                 raise
         return [future.result() for future in running]
 
-    def _on_spark(self, work: Work, rows: Sequence[SegmentRow]) -> list[Any]:
+    def _on_spark(self, work: Work[AnyItem], rows: Sequence[AnyItem]) -> list[Any]:
         engine, task = SparkEngine(self.spark), partial(_results, work, self.store)
         sizes = [row.log_bytes for row in rows]
         shares = share_out(sizes, _TASKS_PER_CORE * engine.cores)
@@ -87,6 +96,6 @@ class SegmentTasks(NamedTuple):
         return [results[number] for number in range(len(rows))]
 
 
-def _results(work: Work, store: Store, rows: Sequence[SegmentRow]) -> list[Any]:
+def _results(work: Callable[..., Any], store: Store, rows: Sequence[Any]) -> list[Any]:
     """`work(store, row)` for each of the rows: what runs on an executor."""
     return [work(store, row) for row in rows]

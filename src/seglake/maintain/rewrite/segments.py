@@ -23,6 +23,7 @@ from seglake.format.decode import Payload, decode, with_record_times
 from seglake.format.encode import Batches
 from seglake.format.filter import blank, copied, emptied, filter_batches
 from seglake.format.index import IndexPolicy
+from seglake.format.rebatch import rebatch
 from seglake.format.segment import rebuild
 from seglake.limits import INT32_MAX
 from seglake.maintain.rewrite.keep import GOES, UNDECIDED, Keep
@@ -37,13 +38,16 @@ AHEAD_BYTES = 16 * 2**20  # that an object store is asked for before their turn
 
 
 class Target(NamedTuple):
-    """What the new segment is to be: the attempt that writes it, and how it is indexed.
+    """What the new segment is to be: the attempt that writes it, how it is indexed, its batches.
 
-    Without a policy it is indexed as the first of the old segments.
+    Without a policy it is indexed as the first of the old segments. With `batch_bytes` neighbouring
+    batches are joined up to that size, headers included, where nothing is to be decided about their
+    records.
     """
 
     attempt_id: str
     policy: IndexPolicy | None = None
+    batch_bytes: int | None = None
 
 
 def rewrite(store: Store, rows: Sequence[SegmentRow], keep: Keep, target: Target) -> SegmentRow:
@@ -60,7 +64,7 @@ def rewrite(store: Store, rows: Sequence[SegmentRow], keep: Keep, target: Target
     identity = SegmentId(
         rows[0].topic, rows[0].partition, base, target.attempt_id, target.attempt_id
     )
-    source = _Source(store, rows, keep)
+    source = _Source(store, rows, _Sieve(keep, target.batch_bytes))
     with store.writer(identity.key("log")) as sink:
         log = _Log(sink, base)
         for batches in source.batches():
@@ -138,14 +142,14 @@ class _Log:
 class _Source:
     """The logs that are read. `header` is that of the last batch read, and `last_offset` its."""
 
-    def __init__(self, store: Store, rows: Sequence[SegmentRow], keep: Keep) -> None:
-        self._store, self._rows, self._keep = store, rows, keep
+    def __init__(self, store: Store, rows: Sequence[SegmentRow], sieve: _Sieve) -> None:
+        self._store, self._rows, self._sieve = store, rows, sieve
         self.header: bytes | None = None
         self.last_offset = -1
 
     def batches(self) -> Iterator[Batches]:
         """The batches that stay, with complete tables, some at a time. Raises CorruptData."""
-        read = self._keep.fates(_as_batches(self._rows)) != GOES
+        read = self._sieve.keep.fates(_as_batches(self._rows)) != GOES
         rows = [row for row, wanted in zip(self._rows, read, strict=True) if wanted]
         segments = [_log_segment(row) for row in rows]
         checks = {row.key("log"): LogCheck(row) for row in rows}
@@ -162,19 +166,28 @@ class _Source:
 
     def _staying(self, chunk: Chunk) -> Iterator[Batches]:
         table = chunk.table[chunk.table["count"] > 0]
-        left = table[self._keep.fates(table) != GOES]
-        return chunk.in_parts(left, DECODE_BYTES, partial(_kept, self._keep, chunk.data))
+        left = table[self._sieve.keep.fates(table) != GOES]
+        return chunk.in_parts(left, DECODE_BYTES, partial(self._sieve.kept, chunk.data))
 
 
-def _kept(keep: Keep, data: Any, table: BatchTable, payload: Payload) -> Batches:
-    """What stays of some batches, none of which goes as a whole for sure."""
-    asked = keep.fates(table) == UNDECIDED
-    if not asked.any():
+class _Sieve(NamedTuple):
+    """What stays, and in batches of which size."""
+
+    keep: Keep
+    batch_bytes: int | None
+
+    def kept(self, data: Any, table: BatchTable, payload: Payload) -> Batches:
+        """What stays of some batches, none of which goes as a whole for sure."""
+        keep = self.keep
+        asked = keep.fates(table) == UNDECIDED
+        if asked.any():
+            decoded = decode(table, payload)
+            stays = keep.records(table, decoded) | ~asked[decoded.batch]
+            horizons = keep.horizons(table, decoded, stays)
+            return filter_batches(data, table, decoded, stays, horizons)
+        if self.batch_bytes is not None:
+            return rebatch(data, table, payload, self.batch_bytes)
         return copied(data, with_record_times(table, payload))
-    decoded = decode(table, payload)
-    stays = keep.records(table, decoded)
-    stays |= ~asked[decoded.batch]
-    return filter_batches(data, table, decoded, stays, keep.horizons(table, decoded, stays))
 
 
 def _as_batches(rows: Sequence[SegmentRow]) -> BatchTable:

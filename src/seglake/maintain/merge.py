@@ -1,0 +1,195 @@
+"""Small neighbouring segments become few of up to `segment.bytes`: offsets and batches stay.
+
+Record batches are copied byte for byte, with `rebatch` small ones are joined. The index files are
+made anew by the topic's policy. One commit puts the new segments in the place of the old ones,
+whose files older versions go on using until they expire.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from seglake.catalog.rows import SegmentRow, TopicRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
+from seglake.catalog.transaction import transact
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.config import Topic
+from seglake.errors import CorruptData, MissingObject
+from seglake.format.batch import OVERHEAD
+from seglake.maintain.report import Report, TopicReport
+from seglake.maintain.rewrite.groups import Group, Rules, due
+from seglake.maintain.rewrite.keep import Keep
+from seglake.maintain.rewrite.segments import Target, rewrite
+from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
+from seglake.store import Store, open_store
+from seglake.write.encoding import limits_of, policy_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class MergedGroup(Report):
+    """Segments of a log partition that become one; offsets `base_offset` to `end_offset`."""
+
+    partition: int
+    base_offset: int
+    end_offset: int
+    segments: int
+    log_bytes: int
+
+    @staticmethod
+    def of(group: Group) -> MergedGroup:
+        """The group as a part of a plan."""
+        first, last = group.rows[0], group.rows[-1]
+        return MergedGroup(
+            first.partition, first.base_offset, last.end_offset, len(group.rows), group.log_bytes
+        )
+
+
+@dataclass
+class DamagedFile(Report):
+    """A file that cannot be read, so that its group is not merged."""
+
+    file: str
+    position: int
+    problem: str
+
+
+@dataclass
+class Merged(TopicReport):
+    """The result of a merge. `version` is that of its commit, -1 if there was none.
+
+    `segments` became `new_segments`; `log_bytes` of them were read, `new_log_bytes` written.
+    `skipped` groups changed meanwhile, and stay as they are. A dry run has the `plan` and nothing
+    else.
+    """
+
+    segments: int = 0
+    new_segments: int = 0
+    log_bytes: int = 0
+    new_log_bytes: int = 0
+    skipped: int = 0
+    damaged: list[DamagedFile] = field(default_factory=list)
+    plan: list[MergedGroup] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every group could be merged, else 1."""
+        return 1 if self.damaged else 0
+
+
+class _Asked(NamedTuple):
+    """What a merge is asked for."""
+
+    partitions: Collection[int] | None
+    everything: bool
+
+
+def merge(
+    root: str,
+    topic: str,
+    *,
+    partitions: Collection[int] | None = None,
+    everything: bool = False,
+    rebatch: bool = False,
+    dry_run: bool = False,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress = silent,
+) -> Merged:
+    """Merge small neighbouring segments of a topic, or of some of its partitions, in one commit.
+
+    `rewrite.groups` says which; with `everything` all that may be one segment. `rebatch` also joins
+    record batches up to `batch.size`. The groups go to threads, or with `spark` to its executors. A
+    group with a segment that another commit changed meanwhile is left as it is, and counted; one
+    with a damaged file is reported. Raises UnknownTopic, StoreError and CommitConflict.
+    """
+    table = CatalogTable.open(open_store(root, storage_options))
+    snapshot = table.snapshot()
+    settings = _settings(snapshot.topic(topic))
+    report = Merged(topic)
+    groups = _groups(table, snapshot, settings, _Asked(partitions, everything))
+    if dry_run:
+        report.plan = [MergedGroup.of(group) for group in groups]
+        return report
+    size = settings.batch_size if rebatch else None
+    target = Target(report.attempt_id, policy_of(settings), size)
+    results = SegmentTasks(table.store, spark, progress).map(
+        partial(_merge_group, target=target), groups
+    )
+    report.damaged = [DamagedFile(**found["damage"]) for found in results if "damage" in found]
+    merged = {
+        group: SegmentRow(**found["row"])
+        for group, found in zip(groups, results, strict=True)
+        if "row" in found
+    }
+    _commit(table, merged, report)
+    return report
+
+
+def _settings(row: TopicRow) -> Topic:
+    """A topic's settings as the catalog has them; names that are not known here are ignored."""
+    known = {field.alias for field in Topic.model_fields.values()}
+    settings = {name: value for name, value in json.loads(row.settings).items() if name in known}
+    return Topic.model_validate({"name": row.topic, **settings})
+
+
+def _groups(table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _Asked) -> list[Group]:
+    """The groups that are due. Segments below the log start are left to retention."""
+    topic, limits = settings.name, limits_of(settings)
+    views = {view.partition: view for view in snapshot.partitions(topic)}
+    if asked.partitions is not None:
+        views = {number: snapshot.partition(topic, number) for number in asked.partitions}
+    small = [
+        row
+        for rows in table.segment_lists(snapshot, [topic])
+        for row in rows
+        if row.partition in views
+        and row.log_bytes + OVERHEAD <= limits.segment_bytes
+        and row.end_offset > views[row.partition].log_start_offset
+    ]
+    small.sort(key=lambda row: (row.partition, row.base_offset))
+    return due(small, Rules(limits, policy_of(settings)), everything=asked.everything)
+
+
+def _merge_group(store: Store, group: Group, *, target: Target) -> dict[str, Any]:
+    """One group written as one segment: its row, or the damage."""
+    try:
+        return {"row": asdict(rewrite(store, group.rows, Keep(), target))}
+    except CorruptData as error:
+        return {"damage": DamagedFile(error.file, error.position, error.what).as_dict()}
+    except MissingObject as error:
+        return {"damage": DamagedFile(group.rows[0].key("log"), 0, str(error)).as_dict()}
+
+
+def _commit(table: CatalogTable, merged: Mapping[Group, SegmentRow], report: Merged) -> None:
+    """Put each new segment in the place of its group, if that still stands, in one commit."""
+
+    def plan(base: Snapshot) -> Change | None:
+        done = [group for group in merged if _stands(base, group.rows)]
+        rows = [merged[group] for group in done]
+        report.segments, report.new_segments = sum(len(group.rows) for group in done), len(rows)
+        report.log_bytes = sum(group.log_bytes for group in done)
+        report.new_log_bytes = sum(row.log_bytes for row in rows)
+        report.skipped = len(merged) - len(done)
+        replaced = [(row.partition, row.base_offset) for group in done for row in group.rows]
+        return Change([*rows, report.row("merge")], replaced) if done else None
+
+    version = transact(table, report.topic, report.attempt_id, plan)
+    report.version = -1 if version is None else version
+
+
+def _stands(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:
+    """Whether these segments are live, with these files."""
+    view = base.partition(rows[0].topic, rows[0].partition)
+    bases = view.segments.base_offsets
+    first = int(bases.searchsorted(rows[0].base_offset))
+    if first + len(rows) > len(bases):
+        return False
+    return all(view.segment(first + n).id == row.id for n, row in enumerate(rows))

@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seglake import errors
     from seglake.maintain.compaction.compact import compact
+    from seglake.maintain.merge import merge
     from seglake.maintain.replace import replace
     from seglake.maintain.undo import undo
     from seglake.read.lake import open  # noqa: A004  # users write seglake.open
     from seglake.write.api import ingest
 
-__all__ = ["compact", "errors", "ingest", "open", "replace", "undo"]
+__all__ = ["compact", "errors", "ingest", "merge", "open", "replace", "undo"]
 
 _MODULES = {
     "compact": "seglake.maintain.compaction.compact",
     "ingest": "seglake.write.api",
+    "merge": "seglake.maintain.merge",
     "open": "seglake.read.lake",
     "replace": "seglake.maintain.replace",
     "undo": "seglake.maintain.undo",

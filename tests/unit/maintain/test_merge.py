@@ -1,0 +1,272 @@
+"""Merged segments hold the same bytes and give the same answers, whatever runs beside the merge."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seglake
+from seglake.catalog.rows import SegmentRow, TopicRow
+from seglake.errors import UnknownTopic, UsageError, VersionExpired
+from seglake.format.compression import NAMES
+from seglake.format.decode import scan_batches
+from seglake.format.index import IndexPolicy
+from seglake.layout import new_attempt
+from seglake.maintain import merge as merging
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.verify import verify
+from seglake.maintain.merge import merge
+from seglake.maintain.rewrite.keep import WithoutOffsets
+from seglake.maintain.rewrite.segments import Target, rewrite
+from seglake.maintain.vacuum import vacuum
+from tests.judges.oracle import as_written
+from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.strategies import T, event_lists, examples
+from tests.unit.maintain.rewrite.test_segments import MEMORY, with_gaps
+
+shapes = st.builds(
+    Shape, codec=st.sampled_from(NAMES), batch_bytes=st.sampled_from([256, 16_384]),
+    append_time_ms=st.sampled_from([None, T + 7]),
+)  # fmt: skip
+
+
+def rows_of(maker: LakeMaker) -> list[SegmentRow]:
+    return maker.catalog.segments(maker.catalog.snapshot(), "events")
+
+
+def log_of(maker: LakeMaker, row: SegmentRow) -> bytes:
+    return (maker.root / row.key("log")).read_bytes()
+
+
+def read(maker: LakeMaker, version: int | None = None) -> list[Written]:
+    log = seglake.open(str(maker.root), version).topic("events")
+    starts, ends = log.beginning_offsets(), log.end_offsets()
+    plan = log.plan_offsets({number: (starts[number], end) for number, end in ends.items()})
+    return as_written(plan.execute().read_all())
+
+
+def answers(maker: LakeMaker, version: int | None = None) -> Any:
+    log = seglake.open(str(maker.root), version).topic("events")
+    times = [T - 50, T, T + 3, T + 60, T + 10**7]
+    windows = [log.read_range(time, time + 30).read_all().to_pylist() for time in times]
+    found = [log.offsets_for_times(dict.fromkeys(log.partitions(), time)) for time in times]
+    return windows, found, log.end_offsets(), read(maker, version)
+
+
+@given(
+    st.lists(st.tuples(event_lists(max_size=40), event_lists(max_size=9)), min_size=2, max_size=6),
+    shapes, st.lists(st.sampled_from([0, 0, 1, 50])), st.booleans(),
+)  # fmt: skip
+@examples(50)
+def test_merged_segments_have_the_same_batches(
+    runs: list[tuple[list[Event], list[Event]]], shape: Shape, gaps: list[int], rebatch: bool
+) -> None:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as root:
+        maker = LakeMaker(Path(root) / "lake", partitions=2)
+        for first, second in runs:
+            maker.run({0: with_gaps(first, gaps), 1: second}, shape)
+        before, rows, version = answers(maker), rows_of(maker), maker.versions[-1]
+        report = merge(str(maker.root), "events", everything=True, rebatch=rebatch)
+        assert (report.segments, report.new_segments, report.skipped) == (len(rows), 2, 0)
+        assert answers(maker) == answers(maker, version) == before
+        for new in rows_of(maker):
+            old = b"".join(log_of(maker, row) for row in rows if row.partition == new.partition)
+            batches, joined = scan_batches(old), scan_batches(log_of(maker, new))
+            assert len(joined) <= len(batches)
+            assert rebatch or log_of(maker, new) == old
+            assert new.index_policy == IndexPolicy("bytes", 4096)  # the topic's
+            own = [r for r in maker.records() if r.partition == new.partition]
+            assert new.max_timestamp == max(record.timestamp for record in own)
+        assert verify(str(maker.root), deep=True).findings == []
+        assert merge(str(maker.root), "events", everything=True).version == -1
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> LakeMaker:
+    """Two partitions, twelve runs of a few records."""
+    maker = LakeMaker(tmp_path / "lake", partitions=2)
+    for run in range(12):
+        rows = [Event(T + 100 * run + i * 7 % 50, b"k%d" % i, b"v" * 30) for i in range(20)]
+        maker.run({0: rows, 1: rows[:5]}, Shape(codec="zstd"))
+    return maker
+
+
+def names(maker: LakeMaker) -> set[Path]:
+    return set(maker.root.rglob("*"))
+
+
+def test_small_segments_become_one_without_being_asked_twice(maker: LakeMaker) -> None:
+    before = answers(maker)
+    report = seglake.merge(str(maker.root), "events")
+    assert (report.segments, report.new_segments, report.exit_code) == (24, 2, 0)
+    assert report.version == maker.versions[-1] + 1
+    assert [(row.base_offset, row.end_offset) for row in rows_of(maker)] == [(0, 240), (0, 60)]
+    assert answers(maker) == before
+    maker.run({0: [Event(T + 2000)]}, Shape("zstd"))
+    assert merge(str(maker.root), "events").segments == 0  # one small segment can wait
+    assert merge(str(maker.root), "events", everything=True).segments == 2
+
+
+def test_history_says_what_was_merged(maker: LakeMaker) -> None:
+    report = merge(str(maker.root), "events")
+    (row,) = seglake.open(str(maker.root)).maintenance("events")
+    assert (row.operation, row.attempt_id) == ("merge", report.attempt_id)
+    assert json.loads(row.report)["segments"] == 24
+
+
+def test_a_dry_run_writes_nothing(maker: LakeMaker) -> None:
+    before = names(maker)
+    report = merge(str(maker.root), "events", dry_run=True)
+    assert names(maker) == before
+    assert [(g.partition, g.base_offset, g.end_offset, g.segments) for g in report.plan] == [
+        (0, 0, 240, 12), (1, 0, 60, 12),
+    ]  # fmt: skip
+    assert report.plan[0].log_bytes == sum(r.log_bytes for r in rows_of(maker) if not r.partition)
+    assert (report.version, report.segments) == (-1, 0)
+
+
+def test_partitions_can_be_chosen(maker: LakeMaker) -> None:
+    assert merge(str(maker.root), "events", partitions=[1]).segments == 12
+    assert len(rows_of(maker)) == 13
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "message"),
+    [
+        ({"topic": "nope"}, UnknownTopic, "nope"),
+        ({"topic": "events", "partitions": [7]}, UnknownTopic, "partitions 0 to 1"),
+        ({"root": "no lake", "topic": "events"}, UsageError, "no lake"),
+    ],
+)
+def test_bad_input_changes_nothing(
+    maker: LakeMaker, asked: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    before = names(maker)
+    with pytest.raises(error, match=message):
+        merge(str(maker.root / asked.pop("root", "")), **asked)
+    assert names(maker) == before
+
+
+def test_the_topics_settings_hold(maker: LakeMaker) -> None:
+    settings = {"segment.bytes": 2500, "index.interval.bytes": 0, "unknown.name": 1}
+    row = TopicRow(topic="events", sequence=2, partitions=2, partitioner="murmur2",
+                   timestamp_type="CreateTime", settings=json.dumps(settings))  # fmt: skip
+    base = maker.catalog.snapshot()
+    maker.catalog.commit([row], topic="events", base=base, attempt_id=new_attempt())
+    before = answers(maker)
+    merge(str(maker.root), "events")
+    after = rows_of(maker)
+    assert 4 <= len(after) < 24
+    assert {row.index_interval for row in after} == {0}
+    assert max(row.log_bytes for row in after) <= 2500
+    assert answers(maker) == before
+
+
+def test_records_below_the_log_start_stay_deleted(maker: LakeMaker) -> None:
+    version = maker.delete_records(0, 47)
+    assert next(row.base_offset for row in rows_of(maker) if not row.partition) == 40
+    before = answers(maker)
+    assert merge(str(maker.root), "events").segments == 22
+    assert answers(maker) == answers(maker, version) == before
+    assert verify(str(maker.root), deep=True).findings == []
+
+
+def test_empty_segments_are_absorbed(maker: LakeMaker) -> None:
+    rows = [row for row in rows_of(maker) if not row.partition]
+    emptied = rewrite(maker.store, rows[3:5], WithoutOffsets.of([(60, 100)]), Target(new_attempt()))
+    maker.catalog.commit(
+        [emptied], topic="events", base=maker.catalog.snapshot(), attempt_id=emptied.attempt_id,
+        replaced=[(0, 60), (0, 80)],
+    )  # fmt: skip
+    before = answers(maker)
+    merge(str(maker.root), "events", everything=True)
+    merged = rows_of(maker)[0]
+    assert (merged.base_offset, merged.end_offset, merged.record_count) == (0, 240, 200)
+    assert (scan_batches(log_of(maker, merged))["count"] > 0).all()
+    assert answers(maker) == before
+
+
+def beside(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
+    """Do something between the writing of the segments and their commit."""
+    real, done = merging._commit, list[bool]()
+
+    def commit(*given: Any) -> None:
+        if not done:
+            done.append(True)
+            act()
+        real(*given)
+
+    monkeypatch.setattr(merging, "_commit", commit)
+
+
+def test_a_run_beside_it_loses_nothing(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside(monkeypatch, lambda: maker.run({0: [Event(T + 5000, b"new")]}))
+    assert merge(str(maker.root), "events").segments == 24
+    assert read(maker) == maker.records()
+    assert len(rows_of(maker)) == 3
+
+
+def test_a_group_that_changed_is_left_out(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = answers(maker)
+    beside(monkeypatch, lambda: reindex(str(maker.root), "events", partitions=[1]))
+    report = merge(str(maker.root), "events")
+    assert (report.segments, report.new_segments, report.skipped) == (12, 1, 1)
+    assert answers(maker) == before
+    assert verify(str(maker.root), deep=True).findings == []
+
+
+def test_two_merges_at_once_merge_once(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = answers(maker)
+    beside(monkeypatch, lambda: merge(str(maker.root), "events"))
+    report = merge(str(maker.root), "events")
+    assert (report.version, report.segments, report.skipped) == (-1, 0, 2)
+    assert answers(maker) == before
+    assert len(rows_of(maker)) == 2
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_damaged_log_is_left_as_it_is(maker: LakeMaker, gone: bool) -> None:
+    row = next(row for row in rows_of(maker) if row.partition == 1)
+    path = maker.root / row.key("log")
+    data = path.read_bytes()
+    path.unlink()
+    if not gone:
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    report = merge(str(maker.root), "events")
+    assert (report.segments, report.new_segments, report.exit_code) == (12, 1, 1)
+    (damage,) = report.damaged
+    assert path.name in damage.file + damage.problem
+    assert row in rows_of(maker)
+
+
+def test_old_versions_answer_until_vacuum(maker: LakeMaker) -> None:
+    before, version = answers(maker), maker.versions[-1]
+    pinned = seglake.open(str(maker.root), version).topic("events")
+    merge(str(maker.root), "events")
+    assert answers(maker, version) == before
+    vacuum(str(maker.root), dry_run=False, grace_hours=0, retention_hours=0)
+    assert answers(maker) == before
+    with pytest.raises(VersionExpired):
+        pinned.read_range(0, 2 * T).read_all()
+    assert verify(str(maker.root), deep=True).orphans == []
+
+
+def test_a_lost_catalog_comes_back_merged(maker: LakeMaker) -> None:
+    merge(str(maker.root), "events")
+    before, rows = answers(maker), rows_of(maker)
+    rebuild_catalog(str(maker.root), dry_run=False, force=True)
+    assert answers(maker) == before
+    assert LakeMaker(maker.root).catalog.snapshot().partition("events", 0).end_offset == 240
+    assert [row.attempt_id for row in rows] == [
+        row.attempt_id for row in rows_of(LakeMaker(maker.root))
+    ]

@@ -119,7 +119,7 @@ def cut(log: bytes, batch: StoredBatch) -> bytes:
 def assert_kafka_accepts(kafka: Kafka, root: Path, row: SegmentRow, interval: int) -> None:
     """DumpLogSegments finds each index entry in the log, and recovery has nothing to change."""
     folder = folder_of(root, [row])
-    log, *indexes = (root / row.key(suffix) for suffix in ("log", "index", "timeindex"))  # type: ignore[arg-type]
+    log, *indexes = (root / row.key(suffix) for suffix in ("log", "index", "timeindex"))
     kafka.dump(*indexes)
     kafka.sanity_check(*indexes)
     dump = kafka.dump(log, verify=False)

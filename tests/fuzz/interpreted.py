@@ -32,9 +32,12 @@ def install() -> None:
     from seglake.read.fetch import kernels as fetch  # noqa: PLC0415
     from seglake.read.zones import kernels as zones  # noqa: PLC0415
 
-    encode_kernels._copy = _copy
-    decode_kernels._eight_bytes = _eight_bytes
-    decode_kernels._zeros_below = lambda bits: np.uint64(_lowest_bit(int(bits) | 1 << 64))
+    plain: dict[str, Any] = {
+        "_eight_bytes": _eight_bytes,
+        "_zeros_below": lambda bits: np.uint64(_lowest_bit(int(bits) | 1 << 64)),
+    }
+    vars(encode_kernels)["_copy"] = _copy
+    vars(decode_kernels).update(plain)
     for module in (decode_kernels, encode_kernels, columns, fetch, zones):
         for name, function in list(vars(module).items()):
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:

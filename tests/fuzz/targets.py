@@ -31,7 +31,7 @@ class Target:
 
     def __call__(self, data: bytes) -> None:
         """Try one input; raises what must not be raised."""
-        with suppress(self.refusals):
+        with suppress(*self.refusals):
             self.run(data)
 
     def found(self) -> list[bytes]:

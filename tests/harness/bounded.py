@@ -90,7 +90,8 @@ def measure(
     )
     assert done.returncode == 0, done.stderr
     *numbers, error = [*done.stdout.strip().split(" ", 3), ""][:4]
-    return Measured(*map(int, numbers), error)
+    least, most, limit = map(int, numbers)
+    return Measured(least, most, limit, error)
 
 
 def write_lines(path: Path, size: int) -> int:

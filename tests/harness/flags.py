@@ -43,7 +43,7 @@ def options_of_the_program() -> set[str]:
 
 def options_of_job(name: str) -> set[str]:
     """As "jobs/ingest --root"."""
-    module, found = load_job(name), set()
+    module, found = load_job(name), set[str]()
 
     class Stop(Exception):
         pass

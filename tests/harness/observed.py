@@ -7,6 +7,8 @@ from dataclasses import astuple, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 import seglake
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow, SourceRow, rows_of
@@ -64,7 +66,7 @@ def records_of(lake: Lake) -> list[tuple[Any, ...]]:
         starts, ends = log.beginning_offsets(), log.end_offsets()
         plan = log.plan_offsets({p: (starts[p], ends[p]) for p in ends}, columns=NAMES)
         for batch in plan.execute():
-            times = batch["timestamp"].cast("int64").to_pylist()
+            times = batch["timestamp"].cast(pa.int64()).to_pylist()
             columns = [times if n == "timestamp" else batch[n].to_pylist() for n in NAMES]
             found += [(topic, *row) for row in zip(*columns, strict=True)]
     found.sort(key=lambda record: record[:3])

@@ -80,7 +80,15 @@ def s3_server(folder: Path) -> Iterator[Server]:
         address = "{}:{}".format(*free.getsockname())
     server = Server(f"http://{address}", data, secrets.token_hex(10), secrets.token_hex(20))
     keys = {"ROOT_ACCESS_KEY": server.access_key, "ROOT_SECRET_KEY": server.secret_key}
-    command = [program, "--quiet", "--keep-alive", "--port", address, "posix", data]
+    command: list[str | Path] = [
+        program,
+        "--quiet",
+        "--keep-alive",
+        "--port",
+        address,
+        "posix",
+        data,
+    ]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
             command, env={**os.environ, **keys}, stdout=log, stderr=subprocess.STDOUT

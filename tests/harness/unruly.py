@@ -30,7 +30,7 @@ def make_unruly(seed: int, dawdle_s: float, notes: Path) -> None:
         plan = list(zip(faults, moments, strict=True))
         return run(engine, unruly(task, plan, dawdle_s, str(notes)), items)
 
-    SparkEngine.map = map_unruly  # type: ignore[method-assign]
+    SparkEngine.map = map_unruly  # type: ignore[method-assign, assignment]
 
 
 def unruly(task: Task, plan: list[tuple[str, str]], dawdle_s: float, notes: str) -> Task:

@@ -34,7 +34,9 @@ def check_times(log: Log, partition: int, records: list[Written], wanted: list[i
     assert log.max_timestamps([partition])[partition] == newest
 
 
-def check_offset(log, partition, offset, records, start, end) -> None:
+def check_offset(
+    log: Log, partition: int, offset: int, records: dict[int, Written], start: int, end: int
+) -> None:
     if offset < 0:
         return
     if not start <= offset < end:

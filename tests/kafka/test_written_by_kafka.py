@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +22,12 @@ from tests.judges.kafka_judge import Batch, Header, Kafka, Record, StoredBatch
 from tests.kafka.make_golden import GOLDEN
 from tests.kafka.make_golden import segments as golden_segments
 from tests.kafka.test_written_segments import scratch_folder, segments_in
+from tests.makers.lakes import Event
 from tests.makers.strategies import FAR, T, contents, event_lists, examples, headers
 
 times = st.one_of(st.integers(T, T + 90), st.sampled_from([-1, 0, T, FAR]))
 gaps = st.sampled_from([0, 0, 0, 1, 5])
-producers = st.one_of(
+producers: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.just({}),
     st.fixed_dictionaries(
         {
@@ -51,7 +53,10 @@ def full_batches(draw: DrawFn, base_offset: int) -> Batch:
     parts = st.tuples(gaps, times, contents, contents, headers)
     drawn = draw(st.lists(parts, min_size=1, max_size=6))
     steps = itertools.accumulate((1 + gap for gap, *_ in drawn), initial=base_offset - 1)
-    records = [Record(at, *rest) for at, (_, *rest) in zip(list(steps)[1:], drawn, strict=True)]
+    records = [
+        Record(at, time, key, value, tuple(pairs))
+        for at, (_, time, key, value, pairs) in zip(list(steps)[1:], drawn, strict=True)
+    ]
     return Batch(
         tuple(records),
         codec=draw(st.sampled_from(NAMES)),
@@ -144,7 +149,7 @@ def test_what_kafka_writes_is_read(
 
 @given(event_lists(min_size=100), st.sampled_from(NAMES), st.integers(1, 80))
 @examples(8)
-def test_a_long_log_of_kafka(kafka: Kafka, events: list, codec: str, count: int) -> None:
+def test_a_long_log_of_kafka(kafka: Kafka, events: list[Event], codec: str, count: int) -> None:
     records = [
         Record(number, event.timestamp, event.key, event.value, event.headers)
         for number, event in enumerate(events)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -246,8 +247,10 @@ def compacted(kafka: Kafka, folder: Path, row: SegmentRow, batches: list[Batch])
     sealed = rebuild(row.base_offset, table, IndexPolicy("bytes", 0))
     (folder / f"{row.base_offset:020}.zonemap").write_bytes(sealed.zone_map)
     files = {path.suffix[1:]: path for path in folder.glob(f"{row.base_offset:020}.*")}
-    sizes = {f"{suffix}_bytes": path.stat().st_size for suffix, path in files.items()}
-    sums = {f"{suffix}_crc32c": kafka.crc32c(path.read_bytes()) for suffix, path in files.items()}
+    facts: dict[str, Any] = {
+        f"{suffix}_bytes": path.stat().st_size for suffix, path in files.items()
+    }
+    facts |= {f"{suffix}_crc32c": kafka.crc32c(path.read_bytes()) for suffix, path in files.items()}
     return replace(
-        row, record_count=sealed.record_count, max_timestamp=sealed.max_timestamp, **sizes, **sums
+        row, record_count=sealed.record_count, max_timestamp=sealed.max_timestamp, **facts
     )

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import crc32c
 import numpy as np
@@ -22,8 +22,8 @@ from seglake.format.compression import IDS, compressor
 from seglake.format.encode import Batches, Encoding, encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
 from seglake.format.records import Headers, Records, Spans
-from seglake.format.segment import Roller, SegmentLimits
-from seglake.layout import SegmentFile, new_attempt, segment_key
+from seglake.format.segment import Roller, Sealed, SegmentLimits
+from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
 from seglake.store import open_store
 
 
@@ -188,8 +188,10 @@ class LakeMaker:
             rows.append((roller.base_offset, roller.seal(), data))
         return [self._segment_row(partition, *row, shape, attempt) for row in rows]
 
-    def _segment_row(self, partition, base, sealed, log, shape, attempt) -> SegmentRow:
-        files = {
+    def _segment_row(
+        self, partition: int, base: int, sealed: Sealed, log: bytes, shape: Shape, attempt: str
+    ) -> SegmentRow:
+        files: dict[Suffix, bytes] = {
             "log": log, "index": sealed.offset_index,
             "timeindex": sealed.time_index, "zonemap": sealed.zone_map,
         }  # fmt: skip
@@ -198,6 +200,8 @@ class LakeMaker:
             path = self.root / key
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
+        facts: dict[str, Any] = {f"{name}_bytes": len(data) for name, data in files.items()}
+        facts |= {f"{name}_crc32c": crc32c.crc32c(data) for name, data in files.items()}
         return SegmentRow(
             topic=self.topic, partition=partition, base_offset=base, end_offset=sealed.end_offset,
             record_count=sealed.record_count, min_timestamp=sealed.min_timestamp,
@@ -207,11 +211,12 @@ class LakeMaker:
             timestamp_type="CreateTime" if shape.append_time_ms is None else "LogAppendTime",
             codec=shape.codec, index_interval_kind=shape.policy.by,
             index_interval=shape.policy.interval, attempt_id=attempt, created_at_ms=0,
-            **{f"{name}_bytes": len(data) for name, data in files.items()},
-            **{f"{name}_crc32c": crc32c.crc32c(data) for name, data in files.items()},
+            **facts,
         )  # fmt: skip
 
-    def _run_row(self, rows: Mapping[int, Sequence[Event]], attempt: str, interval) -> RunRow:
+    def _run_row(
+        self, rows: Mapping[int, Sequence[Event]], attempt: str, interval: tuple[int, int] | None
+    ) -> RunRow:
         start, end = interval or (None, None)
         number = len(self.versions)
         count = sum(map(len, rows.values()))

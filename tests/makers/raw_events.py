@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import zstandard
 from hypothesis import strategies as st
 
@@ -205,7 +206,7 @@ def read_lake(root: Path | str, topic: str = "events") -> dict[int, list[Stored]
     names = ["partition", "offset", "timestamp", "timestamp_type", "key", "value"]
     plan = log.plan_offsets({p: (starts[p], ends[p]) for p in ends}, columns=names)
     for batch in plan.execute():
-        times = batch["timestamp"].cast("int64").to_pylist()
+        times = batch["timestamp"].cast(pa.int64()).to_pylist()
         columns = [times if n == "timestamp" else batch[n].to_pylist() for n in names]
         for row in zip(*columns, strict=True):
             found[row[0]].append(Stored(*row))

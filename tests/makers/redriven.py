@@ -88,7 +88,7 @@ def write(path: Path, form: str, events: Sequence[Event], *, packed: bool = Fals
     file = File(path, form, events)
     if form == "parquet":
         file.lines = list(range(1, len(events) + 1))
-        columns = {"n": [f"{path.name}:{line}" for line in file.lines]}
+        columns: dict[str, Any] = {"n": [f"{path.name}:{line}" for line in file.lines]}
         for name in TIMES:
             columns[name] = pa.array([T if name in e.times else None for e in events], pa.int64())
         pq.write_table(pa.table(columns), path, row_group_size=4)
@@ -148,5 +148,7 @@ def open_rejects(root: Path) -> Counter[tuple[str, int]]:
     attempts = open_attempts(catalog.runs(catalog.snapshot(), "events"))
     found: Counter[tuple[str, int]] = Counter()
     for rows in QuarantineTable(catalog.store).read("events", attempts):
-        found.update(zip(rows["source_file"].to_pylist(), rows["line"].to_pylist(), strict=True))
+        sources, lines = (rows[name].to_pylist() for name in ("source_file", "line"))
+        pairs: Any = zip(sources, lines, strict=True)
+        found.update(pairs)
     return found

@@ -58,7 +58,7 @@ rows = st.one_of(
     ),
 )
 shapes = st.builds(
-    lambda codec, sizes, policy: Shape(codec, *sizes, policy),
+    lambda codec, sizes, policy: Shape(codec, sizes[0], sizes[1], policy),
     codec=st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
     sizes=st.sampled_from(
         [(64, 700), (150, 2000), (400, 2000), (64, 2**30), (400, 2**30), (16384, 2**30)]

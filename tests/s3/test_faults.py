@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -220,6 +220,10 @@ def test_a_refresh_that_fails_leaves_the_lake_as_it_was(
     assert sum(lake.refresh().topic("events").end_offsets().values()) == RECORDS + 10
 
 
+def always(fault: Fault) -> Callable[[str, str], Fault]:
+    return lambda _method, _path: fault
+
+
 def test_a_server_that_never_answers_is_an_error(
     place: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +232,7 @@ def test_a_server_that_never_answers_is_an_error(
     open_store(place).put("k", b"abc")
     store = open_store(place, {"endpoint": proxy.endpoint, "timeout": "100ms"})
     for fault in (Fault.BUSY, Fault.SLOW):
-        proxy.choice = lambda _method, _path, fault=fault: fault
+        proxy.choice = always(fault)
         with pytest.raises(StoreError, match=f"{place}/k: "):
             store.read("k", 0, 3)
         with pytest.raises(StoreError, match=f"{place}/k: "):

@@ -128,7 +128,7 @@ def test_input_and_lake_stand_where_the_options_say(
 
 def test_put_if_absent_has_one_winner(place: str) -> None:
     for key in ("a", "b/c", "d"):
-        start, won = threading.Barrier(8), []
+        start, won = threading.Barrier(8), list[int]()
 
         def race(number: int, key: str = key, start: Any = start, won: Any = won) -> None:
             store = open_store(place)
@@ -207,7 +207,10 @@ def test_spark_ingests_with_the_keys_of_the_environment(
         """
     )
     job = [sys.executable, "jobs/ingest.py", "--conf-file", str(config), "--run-id", "1"]
-    run = {"cwd": PROJECT, "env": {**os.environ, "PYTHONPATH": str(PROJECT / "src")}}
+    run: dict[str, Any] = {
+        "cwd": PROJECT,
+        "env": {**os.environ, "PYTHONPATH": str(PROJECT / "src")},
+    }
     done = subprocess.run(job, capture_output=True, text=True, check=False, **run)
     assert done.returncode == 0, done.stderr
     settings = pipeline_of(f"{place}/lake", f"{place}/in")
@@ -244,7 +247,10 @@ def test_spark_reads_the_format_with_the_keys_of_the_environment(
     ingest(pipeline_of(place, a_file(tmp_path / "a.jsonl", 300), task=TINY))
     root, start, end = place.replace("s3:", "s3a:"), T + 20_000, T + 90_000
     command = [sys.executable, "-c", READS, root, str(start), str(end)]
-    run = {"cwd": PROJECT, "env": {**os.environ, "PYTHONPATH": str(PROJECT / "src")}}
+    run: dict[str, Any] = {
+        "cwd": PROJECT,
+        "env": {**os.environ, "PYTHONPATH": str(PROJECT / "src")},
+    }
     done = subprocess.run(command, capture_output=True, text=True, check=False, **run)
     assert done.returncode == 0, done.stderr
     assert server.secret_key not in done.stdout + done.stderr

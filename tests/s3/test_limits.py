@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,10 @@ def test_rows_whose_path_leaves_the_root_are_not_committed(
     catalog = open_catalog(place, {"endpoint": proxy.endpoint})
     base = catalog.snapshot()
     segment = catalog.segments(base, "events")[0]
-    again = {"base_offset": segment.end_offset, "end_offset": segment.end_offset + 1}
+    again: dict[str, Any] = {
+        "base_offset": segment.end_offset,
+        "end_offset": segment.end_offset + 1,
+    }
     rows = [
         replace(segment, **again, topic=name),
         replace(segment, **again, attempt_id=name),

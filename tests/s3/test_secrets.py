@@ -45,6 +45,9 @@ def assert_hidden(text: str | bytes, hidden: list[str], where: str = "") -> None
         assert secret.encode() not in found, where
 
 
+dumped: Callable[[Any], bytes] = cloudpickle.dumps
+
+
 class PicklingEngine(LocalEngine):
     """Tasks go through the pickles in which Spark sends them; `sent` keeps those."""
 
@@ -52,7 +55,7 @@ class PicklingEngine(LocalEngine):
         self.sent: dict[str, bytes] = {}
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
-        sent = self.sent[type(task).__name__] = cloudpickle.dumps((task, items))
+        sent = self.sent[type(task).__name__] = dumped((task, items))
         arrived_task, arrived = pickle.loads(sent)
         return super().map(arrived_task, arrived)
 
@@ -155,7 +158,7 @@ def failures(root: str, options: dict[str, str]) -> Iterator[tuple[str, Callable
     lake = f"{root}/lake"
     yield f"{lake}/catalog/log: ", lambda: create_catalog(lake, options)
     yield f"{lake}/catalog/log: ", lambda: seglake.open(lake, storage_options=options)
-    made = [pa.table({})]
+    made: list[Any] = [pa.table({})]
     yield (
         f"{lake}/catalog/quarantine: ",
         lambda: QuarantineTable(open_store(lake, options)).add_files(made, ""),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -175,7 +176,8 @@ def test_lookups_on_executors(spark: SparkSession, maker: LakeMaker) -> None:
 
     def before(alerts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in alerts:
-            for at in batch["at"].to_pylist():
+            moments: list[Any] = batch["at"].to_pylist()
+            for at in moments:
                 for found in log.read_range(at - 10, at, columns=["partition", "offset"]):
                     number = pa.array([at] * len(found), pa.int64())
                     yield pa.RecordBatch.from_arrays([number, *found.columns], names=names)

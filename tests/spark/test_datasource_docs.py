@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -34,4 +35,5 @@ def test_the_examples_run(
     readings = seglake.open(str(maker.root)).topic("readings")
     assert sum(readings.end_offsets().values()) == 1000
     few = readings.read_range(START, START + 10).read_all()
-    assert {json.loads(value)["id"] for value in few["value"].to_pylist()} == set(range(10))
+    values: list[Any] = few["value"].to_pylist()
+    assert {json.loads(value)["id"] for value in values} == set(range(10))

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import pandas_udf
+from pyspark.sql.pandas.functions import pandas_udf
 
 import seglake
 from seglake.datasource import events_around
@@ -50,7 +50,9 @@ def log(maker: LakeMaker) -> Log:
 def alerts(spark: SparkSession) -> DataFrame:
     """In no order: some at the same time, some far outside, some without time or user."""
     seconds = [(i * 101) % 700 - 30 for i in range(20)]
-    rows = [(i, T / 1000 + at + i % 3 * 0.0004, f"u{i % 4}") for i, at in enumerate(seconds)]
+    rows: list[tuple[int, float | None, str | None]] = [
+        (i, T / 1000 + at + i % 3 * 0.0004, f"u{i % 4}") for i, at in enumerate(seconds)
+    ]
     rows += [(20, None, "u1"), (21, T / 1000 + 300, None), (22, T / 1000 + 101, "u7")]
     frame = spark.createDataFrame(rows, "id int, seconds double, user string")
     return frame.selectExpr("id", "timestamp_seconds(seconds) AS at", "user").repartition(3)
@@ -109,7 +111,7 @@ def test_tasks_need_no_catalog(
 def test_a_log_in_a_function_of_ones_own(log: Log, alerts: DataFrame) -> None:
     """Any function may hold a log: here the offset of each alert in partition 0, as a column."""
 
-    @pandas_udf("long")
+    @pandas_udf("long")  # type: ignore[call-overload, untyped-decorator]
     def offset_of(at: pd.Series) -> pd.Series:
         offsets, _ = log.offsets_for_times_array(0, at.astype("datetime64[ms]").astype("int64"))
         return pd.Series(offsets)

@@ -191,7 +191,8 @@ def test_spark_delta_rs_and_duckdb_read_the_same_catalog(
     uris = DeltaTable(uri).file_uris()
     names = ["topic", "partition", "base_offset", "end_offset", "max_timestamp"]
     query = "SELECT {} FROM read_parquet({}, hive_partitioning = true, union_by_name = true)"
-    by_duckdb = duckdb.sql(query.format(", ".join(["kind", *names]), uris)).to_arrow_table()
+    query = query.format(", ".join(["kind", *names]), uris)
+    by_duckdb: Any = duckdb.connect().execute(query).to_arrow_table()
     delta_rs = DeltaTable(uri).to_pyarrow_table(columns=["kind", *names])
     expected = by_spark.select("kind", *names)
     for found in (by_duckdb, delta_rs):

@@ -55,7 +55,7 @@ def expected(order: str) -> dict[int, list[tuple[int, bytes | None, bytes]]]:
         good, key=lambda row: ((row[1] or 0) * (order == "time"), row[0])
     ):
         partition = (number if key is None else murmur2(key.encode())) % PARTITIONS
-        logs[partition].append((time or 0, key and key.encode(), text.encode()))
+        logs[partition].append((time or 0, None if key is None else key.encode(), text.encode()))
     return logs
 
 

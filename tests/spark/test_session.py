@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from seglake import session
@@ -101,7 +101,7 @@ def test_only_a_driver_alone_is_bound_to_its_own_machine(
     asked = SparkConf(loadDefaults=False)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    monkeypatch.setattr(session.SparkContext, "_ensure_initialized", lambda conf: None)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda conf: None)
     monkeypatch.setattr(session, "SparkConf", lambda **options: asked if options else given)
     launched = session._launch(session._settings(None, {}, delta=False))
     local = master.startswith("local")

@@ -133,8 +133,8 @@ def test_stored_files_are_not_ingested_again(lake: Path, tmp_path: Path) -> None
 
 def new_input(settings: Tables) -> Tables:
     """The same settings for JSON lines that no run has read."""
-    lines = {"input": {"paths": [f"{HERE}/in/new.jsonl"], "format": "jsonl"}}
-    how = {"timestamp": {"field": "ts", "format": "epoch_ms"}, "key": {"fields": ["user"]}}
+    lines: Tables = {"input": {"paths": [f"{HERE}/in/new.jsonl"], "format": "jsonl"}}
+    how: Tables = {"timestamp": {"field": "ts", "format": "epoch_ms"}, "key": {"fields": ["user"]}}
     return {**settings, **lines, **how, "value": {}, "headers": {}}
 
 

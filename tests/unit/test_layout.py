@@ -137,4 +137,5 @@ def test_parse_attempt_key__refuses(key: str) -> None:
 
 
 def test_new_attempt__is_fresh_and_valid() -> None:
-    assert layout.check_attempt(layout.new_attempt()) != layout.new_attempt()
+    layout.check_attempt(layout.new_attempt())
+    assert layout.new_attempt() != layout.new_attempt()

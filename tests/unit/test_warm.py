@@ -38,7 +38,9 @@ CODECS = itertools.cycle(["none", "gzip", "snappy", "lz4", "zstd"])
 def compiled() -> set[tuple[str, str]]:
     """Each kernel with the types of its arguments for which there is machine code."""
     modules = [module for name, module in sys.modules.items() if name.startswith("seglake")]
-    kernels = [k for module in modules for k in vars(module).values() if isinstance(k, Dispatcher)]
+    kernels: list[Any] = [
+        k for module in modules for k in vars(module).values() if isinstance(k, Dispatcher)
+    ]
     return {(f"{k.__module__}.{k.__name__}", str(types)) for k in kernels for types in k.signatures}
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -11,7 +12,7 @@ from deltalake import DeltaTable
 from seglake.catalog.delta.table_contract import FORMAT, LIFECYCLE
 from seglake.catalog.manifest import Manifest, write_manifest
 from seglake.catalog.quarantine import files as quarantine_files
-from seglake.catalog.rows import FILE_SCHEMAS, LATER_COLUMNS, TABLE_SCHEMA, SegmentId
+from seglake.catalog.rows import FILE_SCHEMAS, LATER_COLUMNS, TABLE_SCHEMA, Kind, SegmentId
 from seglake.layout import manifest_key, new_attempt
 from seglake.maintain.health.reindex import reindex
 from seglake.store import open_store
@@ -36,7 +37,7 @@ def _names(cell: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", FILE_SCHEMAS)
-def test_every_column_is_documented_and_exists(kind: str) -> None:
+def test_every_column_is_documented_and_exists(kind: Kind) -> None:
     assert sorted(_documented(kind)) == sorted(FILE_SCHEMAS[kind].names)
 
 
@@ -106,7 +107,7 @@ def test_there_are_as_many_queries_as_answers() -> None:
 
 @pytest.mark.parametrize("number", range(len(EXPECTED)))
 def test_queries_give_what_they_promise(log: duckdb.DuckDBPyConnection, number: int) -> None:
-    expected = EXPECTED[number]
+    expected: Any = EXPECTED[number]
     found = log.execute(QUERIES[number]).fetchall()
     assert [row[: len(expected[0])] for row in found] == expected
     assert all(value is not None for row in found for value in row)

@@ -229,7 +229,7 @@ def test_commit__after_a_lost_reply_is_found(
         raise StoreError("connection reset")
 
     attempt = new_attempt()
-    rows = [segment(5, 9, attempt_id=attempt), run("r", attempt)]
+    rows: list[Row] = [segment(5, 9, attempt_id=attempt), run("r", attempt)]
     with monkeypatch.context() as patch:
         patch.setattr(catalog.store, "put_if_absent", lose_the_reply)
         with pytest.raises(StoreError, match="reset"):
@@ -454,7 +454,8 @@ def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: Catal
             for found in expired_files(catalog, hours, now_ms=_now_ms(), before_ms=math.inf)
         }
         tables = [table for _, table in retained_rows(catalog, "segment", expired)]
-        return sorted({base for table in tables for base in table["base_offset"].to_pylist()})
+        found: list[Any] = [base for table in tables for base in table["base_offset"].to_pylist()]
+        return sorted(set(found))
 
     for _ in range(3):
         _append(catalog, catalog.snapshot(), 5)
@@ -490,8 +491,8 @@ def test_table_without_a_newer_column__is_read_and_written(tmp_path: Path) -> No
     _, attempt = _append(catalog, catalog.snapshot(), 5)
     name = next(file.path for file in catalog.snapshot().files if file.kind == "segment")
     path = tmp_path / "catalog/log" / name
-    older = pq.ParquetFile(path).read().drop_columns(["index_attempt_id"])
-    pq.write_table(older, path.with_name("of-another-writer.parquet"))
+    rows = pq.ParquetFile(path).read().drop_columns(["index_attempt_id"])
+    pq.write_table(rows, path.with_name("of-another-writer.parquet"))
     entry = tmp_path / f"catalog/log/_delta_log/{1:020}.json"
     entry.write_text(entry.read_text().replace(path.name, "of-another-writer.parquet"))
     catalog = open_catalog(str(tmp_path))
@@ -664,7 +665,7 @@ def test_other_readers__see_the_same_rows(catalog: CatalogTable, tmp_path: Path)
         for row in catalog.segments(snapshot, name)
     ]
     assert rows == expected
-    native = table.to_pyarrow_table(filters=[("kind", "=", "run")])
+    native: Any = table.to_pyarrow_table(filters=[("kind", "=", "run")])
     assert sorted(native["run_id"].to_pylist()) == sorted(
         row.run_id for name in ("a", "b") for row in catalog.runs(snapshot, name)
     )

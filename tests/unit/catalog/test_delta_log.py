@@ -27,7 +27,8 @@ from seglake.store.interface import Listed
 from tests.makers.strategies import examples
 
 STATS = '{"numRecords": 1}'
-SCHEMA = pa.schema({"x": pa.int64(), "kind": pa.string()})
+FIELDS: dict[str, Any] = {"x": pa.int64(), "kind": pa.string()}
+SCHEMA = pa.schema(FIELDS)
 CONTRACT = TableContract("the table", SCHEMA, ["kind"], "look after it")
 
 
@@ -159,7 +160,7 @@ def test_a_reply_that_says_it_exists__may_mean_our_own(tmp_path: Path) -> None:
 
 def test_a_store_that_says_it_exists_when_it_does_not__is_a_conflict(tmp_path: Path) -> None:
     log = _log(tmp_path)
-    log.store.put_if_absent = lambda _key, _data: False  # type: ignore[method-assign]
+    log.store.put_if_absent = lambda key, data: False  # type: ignore[method-assign]
     with pytest.raises(CommitConflict):
         log.commit(0, [_add("mine")])
 
@@ -240,7 +241,7 @@ class _NoListing:
 def test_a_commit_and_a_look__cost_as_little_however_long_the_log_is(tmp_path: Path) -> None:
     log = _log(tmp_path)
     store = _NoListing(open_store(str(tmp_path)))
-    counted = DeltaLog(store, "table", CONTRACT)  # type: ignore[arg-type]
+    counted = DeltaLog(store, "table", CONTRACT)
     for number in range(60):
         store.requests = 0
         counted.commit(number, [_add(f"f{number}")])

@@ -13,6 +13,7 @@ from seglake.catalog.delta.actions import WrittenFile
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.files import FILE_SCHEMA, attempt_of, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.rows import Row
 from seglake.catalog.table import CatalogTable
 from seglake.errors import UsageError
 from seglake.store import Store, open_store
@@ -43,7 +44,8 @@ def store(tmp_path: Path) -> Store:
 def _counted(catalog: CatalogTable, quarantine: QuarantineTable, name: str) -> list[int]:
     attempts = [run.attempt_id for run in catalog.runs(catalog.snapshot(), name)]
     tables = quarantine.read(name, attempts)
-    return sorted(line for table in tables for line in table["line"].to_pylist())
+    lines: list[Any] = [line for table in tables for line in table["line"].to_pylist()]
+    return sorted(lines)
 
 
 def test_rows__count_once_a_run_names_their_attempt(store: Store) -> None:
@@ -55,7 +57,7 @@ def test_rows__count_once_a_run_names_their_attempt(store: Store) -> None:
     quarantine.add_files(parts, good)
     quarantine.add_files([write_rejects(store, "orders", failed, _rows(failed, [3]))], failed)
     assert _counted(catalog, quarantine, "orders") == []
-    rows = [topic(), run("r", good, quarantined=3)]
+    rows: list[Row] = [topic(), run("r", good, quarantined=3)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=good)
     assert _counted(catalog, quarantine, "orders") == [1, 2, 7]
     assert _counted(catalog, quarantine, "other") == []
@@ -70,7 +72,7 @@ def test_parts_of_dead_attempts__are_not_read_and_can_be_removed(store: Store) -
     assert [attempt_of(key) for key in keys] == [good, dead]
     for part, attempt in zip(parts, (good, dead), strict=True):
         quarantine.add_files([part], attempt)
-    rows = [topic(), run("r", good)]
+    rows: list[Row] = [topic(), run("r", good)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=good)
     store.put(keys[1], b"damaged")
     assert _counted(catalog, quarantine, "orders") == [1]
@@ -97,7 +99,7 @@ def test_parts__are_added_once_however_often_they_are_given(store: Store) -> Non
         quarantine.add_files(parts, ATTEMPT)
     parts.append(write_rejects(store, "orders", ATTEMPT, _rows(ATTEMPT, [3])))
     quarantine.add_files(parts, ATTEMPT)
-    rows = [topic(), run("r", ATTEMPT)]
+    rows: list[Row] = [topic(), run("r", ATTEMPT)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=ATTEMPT)
     assert _counted(catalog, quarantine, "orders") == [1, 2, 3]
 
@@ -127,7 +129,7 @@ def test_runs_that_add_at_once__all_succeed(store: Store) -> None:
     for racer in racers:
         racer.join(120)
     assert [racer.exitcode for racer in racers] == [0] * len(attempts)
-    rows = [topic(), *(run(attempt, attempt) for attempt in attempts)]
+    rows: list[Row] = [topic(), *(run(attempt, attempt) for attempt in attempts)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempts[0])
     assert _counted(catalog, QuarantineTable(store), "orders") == sorted([0, 1, 2, 3] * 4)
 
@@ -146,7 +148,7 @@ def test_a_commit_that_comes_first__is_passed(
 
     monkeypatch.setattr(DeltaLog, "commit", commit)
     quarantine.add_files([write_rejects(store, "orders", second, _rows(second, [2]))], second)
-    rows = [topic(), run("1", first), run("2", second)]
+    rows: list[Row] = [topic(), run("1", first), run("2", second)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=first)
     assert _counted(catalog, quarantine, "orders") == [1, 2]
 

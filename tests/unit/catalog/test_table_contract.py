@@ -11,7 +11,10 @@ from seglake.catalog.delta.actions import DeltaCommit
 from seglake.catalog.delta.table_contract import Definition, TableContract
 from seglake.errors import CorruptData, UsageError
 
-ROWS = pa.schema({"kind": pa.string(), "size": pa.int64(), "part": pa.int32(), "raw": pa.binary()})
+FIELDS: dict[str, Any] = {
+    "kind": pa.string(), "size": pa.int64(), "part": pa.int32(), "raw": pa.binary(),
+}  # fmt: skip
+ROWS = pa.schema(FIELDS)
 CONTRACT = TableContract("the catalog", ROWS, ["kind"], "look after it", {"raw"})
 PROPERTIES = {
     "seglake.format": "1",
@@ -20,7 +23,7 @@ PROPERTIES = {
 }
 
 
-def _column(name: str, kind: str, nullable: bool = True, **metadata: str) -> dict[str, Any]:
+def _column(name: str, kind: str, nullable: bool = True, **metadata: Any) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
 
 
@@ -75,14 +78,13 @@ def test_a_protocol_beyond_ours__is_named(
         _check(EXPECTED._replace(reader=reader, writer=writer, features=features))
 
 
-COLUMN_CHANGES = {
+INVARIANT: dict[str, Any] = {"delta.invariants": "{}"}
+COLUMN_CHANGES: dict[str, dict[str, Any]] = {
     "lacks the column size": {"size": None},
     "a column size of type string, not long": {"size": _column("size", "string")},
     "NOT NULL on column part": {"part": _column("part", "integer", nullable=False)},
     "NOT NULL on column note": {"note": _column("note", "string", nullable=False)},
-    "delta.invariants on column kind": {
-        "kind": _column("kind", "string", **{"delta.invariants": "{}"})
-    },
+    "delta.invariants on column kind": {"kind": _column("kind", "string", **INVARIANT)},
     "an unreadable schema": {"note": {"name": "note"}},
 }
 

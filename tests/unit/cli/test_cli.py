@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +26,7 @@ T = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module")
-def maker(tmp_path_factory) -> LakeMaker:
+def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
     made = LakeMaker(tmp_path_factory.mktemp("lake"), partitions=2)
     rows = [
         Event(T + 10, b"k", 'v "é"\n'.encode(), (("h", b"\xff"), ("g", None))),
@@ -44,11 +45,11 @@ def seglake(*arguments: object) -> str:
     return result.stdout
 
 
-def lines(text: str) -> list[dict[str, object]]:
+def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_json_lines_are_the_documented_form(maker) -> None:
+def test_json_lines_are_the_documented_form(maker: LakeMaker) -> None:
     found = lines(seglake("read", maker.root, "events", "--partition", 0))
     encoded = {"base64": base64.b64encode(b"\xff\x00").decode()}
     header = {"key": "h", "value": {"base64": base64.b64encode(b"\xff").decode()}}
@@ -84,7 +85,9 @@ def test_json_lines_are_the_documented_form(maker) -> None:
         (["--max-records", 0], []),
     ],
 )
-def test_read_gives_what_was_asked_for(maker, options, expected) -> None:
+def test_read_gives_what_was_asked_for(
+    maker: LakeMaker, options: list[int | str], expected: list[tuple[int, int]]
+) -> None:
     found = lines(seglake("read", maker.root, "events", *options))
     if "time" in options:  # equal times by partition
         expected = sorted(expected, key=lambda at: (at != (1, 19), at))
@@ -102,12 +105,14 @@ def test_read_gives_what_was_asked_for(maker, options, expected) -> None:
         (["--start", "2023-11-14T22:13:20"], "zone"),
     ],
 )
-def test_contradictions_are_errors(maker, options, problem) -> None:
+def test_contradictions_are_errors(
+    maker: LakeMaker, options: list[int | str] | list[str], problem: str
+) -> None:
     with pytest.raises(UsageError, match=problem):
         seglake("read", maker.root, "events", *options)
 
 
-def test_arrow_and_parquet_files_hold_the_records(maker, tmp_path) -> None:
+def test_arrow_and_parquet_files_hold_the_records(maker: LakeMaker, tmp_path: Path) -> None:
     for form in ("arrow", "parquet"):
         seglake("read", maker.root, "events", "--format", form, "--output", tmp_path / form)
     with pa.ipc.open_stream((tmp_path / "arrow").read_bytes()) as stream:
@@ -118,7 +123,7 @@ def test_arrow_and_parquet_files_hold_the_records(maker, tmp_path) -> None:
 
 @pytest.mark.parametrize("form", ["jsonl", "arrow", "parquet"])
 @pytest.mark.parametrize("there", ["nothing", "a file", "a link"])
-def test_a_read_that_fails_leaves_the_file_as_it_was(tmp_path, form, there) -> None:
+def test_a_read_that_fails_leaves_the_file_as_it_was(tmp_path: Path, form: str, there: str) -> None:
     made, output = LakeMaker(tmp_path / "lake"), tmp_path / "out" / "records"
     made.run({0: [Event(T + i, b"k", b"x" * 5000) for i in range(3000)]}, Shape(batch_bytes=9000))
     (log,) = made.root.rglob("*.log")
@@ -143,7 +148,7 @@ def test_a_read_that_fails_leaves_the_file_as_it_was(tmp_path, form, there) -> N
     assert place.read_bytes() != b"older"
 
 
-def test_an_output_that_cannot_be_written_is_one_sentence(maker, tmp_path) -> None:
+def test_an_output_that_cannot_be_written_is_one_sentence(maker: LakeMaker, tmp_path: Path) -> None:
     """And a device stays a device."""
     for output in (tmp_path, tmp_path / "missing" / "file"):
         with pytest.raises(StoreError, match=f"^{output}: cannot be written: "):
@@ -156,7 +161,9 @@ def test_an_output_that_cannot_be_written_is_one_sentence(maker, tmp_path) -> No
         assert read.result().count(b"\n") == 3003
 
 
-def test_a_demo_killed_while_it_makes_events_makes_them_again(tmp_path, monkeypatch) -> None:
+def test_a_demo_killed_while_it_makes_events_makes_them_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def killed(folder: Path, *, events: int) -> None:
         generate(folder, events=events // 2)
         raise KeyboardInterrupt
@@ -167,7 +174,7 @@ def test_a_demo_killed_while_it_makes_events_makes_them_again(tmp_path, monkeypa
     assert not [*tmp_path.iterdir()]
 
 
-def test_tables_are_for_people(maker) -> None:
+def test_tables_are_for_people(maker: LakeMaker) -> None:
     shown = seglake("read", maker.root, "events", "--format", "table", "--partition", 0)
     assert "2023-11-14T22:13:20.010Z" in shown
     assert '{"base64": "/wA="}' in shown
@@ -177,7 +184,7 @@ def test_tables_are_for_people(maker) -> None:
     assert "run 0" in seglake("history", maker.root)
 
 
-def test_json_is_for_machines(maker) -> None:
+def test_json_is_for_machines(maker: LakeMaker) -> None:
     (topic,) = json.loads(seglake("topics", maker.root, "--json"))
     assert (topic["topic"], topic["records"], topic["max_timestamp"]) == ("events", 3003, T + 2999)
     segments = json.loads(seglake("segments", maker.root, "events", "--json"))
@@ -198,14 +205,14 @@ def test_json_is_for_machines(maker) -> None:
         (str(T + 21), [(None, None), (21, T + 21)]),
     ],
 )
-def test_offsets(maker, time, expected) -> None:
+def test_offsets(maker: LakeMaker, time: str, expected: list[Any]) -> None:
     found = json.loads(seglake("offsets", maker.root, "events", "--time", time, "--json"))
     assert [(row["offset"], row["timestamp"]) for row in found] == expected
     one = seglake("offsets", maker.root, "events", "--time", time, "--json", "--partition", 1)
     assert json.loads(one) == found[1:]
 
 
-def test_explain_reads_nothing(maker) -> None:
+def test_explain_reads_nothing(maker: LakeMaker) -> None:
     asked = ["read", maker.root, "events", "--start", T, "--end", T + 50, "--explain", "--json"]
     *pieces, total = json.loads(seglake(*asked))
     assert len(pieces) == 2
@@ -213,7 +220,7 @@ def test_explain_reads_nothing(maker) -> None:
     assert all(piece["byte_ranges"] for piece in pieces)
 
 
-def test_dump_shows_any_file(maker) -> None:
+def test_dump_shows_any_file(maker: LakeMaker) -> None:
     file = maker.files("log")[-1]
     batches = lines(seglake("dump", file, "--json"))
     assert sum(batch["count"] for batch in batches) == 3000
@@ -236,7 +243,7 @@ def test_dump_shows_any_file(maker) -> None:
 
 @pytest.mark.parametrize("size", [1, 17])
 def test_dump_takes_a_few_zeros_for_the_end_of_the_log_as_kafka_does(
-    size: int, maker, tmp_path, capsys
+    size: int, maker: LakeMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = maker.files("log")[-1]
     file = tmp_path / "events-1" / log.name
@@ -251,8 +258,13 @@ def test_dump_takes_a_few_zeros_for_the_end_of_the_log_as_kafka_does(
             seglake("dump", file)
 
 
-def test_an_error_is_one_line_and_an_exit_code(maker, tmp_path, capsys, monkeypatch) -> None:
-    def run(*arguments: object) -> tuple[int, str, str]:
+def test_an_error_is_one_line_and_an_exit_code(
+    maker: LakeMaker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run(*arguments: object) -> tuple[str | int | None, str, str]:
         monkeypatch.setattr(sys, "argv", ["seglake", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             main()
@@ -272,7 +284,7 @@ def test_an_error_is_one_line_and_an_exit_code(maker, tmp_path, capsys, monkeypa
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_is_no_error(maker) -> None:
+def test_a_reader_that_goes_away_is_no_error(maker: LakeMaker) -> None:
     program = "from seglake.cli import main; main()"
     command = [sys.executable, "-c", program, "read", str(maker.root), "events"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -294,7 +306,7 @@ def test_help_loads_no_heavy_library() -> None:
 
 
 @pytest.mark.slow
-def test_reading_needs_no_spark(maker) -> None:
+def test_reading_needs_no_spark(maker: LakeMaker) -> None:
     code = (
         "import sys, seglake\n"
         f"seglake.open({str(maker.root)!r}).topic('events').offsets_for_times({{0: {T}}})\n"
@@ -304,7 +316,7 @@ def test_reading_needs_no_spark(maker) -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_the_version_of_the_program(monkeypatch) -> None:
+def test_the_version_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", {"seglake": "1.2.3"}.__getitem__)
     done = CliRunner().invoke(app, ["--version"])
     assert (done.exit_code, done.stdout) == (0, "seglake 1.2.3\n")

@@ -293,7 +293,7 @@ def _ingests(it: Place, ingest: Callable[..., Any]) -> None:
     assert ingest(*conf, *more, *times)["status"] == "already done"
     lake = seglake.open(str(it.folder / "third"))
     assert lake.topic("web").closed(T, T + 100, 0)
-    values = lake.topic("web").read_range(0, 2**60).read_all()["value"].to_pylist()
+    values: list[Any] = lake.topic("web").read_range(0, 2**60).read_all()["value"].to_pylist()
     assert [json.loads(value)["ts"] for value in values] == [T + 2, T + 3]
 
 

@@ -242,7 +242,8 @@ def test_times_are_needed_unless_the_clock_of_the_run_counts(tmp_path: Path) -> 
 
 
 def test_every_mistake_has_its_line(tmp_path: Path) -> None:
-    lines = problem(tmp_path, **{"topic.partitions": 0, "input.format": "xml"}).splitlines()
+    mistakes: dict[str, Any] = {"topic.partitions": 0, "input.format": "xml"}
+    lines = problem(tmp_path, **mistakes).splitlines()
     assert [line.split(":")[1].strip() for line in lines] == ["input.format", "topic.partitions"]
 
 
@@ -262,7 +263,7 @@ def test_storage_options_are_text(tmp_path: Path) -> None:
 def test_settings_do_not_change(tmp_path: Path) -> None:
     made = load(write(tmp_path, GOOD))
     with pytest.raises(ValueError, match="frozen"):
-        made.topic.partitions = 5  # type: ignore[misc]
+        made.topic.partitions = 5
 
 
 DOCUMENT: dict[str, Any] = {

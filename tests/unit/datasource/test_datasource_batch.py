@@ -317,7 +317,7 @@ def test_errors_come_without_the_calls_that_led_to_them(maker: LakeMaker) -> Non
         read(maker.root, subscribe="nothing")
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
-    assert caught.traceback[-1].path.name == "plain_errors.py"
+    assert Path(caught.traceback[-1].path).name == "plain_errors.py"
 
 
 def test_a_full_scan_is_planned_without_a_request_for_each_segment(maker: LakeMaker) -> None:

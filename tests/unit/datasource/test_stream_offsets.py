@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from seglake.catalog.delta import file_merges
-from seglake.datasource import stream
 from seglake.datasource.options import TopicPartition, parse
 from seglake.datasource.stream import StreamReader, prorated
 from seglake.errors import OffsetOutOfRange, SeglakeError, UsageError
@@ -153,7 +153,12 @@ KILLED, RUN, TOPIC, PARTITION = (
 @example({"startingTimestamp": str(T + 3)}, ANY, {}, [KILLED, TOPIC])
 @given(starts, chosen_topics, limits, st.lists(steps, max_size=12))
 @examples(60)
-def test_kills_and_restarts_lose_and_repeat_nothing(start, topics, limit, history) -> None:
+def test_kills_and_restarts_lose_and_repeat_nothing(
+    start: dict[str, str],
+    topics: dict[str, str],
+    limit: dict[str, str],
+    history: list[tuple[str, int, int]],
+) -> None:
     options = start | topics | limit
     with tempfile.TemporaryDirectory() as folder:
         maker = LakeMaker(Path(folder), partitions=2)
@@ -395,7 +400,7 @@ def test_limits_of_a_trigger(maker: LakeMaker) -> None:
 
 def test_too_few_records_wait(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(stream.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     reader = reader_of(maker, minOffsetsPerTrigger="20", maxTriggerDelay="10s")
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMinRows(20)

@@ -1,9 +1,12 @@
 """Record batches against the model: encoding byte by byte, decoding, and every kind of damage."""
 
+from __future__ import annotations
+
 import itertools
 import random
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,6 +70,12 @@ def encoding(codec: str, limit: int = 16384, append_time: int | None = None) -> 
     return Encoding(compressor(codec), IDS[codec], limit, append_time)
 
 
+def compressed(codec: str, data: bytes) -> bytes:
+    compress = compressor(codec)
+    assert compress is not None
+    return bytes(compress(data))
+
+
 def encode(
     items: list[Record],
     codec: str = "none",
@@ -80,10 +89,10 @@ def encode(
     return encode_batches(data.timestamps, bodies, chosen, base_offset=base_offset)
 
 
-def rows(decoded) -> list[Found]:
+def rows(decoded: Decoded) -> list[Found]:
     data = decoded.records
     keys, values = data.keys.tolist(), data.values.tolist()
-    owned = [()] * len(data)
+    owned: list[tuple[Any, ...]] = [()] * len(data)
     if data.headers is not None:
         pairs = list(zip(data.headers.keys.tolist(), data.headers.values.tolist(), strict=True))
         bounds = itertools.pairwise(data.headers.firsts.tolist())
@@ -94,14 +103,14 @@ def rows(decoded) -> list[Found]:
     return [Found(*place) for place in places]
 
 
-def read(data: bytes, **options) -> list[Found]:
+def read(data: Any, **options: Any) -> list[Found]:
     decoded = decode_batches(data, scan_batches(data), **options)
     if not options.get("control"):  # the quick way leaves control batches out
         check_heads(data, decoded)
     return rows(decoded)
 
 
-def check_heads(data: bytes, decoded: Decoded) -> None:
+def check_heads(data: Any, decoded: Decoded) -> None:
     """The quick way through a few batches finds the same as the one for many."""
     heads = intact_heads(data)
     assert heads is not None
@@ -118,12 +127,16 @@ def check_heads(data: bytes, decoded: Decoded) -> None:
 
 class TestEncoding:
     @given(record_lists, st.integers(62, 400), st.integers(0, 2**40), append_times)
-    def test_bytes_are_the_models(self, items, limit, base_offset, append_time):
+    def test_bytes_are_the_models(
+        self, items: list[Record], limit: int, base_offset: int, append_time: int | None
+    ) -> None:
         made = encode(items, "none", limit, base_offset, append_time)
         assert made.data.tobytes() == model.log_bytes(items, base_offset, limit, append_time)
 
     @given(record_lists, codecs, st.integers(62, 400), append_times)
-    def test_the_model_reads_what_was_written(self, items, codec, limit, append_time):
+    def test_the_model_reads_what_was_written(
+        self, items: list[Record], codec: str, limit: int, append_time: int | None
+    ) -> None:
         made = encode(items, codec, limit, 7, append_time)
         kind = int(append_time is not None)
         stamped = [
@@ -134,7 +147,9 @@ class TestEncoding:
         assert read(made.data) == want
 
     @given(record_lists, codecs, st.integers(62, 400), append_times)
-    def test_table_tells_what_reading_finds(self, items, codec, limit, append_time):
+    def test_table_tells_what_reading_finds(
+        self, items: list[Record], codec: str, limit: int, append_time: int | None
+    ) -> None:
         made = encode(items, codec, limit, 5, append_time)
         scanned = scan_batches(made.data)
         for name in ("min_timestamp", "offset_of_max", "lateness"):
@@ -143,7 +158,7 @@ class TestEncoding:
         assert complete.tolist() == made.table.tolist()
 
     @given(record_lists, st.integers(62, 400))
-    def test_table_against_brute_force(self, items, limit):
+    def test_table_against_brute_force(self, items: list[Record], limit: int) -> None:
         table, first = encode(items, "none", limit, 3).table, 0
         for row, batch in zip(table, model.cut(items, limit), strict=True):
             stamps = [item.timestamp for item in batch]
@@ -156,7 +171,9 @@ class TestEncoding:
             first += len(batch)
 
     @given(record_lists, st.randoms(use_true_random=False), st.booleans())
-    def test_order_chooses_and_repeats(self, items, chance, spread):
+    def test_order_chooses_and_repeats(
+        self, items: list[Record], chance: random.Random, spread: bool
+    ) -> None:
         order = [chance.randrange(len(items)) for _ in items]
         bodies = encode_bodies(columns(items, spread=spread), np.array(order, np.int64))
         chosen = [items[i] for i in order]
@@ -165,7 +182,7 @@ class TestEncoding:
         assert made.data.tobytes() == model.log_bytes(chosen, 0, 16384)
 
     @given(record_lists, st.data())
-    def test_bodies_can_stand_anywhere(self, items, data):
+    def test_bodies_can_stand_anywhere(self, items: list[Record], data: st.DataObject) -> None:
         order = data.draw(st.permutations(range(len(items))))
         bodies = encode_bodies(columns(items), np.arange(len(items))).take(np.array(order, int))
         chosen = [items[i] for i in order]
@@ -174,7 +191,7 @@ class TestEncoding:
         assert made.data.tobytes() == model.log_bytes(chosen, 0, 200)
 
     @pytest.mark.parametrize("codec", CODECS)
-    def test_large_values_of_every_kind(self, codec):
+    def test_large_values_of_every_kind(self, codec: str) -> None:
         noise = random.Random(5).randbytes(200 * 1024)
         items = [
             Record(1, None, noise), Record(2, b"k", bytes(300_000)), Record(3, noise, None),
@@ -184,7 +201,7 @@ class TestEncoding:
         assert [found.record for found in model.read_log(made.data.tobytes())] == items
         assert [found.record for found in read(made.data)] == items
 
-    def test_all_widths_of_lengths_and_deltas(self):
+    def test_all_widths_of_lengths_and_deltas(self) -> None:
         stamps = [0, 2**62, 1, 2**31, 2**33, 0, 127, 128, 2**55]
         lengths = [0, 63, 64, 65, 8191, 8192, 3, 1, 2]
         pairs = zip(stamps, lengths, strict=True)
@@ -193,7 +210,7 @@ class TestEncoding:
         assert made.data.tobytes() == model.log_bytes(items, 0, 10**6)
         assert [found.record for found in read(made.data)] == items
 
-    def test_kernels_do_not_care_where_arrays_come_from(self):
+    def test_kernels_do_not_care_where_arrays_come_from(self) -> None:
         items = [Record(i, b"k%d" % i, b"v") for i in range(9)]
         data = columns(items)
         frozen = np.frombuffer(data.values.data.tobytes(), np.uint8)
@@ -203,20 +220,22 @@ class TestEncoding:
         bodies = encode_bodies(Records(strided, keys, values), np.repeat(np.arange(9), 2)[::2])
         made = encode_batches(strided, bodies, encoding("none"))
         assert made.data.tobytes() == model.log_bytes(items, 0, 16384)
-        for holder in (made.data.tobytes(), bytearray(made.data), memoryview(made.data)):
+        view: Any = made.data
+        for holder in (made.data.tobytes(), bytearray(view), memoryview(view)):
             assert [found.record for found in read(holder)] == items
 
-    def test_a_batch_that_no_reader_would_take_is_refused(self):
+    def test_a_batch_that_no_reader_would_take_is_refused(self) -> None:
         sizes = np.array([600 * 2**20])
         with pytest.raises(ConfigError, match=r"batch\.size"):
             encode_batches(
                 sizes, Bodies(sizes - sizes, sizes, np.empty(0, np.uint8)), encoding("none")
             )
 
-    def test_what_kafka_has_no_place_for_is_refused(self):
+    def test_what_kafka_has_no_place_for_is_refused(self) -> None:
         with pytest.raises(InputError, match="-2 is before 1970"):
             encode([Record(5, None, None), Record(-2, None, None)])
         items = columns([Record(1, None, None, ((b"h", None),))])
+        assert items.headers is not None
         nameless = items.headers._replace(keys=Spans.nulls(1))
         with pytest.raises(InputError, match="has no key"):
             encode_bodies(replace(items, headers=nameless), np.arange(1))
@@ -224,7 +243,9 @@ class TestEncoding:
 
 class TestMoving:
     @given(record_lists, codecs, st.integers(-50, 2**40), st.integers(62, 300))
-    def test_rebase_is_encoding_at_another_offset(self, items, codec, delta, limit):
+    def test_rebase_is_encoding_at_another_offset(
+        self, items: list[Record], codec: str, delta: int, limit: int
+    ) -> None:
         moved = rebase(*encode(items, codec, limit, 50), delta)
         want = encode(items, codec, limit, 50 + delta)
         assert moved.table.tolist() == want.table.tolist()
@@ -233,7 +254,9 @@ class TestMoving:
         assert read(moved.data) == read(want.data)
 
     @given(record_lists, codecs, st.integers(0, 2**41), st.integers(62, 300))
-    def test_restamp_is_encoding_at_another_time(self, items, codec, time, limit):
+    def test_restamp_is_encoding_at_another_time(
+        self, items: list[Record], codec: str, time: int, limit: int
+    ) -> None:
         moved = restamp(encode(items, codec, limit, 5, 1), time)
         want = encode(items, codec, limit, 5, time)
         assert moved.table.tolist() == want.table.tolist()
@@ -241,7 +264,7 @@ class TestMoving:
             assert moved.data.tobytes() == want.data.tobytes()
         assert read(moved.data) == read(want.data)
 
-    def test_a_part_of_a_file_moves_like_the_whole(self):
+    def test_a_part_of_a_file_moves_like_the_whole(self) -> None:
         made = encode([Record(i, None, b"v") for i in range(20)], limit=100)
         start = int(made.table["position"][3])
         moved = rebase(made.data[start:], made.table[3:], 100)
@@ -251,7 +274,9 @@ class TestMoving:
 
 class TestSelecting:
     @given(record_lists, codecs, st.data())
-    def test_any_batches_of_a_file(self, items, codec, data):
+    def test_any_batches_of_a_file(
+        self, items: list[Record], codec: str, data: st.DataObject
+    ) -> None:
         made = encode(items, codec, 120)
         table, _ = scan(made.data, base_position=1000)
         assert (table["position"] == made.table["position"] + 1000).all()
@@ -265,7 +290,7 @@ class TestSelecting:
         ]
         assert rows(decoded) == want
 
-    def test_batch_numbers_count_the_control_batches_left_out(self):
+    def test_batch_numbers_count_the_control_batches_left_out(self) -> None:
         plain = encode([Record(5, b"k", b"v")] * 2, base_offset=3)
         marker = model.batch_bytes(
             2, model.record_bytes(Record(4, b"\0\0\0\1", b""), 4, 0),
@@ -276,7 +301,7 @@ class TestSelecting:
         assert decode_batches(log, table).batch.tolist() == [1, 1]
         assert decode_batches(log, table, control=True).batch.tolist() == [0, 1, 1]
 
-    def test_a_table_of_other_bytes_is_refused(self):
+    def test_a_table_of_other_bytes_is_refused(self) -> None:
         made = encode([Record(1, b"k", b"v")] * 4, limit=70)
         for data, shift in ((made.data[:-1], 0), (b"", 0), (made.data, 1), (made.data, -1)):
             table = made.table.copy()
@@ -293,7 +318,15 @@ class TestChoosing:
         record_lists, codecs, st.integers(62, 400), append_times, st.data(),
         st.lists(st.tuples(moments, moments, st.integers(0, 30), st.integers(0, 30)), min_size=1),
     )  # fmt: skip
-    def test_windows_take_what_lies_inside(self, items, codec, limit, append_time, data, windows):
+    def test_windows_take_what_lies_inside(
+        self,
+        items: list[Record],
+        codec: str,
+        limit: int,
+        append_time: int | None,
+        data: st.DataObject,
+        windows: list[tuple[int, int, int, int]],
+    ) -> None:
         made = encode(items, codec, limit, 3, append_time)
         table = scan_batches(made.data)
         count = st.integers(0, len(windows) - 1)
@@ -313,7 +346,9 @@ class TestChoosing:
         assert rows(found.take(order)) == [want[row] for row in order]
 
     @given(record_lists, codecs, st.integers(62, 400), st.integers(0, 2_000))
-    def test_parts_end_with_the_batch_that_makes_enough(self, items, codec, limit, enough):
+    def test_parts_end_with_the_batch_that_makes_enough(
+        self, items: list[Record], codec: str, limit: int, enough: int
+    ) -> None:
         made = encode(items, codec, limit)
         table = scan_batches(made.data)
         whole = decompress_batches(made.data, table)
@@ -338,7 +373,7 @@ UNCOVERED = {*range(8), *range(12, 16)}  # base offset and leader epoch stand ou
 
 class TestDamage:
     @pytest.mark.parametrize("codec", CODECS)
-    def test_every_truncation(self, codec):
+    def test_every_truncation(self, codec: str) -> None:
         log = small_log(codec)
         bounds = [0, *(scan_batches(log)["position"] + scan_batches(log)["size"]).tolist()]
         for end in range(len(log)):
@@ -355,7 +390,7 @@ class TestDamage:
             assert table.tolist() == scan_batches(log[:whole]).tolist()
 
     @pytest.mark.parametrize("codec", CODECS)
-    def test_every_flipped_byte(self, codec):
+    def test_every_flipped_byte(self, codec: str) -> None:
         log = small_log(codec)
         table, whole = scan_batches(log), read(log)
         for at, mask in itertools.product(range(len(log)), (1, 0x80, 0xFF)):
@@ -374,7 +409,7 @@ class TestDamage:
     @pytest.mark.parametrize("codec", CODECS)
     @given(st.data())
     @examples(200)
-    def test_damage_that_the_crc_does_not_see(self, codec, data):
+    def test_damage_that_the_crc_does_not_see(self, codec: str, data: st.DataObject) -> None:
         # flip bytes and correct the CRC: what is left to find it are the lengths
         log = encode([Record(9, b"key", b"v" * 9, ((b"h", b"x"),))] * 3, codec).data.tobytes()
         places = st.sampled_from([*range(21, 43), *range(57, len(log))])
@@ -384,7 +419,7 @@ class TestDamage:
         decode_or_refuse(model.fix_crc(bytes(damaged)))
 
     @given(st.data())
-    def test_the_model_refuses_the_same_records(self, data):
+    def test_the_model_refuses_the_same_records(self, data: st.DataObject) -> None:
         log = encode([Record(9, b"key", b"v" * 9, ((b"h", b"x"),))] * 3).data.tobytes()
         damaged = bytearray(log)
         for at in data.draw(st.lists(st.integers(61, len(log) - 1), min_size=1, max_size=2)):
@@ -405,11 +440,11 @@ class TestDamage:
 
     @given(st.binary(max_size=300))
     @example(bytes(30))
-    def test_random_bytes(self, data):
+    def test_random_bytes(self, data: bytes) -> None:
         decode_or_refuse(data)
 
     @given(st.binary(max_size=150), st.integers(0, 7), st.integers(0, 2**31 - 1))
-    def test_random_payloads(self, payload, codec, count):
+    def test_random_payloads(self, payload: bytes, codec: int, count: int) -> None:
         log = model.batch_bytes(
             0, payload, last_delta=2**31 - 1, base_timestamp=0, max_timestamp=0, count=count,
             attributes=codec,
@@ -417,8 +452,8 @@ class TestDamage:
         decode_or_refuse(log)
 
     @given(st.sampled_from([1, 2, 3, 4]), st.binary(max_size=2000), st.data())
-    def test_damaged_streams(self, codec, content, data):
-        stream = bytearray(compressor(CODECS[codec])(content))
+    def test_damaged_streams(self, codec: int, content: bytes, data: st.DataObject) -> None:
+        stream = bytearray(compressed(CODECS[codec], content))
         for at in data.draw(st.lists(st.integers(0, len(stream) - 1), max_size=3)):
             stream[at] = data.draw(st.integers(0, 255))
         kept = data.draw(st.integers(0, len(stream)))
@@ -426,15 +461,15 @@ class TestDamage:
             assert len(decompress(codec, bytes(stream[:kept]), 10_000)) <= 10_000
 
     @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-    def test_streams_that_end_early(self, codec):
-        stream = compressor(CODECS[codec])(b"some content " * 9)
+    def test_streams_that_end_early(self, codec: int) -> None:
+        stream = compressed(CODECS[codec], b"some content " * 9)
         for end in range(len(stream)):
             if codec != 2 or end != 16:  # xerial framing has no end: a header alone is empty
                 with pytest.raises(CorruptData):
                     decompress(codec, stream[:end], 10_000)
 
     @pytest.mark.parametrize(("base", "delta"), [(2**63 - 3, 3), (2**63, 0), (0, 2**31)])
-    def test_offsets_that_no_log_has(self, base, delta):
+    def test_offsets_that_no_log_has(self, base: int, delta: int) -> None:
         log = model.batch_bytes(
             base, b"", last_delta=delta, base_timestamp=0, max_timestamp=0, count=0
         )
@@ -442,25 +477,25 @@ class TestDamage:
             scan_batches(log)
 
     @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-    def test_bombs(self, codec):
-        bomb = compressor(CODECS[codec])(bytes(8 * 2**20))
+    def test_bombs(self, codec: int) -> None:
+        bomb = compressed(CODECS[codec], bytes(8 * 2**20))
         assert decompress(codec, bomb, 8 * 2**20) == bytes(8 * 2**20)
         with pytest.raises(CorruptData, match="more than"):
             decompress(codec, bomb, 2**20)
 
     @pytest.mark.parametrize("codec", [1, 4])
-    def test_streams_of_several_members(self, codec):
-        one, two = compressor(CODECS[codec])(b"one"), compressor(CODECS[codec])(b"two" * 9)
+    def test_streams_of_several_members(self, codec: int) -> None:
+        one, two = compressed(CODECS[codec], b"one"), compressed(CODECS[codec], b"two" * 9)
         assert decompress(codec, one + two, 100) == b"one" + b"two" * 9
         with pytest.raises(CorruptData):
             decompress(codec, one + two[:-1], 100)
 
     @pytest.mark.parametrize("codec", [0, 5, 7])
-    def test_unknown_codecs(self, codec):
+    def test_unknown_codecs(self, codec: int) -> None:
         with pytest.raises(CorruptData, match="unknown"):
             decompress(codec, b"", 10)
 
-    def test_declared_sizes_are_not_believed(self):
+    def test_declared_sizes_are_not_believed(self) -> None:
         snappy = b"\xff\xff\xff\xff\x0f" + bytes(20)
         with pytest.raises(CorruptData):
             decompress(2, snappy, 2**62)
@@ -468,7 +503,7 @@ class TestDamage:
         with pytest.raises(CorruptData):
             decompress(4, zstd, 2**62)
 
-    def test_codec_names(self):
+    def test_codec_names(self) -> None:
         with pytest.raises(ConfigError, match="none, gzip, snappy, lz4, zstd"):
             compressor("brotli")
 

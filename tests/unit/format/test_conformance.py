@@ -4,17 +4,20 @@ Each test names the cases it answers for. What a store of immutable files has no
 in `NOT_APPLICABLE`, with the reason.
 """
 
+from __future__ import annotations
+
 import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import crc32c
 import numpy as np
 import pytest
 
 from seglake.errors import ConfigError, CorruptData
-from seglake.format.compression import compressor, decompress
+from seglake.format.compression import decompress
 from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.decode_kernels import BAD, get_varint
 from seglake.format.encode import rebase, restamp
@@ -35,7 +38,7 @@ from tests.judges.index_lookups import (
     upper_bound,
 )
 from tests.judges.kafka_model import CODECS, Record, Row
-from tests.unit.format.test_batch import encode, read, rows
+from tests.unit.format.test_batch import compressed, encode, read, rows
 from tests.unit.format.test_segment import entries, fill, table_of
 
 NOT_APPLICABLE = {
@@ -60,14 +63,15 @@ NOT_APPLICABLE = {
 }
 
 TESTED: set[int] = set()
+Case = TypeVar("Case", bound=Callable[..., None])
 
 
-def cases(*numbers: int) -> Callable[[Callable], Callable]:
+def cases(*numbers: int) -> Callable[[Case], Case]:
     TESTED.update(numbers)
     return lambda test: test
 
 
-def test_every_case_is_tested_or_not_applicable():
+def test_every_case_is_tested_or_not_applicable() -> None:
     assert set(range(1, 85)) == TESTED | set(NOT_APPLICABLE)
     assert not TESTED & set(NOT_APPLICABLE)
 
@@ -99,7 +103,7 @@ def field(log: bytes, at: int, value: int, width: int) -> bytes:
 
 class TestBatches:
     @cases(1)
-    def test_two_records(self):
+    def test_two_records(self) -> None:
         made = encode([Record(1, None, b""), Record(2, None, b"")], base_offset=1234567)
         log = made.data.tobytes()
         for row in (made.table[0], scan_batches(log)[0]):
@@ -110,7 +114,7 @@ class TestBatches:
 
     @cases(4)
     @pytest.mark.parametrize("attributes", [kind | more for kind in (0, 8) for more in (0, 16, 48)])
-    def test_empty_header(self, attributes):
+    def test_empty_header(self, attributes: int) -> None:
         log = model.batch_bytes(
             15, b"", last_delta=22, base_timestamp=-1, max_timestamp=99, count=0,
             attributes=attributes, epoch=15, producer=(23423, 145, 983),
@@ -124,24 +128,24 @@ class TestBatches:
         assert describe(log)["min_timestamp"].tolist() == [-1]
 
     @cases(5, 6)
-    def test_overwritten_length_and_last_offset(self):
+    def test_overwritten_length_and_last_offset(self) -> None:
         for damaged in (field(three(), 8, 10, 4), field(three(), 23, 23, 4)):
             with pytest.raises(CorruptData):
                 read(damaged)
 
     @cases(7)
-    def test_last_offset_moves_without_a_new_crc(self):
+    def test_last_offset_moves_without_a_new_crc(self) -> None:
         moved = rebase(three(), scan_batches(three()), 498)
         assert [found.offset for found in read(moved.data)] == [498, 499, 500]
         assert moved.table["last_offset"].tolist() == [500]
         assert moved.data.tobytes()[17:21] == three()[17:21]
 
     @cases(8)
-    def test_leader_epoch_is_outside_the_crc(self):
+    def test_leader_epoch_is_outside_the_crc(self) -> None:
         assert read(field(three(), 12, 500, 4)) == read(three())
 
     @cases(9)
-    def test_append_time(self):
+    def test_append_time(self) -> None:
         made = encode([Record(time, None, b"") for time in (1, 2, 3)], append_time=99)
         for stamped in (restamp(made, 15).data, three(append_time=15)):
             assert scan_batches(stamped)["max_timestamp"].tolist() == [15]
@@ -151,13 +155,13 @@ class TestBatches:
     @pytest.mark.parametrize("codec", ["none", "gzip"])
     @pytest.mark.parametrize("count", [5, 2, -1, 2**31 - 1])
     @pytest.mark.parametrize("last_delta", [2, 9, 2**31 - 1])
-    def test_wrong_count(self, codec, count, last_delta):
+    def test_wrong_count(self, codec: str, count: int, last_delta: int) -> None:
         damaged = field(field(three(codec), 57, count, 4), 23, last_delta, 4)
         with pytest.raises(CorruptData):
             read(model.fix_crc(damaged))
 
     @cases(12)
-    def test_commit_marker(self):
+    def test_commit_marker(self) -> None:
         value = bytes.fromhex("00000000000f")
         record = model.record_bytes(Record(5, b"\0\0\0\1", value), 5, 0)
         log = model.batch_bytes(
@@ -170,7 +174,7 @@ class TestBatches:
 
     @cases(13)
     @pytest.mark.parametrize("codec", CODECS)
-    def test_batch_by_batch_is_all_at_once(self, codec):
+    def test_batch_by_batch_is_all_at_once(self, codec: str) -> None:
         log = three(codec) + three(codec, 3)
         table = scan_batches(log)
         single = [found for row in range(2) for found in rows(decode_batches(log, table[[row]]))]
@@ -179,7 +183,7 @@ class TestBatches:
 
     @cases(14, 28)
     @pytest.mark.parametrize("codec", CODECS)
-    def test_nulls_and_a_large_value(self, codec):
+    def test_nulls_and_a_large_value(self, codec: str) -> None:
         noise = np.random.default_rng(1).bytes(200 * 1024)
         items = [
             Record(1, b"k", None), Record(2, None, b"v"), Record(3, None, None),
@@ -195,7 +199,7 @@ class TestBatches:
             assert (at, blocks) == (len(log), 7)
 
     @cases(15)
-    def test_golden_bytes(self):
+    def test_golden_bytes(self) -> None:
         made = encode(THREE, base_offset=100).data.tobytes()
         assert field(made, 12, 7, 4) == golden("three-records-none")
         single = encode([Record(1234, None, b"test")]).data.tobytes()
@@ -203,14 +207,14 @@ class TestBatches:
 
     @cases(16)
     @pytest.mark.parametrize("codec", CODECS)
-    def test_golden_codecs(self, codec):
+    def test_golden_codecs(self, codec: str) -> None:
         found = read(golden(f"three-records-{codec}"))
         assert [f.record for f in found] == THREE
         assert [f.offset for f in found] == [100, 101, 102]
         assert model.read_log(golden(f"three-records-{codec}")) == found
 
     @cases(17)
-    def test_golden_specials(self):
+    def test_golden_specials(self) -> None:
         assert read(golden("commit-marker")) == []
         [marker] = read(golden("commit-marker"), control=True)
         assert marker.offset == 200
@@ -247,7 +251,9 @@ class TestRecords:
     @pytest.mark.parametrize(
         "headers", [(), ((b"foo", b"value"), (b"bar", None), ("ключ".encode(), b"x"))]
     )
-    def test_a_record_within_a_batch(self, key, value, headers):
+    def test_a_record_within_a_batch(
+        self, key: bytes | None, value: bytes | None, headers: tuple[Any, ...]
+    ) -> None:
         record = Record(1000 + 323, key, value, headers)
         log = model.batch_bytes(
             37, model.record_bytes(record, 1000, 10), last_delta=10, base_timestamp=1000,
@@ -258,7 +264,7 @@ class TestRecords:
 
     @cases(19)
     @pytest.mark.parametrize("count", [4, 2, 1, 0])
-    def test_wrong_header_count(self, count):
+    def test_wrong_header_count(self, count: int) -> None:
         headers = ((b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
         good = model.record_bytes(Record(0, b"hi", b"there", headers), 0, 0)
         at = good.index(b"there") + 5
@@ -273,7 +279,7 @@ class TestRecords:
         [HEAD, HEAD + b"\0", HEAD + b"\0\0\2", HEAD + b"\0\0\2\0"],
         ids=["key", "value", "header key", "header value"],
     )
-    def test_length_beyond_the_record(self, start):
+    def test_length_beyond_the_record(self, start: bytes) -> None:
         body = (start + model.varint(105)).ljust(100, b"\0")
         following = record_of((HEAD[:2] + b"\2").ljust(100, b"\0"))
         with pytest.raises(CorruptData):
@@ -285,18 +291,18 @@ class TestRecords:
     @pytest.mark.parametrize(
         "end", [model.varint(-1), model.varint(100), b"\2\1", b"\2\1\0", b"\2\0", b"\1"]
     )
-    def test_wrong_headers(self, end):
+    def test_wrong_headers(self, end: bytes) -> None:
         with pytest.raises(CorruptData, match="header"):
             read(batch_of(record_of(HEAD + b"\0\0" + end)))
 
     @pytest.mark.parametrize("deltas", [[10], [3, 3], [3, 2], [-1], [9, 2**31 - 1]])
-    def test_offsets_outside_the_batch(self, deltas):
+    def test_offsets_outside_the_batch(self, deltas: list[int]) -> None:
         records = [model.record_bytes(Record(0, None, b"v"), 0, delta) for delta in deltas]
         with pytest.raises(CorruptData, match="offset"):
             read(batch_of(b"".join(records), count=len(records)))
 
     @cases(22)
-    def test_truncated_bodies(self):
+    def test_truncated_bodies(self) -> None:
         record = Record(2**40, b"key", b"value", ((b"header", b"content"),))
         whole = model.record_bytes(record, 0, 9)[1:]
         assert [found.record for found in read(batch_of(record_of(whole)))] == [record]
@@ -316,7 +322,7 @@ class TestRecords:
             (-(2**63), "ffffffffffffffffff01"),
         ],
     )  # fmt: skip
-    def test_varints(self, value, hexed):
+    def test_varints(self, value: int, hexed: str) -> None:
         want = bytes.fromhex(hexed)
         out = np.zeros(12, np.uint8)
         assert put_varint(out, 1, value) == 1 + len(want)
@@ -327,10 +333,10 @@ class TestRecords:
 
     @cases(23)
     @pytest.mark.parametrize("most", [5, 10])
-    def test_varints_that_are_too_long(self, most):
+    def test_varints_that_are_too_long(self, most: int) -> None:
         assert get_varint(np.full(20, 0x80, np.uint8), 0, 20, most)[1] == BAD
 
-    def test_a_varint_keeps_its_32_bits(self):  # as ByteUtils does
+    def test_a_varint_keeps_its_32_bits(self) -> None:  # as ByteUtils does
         overfull = np.frombuffer(b"\xff\xff\xff\xff\x7f", np.uint8)
         assert get_varint(overfull, 0, 5, 5) == (-(2**31), 5)
 
@@ -346,7 +352,7 @@ HASHES = {
 
 class TestHashesAndCodecs:
     @cases(24)
-    def test_hashes(self):
+    def test_hashes(self) -> None:
         most = 2**31 - 1
         want = [(found & 0x7FFFFFFF) % most for found in HASHES.values()]
         assert partition_of(Spans.of(list(HASHES)), most).tolist() == want
@@ -354,22 +360,22 @@ class TestHashesAndCodecs:
         assert crc32c.crc32c(b"Some String") == model.crc32c(b"Some String") == 608512271
 
     @cases(25)
-    def test_partitions(self):
+    def test_partitions(self) -> None:
         assert partition_of(Spans.of([b"abc", b"a"]), 10).tolist() == [7, 4]
         assert partition_of(Spans.of([None] * 4), 3, first_null=2).tolist() == [2, 0, 1, 2]
 
     @cases(26)
     @pytest.mark.parametrize("at", [0, 4, 5, 6, 10])
-    def test_damaged_lz4_frames(self, at):
-        frame = bytearray(compressor("lz4")(b"some content" * 9))
+    def test_damaged_lz4_frames(self, at: int) -> None:
+        frame = bytearray(compressed("lz4", b"some content" * 9))
         frame[at] ^= 0x21 if at < 10 else 0xFF  # magic, flags, block size, their check, length
         with pytest.raises(CorruptData):
             decompress(3, bytes(frame), 10**6)
 
     @cases(27)
-    def test_incompressible_lz4(self):
+    def test_incompressible_lz4(self) -> None:
         noise = np.random.default_rng(2).bytes(1000)
-        frame = compressor("lz4")(noise)
+        frame = compressed("lz4", noise)
         assert frame[:7].hex() == "04224d18604082"
         assert int.from_bytes(frame[7:11], "little") == 1000 | 1 << 31
         assert frame[11:1011] == noise
@@ -388,13 +394,13 @@ def times_of(base: int, *pairs: tuple[int, int]) -> TimeIndex:
 
 class TestOffsetIndex:
     @cases(29, 34)
-    def test_empty(self):
+    def test_empty(self) -> None:
         index = offsets_of(45)
         assert offset_floor(index, 92) == (45, 0)
         assert offset_entries(index) == []
 
     @cases(30, 31, 34)
-    def test_entries(self):
+    def test_entries(self) -> None:
         index = offsets_of(45, *[(46 + i, i) for i in range(30)])
         assert offset_floor(index, 44) == offset_floor(index, 45) == (45, 0)
         assert offset_floor(index, 75) == offset_floor(index, 90) == (75, 29)
@@ -402,12 +408,12 @@ class TestOffsetIndex:
 
     @cases(32)
     @pytest.mark.parametrize("second", [50, 51])
-    def test_offsets_must_increase(self, second):
+    def test_offsets_must_increase(self, second: int) -> None:
         with pytest.raises(CorruptData, match="increase"):
             offsets_of(45, (51, 0), (second, 1))
 
     @cases(33, 43)
-    def test_full_indexes_roll(self):
+    def test_full_indexes_roll(self) -> None:
         rows = [Row(72, i, i, 10 * i) for i in range(100)]
         for index_bytes, most, closed in ((240, 19, 19), (360, 29, 29)):  # 20 and 30 time slots
             limits = SegmentLimits(index_bytes=index_bytes)
@@ -419,13 +425,13 @@ class TestOffsetIndex:
         assert len(entries(*first).offsets) == 30
 
     @cases(35)
-    def test_file(self):
+    def test_file(self) -> None:
         data = offsets_of(45, (51, 0), (52, 1)).encode()
         assert len(data) == 16
         assert offset_entries(OffsetIndex.decode(45, data))[1] == (52, 1)
 
     @cases(37)
-    def test_upper_bound(self):
+    def test_upper_bound(self) -> None:
         first, second, third, fourth = pairs = [(45, 0), (46, 10), (47, 23), (48, 37)]
         index = offsets_of(45, *pairs)
         for fetch, size, want in (
@@ -436,7 +442,7 @@ class TestOffsetIndex:
         assert upper_bound(offsets_of(45), OffsetEntry(45, 0), 5) is None
 
     @cases(38, 39)
-    def test_sanity(self):
+    def test_sanity(self) -> None:
         legal = offsets_of(20, (20, 0)).encode()
         OffsetIndex.decode(20, legal).check(legal)
         low = b"\xff" * 4 + bytes(4)
@@ -455,7 +461,7 @@ class TestOffsetIndex:
             (2**31, 2**32),
         ],
     )  # fmt: skip
-    def test_relative_offsets(self, base, offset):
+    def test_relative_offsets(self, base: int, offset: int) -> None:
         assert offsets_of(0, (2**31 - 1, 0)).encode() == b"\x7f\xff\xff\xff\0\0\0\0"
         with pytest.raises(CorruptData, match="does not fit"):
             offsets_of(base, (offset, 0))
@@ -468,11 +474,11 @@ class TestOffsetIndex:
 
 class TestTimeIndex:
     @cases(41)
-    def test_empty(self):
+    def test_empty(self) -> None:
         assert time_floor(times_of(45), 100) == last_time(times_of(45)) == (-1, 45)
 
     @cases(42)
-    def test_entries(self):
+    def test_entries(self) -> None:
         index = times_of(45, *[(10 * i, 45 + 10 * i) for i in range(1, 30)])
         assert time_floor(index, 9) == (-1, 45)
         assert time_floor(index, 25) == (20, 65)
@@ -480,7 +486,7 @@ class TestTimeIndex:
         assert time_entries(index) == [(10 * i, 45 + 10 * i) for i in range(1, 30)]
 
     @cases(43, 44)
-    def test_what_may_follow(self):
+    def test_what_may_follow(self) -> None:
         with pytest.raises(CorruptData, match="offsets"):
             times_of(45, (290, 335), (10000, 280))
         with pytest.raises(CorruptData, match="timestamps"):
@@ -489,12 +495,12 @@ class TestTimeIndex:
         assert last_time(times_of(45, (30, 75), (31, 75))) == (31, 75)
 
     @cases(46)
-    def test_first_entry(self):
+    def test_first_entry(self) -> None:
         assert last_time(times_of(45, (0, 45))) == (0, 45)
         assert len(times_of(45, (-1, 45))) == 0
 
     @cases(47)
-    def test_sanity(self):
+    def test_sanity(self) -> None:
         def entry(time: int, offset: int) -> bytes:
             return time.to_bytes(8, "big") + offset.to_bytes(4, "big", signed=True)
 
@@ -544,7 +550,7 @@ TEN = log_of([(40 + i, [10 * (40 + i)]) for i in range(10)])
 
 class TestSegments:
     @cases(50, 51, 52)
-    def test_reading_at_an_offset(self):
+    def test_reading_at_an_offset(self) -> None:
         assert len(scan_batches(b"")) == 0
         log = log_of([(50, [1, 2, 3, 4])])
         sealed = seal_log(log, 40, 0)
@@ -556,14 +562,14 @@ class TestSegments:
         assert first_offset(log, sealed, 40, 51) == 50
 
     @cases(55)
-    def test_time_entries_of_every_second_batch(self):
+    def test_time_entries_of_every_second_batch(self) -> None:
         log = log_of([(i, [10 * i]) for i in range(40, 70)])
         sealed = seal_log(log, 40, 2 * 72 - 1)
         assert len(sealed.time_index) // 12 == 14 + 1  # and the closing entry
         assert len(sealed.offset_index) // 8 == 14
 
     @cases(56)
-    def test_reading_at_a_time(self):
+    def test_reading_at_a_time(self) -> None:
         sealed = seal_log(TEN, 40, 2 * 72 - 1)
         for time, want in (
             (420, 42), (421, 43), (430, 43), (431, 44), (491, None), (401, 41), (399, 40),
@@ -573,12 +579,12 @@ class TestSegments:
         assert sealed.max_timestamp == 490
 
     @cases(57)
-    def test_next_offset(self):
+    def test_next_offset(self) -> None:
         assert Roller(40, SegmentLimits(), IndexPolicy()).base_offset == 40
         assert seal_log(log_of([(50, [1, 2, 3])]), 40, 0).end_offset == 53
 
     @cases(59, 60)
-    def test_rebuilt_indexes_find_everything(self):
+    def test_rebuilt_indexes_find_everything(self) -> None:
         log = log_of([(i, [10 * i]) for i in range(100)])
         sealed = rebuild(0, describe(log), IndexPolicy("bytes", 100))
         assert sealed == seal_log(log, 0, 100)
@@ -590,7 +596,7 @@ class TestSegments:
 
     @cases(61)
     @pytest.mark.parametrize("batch", [0, 7, 19])
-    def test_garbage_is_named_by_its_batch(self, batch):
+    def test_garbage_is_named_by_its_batch(self, batch: int) -> None:
         log = log_of([(i, [i]) for i in range(20)])
         damaged = log[: 72 * batch + 30] + b"\x5a" * (len(log) - 72 * batch - 30)
         with pytest.raises(CorruptData) as damage:
@@ -599,7 +605,7 @@ class TestSegments:
         assert len(describe(damaged[: 72 * batch])) == batch
 
     @cases(67)
-    def test_golden_segment(self):
+    def test_golden_segment(self) -> None:
         sealed = seal_log(GOLDEN_LOG, 1000, 100)
         assert len(GOLDEN_LOG) == 720
         assert sealed.offset_index.hex() == GOLDEN_INDEX
@@ -624,7 +630,7 @@ class TestSegments:
             (0, range(72, 720, 72)), (71, range(72, 720, 72)), (72, range(144, 720, 144)),
         ],
     )  # fmt: skip
-    def test_intervals(self, interval, positions):
+    def test_intervals(self, interval: int, positions: Any) -> None:
         sealed = seal_log(GOLDEN_LOG, 1000, interval)
         assert [at for _, at in entries(1000, sealed).offsets] == list(positions)
 
@@ -635,7 +641,7 @@ class TestSegments:
             ([-1] * 5, []), ([9, 8, 7, 6, 5], [(9, 0)]), ([7] * 5, [(7, 0)]), ([3], [(3, 0)]),
         ],
     )  # fmt: skip
-    def test_time_entries(self, stamps, want):
+    def test_time_entries(self, stamps: list[int], want: list[tuple[int, int]]) -> None:
         log = log_of([(i, [time]) for i, time in enumerate(stamps)])
         sealed = seal_log(log, 0, 0)
         offsets, times = entries(0, sealed)
@@ -643,7 +649,7 @@ class TestSegments:
         assert len(offsets) == len(stamps) - 1
 
     @cases(73)
-    def test_last_offset_first_byte(self):
+    def test_last_offset_first_byte(self) -> None:
         log = log_of([(0, list(range(10))), (10, list(range(10)))])
         second = int(scan_batches(log)["position"][1])
         assert entries(0, seal_log(log, 0, 0)).offsets == [(19, second)]
@@ -659,21 +665,21 @@ def segments(rows: list[Row], **limits: int) -> list[int]:
 
 class TestRolling:
     @cases(74, 75)
-    def test_by_size(self):
+    def test_by_size(self) -> None:
         rows = [Row(72, i, i, 1) for i in range(11)]
         assert segments(rows, segment_bytes=710) == [9, 2]
         assert segments(rows[:10], segment_bytes=720) == [10]
         assert segments(rows, segment_bytes=720) == [10, 1]
 
     @cases(77)
-    def test_by_event_time(self):
+    def test_by_event_time(self) -> None:
         hour = 3600000
         first = Row(72, 0, 0, 1000)
         for later, want in ((1000, [2]), (1000 + hour, [2]), (1001 + hour, [1, 1]), (-1, [2])):
             assert segments([first, Row(72, 1, 1, later)], segment_ms=hour) == want
 
     @cases(78)
-    def test_nothing_appended_rolls_nothing(self):
+    def test_nothing_appended_rolls_nothing(self) -> None:
         roller = Roller(0, SegmentLimits(), IndexPolicy())
         roller.append(table_of([Row(72, 0, 0, 1)]))
         assert roller.append(table_of([])) == 0
@@ -681,17 +687,17 @@ class TestRolling:
 
     @cases(80)
     @pytest.mark.parametrize(("offset", "want"), [(2**31 - 1, [2]), (2**31, [1, 1])])
-    def test_by_relative_offset(self, offset, want):
+    def test_by_relative_offset(self, offset: int, want: list[int]) -> None:
         assert segments([Row(72, 100, 100, 1), Row(72, 100 + offset, 100 + offset, 1)]) == want
 
     @cases(81)
-    def test_index_files_have_no_padding(self):
+    def test_index_files_have_no_padding(self) -> None:
         rows = [Row(72, i, i, 10 * i) for i in range(20)]
         (_, first), _ = fill(rows, SegmentLimits(segment_bytes=720), IndexPolicy("bytes", 71))
         assert (len(first.offset_index) // 8, len(first.time_index) // 12) == (9, 9)
 
     @cases(82)
-    def test_a_batch_larger_than_a_segment(self):
+    def test_a_batch_larger_than_a_segment(self) -> None:
         roller = Roller(0, SegmentLimits(segment_bytes=71), IndexPolicy())
         with pytest.raises(ConfigError, match=r"segment\.bytes"):
             roller.append(table_of([Row(72, 0, 0, 1)]))

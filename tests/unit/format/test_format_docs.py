@@ -1,7 +1,10 @@
 """docs/format.md says what the code does: its tables and its example are compared with it."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +24,8 @@ TEXT = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
 def table_after(words: str) -> list[list[str]]:
     """The rows of the first table after `words`, without its head."""
     rest = TEXT.split(words, 1)[1]
-    lines = re.search(r"(?:^\|.*\n)+", rest, re.MULTILINE).group().splitlines()
+    [found, *_] = re.findall(r"(?:^\|.*\n)+", rest, re.MULTILINE)
+    lines = found.splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
@@ -36,17 +40,17 @@ def table_after(words: str) -> list[list[str]]:
         ("Entry, 24 bytes:", zonemap.ENTRY),
     ],
 )
-def test_layouts(words: str, dtype: np.dtype):
+def test_layouts(words: str, dtype: np.dtype[Any]) -> None:
     told = [
         (int(at), int(size), name.replace(" ", "_")) for at, size, name, *_ in table_after(words)
     ]
-    fields = {name: dtype.fields[name] for name in dtype.names}
+    fields: dict[str, Any] = dict(dtype.fields or {})
     assert told == [(at, kind.itemsize, name) for name, (kind, at) in fields.items()]
     if found := re.search(r"(\d+) bytes", words):
         assert int(found[1]) == dtype.itemsize
 
 
-def test_sizes_in_sentences():
+def test_sizes_in_sentences() -> None:
     assert f"From byte {batch.OVERHEAD} on" in TEXT
     assert f"from byte {batch.CRC_START} on" in TEXT
     assert f"{index.OFFSET_ENTRY.itemsize} bytes an entry, offsets" in TEXT
@@ -57,12 +61,12 @@ def test_sizes_in_sentences():
     assert header["version"] == str(zonemap.VERSION)
 
 
-def test_codecs():
+def test_codecs() -> None:
     told = [(int(number), name) for number, name, _ in table_after("Attributes: ")]
     assert told == list(enumerate(NAMES))
 
 
-def test_limits():
+def test_limits() -> None:
     limits, told = SegmentLimits(), {what: int(value) for what, value in table_after("## Limits")}
     assert told == {
         "relative offset, position, size of a `.log`": INT32_MAX,
@@ -75,7 +79,7 @@ def test_limits():
     }
 
 
-def test_example():
+def test_example() -> None:
     lines = TEXT.split("## An example", 1)[1].splitlines()
     told = "".join(line.split()[0] for line in lines if line.startswith("    "))
     made = encode([Record(1700000000000, b"k", b"hello")], base_offset=1000)

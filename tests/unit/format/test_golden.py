@@ -3,6 +3,8 @@
 Their zone maps in tests/golden/zonemaps-1 are what version 1 of the format wrote; they stay.
 """
 
+from __future__ import annotations
+
 import base64
 import json
 import struct
@@ -38,7 +40,7 @@ def file(name: str, suffix: str) -> bytes:
 
 def content(told: Any) -> bytes | None:
     if isinstance(told, dict):
-        return base64.b64decode(told["repeat"]) * told["times"]
+        return base64.b64decode(told["repeat"]) * int(told["times"])
     return None if told is None else base64.b64decode(told)
 
 
@@ -55,7 +57,7 @@ def records_of(name: str) -> list[Found]:
 
 @pytest.mark.parametrize("name", READABLE)
 class TestReadable:
-    def test_headers(self, name):
+    def test_headers(self, name: str) -> None:
         for row, batch in zip(
             scan_batches(file(name, "log")), SEGMENTS[name]["batches"], strict=True
         ):
@@ -68,7 +70,7 @@ class TestReadable:
             assert bool(bits & 0x10) == batch["transactional"]
             assert bool(bits & 0x20) == batch["control"]
 
-    def test_records(self, name):
+    def test_records(self, name: str) -> None:
         log = file(name, "log")
         table, want = scan_batches(log), records_of(name)
         assert rows(decode_batches(log, table, control=True)) == want
@@ -81,11 +83,11 @@ class TestReadable:
         plain = [found for found in want if found.offset not in markers]
         assert rows(decode_batches(log, table)) == plain
 
-    def test_the_model_agrees(self, name):
+    def test_the_model_agrees(self, name: str) -> None:
         if not name.startswith("large"):
             assert model.read_log(file(name, "log")) == records_of(name)
 
-    def test_indexes_are_kafkas_bytes(self, name):
+    def test_indexes_are_kafkas_bytes(self, name: str) -> None:
         segment = SEGMENTS[name]
         policy = IndexPolicy("bytes", segment["index_interval_bytes"])
         sealed = rebuild(segment["base_offset"], describe(file(name, "log")), policy)
@@ -99,13 +101,13 @@ class TestReadable:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_old_formats_are_refused_with_the_remedy(name):
+def test_old_formats_are_refused_with_the_remedy(name: str) -> None:
     with pytest.raises(CorruptData, match=r"format [01] .* not supported: let a Kafka broker"):
         scan_batches(file(name, "log"))
 
 
 @pytest.mark.parametrize("name", VECTORS["batches"])
-def test_vectors(name):
+def test_vectors(name: str) -> None:
     data = bytes.fromhex(VECTORS["batches"][name])
     found = rows(decode_batches(data, scan_batches(data), control=True))
     assert found == model.read_log(data)

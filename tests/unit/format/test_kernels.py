@@ -1,7 +1,10 @@
 """What numba asks of modules with kernels."""
 
+from __future__ import annotations
+
 import ast
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,28 +18,32 @@ from seglake.format.decode import (
     with_record_times,
 )
 from seglake.format.filter import filter_batches
-from seglake.format.segment import IndexPolicy, rebuild
+from seglake.format.index import IndexPolicy
+from seglake.format.segment import rebuild
 from tests.judges.described import describe
 from tests.judges.kafka_model import Record
 from tests.unit.format.test_batch import encode, read
 
 
 @pytest.mark.parametrize("module", [decode_kernels, encode_kernels])
-def test_kernels_call_only_their_own_module(module):
+def test_kernels_call_only_their_own_module(module: Any) -> None:
     # numba would go on using a cached kernel after a change in another module
     tree = ast.parse(Path(module.__file__).read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    ours = {node.module for node in imports if node.module.startswith("seglake")} - {"seglake.jit"}
+    ours = {
+        node.module for node in imports if node.module and node.module.startswith("seglake")
+    } - {"seglake.jit"}
     assert ours <= {"seglake.format.batch", "seglake.format.records", "seglake.limits"}
     names = [alias.name for node in imports if node.module in ours for alias in node.names]
     assert [name for name in names if hasattr(getattr(module, name), "py_func")] == []
 
 
-def test_one_compilation_serves_all_callers():
+def test_one_compilation_serves_all_callers() -> None:
     # each further one would cost a task seconds
     items = [Record(i, b"k", b"v", ((b"h", b"x"),)) for i in range(3)]
     made = encode(items, "lz4", 80)
-    for data in (made.data, made.data.tobytes(), bytearray(made.data), memoryview(made.data)):
+    view: Any = made.data
+    for data in (view, made.data.tobytes(), bytearray(view), memoryview(view)):
         read(data)
         rebuild(0, describe(data), IndexPolicy())
         table = scan_batches(data)
@@ -61,7 +68,7 @@ SOURCES = sorted((Path(__file__).parents[3] / "src").glob("**/*.py"))
 
 
 @pytest.mark.parametrize("path", [p for p in SOURCES if "njit" in p.read_text()], ids=str)
-def test_kernels_take_the_address_of_an_argument_alone(path):
+def test_kernels_take_the_address_of_an_argument_alone(path: Path) -> None:
     """The caller keeps that array; numba frees an array of the kernel's own after its last use."""
     for function in ast.walk(ast.parse(path.read_text())):
         if isinstance(function, ast.FunctionDef) and "njit" in map(called, function.decorator_list):

@@ -1,5 +1,7 @@
 """Indexes, zone maps and rolling against models of Kafka's append path and against brute force."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -72,14 +74,16 @@ def entries(base_offset: int, sealed: Sealed) -> model.Indexes:
     offsets.check(sealed.offset_index)
     times.check(sealed.time_index)
     return model.Indexes(
-        [tuple(entry) for entry in offset_entries(offsets)],
-        [tuple(entry) for entry in time_entries(times)],
+        [(offset, position) for offset, position in offset_entries(offsets)],
+        [(time, offset) for time, offset in time_entries(times)],
     )
 
 
 class TestRoller:
     @given(batch_rows, st.integers(0, 900), st.integers(0, 2**40))
-    def test_indexes_are_kafkas(self, parts, interval, base_offset):
+    def test_indexes_are_kafkas(
+        self, parts: list[tuple[int, int, int]], interval: int, base_offset: int
+    ) -> None:
         rows = consecutive(parts, base_offset)
         [(base, sealed)] = fill(rows, SegmentLimits(), IndexPolicy("bytes", interval))
         assert base == base_offset
@@ -90,7 +94,14 @@ class TestRoller:
         st.integers(8, 100),
     )  # fmt: skip
     @examples(300)
-    def test_rolls_where_kafka_rolls(self, parts, interval, bytes_, ms, index_bytes):
+    def test_rolls_where_kafka_rolls(
+        self,
+        parts: list[tuple[int, int, int]],
+        interval: int,
+        bytes_: int,
+        ms: int,
+        index_bytes: int,
+    ) -> None:
         rows = consecutive(parts, 5)
         limits = SegmentLimits(bytes_, ms, index_bytes)
         found = fill(rows, limits, IndexPolicy("bytes", interval))
@@ -103,7 +114,9 @@ class TestRoller:
             assert len(sealed.time_index) <= max(index_bytes, 12)
 
     @given(batch_rows, policies, st.integers(0, 50))
-    def test_policies(self, parts, policy, base_offset):
+    def test_policies(
+        self, parts: list[tuple[int, int, int]], policy: IndexPolicy, base_offset: int
+    ) -> None:
         rows = consecutive(parts, base_offset)
         indexed = choose_indexed(table_of(rows), policy).tolist()
         want, since, newest, bucket = [], 0, -1, None
@@ -121,7 +134,9 @@ class TestRoller:
         assert indexed == want
 
     @given(batch_rows, policies)
-    def test_an_index_bounds_every_scan(self, parts, policy):
+    def test_an_index_bounds_every_scan(
+        self, parts: list[tuple[int, int, int]], policy: IndexPolicy
+    ) -> None:
         rows = consecutive(parts, 9)
         sealed = rebuild(9, table_of(rows), policy)
         offsets = OffsetIndex.decode(9, sealed.offset_index)
@@ -136,7 +151,9 @@ class TestRoller:
 
     @given(st.lists(st.builds(Record, stamps, st.none(), st.binary(max_size=30)), min_size=1),
            policies, st.integers(62, 200))  # fmt: skip
-    def test_rebuilt_files_are_the_stored_ones(self, items, policy, limit):
+    def test_rebuilt_files_are_the_stored_ones(
+        self, items: list[Record], policy: IndexPolicy, limit: int
+    ) -> None:
         made = encode(items, "lz4", limit, 40)
         roller = Roller(40, SegmentLimits(), policy)
         assert roller.append(made.table) == len(made.table)
@@ -153,24 +170,24 @@ class TestRoller:
         assert sealed.offset_of_max_timestamp == 40 + times.index(max(times))
 
     @given(st.lists(st.integers(0, 50), min_size=1), st.integers(62, 120))
-    def test_lateness_is_the_worst_step_back(self, times, limit):
+    def test_lateness_is_the_worst_step_back(self, times: list[int], limit: int) -> None:
         made = encode([Record(time, None, b"value") for time in times], limit=limit)
         sealed = seal(0, made.table, np.zeros(len(made.table), bool))
         worst = max(max(times[: i + 1]) - time for i, time in enumerate(times))
         assert sealed.max_lateness_ms == worst
 
-    def test_offsets_that_an_index_cannot_hold_roll(self):
+    def test_offsets_that_an_index_cannot_hold_roll(self) -> None:
         rows = [Row(72, 0, 0, 5), Row(72, 1, 2**31 - 1, 5), Row(72, 2**31, 2**31, 5)]
         found = fill(rows, SegmentLimits(), IndexPolicy())
         assert [base for base, _ in found] == [0, 2**31]
 
-    def test_a_batch_larger_than_a_segment_is_refused(self):
+    def test_a_batch_larger_than_a_segment_is_refused(self) -> None:
         roller = Roller(0, SegmentLimits(segment_bytes=71), IndexPolicy())
         with pytest.raises(ConfigError, match=r"segment\.bytes"):
             roller.append(table_of([Row(72, 0, 0, 5)]))
 
     @pytest.mark.parametrize("by", ["bytes", "records", "ms"])
-    def test_policies_that_mean_nothing_are_refused(self, by):
+    def test_policies_that_mean_nothing_are_refused(self, by: str) -> None:
         with pytest.raises(ConfigError, match="interval"):
             IndexPolicy(by, -1)
         with pytest.raises(ConfigError, match="by bytes, records or ms"):
@@ -179,7 +196,7 @@ class TestRoller:
 
 class TestIndexes:
     @given(st.lists(st.integers(0, 2**31 - 1), unique=True).map(sorted), st.data())
-    def test_offset_lookup_is_the_floor(self, relative, data):
+    def test_offset_lookup_is_the_floor(self, relative: list[int], data: st.DataObject) -> None:
         base = data.draw(st.integers(0, 2**40))
         positions = np.arange(len(relative)) * 10
         built = OffsetIndex.build(base, np.array(relative, np.int64) + base, positions)
@@ -196,7 +213,7 @@ class TestIndexes:
             assert upper_bound(found, fetch, 7) == (above[0] if above else None)
 
     @given(st.lists(st.tuples(st.integers(-1, 99), st.integers(0, 2**31 - 1)), max_size=30))
-    def test_time_lookup_is_the_floor(self, points):
+    def test_time_lookup_is_the_floor(self, points: list[tuple[int, int]]) -> None:
         times = sorted(time for time, _ in points)
         offsets = sorted(offset for _, offset in points)
         built = TimeIndex.build(7, np.array(times, np.int64), np.array(offsets, np.int64) + 7)
@@ -212,7 +229,7 @@ class TestIndexes:
         assert last_time(found) == (kept[-1] if kept else (-1, 7))
 
     @given(st.binary(max_size=100), st.integers(0, 2**40))
-    def test_random_bytes(self, data, base):
+    def test_random_bytes(self, data: bytes, base: int) -> None:
         offsets, times = OffsetIndex.decode(base, data), TimeIndex.decode(base, data)
         assert (len(offsets), len(times)) == (len(data) // 8, len(data) // 12)
         for built in (offsets, times):
@@ -223,7 +240,7 @@ class TestIndexes:
             assert len(data) % (len(built.encode()) // max(len(built), 1) or 1) == 0
 
     @pytest.mark.parametrize("position", [-1, 2**31])
-    def test_positions_that_an_entry_cannot_hold(self, position):
+    def test_positions_that_an_entry_cannot_hold(self, position: int) -> None:
         with pytest.raises(CorruptData, match="position"):
             OffsetIndex.build(0, np.array([1]), np.array([position]))
 
@@ -240,7 +257,9 @@ def big_table(blocks: int) -> np.ndarray:
 
 class TestZoneMap:
     @given(st.lists(st.lists(stamps, min_size=1, max_size=4), max_size=20), st.data())
-    def test_blocks_bound_their_records(self, batches, data):
+    def test_blocks_bound_their_records(
+        self, batches: list[list[int]], data: st.DataObject
+    ) -> None:
         items = [Record(time, None, bytes(i % 9)) for i, b in enumerate(batches) for time in b]
         made = encode(items, limit=data.draw(st.integers(62, 200)), base_offset=30)
         chosen = data.draw(
@@ -262,7 +281,7 @@ class TestZoneMap:
         assert len(zones) == (len(starts) if items else 0)
 
     @pytest.mark.parametrize("blocks", [0, 1, 511, 512, 513, 1024, 1500])
-    def test_fences_and_entries_are_the_whole(self, blocks):
+    def test_fences_and_entries_are_the_whole(self, blocks: int) -> None:
         table = big_table(blocks)
         zones = zonemap.build(0, table, np.ones(blocks, bool))
         data = zonemap.encode(zones)
@@ -282,7 +301,7 @@ class TestZoneMap:
         if count:
             assert fences.entries_range(0, count - 1) == (zonemap.fences_end(blocks), len(data))
 
-    def test_every_flipped_byte_and_truncation(self):
+    def test_every_flipped_byte_and_truncation(self) -> None:
         data = zonemap.encode(zonemap.build(0, big_table(5), np.ones(5, bool)))
         for at in range(len(data)):
             damaged = bytearray(data)
@@ -293,12 +312,12 @@ class TestZoneMap:
                 zonemap.decode(data[:at])
 
     @given(st.binary(max_size=200), st.booleans())
-    def test_random_bytes(self, data, begins_right):
+    def test_random_bytes(self, data: bytes, begins_right: bool) -> None:
         for read in (zonemap.decode, zonemap.decode_fences):
             with pytest.raises(CorruptData):
                 read(b"SLZM\1\0" + data if begins_right else data)
 
-    def test_emptied_batches_and_other_tables(self):
+    def test_emptied_batches_and_other_tables(self) -> None:
         table = big_table(4)
         table["count"][1:3] = 0
         table["min_timestamp"][1:3] = -1

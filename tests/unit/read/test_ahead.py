@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
+from seglake.limits import REQUESTS
 from seglake.read.decode.columns import SCHEMA
 from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.piece import Window
-from seglake.read.fetch.threads import REQUESTS, ahead
+from seglake.read.fetch.threads import ahead
 from seglake.read.window.execute import ReadStats, execute
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import MadeLog, Shelf, made
@@ -29,17 +31,17 @@ def logs() -> list[MadeLog]:
     return [made(rows, shape, partition) for partition in range(16)]
 
 
-def read(store: Shelf, logs: list[MadeLog], memory_bytes: int, window: Window = ALL) -> list[int]:
+def read(store: Any, logs: list[MadeLog], memory_bytes: int, window: Window = ALL) -> list[int]:
     """The partition of each record, slowly taken."""
-    found = []
+    found = list[Any]()
     pieces = [log.piece(window) for log in logs]
     for batch in execute(LogFetch(store), pieces, SCHEMA, memory_bytes=memory_bytes):
         found += batch["partition"].to_pylist()
     return found
 
 
-def test_a_window_is_one_request_for_each_log_at_the_same_time(logs) -> None:
-    store = Shelf(logs, remote=True, wait_s=0.05)
+def test_a_window_is_one_request_for_each_log_at_the_same_time(logs: list[MadeLog]) -> None:
+    store: Any = Shelf(logs, remote=True, wait_s=0.05)
     window = Window(T + 50, T + 60)
     assert read(store, logs, 2**25, window) == np.repeat(range(16), 10).tolist()
     assert len(store.requests) == 16
@@ -47,16 +49,16 @@ def test_a_window_is_one_request_for_each_log_at_the_same_time(logs) -> None:
     assert store.bytes_read == sum(log.piece(window).size_bytes for log in logs)
 
 
-def test_a_local_window_waits_for_nobody(logs) -> None:
-    store = Shelf(logs, remote=False)
+def test_a_local_window_waits_for_nobody(logs: list[MadeLog]) -> None:
+    store: Any = Shelf(logs, remote=False)
     read(store, logs, 2**25)
     assert store.most_under_way == 1
     assert {thread.name for thread in store.threads} == {threading.current_thread().name}
 
 
 @pytest.mark.parametrize("memory_bytes", [2**17, 2**19, 2**21])
-def test_bytes_under_way_are_bounded(logs, memory_bytes) -> None:
-    store = Shelf(logs, remote=True, wait_s=0.002)
+def test_bytes_under_way_are_bounded(logs: list[MadeLog], memory_bytes: int) -> None:
+    store: Any = Shelf(logs, remote=True, wait_s=0.002)
     pieces, stats, waiting = [log.piece(ALL) for log in logs], ReadStats(), []
     for _ in execute(LogFetch(store), pieces, SCHEMA, memory_bytes=memory_bytes, stats=stats):
         time.sleep(0.002)  # so that all that may be asked is
@@ -67,8 +69,8 @@ def test_bytes_under_way_are_bounded(logs, memory_bytes) -> None:
     assert stats.bytes_fetched == store.bytes_read
 
 
-def test_a_large_log_takes_requests_of_one_size(logs) -> None:
-    store = Shelf(logs, remote=True)
+def test_a_large_log_takes_requests_of_one_size(logs: list[MadeLog]) -> None:
+    store: Any = Shelf(logs, remote=True)
     memory_bytes = 2**17
     assert len(read(store, logs[:1], memory_bytes)) == 200
     sizes = [end - start for _, start, end in store.requests]
@@ -76,9 +78,11 @@ def test_a_large_log_takes_requests_of_one_size(logs) -> None:
     assert sum(sizes) == len(logs[0].data)  # and nothing is asked twice
 
 
-def test_nobody_waits_for_what_is_not_wanted_any_more(logs) -> None:
-    store = Shelf(logs, remote=True, wait_s=0.01)
-    batches = execute(LogFetch(store), [log.piece(ALL) for log in logs], SCHEMA, memory_bytes=2**17)
+def test_nobody_waits_for_what_is_not_wanted_any_more(logs: list[MadeLog]) -> None:
+    store: Any = Shelf(logs, remote=True, wait_s=0.01)
+    batches: Any = execute(
+        LogFetch(store), [log.piece(ALL) for log in logs], SCHEMA, memory_bytes=2**17
+    )
     next(batches)
     batches.close()
     asked = len(store.requests)

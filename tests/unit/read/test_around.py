@@ -106,7 +106,10 @@ def placed(rows: list[Event], partitions: int) -> dict[int, list[Event]]:
 @given(st.lists(keyed_events, min_size=1, max_size=3), shapes, moments, widths)
 @examples(20)
 def test_only_records_with_the_key_also_where_partitions_were_added(
-    generated, shape, asked, width
+    generated: list[list[Any]] | list[list[Event]],
+    shape: Shape,
+    asked: list[Any],
+    width: tuple[int, int],
 ) -> None:
     before, after = width
     rows = [(number, at, key) for number, (at, key) in enumerate(asked)]
@@ -129,7 +132,9 @@ intervals = st.lists(st.integers(-20, 60), min_size=1, max_size=12)
 
 @given(intervals, st.integers(1, 9), st.lists(st.tuples(st.integers(-25, 75), st.integers(0, 12))))
 @example([0, 5], 5, [(4, 0), (5, 0), (9, 1), (0, 9), (0, 10)])
-def test_a_union_of_windows_meets_and_holds_what_its_times_say(starts, width, spans) -> None:
+def test_a_union_of_windows_meets_and_holds_what_its_times_say(
+    starts: list[int], width: int, spans: list[tuple[int, int]]
+) -> None:
     begins = np.sort(np.array(starts, np.int64))
     windows = union(begins, begins + width)
     covered = {time for start in starts for time in range(start, start + width)}
@@ -148,7 +153,7 @@ def test_a_union_of_windows_meets_and_holds_what_its_times_say(starts, width, sp
 
 
 @pytest.fixture(scope="module")
-def maker(tmp_path_factory) -> LakeMaker:
+def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
     """20,000 records of two partitions, two in each millisecond, in several segments."""
     made = LakeMaker(tmp_path_factory.mktemp("lake"), partitions=2)
     rows = [Event(T + i, b"k%d" % (i % 7), b"v%d" % i * 9) for i in range(10_000)]
@@ -163,9 +168,9 @@ def counted(maker: LakeMaker) -> tuple[Log, CountingStore]:
     return log, store
 
 
-def test_what_windows_share_is_read_once(maker) -> None:
+def test_what_windows_share_is_read_once(maker: LakeMaker) -> None:
     log, store = counted(maker)
-    rows = pa.table({"at": np.arange(T + 3000, T + 5000)})
+    rows = pa.table({"at": pa.array(np.arange(T + 3000, T + 5000))})
     stats = ReadStats()
     found = log.read_around(rows, "at", before_ms=1000, columns=["offset"], stats=stats).read_all()
     assert len(found) == 2 * 2000 * 1000
@@ -173,7 +178,7 @@ def test_what_windows_share_is_read_once(maker) -> None:
     assert store.counts.bytes_read < 1.3 * stats.bytes_fetched
 
 
-def test_windows_far_apart_read_little_between_them(maker) -> None:
+def test_windows_far_apart_read_little_between_them(maker: LakeMaker) -> None:
     log, _ = counted(maker)
     stats = ReadStats()
     rows = pa.table({"at": [T + 100, T + 9_900]})
@@ -183,18 +188,19 @@ def test_windows_far_apart_read_little_between_them(maker) -> None:
     assert stats.bytes_fetched < whole / 100
 
 
-def test_many_short_windows_in_little_memory(maker) -> None:
+def test_many_short_windows_in_little_memory(maker: LakeMaker) -> None:
     """Requests then end anywhere, also in the first batch of a range."""
     log, _ = counted(maker)
     at = np.arange(T + 5, T + 10_000, 37)
     found = log.read_around(
-        pa.table({"at": at}), "at", before_ms=3, columns=["offset"], memory_bytes=70_000
+        pa.table({"at": pa.array(at)}), "at", before_ms=3, columns=["offset"], memory_bytes=70_000
     ).read_all()
     expected = np.concatenate([at - T - 3, at - T - 2, at - T - 1])
-    assert sorted(found["offset"].to_pylist()) == sorted(np.tile(expected, 2).tolist())
+    offsets: list[Any] = found["offset"].to_pylist()
+    assert sorted(offsets) == sorted(np.tile(expected, 2).tolist())
 
 
-def test_a_key_is_looked_for_in_its_own_partition(tmp_path) -> None:
+def test_a_key_is_looked_for_in_its_own_partition(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path, partitions=4)
     rows = [Event(T + i, b"k%d" % (i % 50), bytes(50)) for i in range(4_000)]
     maker.run(placed(rows, 4), Shape(batch_bytes=600))
@@ -211,7 +217,7 @@ def test_a_key_is_looked_for_in_its_own_partition(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("large", ["value", "row"])
-def test_what_comes_out_is_in_batches_of_bounded_size(tmp_path, large) -> None:
+def test_what_comes_out_is_in_batches_of_bounded_size(tmp_path: Path, large: str) -> None:
     maker = LakeMaker(tmp_path)
     size = 20_000 if large == "value" else 10
     rows = [
@@ -220,7 +226,7 @@ def test_what_comes_out_is_in_batches_of_bounded_size(tmp_path, large) -> None:
     maker.run({0: rows})
     log = seglake.open(str(tmp_path)).topic("events")
     text = pa.array(["x" * (20_000 if large == "row" and i == 50 else 5) for i in range(200)])
-    alerts = pa.table({"at": np.full(200, T + 99), "text": text})
+    alerts = pa.table({"at": pa.array(np.full(200, T + 99)), "text": text})
     memory, seen = 400_000, 0
     for batch in log.read_around(alerts, "at", before_ms=99, memory_bytes=memory):
         assert batch.nbytes <= memory / 8 + 25_000
@@ -233,7 +239,7 @@ def around(log: Log, rows: pa.Table) -> list[Pair]:
 
 
 @pytest.mark.slow
-def test_another_process_asks_no_catalog(maker, tmp_path) -> None:
+def test_another_process_asks_no_catalog(maker: LakeMaker, tmp_path: Path) -> None:
     root = shutil.copytree(maker.root, tmp_path / "lake")
     log, rows = seglake.open(str(root)).topic("events"), table_of([(1, T + 500, None)])
     expected = around(log, rows)
@@ -255,7 +261,7 @@ class OnlyReads(CountingStore):
             setattr(self, name, self.asked)
 
 
-def test_nothing_is_listed_and_each_range_is_asked_for_once(maker) -> None:
+def test_nothing_is_listed_and_each_range_is_asked_for_once(maker: LakeMaker) -> None:
     store = OnlyReads(open_store(str(maker.root)))
     log = Lake(store).topic("events")
     store.forbid()
@@ -269,7 +275,7 @@ def test_nothing_is_listed_and_each_range_is_asked_for_once(maker) -> None:
 # ------------------------------------------------------------------- columns, types, mistakes
 
 
-def test_all_columns_of_the_rows_and_the_chosen_ones_of_the_records(maker) -> None:
+def test_all_columns_of_the_rows_and_the_chosen_ones_of_the_records(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     alerts = pa.table(
         {"at": [T + 5], "tags": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8()))}
@@ -291,14 +297,16 @@ def test_all_columns_of_the_rows_and_the_chosen_ones_of_the_records(maker) -> No
         (pa.int64(), T),
     ],
 )
-def test_times_of_every_kind(maker, kind, at) -> None:
+def test_times_of_every_kind(
+    maker: LakeMaker, kind: pa.DataType | pa.TimestampType, at: int
+) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     alerts = pa.table({"at": pa.array([None, at], kind)})
     found = log.read_around(alerts, "at", after_ms=3, columns=["offset"]).read_all()
     assert found["offset"].to_pylist() == [0, 1, 2, 0, 1, 2]
 
 
-def test_rows_of_polars_and_keys_as_text(tmp_path) -> None:
+def test_rows_of_polars_and_keys_as_text(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
     maker.run({0: [Event(T, b"a"), Event(T + 1, b"b"), Event(T + 2, b"a")]})
     log = seglake.open(str(tmp_path)).topic("events")
@@ -311,7 +319,7 @@ def test_rows_of_polars_and_keys_as_text(tmp_path) -> None:
     ]
 
 
-def test_the_ends_of_time(maker) -> None:
+def test_the_ends_of_time(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     alerts = pa.table({"at": [-(2**63), -1, 0, 2**63 - 1]})
     found = log.read_around(alerts, "at", before_ms=2**62, after_ms=2**62, columns=["offset"])
@@ -333,7 +341,9 @@ def test_the_ends_of_time(maker) -> None:
         ({"at": "at", "after_ms": 1, "columns": ["size"]}, "unknown column 'size'"),
     ],
 )
-def test_what_has_no_meaning_is_refused_at_once(maker, options, said) -> None:
+def test_what_has_no_meaning_is_refused_at_once(
+    maker: LakeMaker, options: dict[str, Any], said: str
+) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     rows = pa.table(
         {"at": [T], "zoneless": pa.array([T], pa.timestamp("ms")), "text": ["x"], "KEY": ["y"]}
@@ -342,7 +352,7 @@ def test_what_has_no_meaning_is_refused_at_once(maker, options, said) -> None:
         log.read_around(rows, **options)
 
 
-def test_seconds_are_refused(maker) -> None:
+def test_seconds_are_refused(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     with pytest.raises(UsageError, match="seconds"):
         log.read_around(pa.table({"at": [T, T // 1000]}), "at", after_ms=1).read_all()

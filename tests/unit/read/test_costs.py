@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,7 +56,7 @@ def block(number: int) -> bytes:
     raise AssertionError("no size of the last value fits")
 
 
-def write_large(tmp_path, number: int) -> tuple[PartitionReader, CountingStore]:
+def write_large(tmp_path: Path, number: int) -> tuple[PartitionReader, CountingStore]:
     """A segment of 1 GiB, of which only block `number` is on the disk."""
     numbers = np.arange(BLOCKS, dtype=np.int64)
     low = T + numbers * BLOCK_RECORDS
@@ -81,7 +84,7 @@ def write_large(tmp_path, number: int) -> tuple[PartitionReader, CountingStore]:
 
 
 @pytest.mark.parametrize("number", [0, 511, 512, 123_456, BLOCKS - 1])
-def test_a_cold_time_lookup_in_a_segment_of_1_gib(tmp_path, number) -> None:
+def test_a_cold_time_lookup_in_a_segment_of_1_gib(tmp_path: Path, number: int) -> None:
     reader, store = write_large(tmp_path, number)
     wanted = number * BLOCK_RECORDS + 7
     assert reader.offset_for_time(T + wanted) == (wanted, T + wanted)
@@ -93,7 +96,7 @@ def test_a_cold_time_lookup_in_a_segment_of_1_gib(tmp_path, number) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 262_000])
-def test_a_cold_offset_lookup_in_a_segment_of_1_gib(tmp_path, number) -> None:
+def test_a_cold_offset_lookup_in_a_segment_of_1_gib(tmp_path: Path, number: int) -> None:
     reader, store = write_large(tmp_path, number)
     wanted = number * BLOCK_RECORDS + 29
     batch, row = reader.batch_at(wanted)
@@ -110,7 +113,9 @@ def counted(maker: LakeMaker) -> tuple[Lake, CountingStore]:
 @pytest.mark.parametrize(
     ("every_ms", "lateness_ms", "limit"), [(1, 0, 1.2), (1, 200, 2.0), (4, 5_000, 2.0)]
 )
-def test_a_window_reads_few_bytes_outside(tmp_path, every_ms, lateness_ms, limit) -> None:
+def test_a_window_reads_few_bytes_outside(
+    tmp_path: Path, every_ms: int, lateness_ms: int, limit: float
+) -> None:
     rng = np.random.default_rng(5)
     times = T + np.arange(20_000) * every_ms - rng.integers(0, lateness_ms + 1, 20_000)
     maker = LakeMaker(tmp_path)
@@ -132,7 +137,9 @@ def test_a_window_reads_few_bytes_outside(tmp_path, every_ms, lateness_ms, limit
         assert stats.bytes_fetched <= by_offsets + 2 * BLOCK_LIMIT
 
 
-def kafka_reads(maker: LakeMaker, times, start: int, end: int) -> tuple[int, bool]:
+def kafka_reads(
+    maker: LakeMaker, times: npt.NDArray[Any], start: int, end: int
+) -> tuple[int, bool]:
     """The bytes of the batches from the offset of one time to that of another, and if all is there.
 
     Kafka finds the first by reading on from an index entry, which is not counted.
@@ -148,7 +155,9 @@ def kafka_reads(maker: LakeMaker, times, start: int, end: int) -> tuple[int, boo
 
 @given(event_lists(min_size=2), st.integers(-5, 60), st.integers(1, 60), st.integers(0, 900))
 @examples(30)
-def test_no_block_is_read_that_does_not_meet_the_window(rows, start, length, interval) -> None:
+def test_no_block_is_read_that_does_not_meet_the_window(
+    rows: list[Event], start: int, length: int, interval: int
+) -> None:
     shape, policy = Shape(batch_bytes=150), IndexPolicy("bytes", interval)
     log = made(rows, shape)
     begins = np.flatnonzero(choose_indexed(log.table, policy) | (log.table["position"] == 0))
@@ -175,7 +184,7 @@ def test_no_block_is_read_that_does_not_meet_the_window(rows, start, length, int
     assert records >= sum(low <= row.timestamp < high for row in log.records)
 
 
-def test_a_whole_segment_needs_no_zone_map(tmp_path) -> None:
+def test_a_whole_segment_needs_no_zone_map(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
     maker.run({0: [Event(T + i) for i in range(100)]})
     for file in maker.files("zonemap"):
@@ -184,7 +193,7 @@ def test_a_whole_segment_needs_no_zone_map(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("order", ["offset", "time"])
-def test_memory_is_bounded_whatever_is_read(tmp_path, order) -> None:
+def test_memory_is_bounded_whatever_is_read(tmp_path: Path, order: str) -> None:
     maker = LakeMaker(tmp_path, partitions=2)
     rng = np.random.default_rng(6)
     for _ in range(2):
@@ -199,7 +208,7 @@ def test_memory_is_bounded_whatever_is_read(tmp_path, order) -> None:
     assert seen == 4_000
 
 
-def test_reading_a_few_records_does_not_read_the_log(tmp_path) -> None:
+def test_reading_a_few_records_does_not_read_the_log(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
     rows = [Event(T + i, None, bytes(100)) for i in range(15_000)]
     maker.run({0: rows}, Shape(batch_bytes=2000))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import seglake
 from seglake.errors import CorruptData, SeglakeError, StoreError
 from seglake.format.index import IndexPolicy
-from seglake.read.fetch.threads import REQUESTS
+from seglake.limits import REQUESTS
 from seglake.read.lake import Lake
 from seglake.read.zones.cache import SMALL_BYTES
 from seglake.store import Store, open_store
@@ -27,7 +27,7 @@ T = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module", params=["none", "zstd"])
-def maker(request, tmp_path_factory) -> LakeMaker:
+def maker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
     made = LakeMaker(tmp_path_factory.mktemp("lake"))
     rows = [
         Event(T + (i * 37) % 101, b"key", b"value %d" % i, (("h", b"x"),) if i % 5 == 0 else ())
@@ -52,7 +52,7 @@ def answers(root: Path) -> list[object]:
 
 
 @pytest.fixture
-def lake(maker, tmp_path) -> Path:
+def lake(maker: LakeMaker, tmp_path: Path) -> Path:
     return shutil.copytree(maker.root, tmp_path / "lake")
 
 
@@ -61,7 +61,9 @@ def only(root: Path, suffix: str) -> Path:
     return file
 
 
-def test_a_missing_zone_map_is_made_again(maker, lake, caplog) -> None:
+def test_a_missing_zone_map_is_made_again(
+    maker: LakeMaker, lake: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     only(lake, "zonemap").unlink()
     with caplog.at_level(logging.WARNING):
         assert answers(lake) == answers(maker.root)
@@ -69,13 +71,13 @@ def test_a_missing_zone_map_is_made_again(maker, lake, caplog) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, 31, 32, 60, 200, -1])
-def test_a_truncated_zone_map_is_made_again(maker, lake, size) -> None:
+def test_a_truncated_zone_map_is_made_again(maker: LakeMaker, lake: Path, size: int) -> None:
     file = only(lake, "zonemap")
     file.write_bytes(file.read_bytes()[:size])
     assert answers(lake) == answers(maker.root)
 
 
-def test_a_truncated_zone_map_of_many_pages_is_made_again(tmp_path) -> None:
+def test_a_truncated_zone_map_of_many_pages_is_made_again(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
     rows = [Event(T + i, b"k", b"v") for i in range(5000)]
     maker.run({0: rows}, Shape(batch_bytes=60, policy=IndexPolicy("bytes", 0)))
@@ -87,7 +89,7 @@ def test_a_truncated_zone_map_of_many_pages_is_made_again(tmp_path) -> None:
     assert log.record_at(0, 4991).timestamp == T + 4991
 
 
-def test_many_zone_maps_at_once_are_made_again_on_an_object_store(tmp_path) -> None:
+def test_many_zone_maps_at_once_are_made_again_on_an_object_store(tmp_path: Path) -> None:
     """Their logs are read by the threads that were to read the zone maps."""
     maker = LakeMaker(tmp_path, partitions=REQUESTS + 4)
     maker.run({p: [Event(T + i) for i in range(20)] for p in range(REQUESTS + 4)})
@@ -102,7 +104,7 @@ def test_many_zone_maps_at_once_are_made_again_on_an_object_store(tmp_path) -> N
 class Remote:
     """A store that says it is far away."""
 
-    remote, public_options = True, {}
+    remote, public_options = True, dict[str, str]()
 
     def __init__(self, store: Store) -> None:
         self._store, self.uri = store, store.uri
@@ -111,7 +113,9 @@ class Remote:
         return getattr(self._store, name)
 
 
-def test_the_zone_map_of_another_log_is_made_again(maker, lake, tmp_path) -> None:
+def test_the_zone_map_of_another_log_is_made_again(
+    maker: LakeMaker, lake: Path, tmp_path: Path
+) -> None:
     other = LakeMaker(tmp_path / "other")
     other.run({0: [Event(T)]})
     file = only(lake, "zonemap")
@@ -122,7 +126,9 @@ def test_the_zone_map_of_another_log_is_made_again(maker, lake, tmp_path) -> Non
 
 @given(data=st.data())
 @examples(40)
-def test_any_flipped_bit_of_a_zone_map_is_survived(maker, tmp_path_factory, data) -> None:
+def test_any_flipped_bit_of_a_zone_map_is_survived(
+    maker: LakeMaker, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     lake = shutil.copytree(maker.root, tmp_path_factory.mktemp("copy") / "lake")
     flip(only(lake, "zonemap"), data)
     assert answers(lake) == answers(maker.root)
@@ -130,7 +136,9 @@ def test_any_flipped_bit_of_a_zone_map_is_survived(maker, tmp_path_factory, data
 
 @given(data=st.data())
 @examples(80)
-def test_any_flipped_bit_of_a_log_is_found_or_harmless(maker, tmp_path_factory, data) -> None:
+def test_any_flipped_bit_of_a_log_is_found_or_harmless(
+    maker: LakeMaker, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     lake = shutil.copytree(maker.root, tmp_path_factory.mktemp("copy") / "lake")
     file = only(lake, "log")
     at = flip(file, data)
@@ -146,7 +154,7 @@ def test_any_flipped_bit_of_a_log_is_found_or_harmless(maker, tmp_path_factory, 
         assert damage.position <= at
 
 
-def flip(file: Path, data) -> int:
+def flip(file: Path, data: st.DataObject) -> int:
     content = bytearray(file.read_bytes())
     at = data.draw(st.integers(0, len(content) - 1))
     content[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -154,14 +162,14 @@ def flip(file: Path, data) -> int:
     return at
 
 
-def test_a_log_that_is_cut_short_is_an_error_that_names_it(lake) -> None:
+def test_a_log_that_is_cut_short_is_an_error_that_names_it(lake: Path) -> None:
     file = only(lake, "log")
     file.write_bytes(file.read_bytes()[:-10])
     with pytest.raises(StoreError, match=file.name):
         seglake.open(str(lake)).topic("events").read_range(0, T + 1000).read_all()
 
 
-def test_a_log_that_is_gone_is_an_error_that_names_it(lake) -> None:
+def test_a_log_that_is_gone_is_an_error_that_names_it(lake: Path) -> None:
     file = only(lake, "log")
     file.unlink()
     log = seglake.open(str(lake)).topic("events")

@@ -40,8 +40,9 @@ class Damaged:
     """The lake, and what it answers when it is sound."""
 
     def __init__(self, maker: LakeMaker) -> None:
-        self.store = DamagedStore(maker.store, "")
-        self.lake: Any = Lake(self.store, cache_bytes=0)  # so that every question reads anew
+        damaged: Any = DamagedStore(maker.store, "")
+        self.store: DamagedStore = damaged
+        self.lake: Any = Lake(damaged, cache_bytes=0)  # so that every question reads anew
         self.truth = [ask(self.lake.topic("events")) for ask in QUESTIONS]
 
     def check(self, key: str, changed: bytes | None, at: int) -> int:
@@ -64,7 +65,7 @@ class Damaged:
 
     def _batches_at(self, key: str, at: int) -> list[int]:
         """Where the batch begins that has this byte, and also the next if it is a base offset's."""
-        starts = scan_batches(self.store.sound[key])["position"].tolist()
+        starts: list[int] = scan_batches(self.store.sound[key])["position"].tolist()
         number = bisect_right(starts, at) - 1
         return starts[number : number + 1 + (at < starts[number] + 8)]
 

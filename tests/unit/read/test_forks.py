@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def fork_with_objects(root: str, options: dict[str, str]) -> None:
     key = log.reader(0).segment(0).log_key
     assert len(log.read_range(T, T + 100).read_all()) == 400
     for offset in (0, 100, 300):  # of blocks that no read has cached
-        assert ended(refused("obstore", lambda at=offset: log.record_at(0, at))) == 0
+        assert ended(refused("obstore", partial(log.record_at, 0, offset))) == 0
         again = refused("obstore", lambda: open_store(root, options).read_all(key))
         assert ended(again) == 0
         assert ended(refused("(delta-rs|obstore)", lambda: count(root, options))) == 0

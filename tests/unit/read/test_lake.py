@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import multiprocessing
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -17,6 +20,7 @@ from seglake.errors import UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.maintain.health.reindex import reindex
 from seglake.read.decode.columns import SCHEMA
+from seglake.read.log import Log
 from seglake.times.intervals import covers
 from tests.judges.oracle import as_written
 from tests.makers.lakes import Event, LakeMaker, Shape
@@ -25,14 +29,14 @@ T = 1_700_000_000_000
 
 
 @pytest.fixture
-def maker(tmp_path) -> LakeMaker:
+def maker(tmp_path: Path) -> LakeMaker:
     made = LakeMaker(tmp_path / "lake", partitions=2)
     rows = [Event(T + 10 * i, b"k", b"v%d" % i) for i in range(30)]
     made.run({0: rows, 1: rows[:5]}, interval=(T, T + 100))
     return made
 
 
-def test_a_version_gives_the_same_records_for_ever(maker) -> None:
+def test_a_version_gives_the_same_records_for_ever(maker: LakeMaker) -> None:
     first = seglake.open(str(maker.root))
     log = first.topic("events")
     reader = log.plan_range(T, T + 1000).execute()
@@ -47,7 +51,7 @@ def test_a_version_gives_the_same_records_for_ever(maker) -> None:
         seglake.open(str(maker.root), version=99)
 
 
-def test_a_window_of_another_version(maker) -> None:
+def test_a_window_of_another_version(maker: LakeMaker) -> None:
     old = seglake.open(str(maker.root)).topic("events")
     maker.run({0: [Event(T + 3)]})
     new = seglake.open(str(maker.root)).topic("events")
@@ -65,7 +69,7 @@ def test_a_window_of_another_version(maker) -> None:
             log.read_range(T, T + 1000, version=99)
 
 
-def test_refresh_moves_on_and_keeps_logs_where_they_are(maker) -> None:
+def test_refresh_moves_on_and_keeps_logs_where_they_are(maker: LakeMaker) -> None:
     lake = seglake.open(str(maker.root))
     log = lake.topic("events")
     maker.run({1: [Event(T)]})
@@ -77,11 +81,13 @@ def test_refresh_moves_on_and_keeps_logs_where_they_are(maker) -> None:
 
 
 @pytest.mark.parametrize("before", [0, 4096])
-def test_refresh_takes_other_indexes_of_a_log_for_what_they_are(maker, before) -> None:
+def test_refresh_takes_other_indexes_of_a_log_for_what_they_are(
+    maker: LakeMaker, before: int
+) -> None:
     maker.run({0: [Event(T + 1000 + i) for i in range(200)]}, Shape(policy=policy(before)))
     lake = seglake.open(str(maker.root))
     times = [T + 1000 + i for i in range(200)]
-    asked = [lake.topic("events").offsets_for_times({0: time})[0] for time in times]
+    asked: list[Any] = [lake.topic("events").offsets_for_times({0: time})[0] for time in times]
     assert [(found.offset, found.timestamp) for found in asked] == list(enumerate(times, 30))
     reindex(str(maker.root), "events", policy(4096 - before))
     log = lake.refresh().topic("events")
@@ -93,7 +99,7 @@ def policy(interval_bytes: int) -> IndexPolicy:
     return IndexPolicy("bytes", interval_bytes)
 
 
-def test_the_newest_record_is_found_though_more_is_promised(maker) -> None:
+def test_the_newest_record_is_found_though_more_is_promised(maker: LakeMaker) -> None:
     """An emptied batch keeps its times in the log's header, and so in indexes and catalog."""
     lake = seglake.open(str(maker.root))
     lake._snapshot.partition("events", 0).segments.max_timestamps[-1] += 1000
@@ -102,24 +108,25 @@ def test_the_newest_record_is_found_though_more_is_promised(maker) -> None:
     assert log.lag({0: 0})[0] == (30, 290)
 
 
-def test_no_lake_no_topic_no_partition(maker, tmp_path) -> None:
+def test_no_lake_no_topic_no_partition(maker: LakeMaker, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no lake"):
         seglake.open(str(tmp_path / "nothing"))
     lake = seglake.open(str(maker.root))
     assert lake.topics() == ["events"]
     with pytest.raises(UnknownTopic, match="other"):
         lake.topic("other")
-    for ask in (
+    wrong: list[Callable[[Log], object]] = [
         lambda log: log.record_at(2, 0),
         lambda log: log.offsets_for_times({-1: T}),
         lambda log: log.end_offsets([7]),
         lambda log: log.read_range(T, T, partitions=[2]),
-    ):
+    ]
+    for ask in wrong:
         with pytest.raises(UnknownTopic, match="partitions 0 to 1"):
             ask(lake.topic("events"))
 
 
-def test_what_has_no_meaning_is_refused(maker) -> None:
+def test_what_has_no_meaning_is_refused(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     with pytest.raises(UsageError, match="zone"):
         log.read_range("2023-11-14T22:13:20", "2023-11-14T22:13:21")
@@ -139,17 +146,17 @@ def test_what_has_no_meaning_is_refused(maker) -> None:
         log.read(0, 0, columns=["key", "key"])
 
 
-def test_times_in_all_their_forms(maker) -> None:
+def test_times_in_all_their_forms(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     moment = dt.datetime.fromtimestamp(T / 1000, dt.UTC) + dt.timedelta(0, 0.05)
     for time in (T + 50, str(T + 50), moment, moment.isoformat()):
         assert log.offsets_for_times({0: time})[0] == (5, T + 50)
 
 
-def test_the_schema_is_the_documented_one(maker) -> None:
+def test_the_schema_is_the_documented_one(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    documented = {
+    documented: dict[str, Any] = {
         "topic": pa.string(),
         "partition": pa.int32(),
         "offset": pa.int64(),
@@ -165,17 +172,17 @@ def test_the_schema_is_the_documented_one(maker) -> None:
     log.read_range(T, T + 1000).read_all().validate(full=True)
 
 
-def test_others_take_the_stream(maker) -> None:
+def test_others_take_the_stream(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     events = log.read_range(T, T + 1000)  # noqa: F841  # the query names it
-    counts = duckdb.sql("SELECT partition, count(*) FROM events GROUP BY ALL ORDER BY 1").fetchall()
-    assert counts == [(0, 30), (1, 5)]
-    frame = pl.from_arrow(log.read_range(T, T + 1000).read_all())
+    counts: Any = duckdb.sql("SELECT partition, count(*) FROM events GROUP BY ALL ORDER BY 1")
+    assert counts.fetchall() == [(0, 30), (1, 5)]
+    frame: Any = pl.from_arrow(log.read_range(T, T + 1000).read_all())
     assert frame["offset"].sum() == 29 * 15 + 10
     assert len(log.read_range(T, T + 1000).read_pandas()) == 35
 
 
-def test_threads_share_a_log(maker) -> None:
+def test_threads_share_a_log(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root), cache_bytes=10_000).topic("events")
 
     def ask(number: int) -> None:
@@ -188,12 +195,12 @@ def test_threads_share_a_log(maker) -> None:
         list(threads.map(ask, range(400)))
 
 
-def look(log) -> tuple[object, ...]:
+def look(log: Log) -> tuple[object, ...]:
     return log.version, log.offsets_for_times({0: T + 50}), as_written(log.read(1, 0))
 
 
 @pytest.mark.slow
-def test_a_pickled_log_is_the_same_version_elsewhere(maker) -> None:
+def test_a_pickled_log_is_the_same_version_elsewhere(maker: LakeMaker) -> None:
     lake = seglake.open(str(maker.root))
     log = lake.topic("events")
     expected = look(log)
@@ -203,7 +210,7 @@ def test_a_pickled_log_is_the_same_version_elsewhere(maker) -> None:
     assert pickle.loads(pickle.dumps(lake)).version == lake.version
 
 
-def test_a_forked_process_goes_on_with_an_open_log(maker) -> None:
+def test_a_forked_process_goes_on_with_an_open_log(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
@@ -213,7 +220,7 @@ def test_a_forked_process_goes_on_with_an_open_log(maker) -> None:
     assert queue.get() == look(log)
 
 
-def test_a_plan_can_be_looked_at_and_sent_away(maker) -> None:
+def test_a_plan_can_be_looked_at_and_sent_away(maker: LakeMaker) -> None:
     plan = seglake.open(str(maker.root)).topic("events").plan_range(T, T + 51, columns=["offset"])
     assert [piece.segment.partition for piece in plan.pieces] == [0, 1]
     assert 0 < plan.size_bytes <= sum(piece.segment.log_bytes for piece in plan.pieces)
@@ -223,7 +230,7 @@ def test_a_plan_can_be_looked_at_and_sent_away(maker) -> None:
     assert sent.execute().read_all()["offset"].to_pylist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4]
 
 
-def test_closed_means_that_runs_covered_the_window_and_the_lateness(maker) -> None:
+def test_closed_means_that_runs_covered_the_window_and_the_lateness(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     assert log.closed(T, T + 100)
     assert log.closed(T, T + 90, lateness_ms=10)
@@ -247,11 +254,13 @@ def test_closed_means_that_runs_covered_the_window_and_the_lateness(maker) -> No
         ([(0, 9), (2, 3), (8, 12)], 1, 12, True),
     ],
 )
-def test_intervals_cover(intervals, start, end, answer) -> None:
+def test_intervals_cover(
+    intervals: list[tuple[int, int]], start: int, end: int, answer: bool
+) -> None:
     assert covers(intervals, start, end) is answer
 
 
-def test_lag_counts_records_and_time(maker) -> None:
+def test_lag_counts_records_and_time(maker: LakeMaker) -> None:
     log = seglake.open(str(maker.root)).topic("events")
     assert log.lag({0: 10, 1: 5}) == {0: (20, 190), 1: (0, 0)}
     with pytest.raises(UsageError):
@@ -260,7 +269,7 @@ def test_lag_counts_records_and_time(maker) -> None:
     assert seglake.open(str(maker.root)).topic("events").lag({0: 3}) == {0: (15, 140)}
 
 
-def test_failover_starts_at_the_oldest_unread_record(maker) -> None:
+def test_failover_starts_at_the_oldest_unread_record(maker: LakeMaker) -> None:
     """The naive way, the time of the committed record itself, would lose the late one."""
     maker.topic = "late"
     maker.run({0: [Event(T + 100), Event(T + 200), Event(T + 50), Event(T + 300)]})
@@ -275,7 +284,7 @@ def test_failover_starts_at_the_oldest_unread_record(maker) -> None:
     assert late.translate({0: 3, 1: 0}, mirror) == {0: 3, 1: 0}
 
 
-def test_an_empty_log_answers(tmp_path) -> None:
+def test_an_empty_log_answers(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
     maker.run({0: []})
     log = seglake.open(str(tmp_path)).topic("events")
@@ -287,7 +296,7 @@ def test_an_empty_log_answers(tmp_path) -> None:
     assert len(log.read_range(0, T, order="time").read_all()) == 0
 
 
-def test_a_bootstrap_is_found_by_its_event_time(maker) -> None:
+def test_a_bootstrap_is_found_by_its_event_time(maker: LakeMaker) -> None:
     """History that is loaded late stands at the end of the log, and is found where it belongs."""
     maker.run({1: [Event(T - 1000, b"old", b"history")]}, Shape("gzip"))
     log = seglake.open(str(maker.root)).topic("events")
@@ -297,7 +306,7 @@ def test_a_bootstrap_is_found_by_its_event_time(maker) -> None:
 
 
 @pytest.mark.parametrize("order", ["offset", "time"])
-def test_a_record_without_a_timestamp_is_in_no_window(tmp_path, order) -> None:
+def test_a_record_without_a_timestamp_is_in_no_window(tmp_path: Path, order: str) -> None:
     maker = LakeMaker(tmp_path)
     maker.run({0: [Event(time) for time in (-1, 0, 7, -1)]})
     log = seglake.open(str(tmp_path)).topic("events")
@@ -308,7 +317,7 @@ def test_a_record_without_a_timestamp_is_in_no_window(tmp_path, order) -> None:
     assert everything["offset"].to_pylist() == [0, 1, 2, 3]
 
 
-def test_the_largest_timestamp_is_that_of_a_record_that_is_left(tmp_path) -> None:
+def test_the_largest_timestamp_is_that_of_a_record_that_is_left(tmp_path: Path) -> None:
     """Kafka names a deleted offset here: tests/kafka/test_broker.py."""
     maker = LakeMaker(tmp_path)
     maker.run({0: [Event(time) for time in (10, 90, 20, 30)]})

@@ -166,7 +166,9 @@ def open_times(declared: list[tuple[int, int]], start: int, end: int) -> list[in
 
 
 @given(intervals, moments, moments)
-def test_intervals_cover_every_moment_or_not(declared, one, other) -> None:
+def test_intervals_cover_every_moment_or_not(
+    declared: list[tuple[int, int]], one: int, other: int
+) -> None:
     start, end = sorted((one, other))
     assert covers(declared, start, end) == (not open_times(declared, start, end))
 
@@ -174,7 +176,9 @@ def test_intervals_cover_every_moment_or_not(declared, one, other) -> None:
 @given(st.lists(st.one_of(st.none(), st.tuples(moments, moments)), max_size=4), moments, moments,
        st.integers(0, 4))  # fmt: skip
 @examples(25)
-def test_closed_windows_are_those_that_runs_declared(declared, one, other, lateness_ms) -> None:
+def test_closed_windows_are_those_that_runs_declared(
+    declared: list[tuple[int, int] | None], one: int, other: int, lateness_ms: int
+) -> None:
     start, end = sorted((one, other))
     given = [each and (T + min(each), T + max(each)) for each in declared]
     with tempfile.TemporaryDirectory() as folder:
@@ -213,7 +217,7 @@ def test_many_offsets_at_once(
                     log.records_at(partition, [*wanted, gap])
 
 
-def test_what_is_no_array_of_offsets_is_refused(tmp_path) -> None:
+def test_what_is_no_array_of_offsets_is_refused(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
     maker.run({0: [Event(T), Event(T + 1)]})
     log = seglake.open(str(tmp_path)).topic("events")
@@ -254,11 +258,11 @@ class Growing:
 
 
 @pytest.fixture
-def growing(tmp_path) -> Growing:
+def growing(tmp_path: Path) -> Growing:
     return Growing(tmp_path)
 
 
-def test_threads_share_a_lake_that_moves_on(growing) -> None:
+def test_threads_share_a_lake_that_moves_on(growing: Growing) -> None:
     """The cache is so small that threads take from each other what they are about to use."""
     lake = seglake.open(str(growing.maker.root), cache_bytes=20_000)
 
@@ -276,7 +280,7 @@ def test_threads_share_a_lake_that_moves_on(growing) -> None:
 
 
 @pytest.mark.slow
-def test_a_fork_in_the_middle_of_lookups_goes_on(growing) -> None:
+def test_a_fork_in_the_middle_of_lookups_goes_on(growing: Growing) -> None:
     """Whatever locks other threads hold when the process forks, the child is not held up."""
     log = seglake.open(str(growing.maker.root), cache_bytes=20_000).topic("events")
     done = threading.Event()
@@ -342,7 +346,7 @@ def test_a_forked_lock_is_free() -> None:
         assert exit_code_of(child) == 0
 
 
-def test_a_log_out_of_a_pickle_is_the_same_version(growing) -> None:
+def test_a_log_out_of_a_pickle_is_the_same_version(growing: Growing) -> None:
     lake = seglake.open(str(growing.maker.root), cache_bytes=20_000)
     sent = pickle.dumps(lake.topic("events"))
     growing.grow(7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ print(records, size, peak() - before)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the peak of its memory")
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_window_far_larger_than_its_memory_streams(tmp_path, codec) -> None:
+def test_a_window_far_larger_than_its_memory_streams(tmp_path: Path, codec: str) -> None:
     """About 400 MB of columns; the allocator and the threads may keep as much again as is set."""
     noise = np.random.default_rng(2).bytes(1_000)
     rows = [Event(T + i, b"%d" % i, noise + bytes(3_000)) for i in range(8_000)]

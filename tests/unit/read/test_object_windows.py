@@ -52,7 +52,9 @@ def stored(folder: Path, log: MadeLog) -> MadeLog:
 
 @pytest.mark.parametrize("gap_bytes", [200, GAP_BYTES // 4, GAP_BYTES - 100, GAP_BYTES, 150_000])
 @pytest.mark.parametrize("memory_bytes", [2**16, 2**25])
-def test_what_is_counted_is_what_was_sent(server, gap_bytes, memory_bytes) -> None:
+def test_what_is_counted_is_what_was_sent(
+    server: ObjectServer, gap_bytes: int, memory_bytes: int
+) -> None:
     shape = Shape("none", batch_bytes=1)
     log = stored(server.folder, made(scattered(60, gap_bytes, shape), shape))
     piece, stats = log.piece(WINDOW), ReadStats()
@@ -74,7 +76,7 @@ def test_what_is_counted_is_what_was_sent(server, gap_bytes, memory_bytes) -> No
         assert max(asked.size for asked in server.asked) <= 2**16 // 16
 
 
-def test_a_plan_says_what_will_be_sent(server) -> None:
+def test_a_plan_says_what_will_be_sent(server: ObjectServer) -> None:
     maker = LakeMaker(server.folder)
     shape = Shape("none", batch_bytes=1, policy=IndexPolicy("bytes", 1))
     maker.run({0: scattered(160, 150_000, shape) + scattered(50, 10_000, shape)}, shape)
@@ -88,7 +90,7 @@ def test_a_plan_says_what_will_be_sent(server) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the peak of its memory")
-def test_what_lies_between_blocks_takes_no_memory(server) -> None:
+def test_what_lies_between_blocks_takes_no_memory(server: ObjectServer) -> None:
     """90 MB of gaps, each under a MiB, in a window of 200 kB."""
     shape = Shape("none", batch_bytes=1)
     log = stored(server.folder, made(scattered(100, 900_000, shape), shape))

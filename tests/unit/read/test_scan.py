@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,11 @@ def expected(asked: list[MadeLog], window: Window) -> list[Written]:
     st.booleans(),
 )  # fmt: skip
 @examples(60)
-def test_threads_and_memory_change_nothing(asked, window, threads, memory_bytes, remote) -> None:
-    store, stats = Shelf(asked, remote=remote), ReadStats()
+def test_threads_and_memory_change_nothing(
+    asked: list[MadeLog], window: Window, threads: int, memory_bytes: int, remote: bool
+) -> None:
+    store: Any = Shelf(asked, remote=remote)
+    stats = ReadStats()
     options = {"threads": threads, "memory_bytes": memory_bytes, "stats": stats}
     found = read(LogFetch(store), asked, window, **options)
     assert found == expected(asked, window)
@@ -80,11 +84,14 @@ def test_threads_and_memory_change_nothing(asked, window, threads, memory_bytes,
     st.sampled_from([1, 3]),
 )  # fmt: skip
 @examples(40)
-def test_what_is_cached_changes_nothing(asked, wanted, cache_bytes, threads) -> None:
+def test_what_is_cached_changes_nothing(
+    asked: list[MadeLog], wanted: list[Window], cache_bytes: int, threads: int
+) -> None:
     """Windows that meet, in a cache that holds nothing, some, or all."""
     cache = ByteCache(cache_bytes)
     for window in [*wanted, *wanted]:
-        store, stats = Shelf(asked, remote=False), ReadStats()
+        store: Any = Shelf(asked, remote=False)
+        stats = ReadStats()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(batch_cache, "_LARGEST_SHARE", 1)
             fetch = BatchCache(LogFetch(store), cache)
@@ -96,7 +103,9 @@ def test_what_is_cached_changes_nothing(asked, wanted, cache_bytes, threads) -> 
 
 @given(logs, st.integers(30, 3_000), st.integers(1, 4), st.booleans())
 @examples(60)
-def test_chunks_are_the_batches_of_their_ranges(asked, fetch_bytes, every, remote) -> None:
+def test_chunks_are_the_batches_of_their_ranges(
+    asked: list[MadeLog], fetch_bytes: int, every: int, remote: bool
+) -> None:
     """Any batches of any logs as ranges, cut into fetches of any size."""
     kept = [np.arange(len(log.table)) % every == 0 for log in asked]
     pieces = [log.part(Window(), keep) for log, keep in zip(asked, kept, strict=True)]
@@ -106,7 +115,8 @@ def test_chunks_are_the_batches_of_their_ranges(asked, fetch_bytes, every, remot
         for at, size in log.table[keep][["position", "size"]].tolist()
     ]
     found = []
-    fetch = LogFetch(Shelf(asked, remote=remote))
+    store: Any = Shelf(asked, remote=remote)
+    fetch = LogFetch(store)
     for chunk in fetch.chunks(pieces, fetch_bytes=fetch_bytes):
         view = memoryview(chunk.data)
         places = zip(chunk.owner_of.tolist(), chunk.log_positions.tolist(), strict=True)
@@ -119,19 +129,19 @@ def test_chunks_are_the_batches_of_their_ranges(asked, fetch_bytes, every, remot
 
 class TestShares:
     @given(st.lists(st.lists(st.integers(), max_size=4), max_size=6), st.integers(1, 5))
-    def test_items_come_in_order(self, runs, threads) -> None:
+    def test_items_come_in_order(self, runs: list[Any], threads: int) -> None:
         found = list(side_by_side(iter([iter(run) for run in runs]), threads))
         assert found == [item for run in runs for item in run]
 
     @pytest.mark.parametrize("threads", [1, 2, 4])
     @pytest.mark.parametrize("where", ["run", "runs"])
-    def test_what_is_raised_comes_in_its_place(self, threads, where) -> None:
-        def items():
+    def test_what_is_raised_comes_in_its_place(self, threads: int, where: str) -> None:
+        def items() -> Iterator[Any]:
             yield 2
             if where == "run":
                 raise CorruptData("bad")
 
-        def runs():
+        def runs() -> Iterator[Any]:
             yield iter([1])
             yield items()
             raise CorruptData("bad")

@@ -107,7 +107,8 @@ def test_read__gives_the_range_or_an_error(data: bytes, start: int, end: int) ->
         if 0 <= start < end <= len(data):
             assert bytes(store.read("x/y", start, end)) == data[start:end]
             assert (
-                np.frombuffer(store.read("x/y", start, end), np.uint8).tobytes() == data[start:end]
+                np.frombuffer(memoryview(store.read("x/y", start, end)), np.uint8).tobytes()
+                == data[start:end]
             )
             assert list(map(bytes, store.read_ranges("x/y", [start, 0], [end, 1]))) == [
                 data[start:end],

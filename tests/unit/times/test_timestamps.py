@@ -1,6 +1,7 @@
 """Readers of times against decimal arithmetic and Python's datetime."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -24,7 +25,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(9999, 12, 30))
 
 
-def times(form: str, texts: list[str | bytes], **settings: object) -> list[int | str]:
+def times(form: str, texts: Sequence[str | bytes], **settings: object) -> list[int | str]:
     """Milliseconds, or the word for what is wrong."""
     spans = Spans.of([text if isinstance(text, bytes) else text.encode() for text in texts])
     made = Timestamp.model_validate({"field": "t", "format": form, **settings})

@@ -26,7 +26,10 @@ from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.makers.files import pipeline, read
 
 T = 1_780_000_000_000
-TIMED = {"timestamp": {"field": "ts", "format": "epoch_ms"}, "key": {"fields": ["user"]}}
+TIMED: dict[str, Any] = {
+    "timestamp": {"field": "ts", "format": "epoch_ms"},
+    "key": {"fields": ["user"]},
+}
 
 
 def events(count: int, first: int = 0) -> bytes:

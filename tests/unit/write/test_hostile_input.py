@@ -124,7 +124,8 @@ def test_members_of_archives_lead_nowhere(tmp_path: Path) -> None:
     settings = pipeline_of(tmp_path / "lake", tmp_path / "a.tar", headers={"source": True})
     assert ingest(settings).records == len(names)
     headers = seglake.open(settings.root).topic("events").read_range(0, 2 * T).read_all()["headers"]
-    told = {row[0]["value"].decode().partition("!")[2] for row in headers.to_pylist()}
+    rows: list[Any] = headers.to_pylist()
+    told = {row[0]["value"].decode().partition("!")[2] for row in rows}
     assert told == {"../../up", "/etc/passwd", "a\ufffd", "é", "x" * 3000}
     assert {p.name for p in tmp_path.iterdir()} == {"a.tar", "lake"}
 

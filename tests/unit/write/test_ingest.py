@@ -277,4 +277,4 @@ def test_a_pipeline_of_every_input_format_is_the_same_story(tmp_path: Path) -> N
         logs = read_lake(tmp_path / suffix).values()
         found.append([(r.partition, r.timestamp, r.key) for log in logs for r in log])
     assert found[0] == found[1] == found[2]
-    assert sorted((t, k.decode()) for _, t, k in found[0]) == sorted(rows)
+    assert sorted((t, (k or b"").decode()) for _, t, k in found[0]) == sorted(rows)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from hypothesis import given
@@ -52,7 +53,7 @@ def place_of(blob: PlacedRecords, item: Item) -> Place:
     return Place(item.sort_key, item.tie_breaker, *blob.place[2:])
 
 
-def counted(topic: Topic, cuts: list[Bounds], routes: list[tuple[int, int]]) -> dict:
+def counted(topic: Topic, cuts: list[Bounds], routes: list[tuple[int, int]]) -> dict[Any, int]:
     """What the count stage finds."""
     return {
         (blob, number): topic.blobs[blob][1].count_before(cut.end)
@@ -109,7 +110,7 @@ def test_pieces_one_after_another_are_the_whole(topic: Topic, piece_bytes: int) 
 
 @given(topics(), st.sampled_from([1, 20, 60]), st.randoms())
 def test_cuts_do_not_depend_on_the_order_in_which_blobs_are_reported(
-    topic: Topic, piece_bytes: int, chance
+    topic: Topic, piece_bytes: int, chance: random.Random
 ) -> None:
     shuffled = topic.blobs.copy()
     chance.shuffle(shuffled)

@@ -69,7 +69,7 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-def values(lake: Path) -> list[bytes | None]:
+def values(lake: Path) -> list[bytes]:
     return sorted(r.value or b"" for log in read_lake(lake).values() for r in log)
 
 

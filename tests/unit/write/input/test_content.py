@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tarfile
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,11 @@ def zstd(data: bytes) -> bytes:
     return zstandard.ZstdCompressor(write_checksum=True).compress(data)
 
 
-PACK = {"gzip": gzip.compress, "bz2": bz2.compress, "zstd": zstd}
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bz2": bz2.compress,
+    "zstd": zstd,
+}
 
 
 @pytest.mark.parametrize("codec", PACK)

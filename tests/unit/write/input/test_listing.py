@@ -3,6 +3,7 @@
 import fnmatch
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from seglake.config import Pipeline
 from seglake.errors import InputError
 from seglake.store import open_store
 from seglake.write.input.content import InputStore
+from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import _expression, find_inputs
 from tests.makers.files import pipeline, read
 from tests.makers.inputs import chunks_of, listed, splits_of, store_of
@@ -215,8 +217,8 @@ def test_a_glob_does_not_enter_folders(folder: Path) -> None:
     assert names(folder, "su*/**") == ["sub/c.jsonl", "sub/deep/d.txt"]
 
 
-def read_listed(settings: Pipeline, files: list[object]) -> object:
-    splits = splits_of(settings, files)  # type: ignore[arg-type]
+def read_listed(settings: Pipeline, files: list[SourceFile]) -> list[list[Any]]:
+    splits = splits_of(settings, files)
     return [list(chunks_of(split, settings)) for split in splits]
 
 
@@ -226,11 +228,11 @@ def test_a_file_that_grew_is_read_as_it_was_listed(tmp_path: Path) -> None:
     settings = pipeline(path, "text")
     found = listed(settings)
     path.write_bytes(b"one\ntwo\n")
-    (chunks,) = read_listed(settings, found)  # type: ignore[misc, arg-type, attr-defined]
+    (chunks,) = read_listed(settings, found)
     assert chunks[0].records.values.tolist() == [b"one"]
     path.write_bytes(b"o")
     with pytest.raises(InputError, match="was it changed"):
-        read_listed(settings, found)  # type: ignore[arg-type]
+        read_listed(settings, found)
 
 
 def test_splits(tmp_path: Path) -> None:

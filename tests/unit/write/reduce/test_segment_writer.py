@@ -48,7 +48,7 @@ def test_batches_do_not_depend_on_the_buffer(
     found = list(encode(parts, encoding, 5))
     assert b"".join(part.data.tobytes() for part in found) == whole.data.tobytes()
     tables = np.concatenate([part.table for part in found])
-    for name in set(whole.table.dtype.names) - {"position"}:
+    for name in set(whole.table.dtype.names or ()) - {"position"}:
         assert tables[name].tolist() == whole.table[name].tolist()
 
 

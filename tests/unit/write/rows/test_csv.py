@@ -3,6 +3,7 @@
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -37,7 +38,10 @@ def test_records_and_fields(
     data = ending.encode().join(records) + (ending.encode() if ended else b"")
     parsed = list(csv.reader(io.StringIO(data.decode(), newline=""), delimiter=delimiter))
     assert parsed[1:] == rows  # Python reads what was written
-    settings = {"input": {"delimiter": delimiter}, "headers": {"fields": ["x", "z"]}, "key": KEYS}
+    headers = {"fields": ["x", "z"]}
+    settings: dict[str, Any] = {
+        "input": {"delimiter": delimiter}, "headers": headers, "key": KEYS,
+    }  # fmt: skip
     for chunk_bytes in (64, 200, 100_000):
         found = read_bytes(data, "csv", task={"chunk_bytes": chunk_bytes}, **settings)
         if any(reject.reason == "record too large" for reject in found.rejects):

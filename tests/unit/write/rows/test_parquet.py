@@ -191,7 +191,7 @@ def test_rejected_rows_are_kept_whole() -> None:
 
 def test_repeated_values_do_not_make_a_batch_large(tmp_path: Path) -> None:
     """The file says how large columns are as it stores them, each value once."""
-    text = pa.array(["x" * 200, "y" * 200]).take(pa.array(np.arange(100_000) % 2))
+    text = pa.array(["x" * 200, "y" * 200]).take(np.arange(100_000) % 2)
     write({"text": text}, tmp_path / "file")
     settings = pipeline(tmp_path / "file", "parquet", task={"chunk_bytes": 1 << 20})
     (split,) = splits_of(settings)
@@ -204,7 +204,11 @@ def test_repeated_values_do_not_make_a_batch_large(tmp_path: Path) -> None:
 
 
 def test_a_rejected_row_needs_no_column_that_can_be_json() -> None:
-    columns = [pa.array([1, 2]), pa.array([3, 4]), pa.array([b"a", b"b"]).cast(pa.binary())]
+    columns: list[Any] = [
+        pa.array([1, 2]),
+        pa.array([3, 4]),
+        pa.array([b"a", b"b"]).cast(pa.binary()),
+    ]
     batch = pa.record_batch(columns, names=["x", "x", "y"])
     assert ArrowRows("file", batch).take_raw(np.array([1])).tolist() == [
         b'{"x":2,"x":4,"y":"Yg=="}'

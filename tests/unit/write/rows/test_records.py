@@ -69,7 +69,7 @@ def test_every_reason_has_its_words() -> None:
 
 
 def test_the_first_reason_counts() -> None:
-    tables = {"timestamp": TIME, "key": {"fields": ["k"], "required": True}}
+    tables: dict[str, Any] = {"timestamp": TIME, "key": {"fields": ["k"], "required": True}}
     assert rejects('{"t":"x"}\n{"t":1}\nx', **tables) == [
         ("timestamp unreadable", b'{"t":"x"}'),
         ("key missing", b'{"t":1}'),
@@ -156,12 +156,14 @@ def test_settings_name_every_field_once() -> None:
     assert settings.fields() == ("a", "b", "c", "d", "e")
 
 
-ALL = {
+ALL: dict[str, Any] = {
     "topic": {"partition_field": "p", "partitions": 3, "max.message.bytes": 250, "batch.size": 99},
     "timestamp": TIME,
     "key": {"fields": ["k"], "required": True},
 }
-FLAWS = [  # in the order of Reason; each member is wrong in one way
+FLAWS: list[
+    tuple[str, dict[str, object]]
+] = [  # in the order of Reason; each member is wrong in one way
     ("record too large", {"x": "x" * 200}),
     ("timestamp missing", {"t": None}),
     ("timestamp unreadable", {"t": "soon"}),

@@ -1,6 +1,7 @@
 """Fields by a pattern, against Python's re."""
 
 import re
+from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ def test_without_a_pattern_any_bytes_are_a_record() -> None:
 
 
 def test_values_from_groups() -> None:
-    tables = {"input": {"pattern": PATTERN}, "value": {"from": "columns"}}
+    tables: dict[str, Any] = {"input": {"pattern": PATTERN}, "value": {"from": "columns"}}
     found = read_bytes('é 12; and "more"\nab;'.encode(), "text", **tables)
     assert [row.value for row in found.rows] == [
         '{"word":"é","number":"12"}'.encode(),

@@ -2,7 +2,7 @@
 
 numba compiles a kernel at its first use and caches it beside the source, or in the user's cache if
 that folder is read-only. `python -m seglake.warm` takes a few events of each input format through
-the whole path: read, encode, write, look up, read back, print. No JVM starts.
+the whole path: read, encode, write, look up, read back, print, merge, rewrite. No JVM starts.
 """
 
 import tempfile
@@ -22,6 +22,9 @@ from seglake.engine import LocalEngine
 from seglake.errors import QuarantineLimit
 from seglake.layout import new_attempt
 from seglake.maintain.compaction.compact import compact
+from seglake.maintain.merge import merge
+from seglake.maintain.rewrite.keep import OnlyOffsets, WithoutKeys
+from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.read.lake import open as open_lake
 from seglake.store import open_store
 from seglake.write.driver.redrive import redrive
@@ -102,6 +105,7 @@ def _round_trip(root: Path, settings: Settings) -> None:
             log.read_range(middle.timestamp, middle.timestamp + 1000).read_all()
     for batch in log.read_range(0, 2**60, order="time"):
         json_lines(batch)
+    _merge(root)
     _compact(root)
 
 
@@ -114,6 +118,16 @@ def _compact(root: Path) -> None:
     table.commit([row], topic="warm", base=base, attempt_id=new_attempt())
     for _ in range(2):
         compact(str(root), "warm", force=True)
+
+
+def _merge(root: Path) -> None:
+    """Merge the segments, and write some of them again without some records."""
+    merge(str(root), "warm", everything=True, rebatch=True)
+    table = CatalogTable.open(open_store(str(root)))
+    for row in table.segments(table.snapshot(), "warm"):
+        some = OnlyOffsets.of([(row.base_offset, b"\x77" * (EVENTS // 8))])
+        for keep in (WithoutKeys.of([b"u0"]), some):
+            rewrite(table.store, [row], keep, Target(new_attempt()))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from seglake.layout import QUARANTINE_TABLE
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.merge import merge
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver.rebase import Move
@@ -57,6 +58,7 @@ OF_DRIVER = {
 VERBS: dict[str, Callable[[str], Any]] = {
     "reindex": partial(reindex, topic="events", policy=IndexPolicy("records", 3)),
     "reindex again": partial(reindex, topic="events", policy=IndexPolicy("bytes", 0)),
+    "merge": partial(merge, topic="events", everything=True, rebatch=True),
     "repair": repair_indexes,
     "compact": partial(compact, topic="events", now_ms=10**13, force=True),
     "vacuum": partial(vacuum, dry_run=False, grace_hours=0, retention_hours=0),

@@ -17,9 +17,13 @@ from typer.testing import CliRunner
 
 from seglake import warm
 from seglake.cli.app import app
+from seglake.layout import new_attempt
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
+from seglake.maintain.merge import merge
+from seglake.maintain.rewrite.keep import OnlyOffsets, WithoutKeys, WithoutOffsets
+from seglake.maintain.rewrite.segments import Target, rewrite
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.raw_events import ingest, pipeline_of
 
@@ -83,7 +87,16 @@ def tend_a_lake(root: Path) -> None:
     reindex(str(root), "events")
     for days in range(3):
         compact(str(root), "events", force=True, now_ms=T + days * 10**8)
+    rewrite_segments(maker)
+    merge(str(root), "events", everything=True, rebatch=True)
     assert verify(str(root), deep=True).findings == []
+
+
+def rewrite_segments(maker: LakeMaker) -> None:
+    rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    bits = OnlyOffsets.of([(row.base_offset, b"\x77" * 4) for row in rows])
+    for keep in (WithoutKeys.of([b"x", b"k"]), WithoutOffsets.of([(3, 7)]), bits):
+        rewrite(maker.store, rows, keep, Target(new_attempt()))
 
 
 def compiled_later(folder: Path) -> set[tuple[str, str]]:

@@ -282,6 +282,27 @@ def undo(
 
 
 @app.command()
+def merge(
+    root: Root,
+    topic: Topic,
+    partition: Partition = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Whatever fits in one segment, also if little is gained.")
+    ] = False,
+    rebatch: Annotated[
+        bool, typer.Option("--rebatch", help="Join small record batches up to batch.size, too.")
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Make few segments of many small neighbours; records, offsets and batches stay."""
+    from seglake.cli.lifecycle import merge as command
+
+    how = {"everything": everything, "rebatch": rebatch, "dry_run": dry_run, "as_json": json}
+    raise typer.Exit(command.run(root, topic, partition, **how))
+
+
+@app.command()
 def redrive(
     root: Root,
     topic: Topic,

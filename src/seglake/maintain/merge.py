@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglake.catalog.rows import SegmentRow, TopicRow
@@ -136,16 +137,29 @@ def merge(
 def _settings(row: TopicRow) -> Topic:
     """A topic's settings as the catalog has them; names that are not known here are ignored."""
     known = {field.alias for field in Topic.model_fields.values()}
-    settings = {name: value for name, value in json.loads(row.settings).items() if name in known}
+    given = {name: value for name, value in json.loads(row.settings).items() if value is not None}
+    settings = {name: value for name, value in given.items() if name in known}
+    density = {name for name in settings if name.startswith("index.interval.")}
+    if len(density) > 1:  # the rows of ingests have the default of bytes beside what holds
+        del settings["index.interval.bytes"]
     return Topic.model_validate({"name": row.topic, **settings})
 
 
 def _groups(table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _Asked) -> list[Group]:
-    """The groups that are due. Segments below the log start are left to retention."""
+    """The groups that are due.
+
+    Segments below the log start are left to retention. What compaction has cleaned is not joined
+    with what it has not: all would count as dirty.
+    """
     topic, limits = settings.name, limits_of(settings)
     views = {view.partition: view for view in snapshot.partitions(topic)}
     if asked.partitions is not None:
         views = {number: snapshot.partition(topic, number) for number in asked.partitions}
+
+    def part(row: SegmentRow) -> tuple[int, bool]:
+        cleaned = views[row.partition].cleaned_offset or 0
+        return row.partition, row.end_offset > cleaned
+
     small = [
         row
         for rows in table.segment_lists(snapshot, [topic])
@@ -155,7 +169,9 @@ def _groups(table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _As
         and row.end_offset > views[row.partition].log_start_offset
     ]
     small.sort(key=lambda row: (row.partition, row.base_offset))
-    return due(small, Rules(limits, policy_of(settings)), everything=asked.everything)
+    rules = Rules(limits, policy_of(settings))
+    parts = (list(rows) for _, rows in groupby(small, key=part))
+    return [each for rows in parts for each in due(rows, rules, everything=asked.everything)]
 
 
 def _merge_group(store: Store, group: Group, *, target: Target) -> dict[str, Any]:

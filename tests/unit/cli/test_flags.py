@@ -349,6 +349,27 @@ def _replace_job(it: Place) -> None:
     assert (it.code, "needs --run-id" in it.errors) == (2, True)
 
 
+@TABLE.shows(
+    "merge --partition", "merge --all", "merge --rebatch", "merge --dry-run", "merge --json"
+)  # fmt: skip
+def _merge(it: Place) -> None:
+    maker = LakeMaker(it.root, partitions=2)
+    for partition in (0, 0, 1):
+        maker.run({partition: [Event(T), Event(T + 1)]}, Shape("zstd"))
+    merge, before = ("merge", it.root, "events"), it.objects()
+    assert [group["segments"] for group in it.json(*merge, "--all", "--dry-run")["plan"]] == [3, 2]
+    assert "would become one segment" in it.tell(*merge, "--dry-run")
+    assert it.objects() == before
+    assert it.json(*merge)["segments"] == 3  # the two of partition 1 differ too much in size
+    assert "2 segments became 1" in it.tell(*merge, "--all", "--partition", 1)
+    maker.run({0: [Event(T)]}, Shape("zstd"))
+    merged = it.json(*merge, "--all", "--rebatch")
+    assert (merged["segments"], len(maker.catalog.segments(
+        maker.catalog.snapshot(), "events"))) == (2, 2)  # fmt: skip
+    (batch,) = it.json("dump", next(it.root.glob(f"topics/*-0/{merged['attempt_id']}/*.log")))
+    assert batch["last_offset"] == 7
+
+
 @TABLE.shows("undo --run-id", "undo --pipeline", "undo --force", "undo --dry-run", "undo --json")
 def _undo(it: Place) -> None:
     undo = "undo", it.root, "events", "--run-id", "run 1"

@@ -23,7 +23,7 @@ from seglake.errors import QuarantineLimit
 from seglake.layout import new_attempt
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.merge import merge
-from seglake.maintain.rewrite.keep import OnlyOffsets, WithoutKeys
+from seglake.maintain.rewrite.keep import Keep, OnlyOffsets, WithoutKeys
 from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.read.lake import open as open_lake
 from seglake.store import open_store
@@ -126,7 +126,7 @@ def _merge(root: Path) -> None:
     table = CatalogTable.open(open_store(str(root)))
     for row in table.segments(table.snapshot(), "warm"):
         some = OnlyOffsets.of([(row.base_offset, b"\x77" * (EVENTS // 8))])
-        for keep in (WithoutKeys.of([b"u0"]), some):
+        for keep in (Keep(), WithoutKeys.of([b"u0"]), some):
             rewrite(table.store, [row], keep, Target(new_attempt()))
 
 

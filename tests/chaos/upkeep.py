@@ -1,4 +1,4 @@
-"""Kills of maintenance: re-index, repair, compaction, vacuum and a rebuild of the catalog.
+"""Kills of maintenance: re-index, repair, merge, compaction, vacuum and a rebuild of the catalog.
 
 A round takes a lake with several runs, and with what a killed run left behind. Its commands are
 killed, each once or twice, and then run to their end. After each kill readers must see all that the
@@ -30,8 +30,13 @@ from tests.makers.compacted import set_topic
 from tests.makers.lakes import create_catalog, open_catalog
 
 SHAPE = Shape("maintenance", other="races")
-STORY = ("reindex", "repair", "reindex again", "compact", "vacuum", "rebuild")
-CHANGING = ("reindex", "reindex again", "compact")  # what readers see after it is something else
+STORY = ("reindex", "repair", "reindex again", "merge", "compact", "vacuum", "rebuild")
+CHANGING = (
+    "reindex",
+    "reindex again",
+    "merge",
+    "compact",
+)  # what readers see after it is something else
 APART = 7  # stories begin with other steps
 
 

@@ -135,14 +135,15 @@ def merge(
 
 
 def _settings(row: TopicRow) -> Topic:
-    """A topic's settings as the catalog has them; names that are not known here are ignored."""
-    known = {field.alias for field in Topic.model_fields.values()}
-    given = {name: value for name, value in json.loads(row.settings).items() if value is not None}
-    settings = {name: value for name, value in given.items() if name in known}
-    density = {name for name in settings if name.startswith("index.interval.")}
-    if len(density) > 1:  # the rows of ingests have the default of bytes beside what holds
-        del settings["index.interval.bytes"]
-    return Topic.model_validate({"name": row.topic, **settings})
+    """A topic's settings that say how segments and batches are made, as the catalog has them.
+
+    Nothing is checked: a row of an ingest has defaults beside settings that contradict them.
+    """
+    aliases = {field.alias: name for name, field in Topic.model_fields.items()}
+    given = {name: value for name, value in json.loads(row.settings).items() if name in aliases}
+    return Topic.model_construct(
+        name=row.topic, **{aliases[name]: value for name, value in given.items()}
+    )
 
 
 def _groups(table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _Asked) -> list[Group]:

@@ -31,12 +31,7 @@ from tests.makers.lakes import create_catalog, open_catalog
 
 SHAPE = Shape("maintenance", other="races")
 STORY = ("reindex", "repair", "reindex again", "merge", "compact", "vacuum", "rebuild")
-CHANGING = (
-    "reindex",
-    "reindex again",
-    "merge",
-    "compact",
-)  # what readers see after it is something else
+CHANGING = ("reindex", "reindex again", "merge", "compact")  # readers see a change after it
 APART = 7  # stories begin with other steps
 
 

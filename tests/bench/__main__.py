@@ -19,6 +19,7 @@ from tests.bench import (
     hot,
     ingest,
     lookup,
+    merge,
     report,
     scan,
     windows,
@@ -29,7 +30,7 @@ from tests.bench.workbench import Sizes, Workbench
 PARTS = {
     "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
     "density": density.run, "growth": growth.run, "catalog": catalog.run,
-    "hot": hot.run, "compaction": compaction.run,
+    "hot": hot.run, "compaction": compaction.run, "merge": merge.run,
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 SMALL = {"events": 18_000, "files": 2, "runs": 1, "lookups": 20, "windows": 1, "copies": 3}
 SMALL |= {"commits": 20, "archive_bytes": 10**6, "record_bytes": 10**6, "tiny_files": 200}
-SMALL |= {"keys": 4000}
+SMALL |= {"keys": 4000, "merge_runs": 20, "merge_partitions": 3}
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +50,14 @@ def test_all_parts_are_there(results: dict[str, Any]) -> None:
     names = [section["name"] for section in results["sections"]]
     assert names == [
         "ingest", "lookup", "window", "scan", "density", "growth", "catalog", "hot", "compaction",
+        "merge",
     ]  # fmt: skip
     assert results["environment"]["settings"]["events"] == SMALL["events"]
 
 
 def test_no_table_has_a_hole(results: dict[str, Any]) -> None:
     tables = [table for section in results["sections"] for table in section["tables"]]
-    assert len(tables) == 3 + 4 + 3 + 1 + 2 + 1 + 1 + 1 + 3
+    assert len(tables) == 3 + 4 + 3 + 1 + 2 + 1 + 1 + 1 + 3 + 2
     for table in tables:
         assert table["rows"], table["title"]
         assert {len(row) for row in table["rows"]} == {len(table["columns"])}, table["title"]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.engine import LocalEngine
-from tests.bench import compaction, density, growth, measure, report
+from tests.bench import compaction, density, growth, measure, merge, report
 from tests.bench.events import Events, generate, numbers_in
 from tests.bench.measure import Chart, Contender, Goal, Samples, Section, Table, Timed, race
 from tests.bench.workbench import Sizes, Workbench
@@ -109,3 +109,14 @@ def test_parts_without_a_jvm(tmp_path: Path) -> None:
     assert dense[1] > sparse[1]  # entries
     assert dense[3] < sparse[3]  # bytes that a lookup reads
     assert [row[0] for row in by_keys] == ["200", "1,000", "4,000"]
+
+
+@pytest.mark.slow
+def test_merging_gives_what_ingest_at_once_gives(tmp_path: Path) -> None:
+    sizes = Sizes(events=6000, files=2, partitions=2, runs=1, merge_runs=14, merge_partitions=3)
+    with Workbench(sizes, tmp_path, LocalEngine()) as bench:
+        section = merge.run(bench)
+    speeds, reads = section.tables
+    assert [row[0] for row in speeds.rows] == ["small segments", "large segments"]
+    assert [row[0] for row in reads.rows] == ["open", "everything", "a tenth", "a minute"]
+    assert "42 segments, which became 3" in section.notes[0]

@@ -35,6 +35,9 @@ class _NoCatalog:
     def run(self, *_: Any) -> None:
         return None
 
+    def next_sequence(self, *_: Any) -> int:
+        return 0
+
     def sources(self, *_: Any) -> Any:
         return FILE_SCHEMAS["source"].empty_table()
 

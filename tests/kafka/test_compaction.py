@@ -7,22 +7,29 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.catalog.segment_files import index_files
 from seglake.engine import LocalEngine
+from seglake.format.index import IndexPolicy
+from seglake.format.segment import rebuild
+from seglake.layout import attempt_folder, new_attempt
 from seglake.maintain.compaction.cleaning import groups_of
 from seglake.maintain.compaction.compact import compact_topic
 from seglake.maintain.compaction.passes import How
 from seglake.maintain.compaction.policy import Policy
+from seglake.maintain.health.verify import verify
+from tests.judges.described import describe
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_cleaner import CleanerRound, KafkaCleaner
-from tests.judges.kafka_judge import Kafka, Record, StoredBatch
+from tests.judges.kafka_judge import Batch, Kafka, Record, StoredBatch
 from tests.judges.latest import live_rows
 from tests.makers.compacted import EVENTS, SETTINGS, STEPS, Append, Clean, History, Step
-from tests.makers.lakes import Event, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import T, examples
 
 
@@ -31,13 +38,13 @@ def cleaner(kafka: Kafka) -> KafkaCleaner:
     return KafkaCleaner(kafka)
 
 
-def copy_log(history: History, partition: int, folder: Path) -> Path:
+def copy_log(maker: LakeMaker, partition: int, folder: Path) -> Path:
     """The segments of a log partition, as a broker has them."""
     home = folder / f"events-{partition}"
     home.mkdir(parents=True)
-    for row in live_rows(history.maker, partition):
+    for row in live_rows(maker, partition):
         for suffix in ("log", "index", "timeindex"):
-            path = history.maker.root / row.key(suffix)
+            path = maker.root / row.key(suffix)
             shutil.copy(path, home / f"{row.base_offset:020d}.{suffix}")
     return home
 
@@ -74,7 +81,7 @@ def test_kafkas_cleaner_leaves_the_same(
             for partition, log in enumerate(history.logs):
                 if not live_rows(history.maker, partition):
                     continue
-                homes[partition] = copy_log(history, partition, folder)
+                homes[partition] = copy_log(history.maker, partition, folder)
                 cleaned = history.maker.catalog.snapshot().partition("events", partition)
                 offset = cleaned.cleaned_offset
                 if offset == cleaned.end_offset:  # then Kafka would do nothing
@@ -87,7 +94,7 @@ def test_kafkas_cleaner_leaves_the_same(
             history.take(step)
             for partition, home in homes.items():
                 start = history.logs[partition].start
-                ours = copy_log(history, partition, folder / "ours")
+                ours = copy_log(history.maker, partition, folder / "ours")
                 found, wanted = (batches_in(kafka, each, 0) for each in (ours, home))
                 assert records_of(found, start) == records_of(wanted, start)
                 assert batches_in(kafka, ours, start) == batches_in(kafka, home, start)
@@ -124,7 +131,7 @@ def test_the_same_logs_are_due(
             history.now_ms += later_ms
             timed = [event._replace(timestamp=history.now_ms) for event in events]
             history.append(Append({0: timed}, Shape(batch_bytes=100, segment_bytes=300)))
-            home = copy_log(history, 0, Path(place, str(number)))
+            home = copy_log(history.maker, 0, Path(place, str(number)))
             assert_planned(cleaner, history, home, kafkas)
             if number in rounds:
                 how = How(force=False, now_ms=history.now_ms)
@@ -169,16 +176,16 @@ def test_a_broker_serves_what_is_left(kafka: Kafka, tmp_path: Path) -> None:
         history.append(Append({0: rows, 1: rows[200:]}, Shape("zstd", segment_bytes=1500)))
     history.clean(Clean(0, LocalEngine(), 10**6, 10**6))
     history.assert_holds()
-    homes = [copy_log(history, partition, tmp_path) for partition in (0, 1)]
+    homes = [copy_log(history.maker, partition, tmp_path) for partition in (0, 1)]
     for home in homes:
         for path in home.glob("*.log"):
             files = [path.with_suffix(f".{suffix}") for suffix in ("log", "index", "timeindex")]
             found = kafka.dump(*files, verify=False).problems
             assert not [each for each in found if not any(gap in each for gap in GAPS)]
     logs = {("events", number): home for number, home in enumerate(homes)}
-    for rebuild in (False, True):
+    for rebuilt in (False, True):
         with Broker.serve(
-            kafka, tmp_path / f"broker-{rebuild}", logs, rebuild_indexes=rebuild
+            kafka, tmp_path / f"broker-{rebuilt}", logs, rebuild_indexes=rebuilt
         ) as b:
             for partition, model in enumerate(history.logs):
                 end = history.maker.catalog.snapshot().partition("events", partition).end_offset
@@ -186,3 +193,53 @@ def test_a_broker_serves_what_is_left(kafka: Kafka, tmp_path: Path) -> None:
                 told = [record.offset for record in b.consume_all("events", partition)]
                 assert told == [record.offset for record in model.records()]
                 assert b.seek_and_poll("events", partition, end - 1) == []
+
+
+def test_markers_and_producers_stay(kafka: Kafka, cleaner: KafkaCleaner, tmp_path: Path) -> None:
+    """Batches of a transaction keep producer, epoch and sequence; its markers are left alone."""
+
+    def of_producer(first: int, *keys: bytes) -> Batch:
+        records = tuple(Record(first + n, T, key, b"%d" % first) for n, key in enumerate(keys))
+        return Batch(
+            records, producer_id=7, producer_epoch=1, base_sequence=first, transactional=True,
+        )  # fmt: skip
+
+    def marker(offset: int) -> Batch:
+        return Batch(
+            base_offset=offset, last_offset=offset, control="COMMIT", transactional=True,
+            producer_id=7, producer_epoch=1, max_timestamp=T,
+        )  # fmt: skip
+
+    plain = Batch((Record(7, T, b"c", b"7"), Record(8, T, None, b"no key")))
+    batches = [of_producer(0, b"a", b"b", b"a"), marker(3), of_producer(4, b"a", b"c"), marker(6)]
+    maker = LakeMaker(tmp_path / "lake", settings=SETTINGS)
+    maker.run({0: [Event(T)]})
+    attempt = new_attempt()
+    folder = maker.root / attempt_folder("events", 0, attempt)
+    folder.mkdir(parents=True)
+    kafka.write_segment(folder, 0, [*batches, plain])
+    table = describe((folder / f"{0:020}.log").read_bytes())
+    sealed = rebuild(0, table, IndexPolicy("bytes", 4096))
+    files = {"log": (folder / f"{0:020}.log").read_bytes(), **index_files(sealed)}
+    for suffix, data in files.items():
+        (folder / f"{0:020}.{suffix}").write_bytes(data)
+    changes: dict[str, Any] = {f"{suffix}_bytes": len(data) for suffix, data in files.items()}
+    changes |= {f"{suffix}_crc32c": kafka.crc32c(data) for suffix, data in files.items()}
+    row = replace(
+        live_rows(maker)[0], end_offset=9, record_count=sealed.record_count, attempt_id=attempt,
+        index_attempt_id=attempt, min_timestamp=T, max_timestamp=T, index_interval=4096, **changes,
+    )  # fmt: skip
+    base = maker.catalog.snapshot()
+    maker.catalog.commit([row], topic="events", base=base, attempt_id=attempt, replaced=[(0, 0)])
+    home = tmp_path / "kafka" / "events-0"
+    shutil.copytree(folder, home)
+    cleaner.clean(home, SETTINGS, T + 500)
+    how = How(force=True, now_ms=T + 500)
+    compact_topic(maker.catalog, "events", LocalEngine(), how)
+    ours = copy_log(maker, 0, tmp_path / "ours")
+    assert batches_in(kafka, ours, 0) == batches_in(kafka, home, 0)
+    found = batches_in(kafka, ours, 0)
+    assert [(b.base_offset, b.last_offset, b.control, b.count) for b in found] == [
+        (0, 2, False, 1), (3, 3, True, 1), (4, 5, False, 1), (6, 6, True, 1), (7, 8, False, 1),
+    ]  # fmt: skip
+    assert verify(str(maker.root), deep=True).findings == []

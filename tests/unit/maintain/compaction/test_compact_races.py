@@ -28,6 +28,7 @@ from seglake.maintain.compaction.passes import CleanedLog, How, Passes
 from seglake.maintain.compaction.policy import LogToClean
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
+from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from tests.harness.engines import ScatteredEngine
 from tests.judges.latest import live_rows
@@ -118,6 +119,18 @@ def test_a_log_that_another_writer_changes_is_cleaned_again(
     assert offsets(maker, 1) == [*range(140, 150)]
     vacuum(str(maker.root), dry_run=False, grace_hours=0)
     assert verify(str(maker.root)).orphans == []
+
+
+def test_a_run_that_is_undone_meanwhile_hides_nothing(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The values before it are the latest again; behind a compaction an undo would lose them."""
+    report = disturbed(maker, monkeypatch, lambda: undo(str(maker.root), "events", "run 2"))
+    assert all(each.cleaned for each in report.partitions)
+    assert offsets(maker, 0) == [*range(90, 100)]
+    with pytest.raises(UsageError, match="compact"):
+        undo(str(maker.root), "events", "run 1")
+    assert offsets(maker, 0) == [*range(90, 100)]
 
 
 def test_one_who_never_gets_through_says_so(

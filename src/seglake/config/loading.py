@@ -13,7 +13,8 @@ from pydantic.fields import FieldInfo
 from seglake.config.input import Input
 from seglake.config.pipeline import Pipeline
 from seglake.config.rules import flat
-from seglake.config.sections import HeaderFields, Key, Task, Timestamp, Topic, Value
+from seglake.config.sections import HeaderFields, Key, Task, Timestamp, Value
+from seglake.config.topic import Topic, combined
 from seglake.errors import ConfigError
 
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -55,6 +56,15 @@ def from_tables(tables: Mapping[str, Mapping[str, Any]]) -> Pipeline:
     `pipeline.name` is required, as there is no file name. Raises ConfigError, as `load` does.
     """
     return _checked({name: dict(flat(table)) for name, table in tables.items()}, "settings", {})
+
+
+def combined_topic(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
+    """As `combined`; what is wrong is a ConfigError, as `load` raises it."""
+    try:
+        return combined(stored, said)
+    except ValidationError as invalid:
+        problems = [{**error, "loc": ("topic", *error["loc"])} for error in invalid.errors()]
+        raise ConfigError("\n".join(map(_explain, problems))) from None
 
 
 def _checked(tables: dict[str, dict[str, Any]], place: str, defaults: dict[str, Any]) -> Pipeline:

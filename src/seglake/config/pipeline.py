@@ -3,13 +3,15 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from seglake.config.input import Input
 from seglake.config.rules import Location, Options
-from seglake.config.sections import HeaderFields, Key, Section, Task, Timestamp, Topic, Value
+from seglake.config.sections import HeaderFields, Key, Section, Task, Timestamp, Value
+from seglake.config.topic import LIFECYCLE_FIELDS, Topic
+from seglake.limits import ALL_TIMES
 
 
 class Pipeline(Section):
@@ -44,6 +46,25 @@ class Pipeline(Section):
         "come from the environment",
     )
 
+    _event_times: tuple[int, int] = PrivateAttr(default=ALL_TIMES)
+
+    def for_run(self, topic: Topic, clock_ms: int) -> Self:
+        """These settings for the tasks of a run: with the topic's settings that are in force.
+
+        `clock_ms` is what the limits of event time are measured from.
+        """
+        settings = self.model_copy(update={"topic": topic})
+        settings._event_times = topic.event_times(clock_ms)  # noqa: SLF001  # of this class
+        return settings
+
+    @property
+    def event_times(self) -> tuple[int, int]:
+        """The smallest and largest time in ms, both inclusive, that an event of the run may have.
+
+        All times, except in the settings that `for_run` gives.
+        """
+        return self._event_times
+
     @property
     def value_source(self) -> Literal["line", "field", "columns"]:
         """`value.from`, or its default for the input format."""
@@ -70,14 +91,15 @@ class Pipeline(Section):
         """SHA-256, in hex, of every setting that decides which records and bytes a run writes.
 
         The order of tables and keys does not matter. Left out are the lake's place, the access to
-        storage, the reasons for a run to fail, and every setting at its default: so a key that a
-        later version adds does not change the fingerprint of an older run.
+        storage, the reasons for a run to fail, the lifecycle of the topic, which is the catalog's,
+        and every setting at its default: so a key that a later version adds does not change the
+        fingerprint of an older run.
         """
         exclude = {"name": True, "root": True, "storage": True, "max_quarantine_ratio": True}
         dump = self.model_dump(
             mode="json",
             by_alias=True,
-            exclude={**exclude, "input": {"on_empty"}},
+            exclude={**exclude, "input": {"on_empty"}, "topic": LIFECYCLE_FIELDS},
             exclude_defaults=True,
         )
         canonical = json.dumps(dump, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from inspect import cleandoc
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from seglake.config.loading import SECTIONS, own_fields
 from seglake.config.pipeline import Pipeline
+from seglake.config.topic import LIFECYCLE
 
 
 def reference() -> str:
@@ -16,20 +18,38 @@ def reference() -> str:
     own = "Which lake, in which order, and what to do when something is wrong."
     parts.append(_section("pipeline", own, own_fields()))
     for name, model in SECTIONS.items():
-        parts.append(_section(name, str(model.__doc__), model.model_fields))
+        fields = model.model_fields
+        usual = {name: info for name, info in fields.items() if info.alias not in LIFECYCLE}
+        parts.append(_section(name, cleandoc(str(model.__doc__)), usual))
+        if len(usual) < len(fields):
+            of_topic = {name: info for name, info in fields.items() if name not in usual}
+            parts.append(_LIFECYCLE + _table(of_topic))
     storage = Pipeline.model_fields["storage"]
     parts.append(f"## [storage]\n\nAny key: {storage.description}.\n")
     return "\n".join(parts)
 
 
+_LIFECYCLE = """### Lifecycle settings
+
+More keys of `[topic]`, for [what happens to a topic later](lifecycle.md). A pipeline gives them
+when the topic is made. Later `seglake alter ROOT TOPIC KEY=VALUE` changes them; a pipeline that
+says another value than the topic has is refused. They are no part of a run's fingerprint.
+
+"""
+
+
 def _section(section: str, about: str, fields: Mapping[str, FieldInfo]) -> str:
+    return f"## [{section}]\n\n{about}\n\n{_table(fields)}"
+
+
+def _table(fields: Mapping[str, FieldInfo]) -> str:
     rows = [
         f"| `{info.alias or name}` | {_type(info.annotation)} | {_default(info)} "
         f"| {(info.description or '').replace('|', chr(92) + '|')} |"
         for name, info in fields.items()
     ]
     head = "| key | type | default | meaning |\n|---|---|---|---|"
-    return f"## [{section}]\n\n{about}\n\n{head}\n" + "\n".join(rows) + "\n"
+    return f"{head}\n" + "\n".join(rows) + "\n"
 
 
 def _type(annotation: Any) -> str:

@@ -74,6 +74,15 @@ def _options(value: object) -> object:
     return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
 
 
+def _cleanup_policy(policies: str) -> str:
+    """Kafka's list of policies, in one spelling."""
+    named = [policy.strip() for policy in policies.split(",")]
+    if unknown := [policy for policy in named if policy not in {"compact", "delete"}]:
+        raise ValueError(f"{unknown[0]!r} is no policy; use delete, compact or compact,delete")
+    return ",".join(sorted(set(named)))
+
+
+CleanupPolicy = Annotated[str, AfterValidator(_cleanup_policy)]
 Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
 FieldName = Annotated[str, Field(min_length=1)]
 FieldNames = Annotated[tuple[FieldName, ...], BeforeValidator(_names)]

@@ -1,16 +1,17 @@
-"""The sections of a pipeline file but `[input]`: each is a frozen model, each key a field.
+"""The sections of a pipeline file: each is a frozen model, each key a field.
+
+`[input]` and `[topic]` have modules of their own.
 
 Keys that Kafka has carry Kafka's dotted names (`segment.bytes`); in Python they are
 `segment_bytes`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from seglake.config.rules import FieldName, FieldNames, TimeFormatText, TopicName, Zone, flat
-from seglake.limits import INT32_MAX
+from seglake.config.rules import FieldName, FieldNames, TimeFormatText, Zone
 from seglake.times.directives import (
     DAY,
     HALF,
@@ -141,124 +142,6 @@ class HeaderFields(Section):
         default=False,
         description="add headers `seglake.source.file` and `seglake.source.line` (1-based)",
     )
-
-
-class Topic(Section):
-    """The topic; the keys of Kafka mean what they mean there."""
-
-    name: TopicName = Field(description="as Kafka allows")
-    partitions: int = Field(
-        default=1, ge=1, le=100_000, description="number of partitions; may only grow"
-    )
-    partitioner: Literal["murmur2"] = Field(
-        default="murmur2", description="Kafka's: a hash of the key"
-    )
-    partition_field: FieldName | None = Field(
-        default=None,
-        description="the field that holds the partition number, instead of a partitioner",
-    )
-    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
-        default="CreateTime",
-        alias="message.timestamp.type",
-        description="event time, or the time of the run",
-    )
-    segment_bytes: int = Field(
-        default=2**30,
-        alias="segment.bytes",
-        ge=14,
-        le=INT32_MAX,
-        description="largest segment file",
-    )
-    segment_ms: int = Field(
-        default=604_800_000, alias="segment.ms", ge=1, description="time that one segment may span"
-    )
-    index_interval_bytes: int = Field(
-        default=4096,
-        alias="index.interval.bytes",
-        ge=0,
-        le=INT32_MAX,
-        description="an index entry at least every so many bytes; 0: for every batch",
-    )
-    index_interval_records: int | None = Field(
-        default=None,
-        alias="index.interval.records",
-        ge=1,
-        description="instead: every so many records",
-    )
-    index_interval_ms: int | None = Field(
-        default=None,
-        alias="index.interval.ms",
-        ge=1,
-        description="instead: every so much event time",
-    )
-    segment_index_bytes: int = Field(
-        default=10_485_760,
-        alias="segment.index.bytes",
-        ge=24,
-        le=INT32_MAX,
-        description="largest index",
-    )
-    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
-        default="zstd", alias="compression.type", description="codec of record batches"
-    )
-    compression_zstd_level: int = Field(
-        default=3, alias="compression.zstd.level", ge=-131072, le=22, description="for zstd"
-    )
-    compression_gzip_level: int = Field(
-        default=-1,
-        alias="compression.gzip.level",
-        ge=-1,
-        le=9,
-        description="for gzip; -1: zlib's default",
-    )
-    max_message_bytes: int = Field(
-        default=1_048_588,
-        alias="max.message.bytes",
-        ge=100,
-        le=INT32_MAX,
-        description="largest record; larger ones are quarantined. Counted are 82 bytes of batch "
-        "and record, the key, the value, and each header, with 5 bytes for each length",
-    )
-    batch_size: int = Field(
-        default=16_384,
-        alias="batch.size",
-        ge=1,
-        le=INT32_MAX,
-        description="bytes of a batch, uncompressed",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _dotted(cls, table: object) -> object:
-        """Join dotted keys: TOML reads an unquoted `segment.bytes` as a table in a table."""
-        return dict(flat(table)) if isinstance(table, Mapping) else table
-
-    @property
-    def index_interval(self) -> tuple[Literal["bytes", "records", "ms"], int]:
-        """The unit and the length of the interval of index entries."""
-        if self.index_interval_records is not None:
-            return "records", self.index_interval_records
-        if self.index_interval_ms is not None:
-            return "ms", self.index_interval_ms
-        return "bytes", self.index_interval_bytes
-
-    def _contradictions(self) -> Iterator[str]:
-        if self.partition_field is not None and self._given("partitioner"):
-            yield "topic.partitioner contradicts topic.partition_field; remove one"
-        intervals = [u for u in ("bytes", "records", "ms") if self._given(f"index_interval_{u}")]
-        if len(intervals) > 1:
-            names = " and ".join(f"topic.index.interval.{unit}" for unit in intervals)
-            yield f"{names} contradict each other; keep one"
-        for codec in ("zstd", "gzip"):
-            if self._given(f"compression_{codec}_level") and self.compression_type != codec:
-                yield (
-                    f"topic.compression.{codec}.level contradicts topic.compression.type = "
-                    f"{self.compression_type!r}; remove one"
-                )
-        if self.batch_size > self.max_message_bytes:
-            yield "topic.batch.size is above topic.max.message.bytes; lower batch.size"
-        if len(f"{self.name}-{self.partitions - 1}") > 255:
-            yield "topic.name leaves no room for '-<partition>' in a file name; shorten it"
 
 
 class Task(Section):

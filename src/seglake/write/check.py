@@ -5,6 +5,7 @@ Nothing is written, no lake and no Spark are needed.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -105,6 +106,7 @@ def check(pipeline: Pipeline, sample: int) -> Checked:
             f"input.format = {pipeline.input.format!r} has no files to check: "
             "seglake.ingest takes its rows"
         )
+    pipeline = pipeline.for_run(pipeline.topic, time.time_ns() // 1_000_000)
     store = InputStore(pipeline.storage, pipeline.input.compression)
     found = find_inputs(pipeline.input, store)
     splits = plan_splits(found.files, store, pipeline)

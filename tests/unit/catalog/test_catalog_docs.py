@@ -13,10 +13,11 @@ from seglake.catalog.delta.table_contract import FORMAT, LIFECYCLE
 from seglake.catalog.manifest import Manifest, write_manifest
 from seglake.catalog.quarantine import files as quarantine_files
 from seglake.catalog.rows import FILE_SCHEMAS, LATER_COLUMNS, TABLE_SCHEMA, Kind, SegmentId
+from seglake.config import combined_topic
+from seglake.config.topic import DEFAULTS, IDENTITY
 from seglake.layout import manifest_key, new_attempt
 from seglake.maintain.health.reindex import reindex
 from seglake.store import open_store
-from seglake.write.driver.topics import IDENTITY
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 from tests.makers.strategies import topic_of
 
@@ -66,7 +67,11 @@ def test_every_name_of_a_manifest_is_documented(tmp_path: Path) -> None:
 def test_every_setting_of_a_topic_row_is_documented() -> None:
     told = PAGE.partition("`settings` is one JSON object")[2].partition("\n\n")[0]
     names = {name for name in re.findall(r"`([a-z.]+)`", told) if "." in name}
-    assert names == set(topic_of().model_dump(mode="json", by_alias=True, exclude=IDENTITY))
+    identity = {name.replace("_", ".") for name in IDENTITY} | IDENTITY
+    assert names == DEFAULTS.keys() - identity
+    said = {"cleanup.policy": "compact", "retention.ms": 5}
+    stored = combined_topic({}, {"name": "events", **said}).settings
+    assert stored == {**topic_of().settings, **said}
 
 
 def test_types_are_those_that_the_page_names() -> None:

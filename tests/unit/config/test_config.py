@@ -65,6 +65,16 @@ def test_defaults_are_those_of_kafka(tmp_path: Path) -> None:
         "compression.gzip.level": -1,
         "max.message.bytes": 1048588,
         "batch.size": 16384,
+        "retention.ms": -1,  # Kafka's: a week
+        "retention.bytes": -1,
+        "cleanup.policy": "delete",
+        "delete.retention.ms": 24 * 3600 * 1000,
+        "min.compaction.lag.ms": 0,
+        "max.compaction.lag.ms": 2**63 - 1,
+        "min.cleanable.dirty.ratio": 0.5,
+        "message.timestamp.before.max.ms": 2**63 - 1,
+        "message.timestamp.after.max.ms": 2**63 - 1,  # Kafka's: an hour
+        "quarantine.retention.ms": -1,
     }
 
 
@@ -292,6 +302,12 @@ def fingerprint(document: dict[str, Any]) -> str:
     return Pipeline.model_validate(document).fingerprint()
 
 
+def test_fingerprints_are_those_of_older_runs() -> None:
+    assert fingerprint(DOCUMENT) == (
+        "bd474dd46d02e870d364018b336530e81589ad6ca7308e8eecbda7083168821a"
+    )
+
+
 @given(st.randoms())
 def test_the_fingerprint_does_not_depend_on_order(rng: random.Random) -> None:
     def shuffled(value: Any) -> Any:
@@ -322,6 +338,9 @@ def test_the_fingerprint_does_not_depend_on_order(rng: random.Random) -> None:
         (("topic", "name"), "d", False),
         (("topic", "segment.bytes"), 1001, False),
         (("topic", "batch.size"), 1001, False),
+        (("topic", "retention.ms"), 1000, True),
+        (("topic", "message.timestamp.after.max.ms"), 1000, True),
+        (("topic", "cleanup.policy"), "compact", True),
         (("task",), {"split_bytes": 5}, False),
     ],
 )

@@ -20,7 +20,7 @@ from seglake.store import Store
 from seglake.write.driver.report import Progress, Report
 from seglake.write.driver.run_input import RunInput
 from seglake.write.driver.selection import without_attempts
-from seglake.write.driver.topics import append_time
+from seglake.write.driver.topics import append_time, topic_in_force
 
 
 class DeclaredRun(NamedTuple):
@@ -28,6 +28,13 @@ class DeclaredRun(NamedTuple):
 
     run_id: str
     interval: tuple[int, int] | None = None  # [start_ms, end_ms)
+    clock_ms: int | None = None  # of the limits of event time, if it is that of another run
+
+    def clock(self, started_ms: int) -> int:
+        """What the limits of event time are measured from, in an attempt that began at a time."""
+        if self.clock_ms is not None:
+            return self.clock_ms
+        return started_ms if self.interval is None else self.interval[1]
 
 
 class Replacement(Protocol):
@@ -51,7 +58,7 @@ def now_ms() -> int:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a run, on top of the catalog's version `base`.
+    """One try at a run, on top of the catalog's version `base`; `pipeline` is as it was given.
 
     Every object that an attempt writes carries its id, and none is visible before its commit.
     """
@@ -77,6 +84,12 @@ class Attempt:
     def sources(self, base: Snapshot) -> pa.Table:
         """The source rows of a version, without those of runs that are replaced."""
         return sources_left(self.table, base, self.topic, self.replacement)
+
+    @cached_property
+    def settings(self) -> Pipeline:
+        """The pipeline with what the catalog says of its topic, for tasks. Raises ConfigError."""
+        topic = topic_in_force(self.base, self.pipeline)
+        return self.pipeline.for_run(topic, self.run.clock(self.started_ms))
 
     @cached_property
     def append_time_ms(self) -> int:

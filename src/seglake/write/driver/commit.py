@@ -19,7 +19,7 @@ from seglake.layout import new_attempt
 from seglake.write.driver.attempt import Attempt, PlanAgain, end_offsets, now_ms
 from seglake.write.driver.rebase import Move
 from seglake.write.driver.run_input import SplitCounts
-from seglake.write.driver.topics import append_time, topic_row
+from seglake.write.driver.topics import append_time, topic_in_force, topic_row
 
 
 class Commit:
@@ -65,6 +65,9 @@ class Commit:
             raise PlanAgain("another attempt committed this run")
         if attempt.input.is_taken(attempt.sources(newest)):
             raise PlanAgain("another run ingested some of these files")
+        partitions = topic_in_force(newest, attempt.pipeline).partitions
+        if partitions != attempt.settings.topic.partitions:
+            raise PlanAgain("the topic has other partitions now")
         before, after = (end_offsets(each, attempt.topic) for each in (self._base, newest))
         self._base, self._topic_rows = newest, topic_row(newest, attempt.pipeline)
         deltas = {partition: end - before.get(partition, 0) for partition, end in after.items()}

@@ -95,7 +95,8 @@ class _Redrive:
         with nullcontext() if self._dry_run else failure:
             rejects = self._rejects(base, chain, report)
             try:
-                return self._read_again(base, rejects, report, failure)
+                clock_ms = _clock_of(chain.first)
+                return self._read_again(base, rejects, report, failure, clock_ms)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
             except QuarantineLimit as limit:
@@ -118,7 +119,12 @@ class _Redrive:
             return RedriveInput(*given, sources, dry_run=self._dry_run)
 
     def _read_again(
-        self, base: Snapshot, rejects: RedriveInput, report: RedriveReport, failure: Failure
+        self,
+        base: Snapshot,
+        rejects: RedriveInput,
+        report: RedriveReport,
+        failure: Failure,
+        clock_ms: int,
     ) -> RedriveReport:
         def before_commit(attempt: Attempt) -> None:
             _settle(report, rejects)
@@ -127,7 +133,7 @@ class _Redrive:
         if rejects.is_empty():
             raise QuarantineLimit("no reject can be read again")
         pipeline = self._pipeline.model_copy(update={"name": report.pipeline})
-        run = DeclaredRun(report.run_id)
+        run = DeclaredRun(report.run_id, clock_ms=clock_ms)
         of_run = (self._engine, pipeline, run, self._store, self._table, base)
         attempt = Attempt(*of_run, rejects, report, self._progress)
         if not self._dry_run:
@@ -135,7 +141,8 @@ class _Redrive:
             return report
         report.describe_input(rejects.selection)
         with attempt.step("read and sort"):
-            spooled = rejects.spool(self._store, attempt.attempt_id, attempt.append_time_ms)
+            names = (attempt.attempt_id, attempt.append_time_ms)
+            spooled = rejects.spool(self._store, attempt.settings, *names)
         count(attempt, spooled)
         check_rejects(attempt)
         _settle(report, rejects)
@@ -174,6 +181,12 @@ def _wanted(runs: Sequence[RunRow], pipeline: Pipeline, run_id: str) -> RunRow:
             "that it rejected in another run"
         )
     return run
+
+
+def _clock_of(first: RunRow) -> int:
+    """What the limits of event time were measured from in a run, and are in its redrives."""
+    end_ms = first.interval_end_ms
+    return first.started_at_ms if end_ms is None else end_ms
 
 
 def _refused(run: RunRow) -> dict[str, int]:

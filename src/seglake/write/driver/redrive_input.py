@@ -137,16 +137,16 @@ class RedriveInput:
         """Whether no reject can be read again."""
         return not self._splits
 
-    def spool(self, store: Store, attempt_id: str, append_time_ms: int) -> pa.Table:
+    def spool(
+        self, store: Store, settings: Pipeline, attempt_id: str, append_time_ms: int
+    ) -> pa.Table:
         """Run the map side over all units; returns rows of SPOOLED."""
         units = group_splits(self._splits, self._pipeline.task.split_bytes)
         shares = share_out([unit.size_bytes for unit in units], TASKS_PER_CORE * self._engine.cores)
         tasks = [[self._with_chosen(units[number]) for number in share] for share in shares]
         rejects_of = self._chain.last.attempt_id
         names = (attempt_id, append_time_ms, rejects_of, self._dry_run)
-        spooled = pa.concat_tables(
-            self._engine.map(MapRejects(store, self._pipeline, *names), tasks)
-        )
+        spooled = pa.concat_tables(self._engine.map(MapRejects(store, settings, *names), tasks))
         self._take_refused(store, of_kinds(spooled, REFUSED))
         return spooled
 

@@ -94,7 +94,7 @@ def ingest_frame(
 ) -> Report:
     """Ingest the rows of a DataFrame, once, as `ingest_files` does; it has no source rows."""
     engine = SparkEngine(frame.sparkSession)
-    rows = InputFrame(pipeline, frame, order_column)
+    rows = InputFrame(frame, order_column)
     return _ingest(engine, pipeline, run, progress, Frame(rows))
 
 
@@ -199,9 +199,8 @@ def carry_out(
     if not attempt.input.is_empty():
         try:
             with attempt.step("read and sort"):
-                spooled = attempt.input.spool(
-                    attempt.store, attempt.attempt_id, attempt.append_time_ms
-                )
+                names = (attempt.attempt_id, attempt.append_time_ms)
+                spooled = attempt.input.spool(attempt.store, attempt.settings, *names)
             counts = count(attempt, spooled)
             quarantine = _quarantine(attempt, counts)
             try:
@@ -278,9 +277,9 @@ def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
         return []
     with attempt.step("plan"):
         tasks = _plan(attempt, spooled)
-    pipeline, order_column = attempt.pipeline, attempt.input.order_column
-    merge_bytes, append_time_ms = pipeline.task.merge_bytes, attempt.append_time_ms
-    write = WritePieces(attempt.store, pipeline.topic, append_time_ms, merge_bytes, order_column)
+    settings, order_column = attempt.settings, attempt.input.order_column
+    merge_bytes, append_time_ms = settings.task.merge_bytes, attempt.append_time_ms
+    write = WritePieces(attempt.store, settings.topic, append_time_ms, merge_bytes, order_column)
     with attempt.step("write segments"):
         segments = list(chain.from_iterable(attempt.engine.map(write, tasks)))
     written = sum(row.record_count for row in segments)

@@ -54,13 +54,15 @@ class InputFiles:
         """Whether no file is left."""
         return not self.selection.files
 
-    def spool(self, store: Store, attempt_id: str, append_time_ms: int) -> pa.Table:
+    def spool(
+        self, store: Store, settings: Pipeline, attempt_id: str, append_time_ms: int
+    ) -> pa.Table:
         """Run the map side over all units; returns rows of SPOOLED."""
         units = group_splits(self._splits, self._pipeline.task.split_bytes)
         sizes = [unit.size_bytes for unit in units]
         shares = share_out(sizes, TASKS_PER_CORE * self._engine.cores)
         tasks = [[units[number] for number in share] for share in shares]
-        map_units = MapUnits(store, self._pipeline, attempt_id, append_time_ms)
+        map_units = MapUnits(store, settings, attempt_id, append_time_ms)
         return pa.concat_tables(self._engine.map(map_units, tasks))
 
     def origins(self, counts: SplitCounts) -> dict[int, Origin]:
@@ -95,17 +97,18 @@ class InputFrame:
 
     selection = Selection([], [], [])
 
-    def __init__(self, pipeline: Pipeline, frame: DataFrame, order_column: str) -> None:
-        self._pipeline, self._frame = pipeline, frame
-        self.order_column = order_column
+    def __init__(self, frame: DataFrame, order_column: str) -> None:
+        self._frame, self.order_column = frame, order_column
 
     def is_empty(self) -> bool:
         """False: only reading the DataFrame would tell."""
         return False
 
-    def spool(self, store: Store, attempt_id: str, _append_time_ms: int) -> pa.Table:
+    def spool(
+        self, store: Store, settings: Pipeline, attempt_id: str, _append_time_ms: int
+    ) -> pa.Table:
         """Run the map side over each partition of the DataFrame."""
-        return MapFrame(store, self._pipeline, self.order_column, attempt_id).read(self._frame)
+        return MapFrame(store, settings, self.order_column, attempt_id).read(self._frame)
 
     def origins(self, _counts: SplitCounts) -> dict[int, Origin]:
         """One origin: the line of a reject is its number in the order column."""
@@ -134,8 +137,10 @@ class RunInput(Protocol):
     def is_empty(self) -> bool:
         """Whether there is nothing to read."""
 
-    def spool(self, store: Store, attempt_id: str, append_time_ms: int, /) -> pa.Table:
-        """Run the map side; returns rows of SPOOLED."""
+    def spool(
+        self, store: Store, settings: Pipeline, attempt_id: str, append_time_ms: int, /
+    ) -> pa.Table:
+        """Run the map side with the settings of an attempt; returns rows of SPOOLED."""
 
     def origins(self, counts: SplitCounts, /) -> dict[int, Origin]:
         """The file of each split, and the lines before the split."""

@@ -1,51 +1,100 @@
-"""The topic of a run: the row that creates or changes it, and the append time of its records."""
+"""The topic of a run: its settings, which the catalog owns, and the append time of its records."""
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from seglake.catalog.rows import TopicRow
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.config import Pipeline, Topic
+from seglake.config import Pipeline, Topic, combined_topic
+from seglake.config.topic import DEFAULTS, LIFECYCLE
 from seglake.errors import ConfigError, UnknownTopic
 
-IDENTITY = {"name", "partitions", "partitioner", "partition_field", "message_timestamp_type"}
+
+def topic_in_force(snapshot: Snapshot, pipeline: Pipeline) -> Topic:
+    """The pipeline's topic, with the catalog's settings for those that the pipeline does not say.
+
+    Raises ConfigError if it says another partitioner, timestamp type or lifecycle setting than the
+    topic has, or fewer partitions.
+    """
+    try:
+        known = snapshot.topic(pipeline.topic.name)
+    except UnknownTopic:
+        return pipeline.topic
+    said = pipeline.topic.said()
+    topic = combined_topic(_stored(known), said)
+    _require_same(known, topic, said)
+    return topic
 
 
 def topic_row(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
     """The row that the run adds for its topic; empty if the catalog has these settings already.
 
-    Raises ConfigError if the partition count shrinks, or partitioner or timestamp type change.
+    Raises ConfigError as `topic_in_force` does.
     """
-    wanted = _wanted(pipeline.topic)
+    topic = topic_in_force(snapshot, pipeline)
     try:
-        known = snapshot.topic(wanted.topic)
+        known = snapshot.topic(topic.name)
     except UnknownTopic:
-        return [wanted]
-    for name, key in (("partitioner", "partitioner"), ("timestamp_type", "message.timestamp.type")):
-        if getattr(known, name) != getattr(wanted, name):
-            raise ConfigError(
-                f"topic {wanted.topic!r} has {key} = {getattr(known, name)!r}, the pipeline says "
-                f"{getattr(wanted, name)!r}: correct the pipeline or choose another topic"
-            )
-    if wanted.partitions < known.partitions:
-        raise ConfigError(
-            f"topic {wanted.topic!r} has {known.partitions} partitions and cannot shrink to "
-            f"{wanted.partitions}: raise topic.partitions"
-        )
-    if (known.partitions, known.settings) == (wanted.partitions, wanted.settings):
+        return [_row(topic, 1, {})]
+    stored = json.loads(known.settings)
+    new = _row(topic, known.sequence + 1, stored)
+    if (known.partitions, stored) == (new.partitions, json.loads(new.settings)):
         return []
-    return [_wanted(pipeline.topic, known.sequence + 1)]
+    return [new]
 
 
-def _wanted(topic: Topic, sequence: int = 1) -> TopicRow:
-    field = topic.partition_field
+def _stored(known: TopicRow) -> Mapping[str, Any]:
+    return {
+        **json.loads(known.settings),
+        "partitions": known.partitions,
+        "message.timestamp.type": known.timestamp_type,
+    }
+
+
+def _require_same(known: TopicRow, topic: Topic, said: Mapping[str, Any]) -> None:
+    has = f"topic {known.topic!r} has"
+    for name, wanted, key in (
+        (known.partitioner, _partitioner(topic), "partitioner"),
+        (known.timestamp_type, topic.message_timestamp_type, "message.timestamp.type"),
+    ):
+        if name != wanted:
+            raise ConfigError(
+                f"{has} {key} = {name!r}, the pipeline says {wanted!r}: correct the pipeline or "
+                "choose another topic"
+            )
+    if topic.partitions < known.partitions:
+        raise ConfigError(
+            f"{has} {known.partitions} partitions and cannot shrink to {topic.partitions}: raise "
+            "topic.partitions"
+        )
+    stored = json.loads(known.settings)
+    for key in (key for key in LIFECYCLE if key in said):
+        value = stored.get(key, DEFAULTS[key])
+        if value != said[key]:
+            raise ConfigError(
+                f"{has} {key} = {value!r}, the pipeline says {said[key]!r}: remove it from the "
+                f"pipeline, or change the topic with `seglake alter ROOT {known.topic} "
+                f"{key}={said[key]}`"
+            )
+
+
+def _row(topic: Topic, sequence: int, stored: Mapping[str, Any]) -> TopicRow:
+    """The row of a topic; settings that another version of Seglake stored stay."""
+    others = {key: value for key, value in stored.items() if key not in DEFAULTS}
     return TopicRow(
         topic=topic.name,
         sequence=sequence,
         partitions=topic.partitions,
-        partitioner=topic.partitioner if field is None else f"field:{field}",
+        partitioner=_partitioner(topic),
         timestamp_type=topic.message_timestamp_type,
-        settings=json.dumps(topic.model_dump(mode="json", by_alias=True, exclude=IDENTITY)),
+        settings=json.dumps({**topic.settings, **others}),
     )
+
+
+def _partitioner(topic: Topic) -> str:
+    field = topic.partition_field
+    return topic.partitioner if field is None else f"field:{field}"
 
 
 def append_time(snapshot: Snapshot, topic: str, now_ms: int) -> int:

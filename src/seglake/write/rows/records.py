@@ -13,6 +13,7 @@ import numpy.typing as npt
 from seglake.config import Pipeline
 from seglake.format.batch import OVERHEAD
 from seglake.format.records import Headers, Int32s, Int64s, Records, Spans
+from seglake.limits import ALL_TIMES
 from seglake.text.spans import constant, decimal_text, interleave, join_fields, small_integers
 from seglake.text.utf8 import invalid_utf8
 from seglake.times.kernels import OUT_OF_RANGE, READ, UNREADABLE
@@ -134,6 +135,8 @@ def _timestamps(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int64s:
     if settings.field is None:
         return np.full(len(reasons), -1, np.int64)
     ms, codes = rows.times(settings.field, settings.time_format)
+    if pipeline.event_times != ALL_TIMES:
+        _limit(ms, codes == READ, pipeline.event_times, reasons)
     if (codes == READ).all():
         return ms
     unreadable = codes == UNREADABLE
@@ -143,6 +146,14 @@ def _timestamps(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int64s:
     _reject(reasons, unreadable, Reason.TIMESTAMP_UNREADABLE)
     _reject(reasons, codes == OUT_OF_RANGE, Reason.TIMESTAMP_OUT_OF_RANGE)
     return ms
+
+
+def _limit(
+    ms: Int64s, read: npt.NDArray[np.bool_], allowed: tuple[int, int], reasons: Codes
+) -> None:
+    """Reject the times that were read and are not within `allowed`, ends included."""
+    _reject(reasons, read & (ms < allowed[0]), Reason.TIMESTAMP_TOO_OLD)
+    _reject(reasons, read & (ms > allowed[1]), Reason.TIMESTAMP_TOO_NEW)
 
 
 def _keys(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Spans:

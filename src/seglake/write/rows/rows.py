@@ -61,6 +61,8 @@ class Reason(IntEnum):
     KEY_MISSING = 7, "key missing"
     PARTITION_OUT_OF_RANGE = 8, "partition out of range"
     EVENT_TOO_LONG = 9, "event too long"
+    TIMESTAMP_TOO_OLD = 10, "timestamp too old for message.timestamp.before.max.ms"
+    TIMESTAMP_TOO_NEW = 11, "timestamp too new for message.timestamp.after.max.ms"
 
 
 REASON_TEXTS = np.array([reason.text for reason in Reason])

@@ -1,0 +1,275 @@
+"""The section `[topic]`, and how its settings and those that the catalog has become one.
+
+The catalog owns a topic's settings. A pipeline gives them when the topic is made. Later a pipeline
+may say other *layout* settings, which then hold for the topic, but never other *lifecycle*
+settings: `seglake alter` changes those. A key that a pipeline does not say changes nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from seglake.config.rules import CleanupPolicy, FieldName, TopicName, flat
+from seglake.config.sections import Section
+from seglake.limits import ALL_TIMES, INT32_MAX, INT64_MAX, INT64_MIN
+
+
+class Topic(Section):
+    """The topic; the keys of Kafka mean what they mean there.
+
+    The catalog has these settings too. A key that the pipeline does not say changes nothing, and
+    the value that the topic has is used.
+    """
+
+    name: TopicName = Field(description="as Kafka allows")
+    partitions: int = Field(
+        default=1, ge=1, le=100_000, description="number of partitions; may only grow"
+    )
+    partitioner: Literal["murmur2"] = Field(
+        default="murmur2", description="Kafka's: a hash of the key"
+    )
+    partition_field: FieldName | None = Field(
+        default=None,
+        description="the field that holds the partition number, instead of a partitioner",
+    )
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
+        default="CreateTime",
+        alias="message.timestamp.type",
+        description="event time, or the time of the run",
+    )
+    segment_bytes: int = Field(
+        default=2**30,
+        alias="segment.bytes",
+        ge=14,
+        le=INT32_MAX,
+        description="largest segment file",
+    )
+    segment_ms: int = Field(
+        default=604_800_000, alias="segment.ms", ge=1, description="time that one segment may span"
+    )
+    index_interval_bytes: int = Field(
+        default=4096,
+        alias="index.interval.bytes",
+        ge=0,
+        le=INT32_MAX,
+        description="an index entry at least every so many bytes; 0: for every batch",
+    )
+    index_interval_records: int | None = Field(
+        default=None,
+        alias="index.interval.records",
+        ge=1,
+        description="instead: every so many records",
+    )
+    index_interval_ms: int | None = Field(
+        default=None,
+        alias="index.interval.ms",
+        ge=1,
+        description="instead: every so much event time",
+    )
+    segment_index_bytes: int = Field(
+        default=10_485_760,
+        alias="segment.index.bytes",
+        ge=24,
+        le=INT32_MAX,
+        description="largest index",
+    )
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
+        default="zstd", alias="compression.type", description="codec of record batches"
+    )
+    compression_zstd_level: int = Field(
+        default=3, alias="compression.zstd.level", ge=-131072, le=22, description="for zstd"
+    )
+    compression_gzip_level: int = Field(
+        default=-1,
+        alias="compression.gzip.level",
+        ge=-1,
+        le=9,
+        description="for gzip; -1: zlib's default",
+    )
+    max_message_bytes: int = Field(
+        default=1_048_588,
+        alias="max.message.bytes",
+        ge=100,
+        le=INT32_MAX,
+        description="largest record; larger ones are quarantined. Counted are 82 bytes of batch "
+        "and record, the key, the value, and each header, with 5 bytes for each length",
+    )
+    batch_size: int = Field(
+        default=16_384,
+        alias="batch.size",
+        ge=1,
+        le=INT32_MAX,
+        description="bytes of a batch, uncompressed",
+    )
+
+    retention_ms: int = Field(
+        default=-1,
+        alias="retention.ms",
+        ge=-1,
+        le=INT64_MAX,
+        description="`seglake retain` removes segments whose largest timestamp is older; -1: none",
+    )
+    retention_bytes: int = Field(
+        default=-1,
+        alias="retention.bytes",
+        ge=-1,
+        le=INT64_MAX,
+        description="`seglake retain` removes the oldest segments of a partition while so many "
+        "bytes of log remain; -1: none",
+    )
+    cleanup_policy: CleanupPolicy = Field(
+        default="delete",
+        alias="cleanup.policy",
+        description="`delete`, `compact` or `compact,delete`: what retention and compaction do",
+    )
+    delete_retention_ms: int = Field(
+        default=86_400_000,
+        alias="delete.retention.ms",
+        ge=0,
+        le=INT64_MAX,
+        description="how long compaction keeps a tombstone",
+    )
+    min_compaction_lag_ms: int = Field(
+        default=0,
+        alias="min.compaction.lag.ms",
+        ge=0,
+        le=INT64_MAX,
+        description="younger records are not compacted",
+    )
+    max_compaction_lag_ms: int = Field(
+        default=INT64_MAX,
+        alias="max.compaction.lag.ms",
+        ge=1,
+        le=INT64_MAX,
+        description="older records make compaction due",
+    )
+    min_cleanable_dirty_ratio: float = Field(
+        default=0.5,
+        alias="min.cleanable.dirty.ratio",
+        ge=0,
+        le=1,
+        description="so large a part of a log that was never compacted makes compaction due",
+    )
+    message_timestamp_before_max_ms: int = Field(
+        default=INT64_MAX,
+        alias="message.timestamp.before.max.ms",
+        ge=0,
+        le=INT64_MAX,
+        description="rows whose time lies further before the end of the run's interval (without "
+        "one: before the start of the run) are quarantined; default: no limit",
+    )
+    message_timestamp_after_max_ms: int = Field(
+        default=INT64_MAX,
+        alias="message.timestamp.after.max.ms",
+        ge=0,
+        le=INT64_MAX,
+        description="the same for times after it; default: no limit (Kafka's: an hour)",
+    )
+    quarantine_retention_ms: int = Field(
+        default=-1,
+        alias="quarantine.retention.ms",
+        ge=-1,
+        le=INT64_MAX,
+        description="`seglake maintain` removes the rejects of runs that ended earlier; -1: none",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dotted(cls, table: object) -> object:
+        """Join dotted keys: TOML reads an unquoted `segment.bytes` as a table in a table."""
+        return dict(flat(table)) if isinstance(table, Mapping) else table
+
+    @property
+    def index_interval(self) -> tuple[Literal["bytes", "records", "ms"], int]:
+        """The unit and the length of the interval of index entries."""
+        if self.index_interval_records is not None:
+            return "records", self.index_interval_records
+        if self.index_interval_ms is not None:
+            return "ms", self.index_interval_ms
+        return "bytes", self.index_interval_bytes
+
+    def event_times(self, clock_ms: int) -> tuple[int, int]:
+        """The smallest and largest time in ms, both inclusive, that Kafka's limits allow.
+
+        As Kafka's `LogValidator.recordHasInvalidTimestamp`, which looks only under CreateTime.
+        """
+        if self.message_timestamp_type != "CreateTime":
+            return ALL_TIMES
+        before, after = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
+        first = INT64_MIN if before == INT64_MAX else max(clock_ms - before, INT64_MIN)
+        return first, min(clock_ms + after, INT64_MAX)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the catalog keeps as JSON: all but `IDENTITY`.
+
+        Lifecycle settings are left out at their defaults, as before there were any.
+        """
+        found = self.model_dump(mode="json", by_alias=True, exclude=IDENTITY)
+        return {k: v for k, v in found.items() if k not in LIFECYCLE or v != DEFAULTS[k]}
+
+    def said(self) -> dict[str, Any]:
+        """The settings that were given, by their keys."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.partition_field is not None and self._given("partitioner"):
+            yield "topic.partitioner contradicts topic.partition_field; remove one"
+        intervals = [u for u in ("bytes", "records", "ms") if self._given(f"index_interval_{u}")]
+        if len(intervals) > 1:
+            names = " and ".join(f"topic.index.interval.{unit}" for unit in intervals)
+            yield f"{names} contradict each other; keep one"
+        for codec in ("zstd", "gzip"):
+            if self._given(f"compression_{codec}_level") and self.compression_type != codec:
+                yield (
+                    f"topic.compression.{codec}.level contradicts topic.compression.type = "
+                    f"{self.compression_type!r}; remove one"
+                )
+        if self.batch_size > self.max_message_bytes:
+            yield "topic.batch.size is above topic.max.message.bytes; lower batch.size"
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            yield (
+                "topic.min.compaction.lag.ms is above topic.max.compaction.lag.ms; lower the first"
+            )
+        if len(f"{self.name}-{self.partitions - 1}") > 255:
+            yield "topic.name leaves no room for '-<partition>' in a file name; shorten it"
+
+
+IDENTITY = {"name", "partitions", "partitioner", "partition_field", "message_timestamp_type"}
+DEFAULTS: Mapping[str, Any] = {
+    info.alias or name: info.default
+    for name, info in Topic.model_fields.items()
+    if not info.is_required()
+}
+LIFECYCLE = (
+    "retention.ms",
+    "retention.bytes",
+    "cleanup.policy",
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "min.cleanable.dirty.ratio",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "quarantine.retention.ms",
+)
+LIFECYCLE_FIELDS = {key.replace(".", "_") for key in LIFECYCLE}
+_INTERVAL = "index.interval."
+
+
+def combined(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
+    """The topic with the settings that are said and, for all others, those that are stored.
+
+    Both are by key; `said` has the name. Stored settings that another version of Seglake wrote are
+    left out, and so are those that a said one replaces: another index interval, the level of
+    another codec. Raises ValidationError.
+    """
+    kept = {k: v for k, v in stored.items() if k not in said and v != DEFAULTS.get(k, v)}
+    if any(key.startswith(_INTERVAL) for key in said):
+        kept = {key: value for key, value in kept.items() if not key.startswith(_INTERVAL)}
+    default = kept.get("compression.type", DEFAULTS["compression.type"])
+    codec = said.get("compression.type", default)
+    for other in {"zstd", "gzip"} - {codec}:
+        kept.pop(f"compression.{other}.level", None)
+    return Topic.model_validate({**kept, **said})

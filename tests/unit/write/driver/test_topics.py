@@ -1,0 +1,200 @@
+"""A topic's settings: seeded by the pipeline that makes it, then the catalog's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.catalog.rows import TopicRow
+from seglake.catalog.version.snapshot import EMPTY, Snapshot
+from seglake.config import Pipeline, Topic
+from seglake.config.topic import DEFAULTS, LIFECYCLE
+from seglake.errors import ConfigError
+from seglake.write.driver.topics import topic_in_force, topic_row
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_file
+from tests.makers.strategies import examples
+
+LAYOUT: dict[str, st.SearchStrategy[Any]] = {
+    "segment.bytes": st.sampled_from([900, 2**20, 2**30]),
+    "segment.ms": st.sampled_from([1000, 604_800_000]),
+    "batch.size": st.sampled_from([300, 16_384]),
+    "max.message.bytes": st.sampled_from([20_000, 1_048_588]),
+    "segment.index.bytes": st.sampled_from([2400, 10_485_760]),
+}
+UNITS = ["bytes", "records", "ms"]
+
+
+@st.composite
+def said(draw: st.DrawFn) -> dict[str, Any]:
+    """Layout settings that a pipeline may say."""
+    chosen = {name: draw(each) for name, each in LAYOUT.items() if draw(st.booleans())}
+    if draw(st.booleans()):
+        chosen[f"index.interval.{draw(st.sampled_from(UNITS))}"] = draw(st.integers(1, 9))
+    if draw(st.booleans()):
+        codec = chosen["compression.type"] = draw(st.sampled_from(["none", "lz4", "gzip", "zstd"]))
+        if codec in {"gzip", "zstd"} and draw(st.booleans()):
+            chosen[f"compression.{codec}.level"] = draw(st.integers(1, 5))
+    return chosen
+
+
+def settings_of(**topic: Any) -> Pipeline:
+    return pipeline_of("lake", "in", topic=topic)
+
+
+def after(snapshot: Snapshot, pipeline: Pipeline) -> Snapshot:
+    """The version after a run."""
+    rows = topic_row(snapshot, pipeline)
+    return snapshot.with_rows(snapshot.version + 1, frozenset(), topics=rows)
+
+
+def holds(model: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The settings once `new` ones are said: some replace others."""
+    kept = dict(model)
+    if any(key.startswith("index.interval.") for key in new):
+        kept = {key: value for key, value in kept.items() if not key.startswith("index.interval.")}
+    codec = new.get("compression.type", kept.get("compression.type", "zstd"))
+    for other in {"zstd", "gzip"} - {codec}:
+        kept.pop(f"compression.{other}.level", None)
+    return {**kept, **new}
+
+
+@given(st.lists(said(), min_size=1, max_size=6))
+def test_what_a_pipeline_does_not_say_stays_as_it_is(runs: list[dict[str, Any]]) -> None:
+    snapshot, model = EMPTY, dict[str, Any]()
+    for each in runs:
+        pipeline = settings_of(**each)
+        model = holds(model, each)
+        expected = {**DEFAULTS, **model, "name": "events", "partitions": 3}
+        assert topic_in_force(snapshot, pipeline).model_dump(by_alias=True) == expected
+        rows = topic_row(snapshot, pipeline)
+        snapshot = after(snapshot, pipeline)
+        assert topic_row(snapshot, pipeline) == []
+        stored = json.loads(snapshot.topic("events").settings)
+        assert stored == {key: expected[key] for key in stored}
+        assert {*stored} == DEFAULTS.keys() - {*LIFECYCLE} - IDENTITY
+        assert [row.sequence for row in rows] in ([], [snapshot.topic("events").sequence])
+
+
+IDENTITY = {"partitions", "partitioner", "partition_field", "message.timestamp.type"}
+OTHERS: dict[str, Any] = {
+    "retention.ms": 5,
+    "retention.bytes": 5,
+    "cleanup.policy": "compact,delete",
+    "delete.retention.ms": 5,
+    "min.compaction.lag.ms": 5,
+    "max.compaction.lag.ms": 5,
+    "min.cleanable.dirty.ratio": 0.25,
+    "message.timestamp.before.max.ms": 5,
+    "message.timestamp.after.max.ms": 5,
+    "quarantine.retention.ms": 5,
+}
+
+
+def test_every_lifecycle_setting_is_tried() -> None:
+    assert OTHERS.keys() == {*LIFECYCLE}
+
+
+@pytest.mark.parametrize("key", LIFECYCLE)
+def test_a_lifecycle_setting_is_seeded_and_then_no_pipeline_changes_it(key: str) -> None:
+    made = after(EMPTY, settings_of(**{key: OTHERS[key]}))
+    assert json.loads(made.topic("events").settings)[key] == OTHERS[key]
+    assert topic_in_force(made, settings_of()).model_dump(by_alias=True)[key] == OTHERS[key]
+    for pipeline in (settings_of(), settings_of(**{key: OTHERS[key]})):
+        assert topic_row(made, pipeline) == []
+    for contradicts in (made, after(EMPTY, settings_of())):
+        value = DEFAULTS[key] if contradicts is made else OTHERS[key]
+        has = OTHERS[key] if contradicts is made else DEFAULTS[key]
+        with pytest.raises(ConfigError) as caught:
+            topic_row(contradicts, settings_of(**{key: value}))
+        assert str(caught.value) == (
+            f"topic 'events' has {key} = {has!r}, the pipeline says {value!r}: remove it from the "
+            f"pipeline, or change the topic with `seglake alter ROOT events {key}={value}`"
+        )
+
+
+def test_the_spelling_of_a_policy_does_not_matter() -> None:
+    made = after(EMPTY, settings_of(**{"cleanup.policy": "delete, compact"}))
+    assert topic_row(made, settings_of(**{"cleanup.policy": "compact,delete"})) == []
+
+
+def test_partitions_and_clock_are_the_catalogs_unless_they_are_said() -> None:
+    many = {"partitions": 7, "message.timestamp.type": "LogAppendTime"}
+    made = after(EMPTY, settings_of(**many))
+    quiet = Topic(name="events")
+    pipeline = settings_of().model_copy(update={"topic": quiet})
+    topic = topic_in_force(made, pipeline)
+    assert (topic.partitions, topic.message_timestamp_type) == (7, "LogAppendTime")
+    assert topic_row(made, pipeline) == []
+    with pytest.raises(ConfigError, match="7 partitions and cannot shrink to 1"):
+        topic_row(made, settings_of(partitions=1))
+    with pytest.raises(ConfigError, match="the pipeline says 'CreateTime'"):
+        topic_row(made, settings_of(partitions=7, **{"message.timestamp.type": "CreateTime"}))
+
+
+def test_settings_that_only_later_versions_know_stay() -> None:
+    made = after(EMPTY, settings_of())
+    row = made.topic("events")
+    stored = json.dumps({**json.loads(row.settings), "later.setting": [1]})
+    made = made.with_rows(1, frozenset(), topics=[_with(row, stored)])
+    assert topic_row(made, settings_of()) == []
+    (changed,) = topic_row(made, settings_of(**{"segment.bytes": 900}))
+    assert json.loads(changed.settings)["later.setting"] == [1]
+
+
+def test_together_they_must_not_contradict_each_other() -> None:
+    small = {"max.message.bytes": 20_000, "compression.type": "gzip"}
+    made = after(EMPTY, settings_of(**small))
+    with pytest.raises(ConfigError, match=r"compression\.zstd\.level contradicts .* 'gzip'"):
+        topic_row(made, settings_of(**{"compression.zstd.level": 5}))
+    with pytest.raises(ConfigError, match=r"above topic.max.message.bytes; lower batch.size"):
+        topic_row(made, settings_of(**{"batch.size": 30_000}))
+
+
+def _with(row: TopicRow, settings: str) -> TopicRow:
+    return TopicRow(
+        topic=row.topic,
+        sequence=row.sequence + 1,
+        partitions=row.partitions,
+        partitioner=row.partitioner,
+        timestamp_type=row.timestamp_type,
+        settings=settings,
+    )
+
+
+@examples(10)
+@given(said())
+def test_the_segments_of_a_run_are_written_with_the_settings_in_force(
+    tmp_path_factory: pytest.TempPathFactory, first: dict[str, Any]
+) -> None:
+    folder = tmp_path_factory.mktemp("lake")
+    for name in "ab":
+        write_file(folder / name / "1.jsonl", [Line(T + n, "k") for n in range(200)])
+    ingest(pipeline_of(folder / "lake", folder / "a", topic=first), "1")
+    before = open_catalog(str(folder / "lake")).snapshot().topic("events")
+    ingest(pipeline_of(folder / "lake", folder / "b"), "2")
+    rows = segments_of(folder / "lake")
+    (old, new) = (
+        [r for r in rows if (r.attempt_id == rows[0].attempt_id) == is_] for is_ in (1, 0)
+    )
+    shape = [(r.codec, r.index_policy, r.record_count) for r in old]
+    assert [(r.codec, r.index_policy, r.record_count) for r in new] == shape
+    assert open_catalog(str(folder / "lake")).snapshot().topic("events") == before
+
+
+def test_a_contradiction_is_found_before_anything_is_read(tmp_path: Path) -> None:
+    write_file(tmp_path / "a" / "1.jsonl", [Line(T, "k")])
+    write_file(tmp_path / "b" / "1.jsonl", [Line(T, "k")])
+    ingest(pipeline_of(tmp_path / "lake", tmp_path / "a"), "1")
+    objects = {path for path in (tmp_path / "lake").rglob("*") if path.suffix == ".log"}
+    settings = pipeline_of(tmp_path / "lake", tmp_path / "b", topic={"retention.ms": 1000})
+    with pytest.raises(ConfigError, match=r"has retention\.ms = -1, the pipeline says 1000"):
+        ingest(settings, "2")
+    assert {p for p in (tmp_path / "lake").rglob("*") if p.suffix == ".log"} == objects
+    same = pipeline_of(tmp_path / "lake", tmp_path / "a", topic={"retention.ms": 1000})
+    assert ingest(same, "1").status == "already done"

@@ -18,20 +18,42 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seglake import errors
     from seglake.maintain.compaction.compact import compact
+    from seglake.maintain.delete_records import delete_records
     from seglake.maintain.merge import merge
     from seglake.maintain.replace import replace
+    from seglake.maintain.retention import retain
+    from seglake.maintain.schedule import maintain_lake
+    from seglake.maintain.topic_settings import alter, describe
     from seglake.maintain.undo import undo
     from seglake.read.lake import open  # noqa: A004  # users write seglake.open
     from seglake.write.api import ingest
 
-__all__ = ["compact", "errors", "ingest", "merge", "open", "replace", "undo"]
+__all__ = [
+    "alter",
+    "compact",
+    "delete_records",
+    "describe",
+    "errors",
+    "ingest",
+    "maintain_lake",
+    "merge",
+    "open",
+    "replace",
+    "retain",
+    "undo",
+]
 
 _MODULES = {
+    "alter": "seglake.maintain.topic_settings",
     "compact": "seglake.maintain.compaction.compact",
+    "delete_records": "seglake.maintain.delete_records",
+    "describe": "seglake.maintain.topic_settings",
     "ingest": "seglake.write.api",
+    "maintain_lake": "seglake.maintain.schedule",
     "merge": "seglake.maintain.merge",
     "open": "seglake.read.lake",
     "replace": "seglake.maintain.replace",
+    "retain": "seglake.maintain.retention",
     "undo": "seglake.maintain.undo",
 }
 

@@ -8,6 +8,7 @@
     │   ├── UnknownTopic              no such topic or partition in this version of the lake
     │   ├── OffsetOutOfRange          below the log start, or above the log end
     │   ├── OffsetNotFound            inside the log, but no record has this offset
+    │   ├── PolicyViolation           the topic's cleanup.policy forbids it
     │   └── VersionExpired            the catalog version is no longer retained
     ├── StoreError                1   storage failed; the message names the object; try again
     │   └── MissingObject             the object does not exist
@@ -61,6 +62,10 @@ class OffsetOutOfRange(UsageError):
 
 class OffsetNotFound(UsageError):
     """The offset lies inside the log, but compaction left no record there."""
+
+
+class PolicyViolation(UsageError):
+    """The topic's `cleanup.policy` forbids it (Kafka's POLICY_VIOLATION)."""
 
 
 class VersionExpired(UsageError):

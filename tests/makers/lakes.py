@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy as np
 
-from seglake.catalog.rows import PartitionRow, Row, RunRow, SegmentRow, TopicRow
+from seglake.catalog.rows import Row, RunRow, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.format.compression import IDS, compressor
 from seglake.format.encode import Batches, Encoding, encode_batches, encode_bodies
@@ -24,6 +24,7 @@ from seglake.format.index import IndexPolicy
 from seglake.format.records import Headers, Records, Spans
 from seglake.format.segment import Roller, Sealed, SegmentLimits
 from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
+from seglake.maintain.delete_records import delete_records
 from seglake.store import open_store
 
 
@@ -136,20 +137,12 @@ class LakeMaker:
         return version
 
     def delete_records(self, partition: int, log_start: int) -> int:
-        """Move the log start, and drop the segments that end at or below it."""
-        base = self.catalog.snapshot()
-        view = base.partition(self.topic, partition)
-        gone = view.segments.base_offsets[view.segments.end_offsets <= log_start].tolist()
-        row = PartitionRow(
-            topic=self.topic, partition=partition, sequence=view.sequence + 1,
-            log_start_offset=log_start, next_offset=view.end_offset,
-        )  # fmt: skip
-        attempt = new_attempt()
-        version = self.catalog.commit(
-            [row], topic=self.topic, base=base, attempt_id=attempt,
-            replaced=[(partition, offset) for offset in gone],
-        )  # fmt: skip
-        self.starts[self.topic, partition] = log_start
+        """Move the log start as `seglake delete-records` does; returns the version that has it."""
+        report = delete_records(str(self.root), self.topic, {partition: log_start})
+        version = self.catalog.snapshot().version if report.version < 0 else report.version
+        self.starts[self.topic, partition] = max(
+            log_start, self.starts.get((self.topic, partition), 0)
+        )
         self.versions.append(version)
         return version
 

@@ -33,6 +33,7 @@ from seglake.catalog.retention import expired_files, retained_rows
 from seglake.catalog.rows import Kind
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData
+from seglake.maintain.clock import time_of_storage
 from seglake.maintain.report import Report
 from seglake.store import Listed, Store, open_store
 
@@ -80,7 +81,7 @@ def vacuum(
     """
     store = open_store(root, storage_options)
     table, report = CatalogTable.open(store), Vacuumed(dry_run)
-    now_ms = time.time_ns() // 1_000_000 if dry_run else _time_of_storage(store)
+    now_ms = time.time_ns() // 1_000_000 if dry_run else time_of_storage(store)
     times = _Times(now_ms, grace_hours, retention_hours)
     mark = table.unmarked if dry_run else table.mark_committed
     report.marked = sorted(mark(table.newest_files()))
@@ -95,15 +96,6 @@ def vacuum(
     if not dry_run:
         _delete(store, report)
     return report
-
-
-def _time_of_storage(store: Store) -> int:
-    """The time at which storage says that it stored an object just now, in milliseconds."""
-    key = layout.new_clock_key()
-    store.put(key, b"")
-    modified_ms = store.stat(key).modified_ms
-    store.delete([key])
-    return modified_ms
 
 
 def _give_up(store: Store, attempts: Iterable[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ def topic_in_force(snapshot: Snapshot, pipeline: Pipeline) -> Topic:
     except UnknownTopic:
         return pipeline.topic
     said = pipeline.topic.said()
-    topic = combined_topic(_stored(known), said)
+    topic = combined_topic(stored_settings(known), said)
     _require_same(known, topic, said)
     return topic
 
@@ -44,7 +44,8 @@ def topic_row(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
     return [new]
 
 
-def _stored(known: TopicRow) -> Mapping[str, Any]:
+def stored_settings(known: TopicRow) -> dict[str, Any]:
+    """All that a topic's row says, by the keys of `[topic]`, except the partitioner."""
     return {
         **json.loads(known.settings),
         "partitions": known.partitions,
@@ -79,16 +80,20 @@ def _require_same(known: TopicRow, topic: Topic, said: Mapping[str, Any]) -> Non
             )
 
 
-def _row(topic: Topic, sequence: int, stored: Mapping[str, Any]) -> TopicRow:
-    """The row of a topic; settings that another version of Seglake stored stay."""
+def settings_json(topic: Topic, stored: Mapping[str, Any]) -> str:
+    """The settings for a topic's row; those that another version of Seglake stored stay."""
     others = {key: value for key, value in stored.items() if key not in DEFAULTS}
+    return json.dumps({**topic.settings, **others})
+
+
+def _row(topic: Topic, sequence: int, stored: Mapping[str, Any]) -> TopicRow:
     return TopicRow(
         topic=topic.name,
         sequence=sequence,
         partitions=topic.partitions,
         partitioner=_partitioner(topic),
         timestamp_type=topic.message_timestamp_type,
-        settings=json.dumps({**topic.settings, **others}),
+        settings=settings_json(topic, stored),
     )
 
 

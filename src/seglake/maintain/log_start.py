@@ -1,0 +1,97 @@
+"""The log start of a log partition, moved; and the segments below it, which go with it.
+
+Kafka's log has an active segment, which is never removed. Every segment of a lake is closed, as if
+an empty active one followed the last. So the last segment may go too: the partition row keeps the
+offsets, which never restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seglake.catalog.rows import PartitionRow, Row
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
+from seglake.catalog.transaction import transact
+from seglake.catalog.version.snapshot import PartitionView, Snapshot
+from seglake.maintain.report import Report, TopicReport
+
+
+@dataclass
+class Moved(Report):
+    """A log start that moved from `before` to `after`, and the segments that went with it.
+
+    `log_bytes` are those of their logs, `records` theirs. Records that are deleted inside of the
+    segment that follows are not counted: its files stay as they are.
+    """
+
+    partition: int
+    before: int
+    after: int
+    segments: int
+    records: int
+    log_bytes: int
+
+
+def moved(view: PartitionView, offset: int) -> Moved:
+    """What happens if the log of a partition begins at `offset`, which lies in the log."""
+    segments = view.segments
+    gone = segments.details[: _below(view, offset)]
+    return Moved(
+        view.partition,
+        view.log_start_offset,
+        offset,
+        len(gone),
+        int(gone["record_count"].sum(dtype=np.int64)),
+        int(gone["sizes"][:, 0].sum(dtype=np.int64)),
+    )
+
+
+def change_of(
+    base: Snapshot, report: TopicReport, operation: str, moves: Sequence[Moved]
+) -> Change:
+    """The commit that moves the log starts of a topic; `report` is that of the operation."""
+    rows: list[Row] = []
+    replaced: list[tuple[int, int]] = []
+    for each in moves:
+        view = base.partition(report.topic, each.partition)
+        rows.append(_row(view, each.after))
+        gone = view.segments.base_offsets[: each.segments].tolist()
+        replaced += [(each.partition, base_offset) for base_offset in gone]
+    return Change([*rows, report.row(operation)], replaced)
+
+
+def carry_out(
+    table: CatalogTable,
+    report: TopicReport,
+    plan: Callable[[Snapshot], Change | None],
+    *,
+    dry_run: bool,
+) -> None:
+    """Commit what `plan` makes of the newest version; a dry run only calls it.
+
+    The report gets the version. Raises as `transact`.
+    """
+    if dry_run:
+        plan(table.snapshot())
+        return
+    version = transact(table, report.topic, report.attempt_id, plan)
+    report.version = -1 if version is None else version
+
+
+def _below(view: PartitionView, offset: int) -> int:
+    """The number of segments that end at or below an offset."""
+    return int(np.searchsorted(view.segments.end_offsets, offset, "right"))
+
+
+def _row(view: PartitionView, log_start_offset: int) -> PartitionRow:
+    return PartitionRow(
+        topic=view.topic,
+        partition=view.partition,
+        sequence=view.sequence + 1,
+        log_start_offset=log_start_offset,
+        next_offset=view.end_offset,
+    )

@@ -1,0 +1,173 @@
+"""Retention: the oldest segments of a log partition go, by Kafka's rules.
+
+The rules are those of Kafka's `UnifiedLog.deleteOldSegments`: what lies below the log start goes
+(here it went when that moved), then what is more than `retention.bytes`, then what is older than
+`retention.ms`. Each rule begins with the oldest segment and ends at the first that it does not
+cover. A segment is as old as its largest timestamp; without one, as old as the catalog says that it
+was made, where Kafka takes the time of the file. At least `retention.bytes` of logs remain, and
+offsets never restart. If `cleanup.policy` lacks `delete`, nothing goes.
+
+One timestamp in the future, or of late data, keeps every segment behind it. The report says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
+from seglake.catalog.version.segment_columns import Int64s
+from seglake.catalog.version.snapshot import PartitionView, Snapshot
+from seglake.config import Topic
+from seglake.maintain.clock import careful_now_ms
+from seglake.maintain.log_start import Moved, carry_out, change_of, moved
+from seglake.maintain.report import Report, TopicReport
+from seglake.maintain.topic_settings import topic_of
+from seglake.store import open_store
+from seglake.times.instants import format_ms
+
+
+@dataclass
+class Blocked(Report):
+    """A segment that keeps `segments` old ones behind it, whose logs have `log_bytes`.
+
+    `offset` and `timestamp` are those of its record with the largest timestamp; -1 as offset if no
+    record has one, and then the timestamp is the time at which the segment was made.
+    """
+
+    partition: int
+    offset: int
+    timestamp: int
+    segments: int
+    log_bytes: int
+    help: str
+
+
+@dataclass
+class Retained(TopicReport):
+    """What retention removed of a topic, or would remove; `now_ms` is the time that it went by.
+
+    `segments`, `records` and `log_bytes` count what went, in all partitions that `moved` names.
+    """
+
+    dry_run: bool = False
+    now_ms: int = -1
+    segments: int = 0
+    records: int = 0
+    log_bytes: int = 0
+    moved: list[Moved] = field(default_factory=list)
+    blocked: list[Blocked] = field(default_factory=list)
+
+
+def retain(
+    root: str,
+    topic: str | None = None,
+    *,
+    dry_run: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[Retained]:
+    """Remove what a topic's retention does not keep, or that of every topic; a report for each.
+
+    Each topic is one commit; a topic with nothing to remove has none. The files go by a vacuum,
+    once no retained version names them. With `dry_run` nothing is written. Raises UnknownTopic,
+    ConfigError, StoreError and CommitConflict.
+    """
+    table = CatalogTable.open(open_store(root, storage_options))
+    snapshot = table.snapshot()
+    rows = snapshot.topics() if topic is None else [snapshot.topic(topic)]
+    now_ms = careful_now_ms(table.store, dry_run=dry_run)
+    return [retain_topic(table, row.topic, now_ms, dry_run=dry_run) for row in rows]
+
+
+def retain_topic(table: CatalogTable, topic: str, now_ms: int, *, dry_run: bool) -> Retained:
+    """Apply the retention of one topic, as of the time `now_ms`."""
+    report = Retained(topic, dry_run=dry_run, now_ms=now_ms)
+
+    def plan(base: Snapshot) -> Change | None:
+        settings = topic_of(base.topic(topic))
+        found = [_Partition(table, base, each, settings, now_ms) for each in base.partitions(topic)]
+        report.moved = [moved(each.view, each.log_start) for each in found if each.count]
+        report.blocked = [each.blocked() for each in found if each.shielded.any()]
+        for name in ("segments", "records", "log_bytes"):
+            setattr(report, name, sum(getattr(each, name) for each in report.moved))
+        return change_of(base, report, "retain", report.moved) if report.moved else None
+
+    carry_out(table, report, plan, dry_run=dry_run)
+    return report
+
+
+class _Partition:
+    """A log partition under its topic's retention; `count` of its segments go, the oldest."""
+
+    def __init__(
+        self, table: CatalogTable, base: Snapshot, view: PartitionView, settings: Topic, now_ms: int
+    ) -> None:
+        self.view = view
+        self._sizes: Int64s = view.segments.details["sizes"][:, 0].astype(np.int64)
+        self._times = view.segments.max_timestamps
+        old = np.zeros(len(view), np.bool_)
+        deletes = "delete" in settings.cleanup_policy
+        if deletes and settings.retention_ms >= 0:
+            self._times = _times(table, base, view)
+            old = now_ms - self._times > settings.retention_ms
+        surplus = _surplus(self._sizes, settings.retention_bytes) if deletes else 0
+        self.count = _leading(old, surplus)
+        self.shielded = old.copy()
+        self.shielded[: self.count] = False
+
+    @property
+    def log_start(self) -> int:
+        """Where the log begins once they are gone."""
+        return int(self.view.segments.end_offsets[self.count - 1])
+
+    def blocked(self) -> Blocked:
+        """The first segment that stays, though there are old ones behind it."""
+        first = self.view.segment(self.count)
+        place, time = f"{first.topic}-{first.partition}", int(self._times[self.count])
+        what = (
+            f"the record at offset {first.offset_of_max_timestamp}, of {format_ms(time)}"
+            if first.max_timestamp >= 0
+            else f"the segment at offset {first.base_offset}, made at {format_ms(time)}"
+        )
+        return Blocked(
+            first.partition,
+            first.offset_of_max_timestamp,
+            time,
+            int(self.shielded.sum()),
+            int(self._sizes[self.shielded].sum()),
+            f"{place}: {what}, keeps old segments behind it; if it is wrong, `seglake "
+            f"delete-records ROOT {first.topic} --partition {first.partition} --before-offset "
+            f"{first.end_offset}` deletes its segment with all before it, and the setting "
+            "message.timestamp.after.max.ms keeps such records out",
+        )
+
+
+def _surplus(sizes: Int64s, retention_bytes: int) -> int:
+    """How many of the first segments may go so that `retention_bytes` remain; -1: none may."""
+    if retention_bytes < 0:
+        return 0
+    ends = np.cumsum(sizes)
+    return int(np.searchsorted(ends, sizes.sum() - retention_bytes, "right"))
+
+
+def _leading(old: npt.NDArray[np.bool_], gone: int) -> int:
+    """How many segments go, once all that are old follow the first `gone`."""
+    young = np.flatnonzero(~old[gone:])
+    return gone + int(young[0]) if len(young) else len(old)
+
+
+def _times(table: CatalogTable, base: Snapshot, view: PartitionView) -> Int64s:
+    """The largest timestamp of each segment; where no record has one, when it was made."""
+    times = view.segments.max_timestamps
+    without = times < 0
+    if not without.any():
+        return times
+    times = times.copy()
+    places = [(view.partition, offset) for offset in view.segments.base_offsets[without].tolist()]
+    rows = table.segments_at(base, view.topic, places)
+    times[without] = [row.created_at_ms for row in rows]
+    return times

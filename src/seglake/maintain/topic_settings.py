@@ -1,0 +1,114 @@
+"""The settings of a topic, which the catalog owns: shown, and changed without a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from seglake.catalog.rows import TopicRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.config import Topic, combined_topic
+from seglake.config.topic import DEFAULTS, IDENTITY
+from seglake.errors import UsageError
+from seglake.maintain.log_start import carry_out
+from seglake.maintain.report import Report, TopicReport
+from seglake.store import open_store
+from seglake.write.driver.topics import settings_json, stored_settings
+
+_OF_IDENTITY = {info.alias or name for name, info in Topic.model_fields.items() if name in IDENTITY}
+
+
+@dataclass
+class Setting(Report):
+    """A setting of a topic: its value, its default, whether both differ, and what it means."""
+
+    key: str
+    value: Any
+    default: Any
+    is_set: bool
+    meaning: str
+
+
+@dataclass
+class Altered(TopicReport):
+    """The changes of a topic's settings, as {key: [old value, new value]}."""
+
+    dry_run: bool = False
+    changes: dict[str, list[Any]] = field(default_factory=dict)
+
+
+def topic_of(row: TopicRow) -> Topic:
+    """All settings of a topic; those that its row lacks have their defaults. Raises ConfigError."""
+    return combined_topic(stored_settings(row), {"name": row.topic})
+
+
+def describe(
+    root: str, topic: str, *, storage_options: Mapping[str, str] | None = None
+) -> list[Setting]:
+    """Every setting of a topic in the newest version. Raises UnknownTopic."""
+    row = CatalogTable.open(open_store(root, storage_options)).snapshot().topic(topic)
+    known = topic_of(row).model_dump(mode="json", by_alias=True)
+    known["partitioner"] = row.partitioner
+    return [
+        Setting(key, known[key], info.default, known[key] != info.default, info.description or "")
+        for name, info in Topic.model_fields.items()
+        if (key := info.alias or name) not in {"name", "partition_field"}
+    ]
+
+
+def alter(
+    root: str,
+    topic: str,
+    settings: Mapping[str, Any],
+    *,
+    delete: Collection[str] = (),
+    dry_run: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> Altered:
+    """Change settings of a topic, all in one commit; those in `delete` go back to their defaults.
+
+    A change holds from the next run, and the next maintenance, on. Nothing is committed if nothing
+    changes. Raises ConfigError for a key or value that a pipeline may not have either, UsageError,
+    UnknownTopic, StoreError and CommitConflict; then nothing changed.
+    """
+    _check(settings, delete)
+    table = CatalogTable.open(open_store(root, storage_options))
+    report = Altered(topic, dry_run=dry_run)
+
+    def plan(base: Snapshot) -> Change | None:
+        known = base.topic(topic)
+        stored = {k: v for k, v in stored_settings(known).items() if k not in delete}
+        new = combined_topic(stored, {"name": topic, **settings})
+        report.changes = _changes(topic_of(known).settings, new.settings)
+        if not report.changes:
+            return None
+        text = settings_json(new, json.loads(known.settings))
+        row = replace(known, sequence=known.sequence + 1, settings=text)
+        return Change([row, report.row("alter")])
+
+    carry_out(table, report, plan, dry_run=dry_run)
+    return report
+
+
+def _check(settings: Mapping[str, Any], delete: Collection[str]) -> None:
+    if not settings and not delete:
+        raise UsageError("no setting is given: write KEY=VALUE, or name one to delete")
+    for key in (*settings, *delete):
+        if key in _OF_IDENTITY:
+            raise UsageError(
+                f"{key} is not altered: only a pipeline raises the number of partitions, and what "
+                "else the topic was made with stays"
+            )
+        if key in settings and key in delete:
+            raise UsageError(f"{key} is both altered and deleted: keep one")
+    for key in delete:
+        combined_topic({}, {"name": "any", key: DEFAULTS.get(key)})
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:
+    pairs = {key: [each.get(key, DEFAULTS[key]) for each in (old, new)] for key in {**old, **new}}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

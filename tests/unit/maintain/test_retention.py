@@ -1,0 +1,252 @@
+"""Retention does to every log what Kafka's rules do, and says what is in its way."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seglake
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import PartitionView
+from seglake.errors import UnknownTopic
+from seglake.maintain import clock, retention
+from seglake.maintain.health.verify import verify
+from seglake.maintain.retention import Retained, retain_topic
+from tests.judges.retention_model import Closed, KafkaLog
+from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.segment_lakes import Sketch, sketched_lake
+from tests.makers.strategies import examples
+
+NOW = 1_700_000_000_000
+POLICIES = ["delete", "compact", "compact,delete"]
+
+ages = st.one_of(st.integers(-5, 30), st.sampled_from([10, 11, -(10**9)]))
+sketches = st.builds(
+    lambda offsets, age, size, timed, made: Sketch(
+        offsets, NOW - age if timed else -1, size, NOW - made
+    ),
+    st.integers(1, 4), ages, st.integers(61, 200), st.integers(0, 5).map(bool), ages,
+)  # fmt: skip
+
+
+@st.composite
+def lakes(draw: st.DrawFn) -> tuple[list[list[Sketch]], dict[int, int], dict[str, Any]]:
+    """Segments of two partitions, log starts, and settings."""
+    logs = [draw(st.lists(sketches, max_size=8)) for _ in range(2)]
+    ends = [sum(each.offsets for each in log) for log in logs]
+    starts = {p: draw(st.integers(0, end)) for p, end in enumerate(ends) if draw(st.booleans())}
+    settings = {
+        "cleanup.policy": draw(st.sampled_from(POLICIES)),
+        "retention.ms": draw(st.sampled_from([-1, 0, 10, 10**6])),
+        "retention.bytes": draw(st.sampled_from([-1, 0, 200, 300, 10**6])),
+    }
+    return logs, starts, settings
+
+
+def kafka_log(log: list[Sketch], log_start: int) -> KafkaLog:
+    ends = list(accumulate(each.offsets for each in log))
+    segments = [
+        Closed(end - each.offsets, end, each.timestamp, each.created_at_ms, each.log_bytes)
+        for each, end in zip(log, ends, strict=True)
+    ]
+    return KafkaLog(segments, log_start, ends[-1] if ends else 0)
+
+
+def views(table: CatalogTable) -> list[PartitionView]:
+    return table.snapshot().partitions("orders")
+
+
+@examples(60)
+@given(lakes())
+def test_what_goes_is_what_kafka_removes(
+    lake: tuple[list[list[Sketch]], dict[int, int], dict[str, Any]],
+) -> None:
+    logs, starts, settings = lake
+    with tempfile.TemporaryDirectory() as folder:
+        table = sketched_lake(folder, logs, settings, starts)
+        before = views(table)
+        report = retain_topic(table, "orders", NOW, dry_run=False)
+        wanted = [kafka_log(log, starts.get(p, 0)) for p, log in enumerate(logs)]
+        for each in wanted:
+            args = (settings[key] for key in ("cleanup.policy", "retention.ms", "retention.bytes"))
+            each.retain(*args, NOW)
+        for view, model in zip(views(table), wanted, strict=True):
+            assert view.segments.base_offsets.tolist() == [s.base for s in model.segments[:-1]]
+            assert view.log_start_offset == model.log_start
+            assert view.end_offset == model.segments[-1].base == before[view.partition].end_offset
+        assert_is_told(report, before, wanted)
+        again = retain_topic(table, "orders", NOW, dry_run=False)
+        assert (again.version, again.moved, again.blocked) == (-1, [], report.blocked)
+
+
+def assert_is_told(report: Retained, before: list[PartitionView], wanted: list[KafkaLog]) -> None:
+    gone = [
+        len(view) - len(model.segments[:-1]) for view, model in zip(before, wanted, strict=True)
+    ]
+    sizes = [view.segments.details["sizes"][:n, 0] for view, n in zip(before, gone, strict=True)]
+    assert report.segments == sum(gone)
+    assert report.log_bytes == sum(int(each.sum()) for each in sizes)
+    assert [(m.partition, m.before, m.after, m.segments) for m in report.moved] == [
+        (p, before[p].log_start_offset, model.log_start, gone[p])
+        for p, model in enumerate(wanted)
+        if gone[p]
+    ]
+    assert (report.version >= 0) == bool(report.moved)
+
+
+@pytest.mark.parametrize(
+    ("age", "keeps"), [(11, False), (10, True), (-(10**9), True)], ids=["older", "as old", "future"]
+)
+def test_a_segment_must_be_older_than_that(tmp_path: Path, age: int, keeps: bool) -> None:
+    table = sketched_lake(tmp_path, [[Sketch(3, NOW - age, 100)]], {"retention.ms": 10})
+    retain_topic(table, "orders", NOW, dry_run=False)
+    (view,) = views(table)
+    assert (len(view) == 1) == keeps
+    assert (view.log_start_offset, view.end_offset) == (0 if keeps else 3, 3)
+
+
+def test_what_is_blocked_names_the_record_and_what_helps(tmp_path: Path) -> None:
+    log = [Sketch(2, NOW - 50, 100), Sketch(3, NOW + 10**9, 100), *[Sketch(1, NOW - 40, 70)] * 2]
+    table = sketched_lake(tmp_path, [[], log], {"retention.ms": 10})
+    report = retain_topic(table, "orders", NOW, dry_run=False)
+    (found,) = report.blocked
+    assert (found.partition, found.offset, found.timestamp) == (1, 2, NOW + 10**9)
+    assert (found.segments, found.log_bytes) == (2, 140)
+    assert found.help == (
+        "orders-1: the record at offset 2, of 2023-11-26T12:00:00.000Z, keeps old segments behind "
+        "it; if it is wrong, `seglake delete-records ROOT orders --partition 1 --before-offset 5` "
+        "deletes its segment with all before it, and the setting message.timestamp.after.max.ms "
+        "keeps such records out"
+    )
+    assert [each.after for each in report.moved] == [2]
+    seglake.delete_records(str(tmp_path), "orders", {1: 5})
+    last = retain_topic(table, "orders", NOW, dry_run=False)
+    assert (last.segments, last.blocked) == (2, [])
+
+
+def test_a_segment_without_timestamps_is_as_old_as_its_row_says(tmp_path: Path) -> None:
+    log = [Sketch(1, -1, 100, NOW - 11), Sketch(1, -1, 100, NOW - 10), Sketch(1, NOW - 99, 100)]
+    table = sketched_lake(tmp_path, [log], {"retention.ms": 10})
+    report = retain_topic(table, "orders", NOW, dry_run=False)
+    assert [each.after for each in report.moved] == [1]
+    (found,) = report.blocked
+    assert (found.offset, found.timestamp) == (-1, NOW - 10)
+    assert "the segment at offset 1, made at 2023-11-14T22:13:19.990Z, keeps" in found.help
+
+
+def test_the_defaults_keep_everything(tmp_path: Path) -> None:
+    table = sketched_lake(tmp_path, [[Sketch(1, 0, 100)]], {})
+    version = table.snapshot().version
+    (report,) = seglake.retain(str(tmp_path))
+    assert (report.segments, report.version, table.snapshot().version) == (0, -1, version)
+
+
+def test_an_older_lake_has_the_defaults(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)  # its topic row has no settings at all
+    maker.run({0: [Event(1)]})
+    assert seglake.retain(str(tmp_path), "events")[0].moved == []
+
+
+def filled(root: Path, **settings: Any) -> LakeMaker:
+    """Two topics of several segments, of long ago."""
+    maker = LakeMaker(root)
+    for name in ("events", "others"):
+        maker.topic = name
+        rows = [Event(i, b"k", b"v" * 30) for i in range(60)]
+        maker.run({0: rows}, Shape(segment_bytes=900))
+    if settings:
+        seglake.alter(str(root), "events", settings)
+    return maker
+
+
+def test_readers_see_what_is_left_and_files_go_by_a_vacuum(tmp_path: Path) -> None:
+    maker = filled(tmp_path, **{"retention.bytes": 2000})
+    pinned = seglake.open(str(tmp_path))
+    reports = seglake.retain(str(tmp_path))
+    assert [each.topic for each in reports if each.moved] == ["events"]
+    (moved,) = reports[0].moved
+    log = seglake.open(str(tmp_path)).topic("events")
+    offsets = log.read_range(0, 10**6).read_all()["offset"].to_pylist()
+    assert offsets == list(range(moved.after, 60))
+    assert moved.records == moved.after
+    left = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    assert sum(row.log_bytes for row in left) >= 2000
+    assert pinned.topic("events").read_range(0, 10**6).read_all().num_rows == 60
+    assert verify(str(tmp_path), deep=True).findings == []
+    rows = maker.catalog.maintenance(maker.catalog.snapshot(), "events")
+    (row,) = [row for row in rows if row.operation != "alter"]
+    assert (row.operation, row.attempt_id) == ("retain", reports[0].attempt_id)
+    assert json.loads(row.report)["segments"] == reports[0].segments
+
+
+def test_offsets_go_on_when_nothing_is_left(tmp_path: Path) -> None:
+    maker = filled(tmp_path, **{"retention.ms": 0})
+    seglake.retain(str(tmp_path), "events")
+    log = seglake.open(str(tmp_path)).topic("events")
+    assert (log.beginning_offsets(), log.end_offsets()) == ({0: 60}, {0: 60})
+    assert log.read(0, 60).num_rows == 0
+    maker.topic = "events"
+    maker.run({0: [Event(7)]})
+    assert seglake.open(str(tmp_path)).topic("events").record_at(0, 60).timestamp == 7
+
+
+def test_a_dry_run_tells_all_and_writes_nothing(tmp_path: Path) -> None:
+    filled(tmp_path, **{"retention.bytes": 2000})
+    before = sorted(tmp_path.rglob("*"))
+    (planned,) = seglake.retain(str(tmp_path), "events", dry_run=True)
+    assert sorted(tmp_path.rglob("*")) == before
+    (done,) = seglake.retain(str(tmp_path), "events")
+    assert planned.moved == done.moved
+    assert planned.version == -1 < done.version
+
+
+@pytest.mark.parametrize("ahead", ["machine", "storage"])
+def test_a_clock_that_is_ahead_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: str
+) -> None:
+    day = 86_400_000
+    now = clock.now_ms()
+    sketched_lake(tmp_path, [[Sketch(1, now - day // 2, 100)]], {"retention.ms": day})
+    if ahead == "machine":
+        monkeypatch.setattr(clock, "now_ms", lambda: now + 30 * day)
+    else:
+        monkeypatch.setattr(clock, "time_of_storage", lambda _: now + 30 * day)
+    assert seglake.retain(str(tmp_path))[0].moved == []
+    monkeypatch.setattr(clock, "now_ms", lambda: now + day)
+    monkeypatch.setattr(clock, "time_of_storage", lambda _: now + day)
+    assert len(seglake.retain(str(tmp_path))[0].moved) == 1
+
+
+def test_a_lost_race_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another commit took is not taken twice, and what it added is kept."""
+    maker = filled(tmp_path, **{"retention.bytes": 2000})
+    real, raced = retention.change_of, []
+
+    def meanwhile(base: Any, *rest: Any) -> Any:
+        if not raced:
+            raced.append(True)
+            seglake.delete_records(str(tmp_path), "events", {0: 7})
+            maker.topic = "events"
+            maker.run({0: [Event(5000, b"k", b"v" * 30)] * 60}, Shape(segment_bytes=900))
+        return real(base, *rest)
+
+    monkeypatch.setattr(retention, "change_of", meanwhile)
+    (report,) = seglake.retain(str(tmp_path), "events")
+    live = maker.catalog.segments(open_catalog(str(tmp_path)).snapshot(), "events")
+    sizes = [row.log_bytes for row in live]
+    assert sum(sizes) >= 2000 > sum(sizes[1:])
+    assert live[-1].end_offset == 120
+    assert report.moved[0].before == 7
+
+
+def test_an_unknown_topic_is_one_sentence(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with pytest.raises(UnknownTopic, match="'none' is not in version"):
+        seglake.retain(str(tmp_path), "none")

@@ -303,6 +303,85 @@ def merge(
 
 
 @app.command()
+def describe(root: Root, topic: Topic, json: Json = False) -> None:
+    """Show the settings of a topic, with their defaults."""
+    from seglake.cli.lifecycle import settings
+
+    settings.describe(root, topic, as_json=json)
+
+
+@app.command()
+def alter(
+    root: Root,
+    topic: Topic,
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of [topic].")
+    ] = None,
+    delete: Annotated[
+        list[str] | None, typer.Option(help="A setting that goes back to its default.")
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Change settings of a topic, from its next run and maintenance on."""
+    from seglake.cli.lifecycle import settings
+
+    how = {"dry_run": dry_run, "as_json": json}
+    raise typer.Exit(settings.alter(root, topic, given or [], delete or [], **how))
+
+
+@app.command()
+def retain(
+    root: Root,
+    topic: Annotated[str | None, typer.Argument(help="One topic; default all.")] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Remove the oldest segments, as retention.ms and retention.bytes of each topic say."""
+    from seglake.cli.lifecycle import retention
+
+    raise typer.Exit(retention.retain(root, topic, dry_run=dry_run, as_json=json))
+
+
+@app.command()
+def delete_records(
+    root: Root,
+    topic: Topic,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Repeatable with --before-time; default all.")
+    ] = None,
+    before_offset: Annotated[
+        int | None, typer.Option(help="Below this offset of one partition; -1: all.")
+    ] = None,
+    before_time: Annotated[
+        str | None, typer.Option(help="Before the first record of this time or later.")
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Delete the oldest records: the log then begins behind them."""
+    from seglake.cli.lifecycle import retention
+
+    asked = retention.Asked(partition or [], before_offset, before_time)
+    raise typer.Exit(retention.delete_records(root, topic, asked, dry_run=dry_run, as_json=json))
+
+
+@app.command()
+def maintain(
+    root: Root,
+    topic: Annotated[str | None, typer.Argument(help="One topic; default all.")] = None,
+    dry_run: DryRun = False,
+    grace_hours: Annotated[float, typer.Option(help="Of the vacuum.")] = 24.0,
+    json: Json = False,
+) -> None:
+    """Do what the topics' settings ask for, and vacuum: what a schedule runs."""
+    from seglake.cli.lifecycle import schedule
+
+    how = {"dry_run": dry_run, "as_json": json}
+    raise typer.Exit(schedule.maintain(root, topic, grace_hours, **how))
+
+
+@app.command()
 def redrive(
     root: Root,
     topic: Topic,

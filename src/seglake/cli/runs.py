@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 from seglake.catalog.failed_run import FailedRun, failed_runs
+from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.redrives import chain_of, open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow
@@ -27,7 +28,9 @@ class Runs:
     def __init__(self, root: str, topic: str) -> None:
         self._table = CatalogTable.open(open_store(root))
         self._topic = topic
-        self._committed = self._table.runs(self._table.snapshot(), topic)
+        snapshot = self._table.snapshot()
+        self._committed = self._table.runs(snapshot, topic)
+        self._expired = expired_attempts(self._table.maintenance(snapshot, topic))
 
     def status(self, run_id: str, pipeline: str | None) -> dict[str, Any]:
         """What became of a run, with the `exit_code` that tells it.
@@ -79,7 +82,7 @@ class Runs:
         for run in runs.values():
             if isinstance(run, FailedRun):
                 yield from ({**_key(run), "committed": False, **row} for row in run.rejects)
-        committed = {name for name, run in runs.items() if isinstance(run, RunRow)}
+        committed = {name for name, run in runs.items() if isinstance(run, RunRow)} - self._expired
         for table in QuarantineTable(self._table.store).read(self._topic, committed):
             for batch in table.to_batches(max_chunksize=1000):
                 for row in batch.to_pylist():

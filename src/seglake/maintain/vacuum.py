@@ -27,10 +27,11 @@ import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog import fate
+from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import expired_files, retained_rows
-from seglake.catalog.rows import Kind
+from seglake.catalog.rows import Kind, MaintenanceRow, rows_of
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData
 from seglake.maintain.clock import time_of_storage
@@ -202,6 +203,7 @@ class _Named(NamedTuple):
 
     attempts: set[str]
     files: set[int]
+    expired: set[str]  # attempts whose rejects have expired
 
     def needs(self, file: layout.SegmentFile) -> bool:
         """Whether a segment row names this log, or the index files that this one belongs to."""
@@ -212,11 +214,14 @@ class _Named(NamedTuple):
 
 def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str]) -> _Named:
     """The names in the commits and segments of all retained versions, and `marked` attempts."""
-    attempts, files = set(marked), set[int]()
+    attempts, files, without_rejects = set(marked), set[int](), set[str]()
     kinds: tuple[Kind, ...] = ("run", "maintenance")
-    for _, rows in chain.from_iterable(retained_rows(table, kind, expired) for kind in kinds):
-        commits: list[Any] = rows["attempt_id"].to_pylist()
-        attempts.update(commits)
+    for kind in kinds:
+        for topic, rows in retained_rows(table, kind, expired):
+            commits: list[Any] = rows["attempt_id"].to_pylist()
+            attempts.update(commits)
+            if kind == "maintenance":
+                without_rejects |= expired_attempts(rows_of(MaintenanceRow, topic, rows))
     for topic, rows in retained_rows(table, "segment", expired):
         indexes = pc.coalesce(rows["index_attempt_id"], rows["attempt_id"])
         for column, is_log in ((rows["attempt_id"], True), (indexes, False)):
@@ -225,7 +230,7 @@ def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str])
             files.update(map(hash, zip(repeat(topic), *values, repeat(is_log))))
             ids: list[Any] = pc.unique(column).to_pylist()
             attempts.update(ids)
-    return _Named(attempts, files)
+    return _Named(attempts, files, without_rejects)
 
 
 def _unneeded(objects: Iterable[Listed], named: _Named) -> Iterator[tuple[str | None, Listed]]:
@@ -245,7 +250,8 @@ def _place(key: str, named: _Named) -> tuple[str, bool]:
     """The attempt of an object ("" if it has none), and whether something needs the object."""
     if key.startswith(f"{layout.CATALOG}/"):
         attempt = attempt_of(key)
-        return attempt or "", attempt is None or attempt in named.attempts
+        kept = attempt in named.attempts and attempt not in named.expired
+        return attempt or "", attempt is None or kept
     if key.startswith(f"{layout.TOPICS}/"):
         file = layout.parse_segment_key(key)
         return file.attempt_id, named.needs(file)

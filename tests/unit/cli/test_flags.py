@@ -389,6 +389,99 @@ def _undo(it: Place) -> None:
     assert it.lines() == [(0, 0), (0, 1), (0, 2)]
 
 
+@TABLE.shows("describe --json", "alter --delete", "alter --dry-run", "alter --json")
+def _settings(it: Place) -> None:
+    def held() -> dict[str, Any]:
+        told = it.json("describe", it.root, "events")
+        return {each["key"]: each["value"] for each in told if each["is_set"]}
+
+    alter = "alter", it.root, "events"
+    given = "retention.ms=604800000", "cleanup.policy=compact,delete"
+    before = it.objects()
+    report = it.json(*alter, *given, "--dry-run")
+    assert report["changes"]["retention.ms"] == [-1, 604_800_000]
+    assert "retention.ms: -1 would be changed to 604800000" in it.tell(*alter, *given, "--dry-run")
+    assert it.objects() == before
+    it.tell(*alter, *given)
+    wanted = {"partitions": 2, "cleanup.policy": "compact,delete", "retention.ms": 604_800_000}
+    assert held() == wanted
+    it.tell(*alter, "--delete", "retention.ms", "--delete", "cleanup.policy")
+    assert held() == {"partitions": 2}
+    assert "has these settings already" in it.tell(*alter, "retention.ms=-1")
+    assert "how long compaction keeps" in it.tell("describe", it.root, "events")
+    it.refused("'retention.ms' is no setting: write KEY=VALUE", *alter, "retention.ms")
+    it.refused("given twice", *alter, "retention.ms=1", "retention.ms=2")
+
+
+@TABLE.shows("retain --dry-run", "retain --json")
+def _retain(it: Place) -> None:
+    it.tell("alter", it.root, "events", "retention.ms=1000")
+    before = it.objects()
+    assert it.json("retain", it.root, "events", "--dry-run")[0]["segments"] == 2
+    assert "log starts that would move" in it.tell("retain", it.root, "--dry-run")
+    assert it.objects() == before
+    assert [each["topic"] for each in it.json("retain", it.root)] == ["events", "other"]
+    assert it.lines() == []
+    assert "Nothing was removed." in it.tell("retain", it.root)
+
+
+@TABLE.shows(
+    "delete-records --partition", "delete-records --before-offset", "delete-records --before-time",
+    "delete-records --dry-run", "delete-records --json",
+)  # fmt: skip
+def _delete_records(it: Place) -> None:
+    delete = "delete-records", it.root, "events"
+    before = it.objects()
+    zero = "--partition", 0, "--before-offset", 2
+    assert it.json(*delete, *zero, "--dry-run")["moved"][0]["after"] == 2
+    assert it.objects() == before
+    it.tell(*delete, *zero)
+    assert it.lines("--partition", 0) == [(0, 2)]
+    it.tell(*delete, "--before-time", T + 290, "--partition", 1, "--partition", 0)
+    assert it.lines() == [(1, n) for n in range(290, 300)]
+    it.tell(*delete, "--before-time", T + 295)
+    assert len(it.lines()) == 5
+    it.tell(*delete, "--partition", 1, "--before-offset", -1)
+    assert it.lines() == []
+    it.refused("needs one --partition", *delete, "--before-offset", 5)
+    it.refused("not both", *delete, "--partition", 0, "--before-offset", 5, "--before-time", T)
+    it.refused("--before-offset or --before-time", *delete)
+    it.refused("offset 301 is not in the log", *delete, "--partition", 1, "--before-offset", 301)
+
+
+@TABLE.shows(
+    *(f"maintain --{name}" for name in ("dry-run", "grace-hours", "json")),
+    *(f"jobs/maintain --{name}" for name in ("root", "topic", "dry-run", "grace-hours")),
+)
+def _maintain(it: Place) -> None:
+    for name in ("events", "other"):
+        it.tell("alter", it.root, name, "retention.ms=1000")
+    before = it.objects()
+    for report in (
+        it.json("maintain", it.root, "--dry-run"),
+        it.job("maintain", "--root", it.root, "--dry-run"),
+    ):
+        retained = [each for each in report["parts"] if each["operation"] == "retain"]
+        assert [each["topic"] for each in retained] == ["events", "other"]
+    assert it.objects() == before
+    failed = new_attempt()
+    (it.root / "attempts" / failed).mkdir()
+    (it.root / "attempts" / failed / "manifest.json").write_text("{}")
+    parts = it.job("maintain", "--root", it.root, "--topic", "other")["parts"]
+    assert {each["topic"] for each in parts} == {"other", None}
+    assert len(it.lines()) == 303
+    swept = it.json("maintain", it.root)["parts"][-1]["report"]
+    assert any(failed in key for key in swept["young"])
+    for run in (
+        lambda: it.json("maintain", it.root, "--grace-hours", 0),
+        lambda: it.job("maintain", "--root", it.root, "--grace-hours", 0),
+    ):
+        assert run()["parts"][-1]["report"]["young"] == []
+    assert it.lines() == []
+    assert it.job("maintain", "--root", it.folder / "none") is None
+    assert it.code == 2
+
+
 def _flip(file: Path, at: int) -> None:
     data = bytearray(file.read_bytes())
     data[at] ^= 1

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from seglake import layout
+from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
@@ -180,8 +181,10 @@ def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator
         file = getattr(error, "file", "") or layout.QUARANTINE_TABLE
         yield catalog_finding(topic, file, error)
         return
+    expired = expired_attempts(table.maintenance(snapshot, topic))
     for run in runs:
-        yield from _check_counts(run, rejects[run.attempt_id])
+        kept = rejects[run.attempt_id]
+        yield from _check_counts(run, run.quarantined if run.attempt_id in expired else kept)
 
 
 def _count_rejects(store: Store, topic: str, runs: Collection[RunRow]) -> Counter[str]:

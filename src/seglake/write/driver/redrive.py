@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
 from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
@@ -90,6 +91,11 @@ class _Redrive:
         tried = [run for run in chain.redrives if run.fingerprint == fingerprint]
         if not chain.last.quarantined or (tried and not _refused(tried[-1])):
             return _already_done([chain.first, *chain.redrives, *tried][-1])
+        if chain.last.attempt_id in expired_attempts(self._table.maintenance(base, topic)):
+            raise UsageError(
+                f"the rejects of run {chain.last.run_id!r} have expired (quarantine.retention.ms): "
+                "ingest their files in another run"
+            )
         report = self._begin(chain)
         failure = Failure(self._store, report)
         with nullcontext() if self._dry_run else failure:

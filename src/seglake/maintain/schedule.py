@@ -1,0 +1,136 @@
+"""What a schedule runs: every upkeep that a topic's own settings ask for, and then a vacuum.
+
+The parts of a topic go from what removes most to what costs most: retention, compaction, merge.
+Then its rejects expire. What fails is reported, and the rest is done all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.config import Topic
+from seglake.errors import SeglakeError
+from seglake.maintain.clock import careful_now_ms
+from seglake.maintain.reject_expiry import expire_rejects
+from seglake.maintain.report import Report
+from seglake.maintain.retention import retain_topic
+from seglake.maintain.topic_settings import topic_of
+from seglake.maintain.vacuum import GRACE_HOURS, vacuum
+from seglake.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+Told = Callable[[str], None]  # gets the name of each part as it begins
+
+
+def untold(_part: str) -> None:
+    """Say nothing."""
+
+
+@dataclass
+class Part(Report):
+    """One part: an operation on a topic, or on the lake (`topic` is then None).
+
+    It has the operation's report, or the error that ended it.
+    """
+
+    operation: str
+    topic: str | None
+    seconds: float = 0.0
+    report: dict[str, Any] | None = None
+    error: str | None = None
+
+
+@dataclass
+class Maintained(Report):
+    """The parts, in the order in which they ran."""
+
+    dry_run: bool = False
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every part was done, else 1."""
+        return 1 if any(part.error is not None for part in self.parts) else 0
+
+
+class _Work(NamedTuple):
+    """What all parts need."""
+
+    root: str
+    table: CatalogTable
+    now_ms: int
+    dry_run: bool
+    spark: SparkSession | None
+    storage_options: Mapping[str, str] | None
+
+
+def maintain_lake(
+    root: str,
+    topic: str | None = None,
+    *,
+    dry_run: bool = False,
+    grace_hours: float = GRACE_HOURS,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    told: Told = untold,
+) -> Maintained:
+    """Do the upkeep of every topic, or of one, and then a vacuum of the lake.
+
+    With `dry_run` each part only says what it would do. `spark` runs what is worth it; without it
+    everything runs in this process. `told` gets the name of each part. Raises UsageError if there
+    is no lake, UnknownTopic, and StoreError and CorruptData if the catalog cannot be read; what
+    goes wrong later is in the report.
+    """
+    table = CatalogTable.open(open_store(root, storage_options))
+    snapshot = table.snapshot()
+    names = [row.topic for row in snapshot.topics()] if topic is None else [topic]
+    settings = {name: snapshot.topic(name) for name in names}
+    now_ms = careful_now_ms(table.store, dry_run=dry_run)
+    work = _Work(root, table, now_ms, dry_run, spark, storage_options)
+    result = Maintained(dry_run)
+    for name in settings:
+        for operation, do in _of_topic(work, snapshot, name):
+            result.parts.append(_done(operation, name, do, told))
+    sweep = lambda: vacuum(  # noqa: E731
+        root, dry_run=dry_run, grace_hours=grace_hours, storage_options=storage_options
+    )
+    result.parts.append(_done("vacuum", None, sweep, told))
+    return result
+
+
+def _of_topic(
+    work: _Work, snapshot: Snapshot, name: str
+) -> Iterator[tuple[str, Callable[[], Report]]]:
+    """The operations that the settings of a topic ask for, each with what does it."""
+    table, now_ms, dry_run = work.table, work.now_ms, work.dry_run
+    settings: Topic = topic_of(snapshot.topic(name))
+    if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
+        yield "retain", lambda: retain_topic(table, name, now_ms, dry_run=dry_run)
+    if settings.quarantine_retention_ms >= 0:
+        yield "expire-rejects", lambda: expire_rejects(table, name, now_ms, dry_run=dry_run)
+
+
+def _done(operation: str, topic: str | None, do: Callable[[], Report], told: Told) -> Part:
+    """Do a part; whatever goes wrong is told by the part."""
+    part = Part(operation, topic)
+    told(operation if topic is None else f"{operation} {topic}")
+    begun = time.monotonic()
+    try:
+        part.report = do().as_dict()
+    except SeglakeError as error:
+        part.error = str(error)
+    except Exception as error:
+        _log.exception("%s of %s failed", operation, topic or "the lake")
+        part.error = f"{type(error).__name__}: {error}"
+    part.seconds = round(time.monotonic() - begun, 3)
+    return part

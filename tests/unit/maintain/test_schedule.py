@@ -1,0 +1,188 @@
+"""What a schedule runs: what the settings ask for, and the rest even if a part fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import seglake
+from seglake.cli.app import app
+from seglake.engine import LocalEngine
+from seglake.errors import CommitConflict, UnknownTopic, UsageError
+from seglake.maintain import schedule
+from seglake.maintain.health.verify import verify
+from seglake.maintain.schedule import Maintained
+from seglake.maintain.vacuum import vacuum
+from seglake.write.driver.redrive import redrive
+from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, quarantined, write_file
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """Three topics of several segments; retention of two keeps less than there is."""
+    maker = LakeMaker(tmp_path / "lake")
+    for name in ("a", "b", "c"):
+        maker.topic = name
+        maker.run({0: [Event(i, b"k", b"v" * 30) for i in range(60)]}, Shape(segment_bytes=900))
+    for name in ("a", "b"):
+        seglake.alter(str(maker.root), name, {"retention.bytes": 2000})
+    return str(maker.root)
+
+
+def starts(root: str) -> dict[str, int]:
+    lake = seglake.open(root)
+    return {name: lake.topic(name).beginning_offsets()[0] for name in lake.topics()}
+
+
+def done(report: Maintained, operation: str) -> list[str | None]:
+    return [each.topic for each in report.parts if each.operation == operation and not each.error]
+
+
+def test_each_topic_gets_what_its_settings_ask_for(root: str) -> None:
+    report = seglake.maintain_lake(root)
+    assert done(report, "retain") == ["a", "b"]
+    assert done(report, "vacuum") == [None]
+    assert report.exit_code == 0
+    found = starts(root)
+    assert found["a"] == found["b"] > 0 == found["c"]
+    assert json.loads(report.as_json())["parts"][0]["report"]["topic"] == "a"
+
+
+def test_one_topic_alone(root: str) -> None:
+    assert done(seglake.maintain_lake(root, "b"), "retain") == ["b"]
+    found = starts(root)
+    assert found["a"] == found["c"] == 0 < found["b"]
+
+
+@pytest.mark.parametrize("error", [CommitConflict("lost"), RuntimeError("odd")])
+def test_a_part_that_fails_is_told_and_the_rest_is_done(
+    root: str, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    real = schedule.retain_topic
+
+    def fail(table: Any, topic: str, *given: Any, **named: Any) -> Any:
+        if topic == "a":
+            raise error
+        return real(table, topic, *given, **named)
+
+    monkeypatch.setattr(schedule, "retain_topic", fail)
+    report = seglake.maintain_lake(root)
+    (failed,) = [part for part in report.parts if part.error]
+    assert (failed.operation, failed.topic) == ("retain", "a")
+    assert str(error) in str(failed.error)
+    assert report.exit_code == 1
+    assert done(report, "retain") == ["b"]
+    assert done(report, "vacuum") == [None]
+    assert starts(root)["b"] > 0
+    ended = CliRunner().invoke(app, ["maintain", root, "--json"])
+    assert ended.exit_code == 1
+    assert "failed: " in CliRunner().invoke(app, ["maintain", root]).stdout
+
+
+def test_a_dry_run_writes_nothing(root: str) -> None:
+    before = sorted(Path(root).rglob("*"))
+    planned = seglake.maintain_lake(root, dry_run=True)
+    assert sorted(Path(root).rglob("*")) == before
+    real = seglake.maintain_lake(root)
+    names = [(each.operation, each.topic) for each in planned.parts]
+    assert names == [(each.operation, each.topic) for each in real.parts]
+    (plan, *_), (act, *_) = planned.parts, real.parts
+    assert plan.report
+    assert act.report
+    assert plan.report["moved"] == act.report["moved"]
+
+
+def test_what_is_not_there(root: str, tmp_path: Path) -> None:
+    with pytest.raises(UnknownTopic):
+        seglake.maintain_lake(root, "none")
+    with pytest.raises(UsageError, match="holds no lake"):
+        seglake.maintain_lake(str(tmp_path / "nothing"))
+
+
+# ------------------------------------------------------------------ rejects
+
+
+@pytest.fixture
+def rejecting(tmp_path: Path) -> Path:
+    """A lake with two runs, of which each rejected rows; the second is redriven in part."""
+    for name in "ab":
+        lines = [Line(T, "k"), Line(T, broken="{"), Line(T, broken='{"n":1}')]
+        write_file(tmp_path / name / "1.jsonl", lines)
+        ingest(pipeline_of(tmp_path / "lake", tmp_path / name), name)
+    return tmp_path
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted((folder / "lake" / "catalog" / "quarantine").rglob("*.parquet"))
+
+
+def rejects(folder: Path) -> list[Any]:
+    shown = CliRunner().invoke(app, ["quarantine", str(folder / "lake"), "events", "--json"])
+    rows: list[Any] = json.loads(shown.stdout)
+    return rows
+
+
+def sweep(folder: Path) -> None:
+    vacuum(str(folder / "lake"), dry_run=False, grace_hours=0, retention_hours=0)
+
+
+def test_rejects_are_kept_by_default(rejecting: Path) -> None:
+    before = files(rejecting)
+    report = seglake.maintain_lake(str(rejecting / "lake"), grace_hours=0)
+    assert done(report, "expire-rejects") == []
+    assert files(rejecting) == before
+    assert len(rejects(rejecting)) == 4
+
+
+def test_rejects_of_old_runs_expire_and_their_files_go(rejecting: Path) -> None:
+    root, records = str(rejecting / "lake"), len(quarantined(rejecting / "lake"))
+    seglake.alter(root, "events", {"quarantine.retention.ms": 3_600_000})
+    report = seglake.maintain_lake(root, grace_hours=0)
+    assert done(report, "expire-rejects") == ["events"]
+    assert len(rejects(rejecting)) == records == 4
+    seglake.alter(root, "events", {"quarantine.retention.ms": 0})
+    (expired,) = [
+        part.report
+        for part in seglake.maintain_lake(root, dry_run=True).parts
+        if part.operation == "expire-rejects"
+    ]
+    assert expired
+    assert (expired["runs"], expired["rejects"]) == (2, 4)
+    seglake.maintain_lake(root)
+    assert rejects(rejecting) == []
+    assert verify(root, deep=True).findings == []  # their files wait for a vacuum
+    assert len(files(rejecting)) == 2
+    sweep(rejecting)
+    assert files(rejecting) == []
+    assert verify(root, deep=True).findings == []
+    assert quarantined(rejecting / "lake") == []
+    version = open_catalog(root).snapshot().version
+    again = seglake.maintain_lake(root)
+    assert again.exit_code == 0
+    assert open_catalog(root).snapshot().version == version
+
+
+def test_expired_rejects_cannot_be_redriven(rejecting: Path) -> None:
+    root = str(rejecting / "lake")
+    seglake.alter(root, "events", {"quarantine.retention.ms": 0})
+    seglake.maintain_lake(root)
+    settings = pipeline_of(root, rejecting / "a", timestamp={"field": "n"})
+    with pytest.raises(UsageError, match="the rejects of run 'a' have expired"):
+        redrive(LocalEngine(), settings, "a")
+
+
+def test_rejects_of_later_runs_stay(rejecting: Path) -> None:
+    root = str(rejecting / "lake")
+    seglake.alter(root, "events", {"quarantine.retention.ms": 0})
+    seglake.maintain_lake(root)
+    seglake.alter(root, "events", {}, delete=["quarantine.retention.ms"])
+    write_file(rejecting / "c" / "1.jsonl", [Line(T, "k"), Line(T, broken="{")])
+    ingest(pipeline_of(root, rejecting / "c"), "c")
+    sweep(rejecting)
+    assert [row["run_id"] for row in rejects(rejecting)] == ["c"]
+    assert verify(root, deep=True).findings == []

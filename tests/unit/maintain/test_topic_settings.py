@@ -1,0 +1,179 @@
+"""`alter` and `describe`: the catalog's settings of a topic, changed without a run."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seglake
+from seglake.catalog.transaction import transact
+from seglake.config.topic import DEFAULTS
+from seglake.errors import ConfigError, UnknownTopic, UsageError
+from seglake.maintain import log_start
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.topic_settings import topic_of
+from tests.makers.lakes import Event, LakeMaker, open_catalog
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_file
+from tests.makers.segment_lakes import Sketch, sketched_lake
+from tests.makers.strategies import examples
+
+VALUES: dict[str, list[Any]] = {
+    "retention.ms": [-1, 0, 604_800_000, 2**63 - 1],
+    "retention.bytes": [-1, 5],
+    "cleanup.policy": ["delete", "compact", "compact,delete"],
+    "min.cleanable.dirty.ratio": [0, 0.25, 1],
+    "segment.bytes": [1000, 2**30],
+    "index.interval.ms": [1000],
+    "index.interval.bytes": [4096, 7],
+    "compression.type": ["lz4", "zstd"],
+}
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[dict[str, Any], list[str]]:
+    keys = draw(st.lists(st.sampled_from(sorted(VALUES)), unique=True, min_size=1, max_size=3))
+    if {"index.interval.ms", "index.interval.bytes"} <= {*keys}:
+        keys.remove("index.interval.ms")
+    given_, deleted = {}, []
+    for key in keys:
+        if draw(st.integers(0, 3)):
+            given_[key] = draw(st.sampled_from(VALUES[key]))
+        else:
+            deleted.append(key)
+    return given_, deleted
+
+
+def values_of(root: Path | str) -> dict[str, Any]:
+    return {each.key: each.value for each in seglake.describe(str(root), "orders")}
+
+
+@examples(30)
+@given(st.lists(changes(), min_size=1, max_size=5))
+def test_a_change_holds_and_all_else_stays(steps: list[tuple[dict[str, Any], list[str]]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = sketched_lake(folder, [[Sketch(1, 5, 100)]], {})
+        model = dict(values_of(folder))
+        for given_, deleted in steps:
+            before = dict(model)
+            model |= given_ | {key: DEFAULTS[key] for key in deleted}
+            for key in given_:
+                if key.startswith("index.interval."):
+                    others = {f"index.interval.{unit}" for unit in ("bytes", "records", "ms")}
+                    model |= {other: DEFAULTS[other] for other in others - {key}}
+            version = table.snapshot().version
+            report = seglake.alter(folder, "orders", given_, delete=deleted)
+            assert values_of(folder) == model
+            differ = {k: [before[k], model[k]] for k in model if before[k] != model[k]}
+            assert report.changes == differ
+            assert (table.snapshot().version > version) == bool(differ)
+        kept = table.snapshot().topic("orders")
+        assert (
+            topic_of(kept).model_dump(by_alias=True, exclude={"name", "partition_field"}) == model
+        )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    LakeMaker(tmp_path).run({0: [Event(1)]})
+    return str(tmp_path)
+
+
+def test_describe_tells_values_defaults_and_meanings(root: str) -> None:
+    seglake.alter(root, "events", {"retention.ms": 5})
+    told = {each.key: each for each in seglake.describe(root, "events")}
+    assert told.keys() == DEFAULTS.keys() - {"partition_field"}
+    assert (told["retention.ms"].value, told["retention.ms"].default) == (5, -1)
+    assert [each.key for each in told.values() if each.is_set] == ["retention.ms"]
+    assert all(each.meaning for each in told.values())
+    assert told["partitioner"].value == "murmur2"
+
+
+@pytest.mark.parametrize(
+    ("given_", "deleted", "words"),
+    [
+        ({"retention.mz": 5}, [], "retention.mz: unknown key; did you mean topic.retention.ms?"),
+        ({}, ["retention.mz"], "retention.mz: unknown key"),
+        ({"retention.ms": -2}, [], "retention.ms: -2 should be greater than or equal to -1"),
+        ({"retention.ms": "5"}, [], "retention.ms: '5' should be a valid integer"),
+        ({"cleanup.policy": "shred"}, [], "'shred' is no policy"),
+        ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}, [], "is above topic.max"),
+        ({"batch.size": 2**30}, [], "lower batch.size"),
+        ({"partitions": 5}, [], "partitions is not altered: only a pipeline raises"),
+        ({}, ["message.timestamp.type"], "message.timestamp.type is not altered"),
+        ({"retention.ms": 5}, ["retention.ms"], "both altered and deleted"),
+        ({}, [], "write KEY=VALUE"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_changes_nothing(
+    root: str, given_: dict[str, Any], deleted: list[str], words: str
+) -> None:
+    before = sorted(Path(root).rglob("*"))
+    with pytest.raises((ConfigError, UsageError)) as caught:
+        seglake.alter(root, "events", {**given_}, delete=deleted)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert sorted(Path(root).rglob("*")) == before
+
+
+def test_an_unknown_topic(root: str) -> None:
+    with pytest.raises(UnknownTopic):
+        seglake.describe(root, "none")
+    with pytest.raises(UnknownTopic):
+        seglake.alter(root, "none", {"retention.ms": 1})
+
+
+def test_a_dry_run_writes_nothing(root: str) -> None:
+    before = sorted(Path(root).rglob("*"))
+    report = seglake.alter(root, "events", {"retention.ms": 5}, dry_run=True)
+    assert (report.changes, report.version) == ({"retention.ms": [-1, 5]}, -1)
+    assert sorted(Path(root).rglob("*")) == before
+
+
+def test_it_is_a_commit_of_maintenance_that_a_rebuild_keeps(root: str) -> None:
+    report = seglake.alter(root, "events", {"retention.ms": 5})
+    (row,) = open_catalog(root).maintenance(open_catalog(root).snapshot(), "events")
+    assert (row.operation, row.attempt_id) == ("alter", report.attempt_id)
+    assert json.loads(row.report)["changes"] == {"retention.ms": [-1, 5]}
+    rebuild_catalog(root, dry_run=False, force=True)
+    assert {e.key: e.value for e in seglake.describe(root, "events")}["retention.ms"] == 5
+
+
+def test_a_change_meanwhile_stays(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that loses the race changes only what it was asked to."""
+    raced: list[bool] = []
+
+    def meanwhile(*given_: Any) -> Any:
+        if not raced:
+            raced.append(True)
+            real = given_[3]
+
+            def plan(base: Any) -> Any:
+                change = real(base)
+                if len(raced) == 1:
+                    raced.append(True)
+                    seglake.alter(root, "events", {"retention.bytes": 7})
+                return change
+
+            return transact(*given_[:3], plan)
+        return transact(*given_)
+
+    monkeypatch.setattr(log_start, "transact", meanwhile)
+    seglake.alter(root, "events", {"retention.ms": 5})
+    told = {each.key: each.value for each in seglake.describe(root, "events")}
+    assert (told["retention.ms"], told["retention.bytes"]) == (5, 7)
+
+
+def test_the_next_run_writes_with_the_new_layout(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    for name in "ab":
+        write_file(tmp_path / name / "1.jsonl", [Line(T + n, "k") for n in range(50)])
+    ingest(pipeline_of(lake, tmp_path / "a"), "1")
+    seglake.alter(str(lake), "events", {"compression.type": "lz4"})
+    ingest(pipeline_of(lake, tmp_path / "b"), "2")
+    assert {row.codec for row in segments_of(lake)} == {"zstd", "lz4"}

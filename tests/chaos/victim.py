@@ -28,9 +28,11 @@ from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.format.index import IndexPolicy
 from seglake.layout import QUARANTINE_TABLE
 from seglake.maintain.compaction.compact import compact
+from seglake.maintain.delete_records import delete_records
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.merge import merge
+from seglake.maintain.retention import retain
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver.rebase import Move
@@ -61,6 +63,8 @@ VERBS: dict[str, Callable[[str], Any]] = {
     "merge": partial(merge, topic="events", everything=True, rebatch=True),
     "repair": repair_indexes,
     "compact": partial(compact, topic="events", now_ms=10**13, force=True),
+    "delete-records": partial(delete_records, topic="events", before_offsets={0: 3, 1: 2}),
+    "retain": partial(retain, topic="events"),
     "vacuum": partial(vacuum, dry_run=False, grace_hours=0, retention_hours=0),
     "rebuild": partial(rebuild_catalog, dry_run=False, force=True),
 }

@@ -17,6 +17,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.errors import SeglakeError
 from seglake.maintain.clock import careful_now_ms
+from seglake.maintain.compaction.compact import compact
 from seglake.maintain.reject_expiry import expire_rejects
 from seglake.maintain.report import Report
 from seglake.maintain.retention import retain_topic
@@ -116,6 +117,18 @@ def _of_topic(
     settings: Topic = topic_of(snapshot.topic(name))
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
         yield "retain", lambda: retain_topic(table, name, now_ms, dry_run=dry_run)
+    if "compact" in settings.cleanup_policy:
+        yield (
+            "compact",
+            lambda: compact(
+                work.root,
+                name,
+                dry_run=dry_run,
+                now_ms=now_ms,
+                spark=work.spark,
+                storage_options=work.storage_options,
+            ),
+        )
     if settings.quarantine_retention_ms >= 0:
         yield "expire-rejects", lambda: expire_rejects(table, name, now_ms, dry_run=dry_run)
 

@@ -53,6 +53,16 @@ def test_each_topic_gets_what_its_settings_ask_for(root: str) -> None:
     assert json.loads(report.as_json())["parts"][0]["report"]["topic"] == "a"
 
 
+def test_a_compacted_topic_is_compacted_where_it_is_due(root: str) -> None:
+    seglake.alter(root, "c", {"cleanup.policy": "compact"})
+    planned = seglake.maintain_lake(root, "c", dry_run=True)
+    assert done(planned, "compact") == ["c"]
+    assert seglake.open(root).topic("c").read(0, 0).num_rows == 60
+    report = seglake.maintain_lake(root, "c")
+    assert (done(report, "compact"), report.exit_code) == (["c"], 0)
+    assert seglake.open(root).topic("c").read(0, 0)["offset"].to_pylist() == [59]
+
+
 def test_one_topic_alone(root: str) -> None:
     assert done(seglake.maintain_lake(root, "b"), "retain") == ["b"]
     found = starts(root)

@@ -7,14 +7,13 @@ whose files older versions go on using until they expire.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seglake.catalog.rows import SegmentRow, TopicRow
+from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
@@ -27,6 +26,7 @@ from seglake.maintain.rewrite.groups import Group, Rules, due
 from seglake.maintain.rewrite.keep import Keep
 from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
+from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store, open_store
 from seglake.write.encoding import limits_of, policy_of
 
@@ -113,7 +113,7 @@ def merge(
     """
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot()
-    settings = _settings(snapshot.topic(topic))
+    settings = topic_of(snapshot.topic(topic))
     report = Merged(topic)
     groups = _groups(table, snapshot, settings, _Asked(partitions, everything))
     if dry_run:
@@ -132,18 +132,6 @@ def merge(
     }
     _commit(table, merged, report)
     return report
-
-
-def _settings(row: TopicRow) -> Topic:
-    """A topic's settings that say how segments and batches are made, as the catalog has them.
-
-    Nothing is checked: a row of an ingest has defaults beside settings that contradict them.
-    """
-    aliases = {field.alias: name for name, field in Topic.model_fields.items()}
-    given = {name: value for name, value in json.loads(row.settings).items() if name in aliases}
-    return Topic.model_construct(
-        name=row.topic, **{aliases[name]: value for name, value in given.items()}
-    )
 
 
 def _groups(table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _Asked) -> list[Group]:

@@ -18,6 +18,7 @@ from seglake.config import Topic
 from seglake.errors import SeglakeError
 from seglake.maintain.clock import careful_now_ms
 from seglake.maintain.compaction.compact import compact
+from seglake.maintain.merge import merge
 from seglake.maintain.reject_expiry import expire_rejects
 from seglake.maintain.report import Report
 from seglake.maintain.retention import retain_topic
@@ -129,6 +130,12 @@ def _of_topic(
                 storage_options=work.storage_options,
             ),
         )
+    yield (
+        "merge",
+        lambda: merge(
+            work.root, name, dry_run=dry_run, spark=work.spark, storage_options=work.storage_options
+        ),
+    )
     if settings.quarantine_retention_ms >= 0:
         yield "expire-rejects", lambda: expire_rejects(table, name, now_ms, dry_run=dry_run)
 
@@ -139,7 +146,10 @@ def _done(operation: str, topic: str | None, do: Callable[[], Report], told: Tol
     told(operation if topic is None else f"{operation} {topic}")
     begun = time.monotonic()
     try:
-        part.report = do().as_dict()
+        report = do()
+        part.report = report.as_dict()
+        if getattr(report, "exit_code", 0):
+            part.error = f"{operation} could not do all of it: its report says what is damaged"
     except SeglakeError as error:
         part.error = str(error)
     except Exception as error:

@@ -196,3 +196,21 @@ def test_rejects_of_later_runs_stay(rejecting: Path) -> None:
     sweep(rejecting)
     assert [row["run_id"] for row in rejects(rejecting)] == ["c"]
     assert verify(root, deep=True).findings == []
+
+
+def test_small_runs_are_merged(tmp_path: Path) -> None:
+    """Of a topic as an ingest makes it, with all its settings in the catalog."""
+    lake = tmp_path / "lake"
+    for number in range(12):
+        write_file(tmp_path / f"{number}" / "1.jsonl", [Line(T + number, "k")])
+        topic = {"index.interval.records": 5, "partitions": 1}
+        ingest(pipeline_of(lake, tmp_path / f"{number}", topic=topic), f"{number}")
+    before = quarantined(lake)
+    planned = seglake.maintain_lake(str(lake), dry_run=True)
+    report = seglake.maintain_lake(str(lake))
+    assert (done(planned, "merge"), done(report, "merge")) == (["events"], ["events"])
+    table = open_catalog(str(lake))
+    assert len(table.segments(table.snapshot(), "events")) < 12
+    assert seglake.open(str(lake)).topic("events").read(0, 0).num_rows == 12
+    assert quarantined(lake) == before
+    assert verify(str(lake), deep=True).findings == []

@@ -10,6 +10,8 @@ from seglake.catalog.rows import Row, RunRow, SegmentRow, SourceRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.layout import new_attempt
+from seglake.maintain.retention import retain_topic
+from seglake.maintain.topic_settings import alter
 from seglake.store import open_store
 from seglake.store.counting import CountingStore
 from tests.bench import measure
@@ -19,12 +21,15 @@ from tests.makers.lakes import create_catalog, open_catalog
 
 SEGMENTS, RECORDS = 100, 1000  # of a commit, each in a log partition of its own; of a segment
 STEPS = 10
+RETAINED = 10  # commits whose segments one retention removes
+RETENTIONS = 5
 
 _TEXT = """\
 {commits:,} commits one after another, each of {segments} segments (rows only: there are no files
 behind them), a run and an input file. The commits merge files and write checkpoints on the way,
 which is in their times. After each tenth a reader opens the catalog. Memory is that of the columns,
-with the room behind them.
+with the room behind them. At the end retention removes the oldest segments, {retained:,} at a time,
+from the version that is open; the share is that of the bytes of the catalog's data files.
 """
 
 
@@ -35,13 +40,19 @@ def run(bench: Workbench) -> Section:
     rows = [lake.row(tenth, bench.sizes.runs) for _ in range(STEPS)]
     section = Section(
         "catalog", "Commits",
-        _TEXT.format(commits=STEPS * tenth, segments=SEGMENTS),
+        _TEXT.format(
+            commits=STEPS * tenth, segments=SEGMENTS, retained=SEGMENTS * min(RETAINED, tenth)
+        ),
     )  # fmt: skip
     columns = ["commits", "segments", "ms per commit: median", "mean", "max"]
     columns += ["ms per refresh: median", "ms to open: median", "data files", "read by an open"]
     columns += ["bytes per segment"]
     charts = [Chart("ms per commit, mean", 3), Chart("ms to open", 6)]
     section.tables = [measure.Table("By number of commits", columns, rows, charts=charts)]
+    removed = [lake.retained(min(RETAINED, tenth), number) for number in range(RETENTIONS)]
+    names = ["segments before", "segments removed", "ms", "KB read", "percent of the catalog"]
+    section.tables.append(measure.Table("Retention", names, removed))
+    ms, share = (statistics.median(row[at] for row in removed) for at in (2, 4))
     first, last = rows[0], rows[-1]
     section.goals = [
         Goal("the last tenth of the commits: times the mean of the first", last[3] / first[3], 1.5,
@@ -49,6 +60,9 @@ def run(bench: Workbench) -> Section:
         Goal(f"ms to open {last[1]:,} segments, which came in {last[0]:,} commits", last[6], 2000,
              at_least=False),
         Goal("bytes in memory per segment", last[9], 100, at_least=False),
+        Goal(f"ms to remove {removed[0][1]:,} of {removed[0][0]:,} segments", ms, 300,
+             at_least=False),
+        Goal("percent of the catalog that this reads", share, 5, at_least=False),
     ]  # fmt: skip
     return section
 
@@ -90,6 +104,22 @@ class _Lake:
         seen = timed(partial(self.table.refresh, self.snapshot))
         self.snapshot, self.done = seen.result, self.done + 1
         return made, seen.seconds
+
+    def retained(self, commits: int, number: int) -> list[Any]:
+        """The figures of a retention that removes the segments of the oldest `commits`."""
+        store = CountingStore(open_store(self.root))
+        table = CatalogTable(store)
+        if not number:
+            alter(self.root, TOPIC, {"retention.ms": 0})
+        base = table.snapshot()
+        whole = sum(file.size_bytes for file in base.files)
+        segments = sum(map(len, base.partitions(TOPIC)))
+        store.counts.bytes_read = 0
+        now_ms = (number + 1) * commits * RECORDS
+        found = timed(partial(retain_topic, table, TOPIC, now_ms, dry_run=False, base=base))
+        require(found.result.segments == SEGMENTS * commits, "retention removed something else")
+        read = store.counts.bytes_read
+        return [segments, SEGMENTS * commits, 1000 * found.seconds, read / 1e3, 100 * read / whole]
 
     def _open(self) -> Snapshot:
         return open_catalog(self.root).snapshot()

@@ -30,10 +30,10 @@ from tests.makers.compacted import set_topic
 from tests.makers.lakes import create_catalog, open_catalog
 
 SHAPE = Shape("maintenance", other="races")
-SHRINKING = ("compact", "delete-records", "retain")  # readers see fewer records after it
+SHRINKING = ("delete-records", "retain", "compact")  # readers see fewer records after it
 STORY = ("reindex", "repair", "reindex again", "merge", *SHRINKING, "vacuum", "rebuild")
-CHANGING = ("reindex", "reindex again", "merge", *SHRINKING)  # readers see something else after it
-RETENTION = {"cleanup.policy": "compact,delete", "retention.bytes": 700}
+CHANGING = ("reindex", "reindex again", "merge", *SHRINKING)  # readers see something else then
+RETENTION = {"cleanup.policy": "compact,delete", "retention.bytes": 1600}
 APART = 7  # stories begin with other steps
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ def sketched_lake(
     attempt = new_attempt()
     rows: list[Row] = [run("1", attempt)]
     stored = settings_json(combined_topic({}, {"name": "orders", **settings}), {})
-    rows.append(_with(topic("orders", len(partitions)), stored))
+    rows.append(replace(topic("orders", len(partitions)), settings=stored))
     ends = []
     for number, sketches in enumerate(partitions):
         base = 0
@@ -67,12 +68,6 @@ def _below(table: CatalogTable, partition: int, offset: int) -> list[tuple[int, 
 
 def _change(rows: Sequence[Row], replaced: Sequence[tuple[int, int]], _base: Snapshot) -> Change:
     return Change(rows, replaced)
-
-
-def _with(row: Any, settings: str) -> Row:
-    return type(row)(
-        **{name: getattr(row, name) for name in row.__slots__} | {"settings": settings}
-    )
 
 
 def _segment(partition: int, base: int, sketch: Sketch, attempt: str) -> Row:

@@ -70,15 +70,17 @@ def carry_out(
     plan: Callable[[Snapshot], Change | None],
     *,
     dry_run: bool,
+    base: Snapshot | None = None,
 ) -> None:
     """Commit what `plan` makes of the newest version; a dry run only calls it.
 
-    The report gets the version. Raises as `transact`.
+    A version `base` that is open already spares the opening of the newest one. The report gets the
+    version of the commit. Raises as `transact`.
     """
     if dry_run:
-        plan(table.snapshot())
+        plan(base or table.snapshot())
         return
-    version = transact(table, report.topic, report.attempt_id, plan)
+    version = transact(table, report.topic, report.attempt_id, plan, base)
     report.version = -1 if version is None else version
 
 

@@ -80,11 +80,13 @@ def retain(
     snapshot = table.snapshot()
     rows = snapshot.topics() if topic is None else [snapshot.topic(topic)]
     now_ms = careful_now_ms(table.store, dry_run=dry_run)
-    return [retain_topic(table, row.topic, now_ms, dry_run=dry_run) for row in rows]
+    return [retain_topic(table, row.topic, now_ms, dry_run=dry_run, base=snapshot) for row in rows]
 
 
-def retain_topic(table: CatalogTable, topic: str, now_ms: int, *, dry_run: bool) -> Retained:
-    """Apply the retention of one topic, as of the time `now_ms`."""
+def retain_topic(
+    table: CatalogTable, topic: str, now_ms: int, *, dry_run: bool, base: Snapshot | None = None
+) -> Retained:
+    """Apply the retention of one topic, as of the time `now_ms`, on top of the version `base`."""
     report = Retained(topic, dry_run=dry_run, now_ms=now_ms)
 
     def plan(base: Snapshot) -> Change | None:
@@ -96,7 +98,7 @@ def retain_topic(table: CatalogTable, topic: str, now_ms: int, *, dry_run: bool)
             setattr(report, name, sum(getattr(each, name) for each in report.moved))
         return change_of(base, report, "retain", report.moved) if report.moved else None
 
-    carry_out(table, report, plan, dry_run=dry_run)
+    carry_out(table, report, plan, dry_run=dry_run, base=base)
     return report
 
 

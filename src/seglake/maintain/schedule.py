@@ -117,7 +117,7 @@ def _of_topic(
     table, now_ms, dry_run = work.table, work.now_ms, work.dry_run
     settings: Topic = topic_of(snapshot.topic(name))
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
-        yield "retain", lambda: retain_topic(table, name, now_ms, dry_run=dry_run)
+        yield "retain", lambda: retain_topic(table, name, now_ms, dry_run=dry_run, base=snapshot)
     if "compact" in settings.cleanup_policy:
         yield (
             "compact",

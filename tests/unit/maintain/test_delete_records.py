@@ -22,6 +22,7 @@ from seglake.errors import (
 )
 from seglake.maintain import delete_records as module
 from seglake.maintain.health.verify import verify
+from seglake.maintain.log_start import change_of
 from seglake.maintain.vacuum import vacuum
 from seglake.read.log import Log
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
@@ -71,9 +72,11 @@ def assert_reads(log: Log, partition: int, left: list[Written], start: int, end:
     inside = [each.offset for each in left if window[0] <= each.timestamp < window[1]]
     for order in ("offset", "time"):
         found = log.read_range(*window, partitions=[partition], order=order).read_all()
-        assert sorted(found["offset"].to_pylist()) == inside
+        offsets_found: list[Any] = found["offset"].to_pylist()
+        assert sorted(offsets_found) == inside
     plan = log.plan_range(*window, partitions=[partition])
-    assert sorted(n for batch in plan.execute() for n in batch["offset"].to_pylist()) == inside
+    planned: list[Any] = plan.execute().read_all()["offset"].to_pylist()
+    assert sorted(planned) == inside
     for time in range(T - 1, T + 42, 7):
         first = next((each for each in left if each.timestamp >= time), None)
         answer = log.offsets_for_times({partition: time})[partition]
@@ -239,7 +242,7 @@ def test_a_gap_may_be_where_the_log_begins(tmp_path: Path) -> None:
 
 def test_an_ingest_meanwhile_is_kept(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of the log is that of the newest version, also after a lost race."""
-    real, raced = module.change_of, []
+    real, raced = change_of, list[bool]()
 
     def meanwhile(*given_: Any) -> Any:
         if not raced:

@@ -18,6 +18,8 @@ from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import UnknownTopic
 from seglake.maintain import clock, retention
 from seglake.maintain.health.verify import verify
+from seglake.maintain.log_start import change_of
+from seglake.maintain.report import now_ms
 from seglake.maintain.retention import Retained, retain_topic
 from tests.judges.retention_model import Closed, KafkaLog
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
@@ -75,8 +77,8 @@ def test_what_goes_is_what_kafka_removes(
         report = retain_topic(table, "orders", NOW, dry_run=False)
         wanted = [kafka_log(log, starts.get(p, 0)) for p, log in enumerate(logs)]
         for each in wanted:
-            args = (settings[key] for key in ("cleanup.policy", "retention.ms", "retention.bytes"))
-            each.retain(*args, NOW)
+            limits = settings["retention.ms"], settings["retention.bytes"]
+            each.retain(settings["cleanup.policy"], *limits, now=NOW)
         for view, model in zip(views(table), wanted, strict=True):
             assert view.segments.base_offsets.tolist() == [s.base for s in model.segments[:-1]]
             assert view.log_start_offset == model.log_start
@@ -212,7 +214,7 @@ def test_a_clock_that_is_ahead_removes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: str
 ) -> None:
     day = 86_400_000
-    now = clock.now_ms()
+    now = now_ms()
     sketched_lake(tmp_path, [[Sketch(1, now - day // 2, 100)]], {"retention.ms": day})
     if ahead == "machine":
         monkeypatch.setattr(clock, "now_ms", lambda: now + 30 * day)
@@ -227,7 +229,7 @@ def test_a_clock_that_is_ahead_removes_nothing(
 def test_a_lost_race_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What another commit took is not taken twice, and what it added is kept."""
     maker = filled(tmp_path, **{"retention.bytes": 2000})
-    real, raced = retention.change_of, []
+    real, raced = change_of, list[bool]()
 
     def meanwhile(base: Any, *rest: Any) -> Any:
         if not raced:

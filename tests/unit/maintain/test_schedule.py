@@ -15,6 +15,7 @@ from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, UnknownTopic, UsageError
 from seglake.maintain import schedule
 from seglake.maintain.health.verify import verify
+from seglake.maintain.retention import retain_topic
 from seglake.maintain.schedule import Maintained
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.redrive import redrive
@@ -73,7 +74,7 @@ def test_one_topic_alone(root: str) -> None:
 def test_a_part_that_fails_is_told_and_the_rest_is_done(
     root: str, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    real = schedule.retain_topic
+    real = retain_topic
 
     def fail(table: Any, topic: str, *given: Any, **named: Any) -> Any:
         if topic == "a":

@@ -148,20 +148,15 @@ def test_a_change_meanwhile_stays(root: str, monkeypatch: pytest.MonkeyPatch) ->
     """A change that loses the race changes only what it was asked to."""
     raced: list[bool] = []
 
-    def meanwhile(*given_: Any) -> Any:
-        if not raced:
-            raced.append(True)
-            real = given_[3]
+    def meanwhile(table: Any, topic: str, attempt_id: str, plan: Any, base: Any) -> Any:
+        def late(version: Any) -> Any:
+            change = plan(version)
+            if not raced:
+                raced.append(True)
+                seglake.alter(root, "events", {"retention.bytes": 7})
+            return change
 
-            def plan(base: Any) -> Any:
-                change = real(base)
-                if len(raced) == 1:
-                    raced.append(True)
-                    seglake.alter(root, "events", {"retention.bytes": 7})
-                return change
-
-            return transact(*given_[:3], plan)
-        return transact(*given_)
+        return transact(table, topic, attempt_id, late if not raced else plan, base)
 
     monkeypatch.setattr(log_start, "transact", meanwhile)
     seglake.alter(root, "events", {"retention.ms": 5})

@@ -167,7 +167,7 @@ def test_a_round_is_a_function_of_the_log_and_the_time(maker: LakeMaker, tmp_pat
 
 
 def test_a_tombstone_goes_at_its_horizon_and_not_before(tmp_path: Path) -> None:
-    """Records below the log start have no say; a value after a tombstone is none of its business."""
+    """Records below the log start have no say; nor has a value after a tombstone."""
     maker = LakeMaker(tmp_path, settings={**COMPACT, "delete.retention.ms": 100})
     maker.run({0: [Event(T, b"a", b"1"), Event(T, b"b", None), Event(T, b"a", None)]}, SMALL)
     maker.delete_records(0, 1)

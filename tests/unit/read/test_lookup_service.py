@@ -123,7 +123,7 @@ def test_failover_starts_at_the_first_record_that_may_be_unread(
     read: tuple[float, float], skew_ms: int,
 ) -> None:  # fmt: skip
     """Neither later, which would lose, nor earlier, which would repeat."""
-    plain = loss and loss._replace(dated=False, by_rewrite=False)
+    plain = loss and loss._replace(dated=False)
     with mirrored(rows, shape, cut, partitions, plain) as (log, mirror, maker):
         ends = log.end_offsets()
         committed = {p: int(ends[p] * share) for p, share in enumerate(read)}

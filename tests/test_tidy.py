@@ -4,6 +4,7 @@ import ast
 import functools
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -88,6 +89,12 @@ def test_lines_are_short_and_finished() -> None:
     assert [(name(path), number) for path, number, line in lines if len(line) > LINE] == []
     unfinished = [each for each in lines if any(word in each[2] for word in UNFINISHED)]
     assert [(name(path), number) for path, number, _ in unfinished] == []
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    """Pytest imports each by its name alone, whatever its folder."""
+    names = Counter(path.name for path in TESTS if path.name.startswith("test_"))
+    assert [each for each, count in names.items() if count > 1] == []
 
 
 def test_functions_are_short() -> None:

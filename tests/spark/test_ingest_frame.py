@@ -81,6 +81,18 @@ def test_the_log_is_a_function_of_the_rows(frame: DataFrame, tmp_path: Path, ord
     assert made[0] == made[1] == made[2]
 
 
+def test_rows_outside_the_limits_of_event_time(frame: DataFrame, tmp_path: Path) -> None:
+    limits = {"message.timestamp.before.max.ms": 150, "message.timestamp.after.max.ms": 20}
+    topic = {"name": "events", "partitions": PARTITIONS, **TOPIC, **limits}
+    settings = settings_of(tmp_path, topic=topic)
+    report = seglake.ingest(frame, settings, run_id="1", interval=(T, T + 160))
+    times = [each for _, each, _, _ in rows_of() if each is not None]
+    good = sorted(each for each in times if T + 10 <= each <= T + 180)
+    stored = (record.timestamp for log in read_lake(tmp_path).values() for record in log)
+    assert sorted(stored) == good
+    assert report.quarantined == ROWS - len(good)
+
+
 @pytest.mark.parametrize("order", ["time", "arrival"])
 def test_an_order_column_that_is_not_unique(frame: DataFrame, tmp_path: Path, order: str) -> None:
     twice = frame.union(frame.where("id = 9")).repartition(3)

@@ -472,10 +472,12 @@ def _maintain(it: Place) -> None:
     assert len(it.lines()) == 303
     swept = it.json("maintain", it.root)["parts"][-1]["report"]
     assert any(failed in key for key in swept["young"])
-    now = "--grace-hours", 0
-    assert it.json("maintain", it.root, *now)["parts"][-1]["report"]["young"] == []
-    swept = it.job("maintain", "--root", it.root, *now)["parts"][-1]["report"]
-    assert swept["young"] == []
+    grace = "--grace-hours", 0
+    for report in (
+        it.json("maintain", it.root, *grace),
+        it.job("maintain", "--root", it.root, *grace),
+    ):
+        assert report["parts"][-1]["report"]["young"] == []
     assert it.lines() == []
     assert it.job("maintain", "--root", it.folder / "none") is None
     assert it.code == 2

@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.config import Pipeline
+from seglake.engine import LocalEngine
 from seglake.errors import QuarantineLimit
 from seglake.limits import ALL_TIMES, INT64_MAX
 from seglake.maintain.health.verify import verify
 from seglake.write.check import check
+from seglake.write.driver.redrive import redrive
 from seglake.write.rows.arrow import ArrowRows
 from seglake.write.rows.records import extract
 from tests.makers.files import Result, pipeline, read
@@ -137,3 +139,15 @@ def test_a_run_of_nothing_else_is_refused(tmp_path: Path) -> None:
 def test_a_check_shows_them(tmp_path: Path) -> None:
     settings = lake_of(tmp_path, [T, time.time_ns() // 1_000_000], **{BEFORE: 3_600_000})
     assert check(settings, 10).reasons == {OLD: 1}
+
+
+def test_a_redrive_measures_as_its_run_did(tmp_path: Path) -> None:
+    """Not from the redrive's own time, which is long after the events."""
+    late = [Line(T, broken=json.dumps({"when": each, "p": 0})) for each in (T - 5, T + 51)]
+    write_file(tmp_path / "in" / "1.jsonl", [Line(T, "k"), *late])
+    limits = {BEFORE: 100, AFTER: 50}
+    ingest(pipeline_of(tmp_path / "lake", tmp_path / "in", topic=limits), "1", interval=(T - 9, T))
+    corrected = pipeline_of(tmp_path / "lake", tmp_path / "in", timestamp={"field": "when"})
+    report = redrive(LocalEngine(), corrected, "1")
+    assert (report.records, report.reasons) == (1, {NEW: 1})
+    assert stamps(tmp_path) == [T - 5, T]

@@ -10,6 +10,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +19,16 @@ import numpy as np
 
 from seglake.catalog.rows import Row, RunRow, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.format.compression import IDS, compressor
 from seglake.format.encode import Batches, Encoding, encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
 from seglake.format.records import Headers, Records, Spans
 from seglake.format.segment import Roller, Sealed, SegmentLimits
 from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
-from seglake.maintain.delete_records import delete_records
+from seglake.maintain.log_start import carry_out, change_of, moved
+from seglake.maintain.report import TopicReport
 from seglake.store import open_store
 
 
@@ -137,8 +141,14 @@ class LakeMaker:
         return version
 
     def delete_records(self, partition: int, log_start: int) -> int:
-        """Move the log start as `seglake delete-records` does; returns the version that has it."""
-        report = delete_records(str(self.root), self.topic, {partition: log_start})
+        """Move the log start as `seglake delete-records` does, of a compacted topic too.
+
+        Returns the version that has it.
+        """
+        report = TopicReport(self.topic)
+        carry_out(
+            self.catalog, report, partial(_deletion, report, partition, log_start), dry_run=False
+        )
         version = self.catalog.snapshot().version if report.version < 0 else report.version
         self.starts[self.topic, partition] = max(
             log_start, self.starts.get((self.topic, partition), 0)
@@ -218,6 +228,13 @@ class LakeMaker:
             fingerprint="", interval_start_ms=start, interval_end_ms=end, records=count,
             input_rows=count, started_at_ms=number, finished_at_ms=number,
         )  # fmt: skip
+
+
+def _deletion(report: TopicReport, partition: int, log_start: int, base: Snapshot) -> Change | None:
+    view = base.partition(report.topic, partition)
+    if log_start <= view.log_start_offset:
+        return None
+    return change_of(base, report, "delete-records", [moved(view, log_start)])
 
 
 def _encode(rows: Sequence[Event], base: int, shape: Shape) -> list[Batches]:

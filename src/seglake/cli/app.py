@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from seglake.cli.lifecycle.commands import lifecycle
+from seglake.cli.options import Conf, DryRun, Json, Partition, Root, Source, Topic, Version
 from seglake.cli.tables import show
 
 app = typer.Typer(
@@ -19,15 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-Root = Annotated[str, typer.Argument(help="The lake: a path, or a URI such as s3://bucket/lake.")]
-Topic = Annotated[str, typer.Argument(help="The topic.")]
-Partition = Annotated[int | None, typer.Option(help="One partition; without it all of them.")]
-Version = Annotated[int | None, typer.Option(help="A version of the lake; without it the newest.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")]
-Conf = Annotated[Path, typer.Option(help="The pipeline's TOML file.")]
-Source = Annotated[list[str] | None, typer.Option(help="Inputs, instead of the file's.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+app.add_typer(lifecycle)
 
 
 class Format(StrEnum):
@@ -263,125 +257,6 @@ def ingest(
 
 
 @app.command()
-def undo(
-    root: Root,
-    topic: Topic,
-    run_id: Annotated[str, typer.Option(help="The run whose records leave.")],
-    pipeline: Annotated[str | None, typer.Option(help="The pipeline of the run.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also where compaction has cleaned its offsets.")
-    ] = False,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
-    """Take a run out of its topic: its records, redrives and rejects; its files come in again."""
-    from seglake.cli.lifecycle import undo as command
-
-    how = {"force": force, "dry_run": dry_run, "as_json": json}
-    raise typer.Exit(command.run(root, topic, run_id, pipeline, **how))
-
-
-@app.command()
-def merge(
-    root: Root,
-    topic: Topic,
-    partition: Partition = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Whatever fits in one segment, also if little is gained.")
-    ] = False,
-    rebatch: Annotated[
-        bool, typer.Option("--rebatch", help="Join small record batches up to batch.size, too.")
-    ] = False,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
-    """Make few segments of many small neighbours; records, offsets and batches stay."""
-    from seglake.cli.lifecycle import merge as command
-
-    how = {"everything": everything, "rebatch": rebatch, "dry_run": dry_run, "as_json": json}
-    raise typer.Exit(command.run(root, topic, partition, **how))
-
-
-@app.command()
-def describe(root: Root, topic: Topic, json: Json = False) -> None:
-    """Show the settings of a topic, with their defaults."""
-    from seglake.cli.lifecycle import settings
-
-    settings.describe(root, topic, as_json=json)
-
-
-@app.command()
-def alter(
-    root: Root,
-    topic: Topic,
-    given: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of [topic].")
-    ] = None,
-    delete: Annotated[
-        list[str] | None, typer.Option(help="A setting that goes back to its default.")
-    ] = None,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
-    """Change settings of a topic, from its next run and maintenance on."""
-    from seglake.cli.lifecycle import settings
-
-    how = {"dry_run": dry_run, "as_json": json}
-    raise typer.Exit(settings.alter(root, topic, given or [], delete or [], **how))
-
-
-@app.command()
-def retain(
-    root: Root,
-    topic: Annotated[str | None, typer.Argument(help="One topic; default all.")] = None,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
-    """Remove the oldest segments, as retention.ms and retention.bytes of each topic say."""
-    from seglake.cli.lifecycle import retention
-
-    raise typer.Exit(retention.retain(root, topic, dry_run=dry_run, as_json=json))
-
-
-@app.command()
-def delete_records(
-    root: Root,
-    topic: Topic,
-    partition: Annotated[
-        list[int] | None, typer.Option(help="Repeatable with --before-time; default all.")
-    ] = None,
-    before_offset: Annotated[
-        int | None, typer.Option(help="Below this offset of one partition; -1: all.")
-    ] = None,
-    before_time: Annotated[
-        str | None, typer.Option(help="Before the first record of this time or later.")
-    ] = None,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
-    """Delete the oldest records: the log then begins behind them."""
-    from seglake.cli.lifecycle import retention
-
-    asked = retention.Asked(partition or [], before_offset, before_time)
-    raise typer.Exit(retention.delete_records(root, topic, asked, dry_run=dry_run, as_json=json))
-
-
-@app.command()
-def maintain(
-    root: Root,
-    topic: Annotated[str | None, typer.Argument(help="One topic; default all.")] = None,
-    dry_run: DryRun = False,
-    grace_hours: Annotated[float, typer.Option(help="Of the vacuum.")] = 24.0,
-    json: Json = False,
-) -> None:
-    """Do what the topics' settings ask for, and vacuum: what a schedule runs."""
-    from seglake.cli.lifecycle import schedule
-
-    how = {"dry_run": dry_run, "as_json": json}
-    raise typer.Exit(schedule.maintain(root, topic, grace_hours, **how))
-
-
-@app.command()
 def redrive(
     root: Root,
     topic: Topic,
@@ -478,20 +353,3 @@ def reindex(
     }
     policy = maintain.policy_of(new, by, interval)
     raise typer.Exit(maintain.reindex(root, topic, policy, as_json=json))
-
-
-@app.command()
-def compact(
-    root: Root,
-    topic: Topic,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also log partitions with few or no dirty bytes.")
-    ] = False,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
-    """Keep the latest record of each key, of a topic whose cleanup.policy has `compact`."""
-    from seglake.cli.lifecycle import compact as command
-
-    how = {"force": force, "dry_run": dry_run, "as_json": json}
-    raise typer.Exit(command.run(root, topic, **how))

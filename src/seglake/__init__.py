@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from seglake import errors
     from seglake.maintain.compaction.compact import compact
     from seglake.maintain.delete_records import delete_records
+    from seglake.maintain.erase import erase
     from seglake.maintain.merge import merge
     from seglake.maintain.replace import replace
     from seglake.maintain.retention import retain
@@ -33,6 +34,7 @@ __all__ = [
     "compact",
     "delete_records",
     "describe",
+    "erase",
     "errors",
     "ingest",
     "maintain_lake",
@@ -48,6 +50,7 @@ _MODULES = {
     "compact": "seglake.maintain.compaction.compact",
     "delete_records": "seglake.maintain.delete_records",
     "describe": "seglake.maintain.topic_settings",
+    "erase": "seglake.maintain.erase",
     "ingest": "seglake.write.api",
     "maintain_lake": "seglake.maintain.schedule",
     "merge": "seglake.maintain.merge",

@@ -14,7 +14,7 @@
     │   └── MissingObject             the object does not exist
     ├── CorruptData               1   bytes are wrong: the message names file, position and problem
     ├── CommitConflict            1   another run committed first; reload and try again
-    └── AttemptAbandoned          1   vacuum gave the attempt up before it committed; run again
+    └── AttemptAbandoned          1   given up by vacuum or erase before it committed; run again
 
 Jobs and the command line end with the exit code of the error's class.
 """
@@ -108,4 +108,4 @@ class CommitConflict(SeglakeError):
 
 
 class AttemptAbandoned(SeglakeError):
-    """A vacuum gave an attempt up before it committed: nothing of it is or becomes visible."""
+    """A vacuum or an erasure gave an attempt up before it committed: nothing of it is visible."""

@@ -29,6 +29,7 @@ from seglake.format.index import IndexPolicy
 from seglake.layout import QUARANTINE_TABLE
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.delete_records import delete_records
+from seglake.maintain.erase import erase
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.merge import merge
@@ -65,6 +66,9 @@ VERBS: dict[str, Callable[[str], Any]] = {
     "compact": partial(compact, topic="events", now_ms=10**13, force=True),
     "delete-records": partial(delete_records, topic="events", before_offsets={0: 3, 1: 2}),
     "retain": partial(retain, topic="events"),
+    "erase": partial(
+        erase, topic="events", keys=["a"], raw_containing="{", vacuum=True, grace_hours=0
+    ),
     "vacuum": partial(vacuum, dry_run=False, grace_hours=0, retention_hours=0),
     "rebuild": partial(rebuild_catalog, dry_run=False, force=True),
 }

@@ -6,12 +6,14 @@ the last attempt that failed, so finding it costs the same however old the lake 
 removes both as it removes whatever else dead attempts left.
 """
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from seglake.errors import CorruptData, MissingObject, UsageError
-from seglake.layout import failed_folder, failed_key, report_key
+from seglake.layout import ATTEMPTS, failed_folder, failed_key, report_key
 from seglake.store import Store
 
 
@@ -48,9 +50,24 @@ _AnyStored = TypeVar("_AnyStored", FailedRun, _Name)
 
 def write_failed_run(store: Store, failed: FailedRun) -> None:
     """Write what is known of a run that failed. Raises StoreError."""
-    store.put(report_key(failed.attempt_id), failed.model_dump_json().encode())
+    rewrite_failed_run(store, failed)
     key = failed_key(failed.topic, failed.pipeline, failed.run_id)
     store.put(key, _Name(attempt_id=failed.attempt_id).model_dump_json().encode())
+
+
+def rewrite_failed_run(store: Store, failed: FailedRun) -> None:
+    """Write again what is known of an attempt, whether it was the last one or not."""
+    store.put(report_key(failed.attempt_id), failed.model_dump_json().encode())
+
+
+def all_failed_runs(store: Store, topic: str) -> Iterator[FailedRun]:
+    """Every attempt at a topic of which it is known that it failed. Raises as `failed_runs`."""
+    for found in store.list(ATTEMPTS):
+        if found.key.endswith("/report.json"):
+            with suppress(MissingObject):
+                failed = _read(store, found.key, FailedRun)
+                if failed.topic == topic:
+                    yield failed
 
 
 def failed_runs(store: Store, topic: str, run_id: str) -> list[FailedRun]:

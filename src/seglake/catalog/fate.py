@@ -1,7 +1,7 @@
 """The fate of an attempt: whether it may commit, or is given up and its files may be deleted.
 
 `attempts/<attempt>/fate` is put if absent, by the attempt before it commits ("committing") or by a
-vacuum before it deletes ("abandoned"): the first decides, and the other stops. An attempt that
+vacuum or an erasure ("abandoned"): the first decides, and the other stops. An attempt that
 claimed its fate may have died since. So a vacuum may overrule an old claim, and then has to make
 sure that no commit of it is still under way, see `CatalogTable.fence`. What the catalog has is
 committed, whatever its fate says. Attempts of older writers have no fate.
@@ -25,9 +25,9 @@ def claim(store: Store, attempt_id: str, topic: str) -> None:
     made = store.put_if_absent(fate_key(attempt_id), _committing(topic))
     if not made and _topic(store, attempt_id) is None:
         raise AttemptAbandoned(
-            f"`seglake vacuum` gave up attempt {attempt_id}, which had written nothing for longer "
-            "than the grace period, and deletes its files; nothing was committed: run again with "
-            "the same run id, and give vacuum a longer --grace-hours"
+            f"a vacuum or an erasure gave up attempt {attempt_id}, which had written nothing for "
+            "longer than the grace period, and may delete its files; nothing was committed: run "
+            "again with the same run id, and give that command a longer --grace-hours"
         )
 
 

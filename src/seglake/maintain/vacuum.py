@@ -18,10 +18,11 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow.compute as pc
 
@@ -41,10 +42,10 @@ from seglake.store import Listed, Store, open_store
 Unnamed = dict[str | None, list[Listed]]
 
 GRACE_HOURS = 24.0
-_HOUR_MS = 3_600_000
+HOUR_MS = 3_600_000
 _FATE_HOURS = 30 * 24  # how long an attempt that was given up may find that out
 _DELETE_AT_ONCE = 1000
-_TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # what a crash leaves of a local write
+TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # what a crash leaves of a local write
 
 
 @dataclass
@@ -86,17 +87,42 @@ def vacuum(
     times = _Times(now_ms, grace_hours, retention_hours)
     mark = table.unmarked if dry_run else table.mark_committed
     report.marked = sorted(mark(table.newest_files()))
-    found = _find(table, times, report)
-    while not dry_run and (topics := _give_up(store, found.dying)):
-        for topic in {*topics.values()}:
-            table.fence(topic)
-        found = _find(table, times, report)  # one of them may have committed before
-        for attempt_id in topics.keys() & found.committed:
-            fate.restore(store, attempt_id, topics[attempt_id])
+    find = partial(_find, table, times, report)
+    found = find() if dry_run else settled(table, find)
     report.deleted_bytes = sum(each.size for each in found.objects)
     if not dry_run:
         _delete(store, report)
     return report
+
+
+class Found(Protocol):
+    """Attempts that are to be given up, and those that are committed."""
+
+    @property
+    def dying(self) -> set[str]:
+        """Attempts that have ended, and did not commit."""
+
+    @property
+    def committed(self) -> set[str]:
+        """Attempts that the catalog has."""
+
+
+AnyFound = TypeVar("AnyFound", bound=Found)
+
+
+def settled(table: CatalogTable, find: Callable[[], AnyFound]) -> AnyFound:
+    """What `find` finds when all the attempts that it says are dying are given up.
+
+    Raises CommitConflict and StoreError.
+    """
+    found = find()
+    while topics := _give_up(table.store, found.dying):
+        for topic in {*topics.values()}:
+            table.fence(topic)
+        found = find()  # one of them may have committed before
+        for attempt_id in topics.keys() & found.committed:
+            fate.restore(table.store, attempt_id, topics[attempt_id])
+    return found
 
 
 def _give_up(store: Store, attempts: Iterable[str]) -> dict[str, str]:
@@ -107,7 +133,11 @@ def _give_up(store: Store, attempts: Iterable[str]) -> dict[str, str]:
 
 def _delete(store: Store, report: Vacuumed) -> None:
     QuarantineTable(store).remove_files(set(filter(attempt_of, report.deleted)))
-    keys = report.catalog_files + report.deleted
+    delete(store, report.catalog_files + report.deleted)
+
+
+def delete(store: Store, keys: Sequence[str]) -> None:
+    """Delete objects in this order, some at once."""
     for first in range(0, len(keys), _DELETE_AT_ONCE):
         store.delete(keys[first : first + _DELETE_AT_ONCE])
 
@@ -122,7 +152,7 @@ class _Times(NamedTuple):
     @property
     def oldest_ms(self) -> float:
         """Of the objects that may still be needed by a commit."""
-        return self.now_ms - self.grace_hours * _HOUR_MS
+        return self.now_ms - self.grace_hours * HOUR_MS
 
 
 class _Found(NamedTuple):
@@ -143,27 +173,28 @@ def _find(table: CatalogTable, times: _Times, report: Vacuumed) -> _Found:
     report.young = []
     chosen, dying = list[Listed](), set[str]()
     for owner, objects in unnamed.items():
-        others = [each for each in objects if not _is_fate(each)]
+        others = [each for each in objects if not is_fate(each)]
         if others and max(each.modified_ms for each in others) > oldest_ms:
             report.young += [each.key for each in others]
             continue
-        long_ago_ms = oldest_ms - _FATE_HOURS * _HOUR_MS
+        long_ago_ms = oldest_ms - _FATE_HOURS * HOUR_MS
         chosen += others or [each for each in objects if each.modified_ms <= long_ago_ms]
-        if owner is not None and owner not in committed and any(map(_is_at_stake, others)):
+        if owner is not None and owner not in committed and any(map(is_at_stake, others)):
             dying.add(owner)
     report.deleted = [each.key for each in chosen]
     return _Found([*expired, *chosen], dying, committed)
 
 
-def _is_fate(found: Listed) -> bool:
+def is_fate(found: Listed) -> bool:
+    """Whether an object is the fate of an attempt."""
     return found.key.startswith(f"{layout.ATTEMPTS}/") and found.key.endswith("/fate")
 
 
-def _is_at_stake(found: Listed) -> bool:
+def is_at_stake(found: Listed) -> bool:
     """Whether an attempt needs this object to commit."""
     if found.key.startswith(f"{layout.ATTEMPTS}/"):
         return "/blobs/" in found.key or found.key.endswith("/manifest.json")
-    return not (found.key.startswith(f"{layout.CATALOG}/") and _TEMPORARY.fullmatch(found.key))
+    return not (found.key.startswith(f"{layout.CATALOG}/") and TEMPORARY.fullmatch(found.key))
 
 
 def find_unnamed(
@@ -195,7 +226,7 @@ def orphans(table: CatalogTable) -> Iterator[str]:
     now_ms = time.time_ns() // 1_000_000
     expired = {each.key for each in expired_files(table, now_ms=now_ms, before_ms=math.inf)}
     found, _ = find_unnamed(table, expired, table.unmarked(table.newest_files()))
-    yield from (each.key for objects in found.values() for each in objects if not _is_fate(each))
+    yield from (each.key for objects in found.values() for each in objects if not is_fate(each))
 
 
 class _Named(NamedTuple):
@@ -236,7 +267,7 @@ def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str])
 def _unneeded(objects: Iterable[Listed], named: _Named) -> Iterator[tuple[str | None, Listed]]:
     """The objects that nothing needs, each with its owner; None if it is not Seglake's."""
     for each in objects:
-        partial = _TEMPORARY.fullmatch(each.key)
+        partial = TEMPORARY.fullmatch(each.key)
         try:
             owner, needed = _place(partial[1] if partial else each.key, named)
         except CorruptData:

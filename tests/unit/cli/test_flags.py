@@ -583,6 +583,33 @@ def _repair_catalog(it: Place) -> None:
         it.refused(f"{option[0]} is for --catalog", "repair", it.root, *option)
 
 
+@TABLE.shows(
+    *(f"erase --{name}" for name in ("key", "keys-from", "raw-containing", "vacuum", "dry-run")),
+    "erase --grace-hours", "erase --json",
+)  # fmt: skip
+def _erase(it: Place) -> None:
+    erase = "erase", it.root, "events"
+    maker = LakeMaker(it.root)
+    for keys in ([b"k1", b"k2", b"left"], [b"k1", b"\xff"]):
+        maker.run({0: [Event(T + 7, key) for key in keys]})
+    before = it.objects()
+    it.refused("nothing is named", *erase)
+    planned = it.json(*erase, "--key", "k1", "--key", "k2", "--dry-run", "--vacuum")
+    assert (planned["records"], planned["segments"], len(planned["deleted"])) == (3, 2, 8)
+    assert "would erase 3 records" in it.tell(*erase, "--key", "k1", "--key", "k2", "--dry-run")
+    assert it.objects() == before
+    maker.store.put(f"attempts/{new_attempt()}/blobs/{new_attempt()}", b"x")
+    it.refused("may still run", *erase, "--key", "k1")
+    now = "--grace-hours", 0
+    assert "3 records in 2 segments" in it.tell(*erase, "--key", "k1", "--key", "k2", *now)
+    (it.folder / "keys").write_text("base64:/w==\n")
+    told = it.tell(*erase, "--keys-from", it.folder / "keys", "--vacuum", *now).splitlines()
+    assert "1 records in 1 segments" in told[-1]
+    assert sum(line.endswith(".log") for line in told) == 2  # of two versions
+    assert "nothing to erase" in it.tell(*erase, "--raw-containing", "nobody", *now)
+    assert [offset for p, offset in it.lines("--partition", 0)] == [0, 1, 2, 5]
+
+
 @TABLE.shows("compact --dry-run", "compact --force", "compact --json")
 def _compact(it: Place) -> None:
     compact = "compact", it.root, "keyed"

@@ -38,9 +38,14 @@ def write_rejects(store: Store, topic: str, attempt_id: str, rejects: pa.Table) 
     return write_parquet(store, layout.QUARANTINE_TABLE, name, {"topic": topic}, rows)
 
 
+def read_all_rejects(store: Store, key: str) -> pa.Table:
+    """Every reject in the file with this key, as a table of FILE_SCHEMA."""
+    return read_parquet(store, key, FILE_SCHEMA)
+
+
 def read_rejects(store: Store, key: str, attempts: Collection[str]) -> pa.Table:
     """The rejects of some attempts in the file with this key, as a table of FILE_SCHEMA."""
-    rows = read_parquet(store, key, FILE_SCHEMA)
+    rows = read_all_rejects(store, key)
     return rows.filter(pc.is_in(rows["attempt_id"], pa.array(list(attempts), pa.string())))
 
 

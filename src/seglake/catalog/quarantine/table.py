@@ -13,7 +13,7 @@ from seglake.catalog.delta.actions import Action, AddedFile, Operation, WrittenF
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.quarantine.files import SCHEMA, attempt_of, read_rejects
-from seglake.errors import MissingObject
+from seglake.errors import CommitConflict, MissingObject
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import Store
 
@@ -59,14 +59,32 @@ class QuarantineTable:
         if actions:
             self._commit(version, actions, "DELETE", {})
 
-    def keys(self, topic: str, attempts: Collection[str]) -> list[str]:
-        """The keys of the files that may have rejects of some attempts at a topic."""
-        counting = {None, *attempts}  # None: another writer's file may have rejects of any attempt
+    def replace_files(
+        self, keys: Collection[str], files: Sequence[WrittenFile], attempt_id: str
+    ) -> None:
+        """Put files in the place of those with these keys, in one commit of an attempt.
+
+        Raises StoreError, and CommitConflict if another process removed one of the old files.
+        """
+        version, live = self._live_files()
+        old = [file for file in live if f"{QUARANTINE_TABLE}/{file.path}" in keys]
+        if len(old) < len(keys):
+            raise CommitConflict(f"{QUARANTINE_TABLE} changed: another process removed its files")
+        gone = [remove(file.path, file.size_bytes, file.partition) for file in old]
+        self._commit(version, [*map(add, files), *gone], "REPLACE", {"seglake.attempt": attempt_id})
+
+    def all_keys(self, topic: str) -> list[str]:
+        """The keys of all files of a topic, whoever's rejects they have."""
         return [
             f"{QUARANTINE_TABLE}/{file.path}"
             for file in self._live_files()[1]
-            if file.partition["topic"] == topic and attempt_of(file.path) in counting
+            if file.partition["topic"] == topic
         ]
+
+    def keys(self, topic: str, attempts: Collection[str]) -> list[str]:
+        """The keys of the files that may have rejects of some attempts at a topic."""
+        counting = {None, *attempts}  # None: another writer's file may have rejects of any attempt
+        return [key for key in self.all_keys(topic) if attempt_of(key) in counting]
 
     def read(self, topic: str, attempts: Collection[str]) -> Iterator[pa.Table]:
         """The rejects of some attempts at a topic, in tables of FILE_SCHEMA, one per file."""

@@ -2,6 +2,7 @@
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -145,3 +146,30 @@ def compact(
 
     how = {"force": force, "dry_run": dry_run, "as_json": json}
     raise typer.Exit(command.run(root, topic, **how))
+
+
+@lifecycle.command()
+def erase(
+    root: Root,
+    topic: Topic,
+    key: Annotated[list[str] | None, typer.Option(help="A record key; base64:… for bytes.")] = None,
+    keys_from: Annotated[Path | None, typer.Option(help="A file with a key in each line.")] = None,
+    raw_containing: Annotated[
+        str | None, typer.Option(help="Also rejected rows with this text.")
+    ] = None,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Also delete the old objects that held them.")
+    ] = False,
+    dry_run: DryRun = False,
+    grace_hours: Annotated[float, typer.Option(help="Younger attempts may still run.")] = 24.0,
+    json: Json = False,
+) -> None:
+    """Erase record keys: their records, and rejected rows that have one.
+
+    Exit code 1 if an attempt began meanwhile: erase again when it has ended.
+    """
+    from seglake.cli.lifecycle import erase as command
+
+    what = command.What(key or [], keys_from, raw_containing)
+    how = {"vacuum": vacuum, "dry_run": dry_run, "as_json": json}
+    raise typer.Exit(command.run(root, topic, what, grace_hours, **how))

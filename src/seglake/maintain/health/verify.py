@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from seglake import layout
+from seglake.catalog.quarantine.erased import rejects_left
 from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
@@ -181,10 +182,11 @@ def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator
         file = getattr(error, "file", "") or layout.QUARANTINE_TABLE
         yield catalog_finding(topic, file, error)
         return
-    expired = expired_attempts(table.maintenance(snapshot, topic))
+    upkeep = table.maintenance(snapshot, topic)
+    expired, left = expired_attempts(upkeep), rejects_left(upkeep)
     for run in runs:
-        kept = rejects[run.attempt_id]
-        yield from _check_counts(run, run.quarantined if run.attempt_id in expired else kept)
+        kept, expected = rejects[run.attempt_id], left.get(run.attempt_id, run.quarantined)
+        yield from _check_counts(run, expected, expected if run.attempt_id in expired else kept)
 
 
 def _count_rejects(store: Store, topic: str, runs: Collection[RunRow]) -> Counter[str]:
@@ -196,11 +198,14 @@ def _count_rejects(store: Store, topic: str, runs: Collection[RunRow]) -> Counte
     return found
 
 
-def _check_counts(run: RunRow, rejects: int) -> Iterator[Finding]:
+def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[Finding]:
+    """The run's own counts; and those of its rejects, of which erasures may have left fewer."""
     name = f"run {run.run_id!r} of pipeline {run.pipeline!r}"
     if run.input_rows != run.records + run.quarantined:
         what = f"{name} read {run.input_rows} rows, and made {run.records} records of them"
         yield catalog_finding(run.topic, layout.LOG_TABLE, f"{what} and {run.quarantined} rejects")
-    if run.quarantined != rejects:
+    if expected != rejects:
         what = f"{name} rejected {run.quarantined} rows, the quarantine has {rejects}"
+        if expected != run.quarantined:
+            what += f" of the {expected} that an erasure left: if these are more, erase again"
         yield catalog_finding(run.topic, layout.QUARANTINE_TABLE, what)

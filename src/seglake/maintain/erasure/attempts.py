@@ -1,0 +1,127 @@
+"""Attempts at a topic that did not commit: those that may still run, and those that have ended.
+
+As a vacuum judges: one whose newest unnamed object is younger than the grace period may still run,
+unless it is known that it failed. One that has written blobs alone may be of any topic.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from seglake import layout
+from seglake.catalog.retention import expired_files
+from seglake.catalog.table import CatalogTable
+from seglake.errors import MissingObject
+from seglake.maintain.clock import time_of_storage
+from seglake.maintain.report import now_ms
+from seglake.maintain.vacuum import (
+    HOUR_MS,
+    TEMPORARY,
+    Unnamed,
+    find_unnamed,
+    is_at_stake,
+    is_fate,
+    settled,
+)
+from seglake.store import Listed, Store
+
+_TRIES = 20  # of a look beside commits
+_QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
+
+
+class Attempts(NamedTuple):
+    """The attempts that did not commit and may be at the topic, and all that are committed.
+
+    `left` are the objects of attempts that have ended and that no version names.
+    """
+
+    running: list[str]
+    dying: set[str]
+    committed: set[str]
+    left: list[Listed]
+
+    def has_ended(self, attempt_id: str) -> bool:
+        """Whether an attempt is committed, or given up."""
+        return attempt_id in self.committed or attempt_id in self.dying
+
+
+class Grace(NamedTuple):
+    """How long an attempt may be silent, and on whose clock; `dry_run` writes nothing."""
+
+    hours: float
+    dry_run: bool
+
+
+def look(table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = ()) -> Attempts:
+    """The attempts now; those that have ended are given up first, unless it is a dry run.
+
+    `own` attempts are left out. Raises StoreError, CorruptData and CommitConflict.
+    """
+    clock = now_ms() if grace.dry_run else time_of_storage(table.store)
+    find = partial(_find, table, topic, clock - grace.hours * HOUR_MS, own)
+    return find() if grace.dry_run else settled(table, find)
+
+
+def _find(table: CatalogTable, topic: str, oldest_ms: float, own: Collection[str]) -> Attempts:
+    unnamed, committed = _unnamed(table)
+    found = Attempts([], set(), committed, [])
+    for owner, objects in unnamed.items():
+        if owner is None or owner in own or not _may_be_at(table.store, topic, objects):
+            continue
+        if owner not in committed and any(map(is_at_stake, objects)):
+            if _may_run(objects, oldest_ms):
+                found.running.append(owner)
+            else:
+                found.dying.add(owner)
+        if found.has_ended(owner):
+            found.left.extend(objects)
+    found.running.sort()
+    return found
+
+
+def _unnamed(table: CatalogTable) -> tuple[Unnamed, set[str]]:
+    """As `find_unnamed`, where a data file that no commit names, however young, names nothing."""
+    for tries_left in reversed(range(_TRIES)):
+        never_named = expired_files(table, now_ms=now_ms(), before_ms=math.inf)
+        marked = table.unmarked(table.newest_files())
+        try:
+            return find_unnamed(table, {each.key for each in never_named}, marked)
+        except MissingObject:  # a commit just named one of them
+            if not tries_left:
+                raise
+    raise AssertionError
+
+
+def _may_run(objects: Sequence[Listed], oldest_ms: float) -> bool:
+    if any(each.key.endswith("/report.json") for each in objects):  # it ended by an error
+        return False
+    return max(each.modified_ms for each in objects if not is_fate(each)) > oldest_ms
+
+
+def _may_be_at(store: Store, topic: str, objects: Sequence[Listed]) -> bool:
+    """Whether an attempt with these objects may be at the topic, as far as they tell."""
+    told = {_topic_of(store, each.key) for each in objects} - {None}
+    return not told or topic in told
+
+
+def _topic_of(store: Store, key: str) -> str | None:
+    """The topic that an object tells of."""
+    partial_write = TEMPORARY.fullmatch(key)
+    if key.startswith(f"{layout.TOPICS}/"):
+        return layout.parse_segment_key(partial_write[1] if partial_write else key).topic
+    if match := _QUARANTINED.match(key):
+        return match[1]
+    if not key.endswith(("/fate", "/report.json")):
+        return None
+    try:
+        content: Any = json.loads(bytes(store.read_all(key)))
+        return str(content["topic"])
+    except MissingObject:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

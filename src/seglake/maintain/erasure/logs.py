@@ -1,0 +1,109 @@
+"""Logs that hold one of some keys: found, and written again without the records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from seglake.catalog.rows import SegmentRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.errors import CorruptData, MissingObject
+from seglake.format.batch import CONTROL
+from seglake.layout import new_attempt, parse_segment_key
+from seglake.limits import INT64_MAX
+from seglake.maintain.rewrite.keep import WithoutKeys, among
+from seglake.maintain.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, Target, rewrite
+from seglake.maintain.segment_tasks import SegmentTasks
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.log_segment import LogSegment
+from seglake.read.fetch.piece import Piece
+from seglake.store import Store
+
+Keys = frozenset[bytes]
+
+
+class StoredLog(NamedTuple):
+    """A log as storage lists it, whether a version names it or not."""
+
+    log_key: str
+    log_bytes: int
+
+
+def count_records(keys: Keys, store: Store, log: StoredLog) -> int:
+    """How many records of a log have one of the keys. Raises CorruptData and StoreError."""
+    name = parse_segment_key(log.log_key)
+    place = (name.topic, name.partition, log.log_key, "", name.base_offset)
+    segment = LogSegment(*place, INT64_MAX, log.log_bytes, 0)
+    found = 0
+    for chunk in LogFetch(store).chunks([Piece.of(segment, segment.log)], ahead_bytes=AHEAD_BYTES):
+        table = chunk.table
+        plain = table[(table["count"] > 0) & (table["attributes"] & CONTROL == 0)]
+        for _, decoded in chunk.decode_in_parts(plain, DECODE_BYTES):
+            found += int(among(decoded.records.keys, keys).sum())
+    return found
+
+
+def may_hold(keys: Keys, store: Store, log: StoredLog) -> bool:
+    """Whether a log that no version needs has one of the keys, or is damaged so that none knows."""
+    try:
+        return count_records(keys, store, log) > 0
+    except MissingObject:
+        return False
+    except CorruptData:
+        return True
+
+
+class LogErasure:
+    """The live segments of a topic with some keys, in any version that a commit continues.
+
+    A segment is read once. What was written for a version serves a later one if the segments are
+    the same. `attempts` are those, besides the first, under which segments were written.
+    """
+
+    def __init__(
+        self, table: CatalogTable, topic: str, keys: Keys, attempt_id: str, tasks: SegmentTasks
+    ) -> None:
+        self._table, self._topic, self._keys, self._tasks = table, topic, keys, tasks
+        self._counts: dict[str, int] = {}
+        self._written: dict[SegmentRow, SegmentRow] = {}
+        self._next_attempt = attempt_id
+        self.attempts: set[str] = set()
+
+    def find(self, base: Snapshot) -> list[SegmentRow]:
+        """The segments with one of the keys, in the order of the log. Raises CorruptData."""
+        if not self._keys:
+            return []
+        found, done, total = list[SegmentRow](), 0, self._total_bytes(base)
+        for rows in self._table.segment_lists(base, [self._topic]):
+            left = [row for row in rows if row.key("log") not in self._counts]
+            logs = [StoredLog(row.key("log"), row.log_bytes) for row in left]
+            counts = self._tasks.within(done, total).map(partial(count_records, self._keys), logs)
+            self._counts |= {log.log_key: n for log, n in zip(logs, counts, strict=True)}
+            found += [row for row in rows if self._counts[row.key("log")]]
+            done += sum(row.log_bytes for row in rows)
+        return sorted(found, key=lambda row: (row.partition, row.base_offset))
+
+    def _total_bytes(self, base: Snapshot) -> int:
+        logs = (view.segments.details["sizes"][:, 0] for view in base.partitions(self._topic))
+        return sum(int(sizes.sum()) for sizes in logs)
+
+    def count(self, rows: Collection[SegmentRow]) -> int:
+        """How many records of segments that were found go."""
+        return sum(self._counts[row.key("log")] for row in rows)
+
+    def written(self, rows: Sequence[SegmentRow]) -> list[SegmentRow]:
+        """Each segment without these records, under the same offsets."""
+        left = [row for row in rows if row not in self._written]
+        if left:
+            attempt_id, self._next_attempt = self._next_attempt, new_attempt()
+            if self._written:  # the first files are those of the attempt itself
+                self.attempts.add(attempt_id)
+            new = self._tasks.map(partial(_without, self._keys, attempt_id), left)
+            self._written |= zip(left, new, strict=True)
+        return [self._written[row] for row in rows]
+
+
+def _without(keys: Keys, attempt_id: str, store: Store, row: SegmentRow) -> SegmentRow:
+    return rewrite(store, [row], WithoutKeys(keys), Target(attempt_id))

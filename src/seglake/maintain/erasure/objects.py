@@ -1,0 +1,108 @@
+"""The objects that no newest version needs and that had what is erased.
+
+They are logs of the topic with one of the keys, with their index files; files of the quarantine
+with a row that goes; and, of attempts that have ended, all blobs and all writes that a crash left:
+nothing reads them. Objects of attempts that may still run are spared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+
+import pyarrow.compute as pc
+
+from seglake import layout
+from seglake.catalog.quarantine.files import attempt_of, read_all_rejects
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.table import CatalogTable
+from seglake.engine import Engine
+from seglake.errors import CorruptData, MissingObject
+from seglake.maintain.erasure.attempts import Attempts
+from seglake.maintain.erasure.logs import StoredLog, may_hold
+from seglake.maintain.erasure.wanted import Wanted
+from seglake.maintain.segment_tasks import SegmentTasks
+from seglake.maintain.vacuum import TEMPORARY
+from seglake.store import Listed, Store
+
+_WITHOUT_EVENTS = re.compile(r"/(manifest\.json|success|fate|clock)\.[0-9a-f]+\.tmp$")
+
+
+class OldObjects:
+    """What can go of a topic in a version, given the attempts and what is to be erased."""
+
+    def __init__(self, table: CatalogTable, topic: str, wanted: Wanted, attempts: Attempts) -> None:
+        self._table, self._topic, self._wanted = table, topic, wanted
+        self._attempts = attempts
+
+    def find(self, tasks: SegmentTasks, engine: Engine, gone: Collection[str] = ()) -> list[Listed]:
+        """The objects, each log behind its index files.
+
+        `gone` are the keys of files about to be replaced. Raises StoreError and CorruptData.
+        """
+        return [*self._logs(tasks, gone), *self._rejects(engine, gone), *self._left()]
+
+    def _logs(self, tasks: SegmentTasks, gone: Collection[str]) -> Iterator[Listed]:
+        if not self._wanted.keys:
+            return
+        listed = self._of_topic()
+        live = self._live() - {*gone}
+        logs = [
+            each for key, each in listed.items()
+            if key.endswith(".log") and key not in live and self._has_ended(key)
+        ]  # fmt: skip
+        work = partial(may_hold, self._wanted.keys)
+        holds = tasks.map(work, [StoredLog(each.key, each.size) for each in logs])
+        for log, goes in zip(logs, holds, strict=True):
+            if goes:
+                names = (f"{log.key.removesuffix('log')}{name}" for name in layout.SUFFIXES[::-1])
+                yield from (listed[name] for name in names if name in listed and name not in live)
+
+    def _of_topic(self) -> dict[str, Listed]:
+        """The files of all segments of the topic, whoever wrote them."""
+        found = {}
+        for each in self._table.store.list(layout.TOPICS):
+            try:
+                if layout.parse_segment_key(each.key).topic == self._topic:
+                    found[each.key] = each
+            except CorruptData:  # not the file of a segment
+                continue
+        return found
+
+    def _live(self) -> set[str]:
+        """The keys of all files that the newest version names."""
+        lists = self._table.segment_lists(self._table.snapshot(), [self._topic])
+        return {row.key(suffix) for rows in lists for row in rows for suffix in layout.SUFFIXES}
+
+    def _has_ended(self, key: str) -> bool:
+        return self._attempts.has_ended(layout.parse_segment_key(key).attempt_id)
+
+    def _rejects(self, engine: Engine, gone: Collection[str]) -> Iterator[Listed]:
+        store = self._table.store
+        listed = list(store.list(f"{layout.QUARANTINE_TABLE}/topic={self._topic}"))
+        live = {*QuarantineTable(store).all_keys(self._topic)} - {*gone}
+        old = [
+            each for each in listed
+            if each.key not in live and self._attempts.has_ended(attempt_of(each.key) or "")
+            and not TEMPORARY.fullmatch(each.key)
+        ]  # fmt: skip
+        goes = engine.map(partial(_has_rejects, store, self._wanted), [each.key for each in old])
+        yield from (each for each, had in zip(old, goes, strict=True) if had)
+
+    def _left(self) -> Iterable[Listed]:
+        return (
+            each for each in self._attempts.left
+            if "/blobs/" in each.key
+            or (TEMPORARY.fullmatch(each.key) and not _WITHOUT_EVENTS.search(each.key))
+        )  # fmt: skip
+
+
+def _has_rejects(store: Store, wanted: Wanted, key: str) -> bool:
+    """The task: whether a file that the quarantine does not name has a row that goes."""
+    try:
+        return bool(pc.any(wanted.rejects(read_all_rejects(store, key)["raw"])).as_py())
+    except MissingObject:
+        return False
+    except CorruptData:  # nobody knows
+        return True

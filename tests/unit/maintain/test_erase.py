@@ -1,0 +1,624 @@
+"""Erased keys: afterwards nothing below the root has one, and everything else is as it was."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seglake
+from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.rows import SegmentRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.transaction import transact
+from seglake.engine import LocalEngine
+from seglake.errors import (
+    CommitConflict,
+    CorruptData,
+    QuarantineLimit,
+    UnknownTopic,
+    UsageError,
+    VersionExpired,
+)
+from seglake.layout import LOG_TABLE, SegmentFile, new_attempt, segment_key
+from seglake.maintain.erase import Erased, erase
+from seglake.maintain.erasure import logs
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.verify import verify
+from seglake.maintain.report import TopicReport
+from seglake.maintain.rewrite.keep import Keep
+from seglake.maintain.rewrite.segments import Target, rewrite
+from seglake.maintain.undo import undo
+from seglake.maintain.vacuum import vacuum
+from seglake.store import Store
+from seglake.write.driver.redrive import redrive
+from tests.judges.kafka_model import read_log
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import (
+    Line,
+    Stored,
+    T,
+    ingest,
+    pipeline_of,
+    quarantined,
+    read_lake,
+    write_file,
+)
+from tests.makers.strategies import examples
+
+SECRET, OTHER_SECRET = "Zq7secret", "Zq8hidden"
+WORD = re.compile(rb"(?<![0-9A-Za-z_])(?:Zq7secret|Zq8hidden)(?![0-9A-Za-z_])")
+KEYS = (SECRET, OTHER_SECRET, "a", "b", None, "Zq7secrets")
+Kept = dict[str, dict[int, list[Stored]]]
+
+
+class Crash(BaseException):
+    """The end of a process, which writes nothing more."""
+
+
+class Lake:
+    """A lake of two topics; each ingest has a file of its own."""
+
+    def __init__(self, folder: Path, **topic: Any) -> None:
+        self.folder, self.root = folder, folder / "lake"
+        self.topic, self.count = {"compression.type": "zstd", **topic}, 0
+
+    def pipeline(self, lines: list[Line], topic: str = "events", **changes: Any) -> Any:
+        self.count += 1
+        write_file(self.folder / str(self.count) / "in.jsonl", lines)
+        names = {"name": topic, **self.topic}
+        return pipeline_of(self.root, [self.folder / str(self.count)], topic=names, **changes)
+
+    def ingest(self, lines: list[Line], topic: str = "events", **changes: Any) -> Any:
+        pipeline = self.pipeline(lines, topic, **changes)
+        return ingest(pipeline, f"run {self.count}")
+
+    def fail(self, lines: list[Line]) -> None:
+        """An ingest that rejects too much, and leaves a sample."""
+        with pytest.raises(QuarantineLimit):
+            self.ingest(lines, max_quarantine_ratio=0.0)
+
+    def die(self, lines: list[Line], where: str = "commit") -> None:
+        """An ingest that ends without a word: in front of its commit, within it, or before both."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(*_deaths()[where])
+            with pytest.raises(Crash):
+                self.ingest(lines)
+
+    def erase(self, *keys: str, **options: Any) -> Erased:
+        return erase(str(self.root), "events", keys or (SECRET, OTHER_SECRET), **options)
+
+    def merge(self) -> None:
+        """One segment of all of each log partition, as merges make them."""
+        catalog, work = open_catalog(str(self.root)), TopicReport("events")
+        base, merged, replaced = catalog.snapshot(), list[SegmentRow](), list[tuple[int, int]]()
+        segments = catalog.segments(base, "events")
+        for partition in {row.partition for row in segments}:
+            rows = [row for row in segments if row.partition == partition]
+            merged.append(rewrite(catalog.store, rows, Keep(), Target(work.attempt_id)))
+            replaced += [(partition, row.base_offset) for row in rows]
+        catalog.commit(
+            [*merged, work.row("merge")], topic="events", base=base, attempt_id=work.attempt_id,
+            replaced=replaced,
+        )  # fmt: skip
+
+    def kept(self) -> Kept:
+        """All records of both topics, except those that are to be erased."""
+        lake = seglake.open(str(self.root))
+        return {
+            topic: {
+                partition: [each for each in log if topic == "other" or not _is_secret(each)]
+                for partition, log in read_lake(self.root, topic).items()
+            }
+            for topic in lake.topics()
+        }
+
+    def objects(self) -> dict[str, bytes]:
+        paths = (path for path in self.root.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.root)): path.read_bytes() for path in paths}
+
+    def ends(self) -> dict[int, int]:
+        return seglake.open(str(self.root)).topic("events").end_offsets()
+
+
+def _deaths() -> dict[str, tuple[type, str, Any]]:
+    def crash(*_: object, **__: object) -> None:
+        raise Crash
+
+    real = DeltaLog.commit
+
+    def crash_late(self: DeltaLog, *given: Any, **named: Any) -> Any:
+        if self.folder == LOG_TABLE:
+            raise Crash
+        return real(self, *given, **named)
+
+    return {
+        "commit": (CatalogTable, "commit", crash),
+        "late": (DeltaLog, "commit", crash_late),
+        "early": (QuarantineTable, "add_files", crash),
+    }
+
+
+def _is_secret(record: Stored) -> bool:
+    return record.key in {SECRET.encode(), OTHER_SECRET.encode()}
+
+
+def traces(root: Path, topic: str = "events") -> Iterator[str]:
+    """Where the keys still are below a root, decoded by nothing that is under test."""
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        name, data = str(path.relative_to(root)), path.read_bytes()
+        if name.startswith("topics/") and not name.startswith(f"topics/{topic}-"):
+            continue
+        if "topic=" in name and f"topic={topic}/" not in name:
+            continue
+        if (
+            "/blobs/" in name
+            or name.endswith(".tmp")
+            or any(map(WORD.search, [data, *_decoded(path, data)]))
+        ):
+            yield name
+
+
+def _decoded(path: Path, data: bytes) -> Iterator[bytes]:
+    """What a file has inside, each text on its own."""
+    if path.suffix == ".log":
+        yield from (record.key or b"" for _, _, record in read_log(data))
+    elif path.suffix == ".parquet":
+        yield from (repr(row).encode() for row in pq.read_table(path).to_pylist())
+    elif path.name == "report.json":
+        for row in json.loads(data)["rejects"]:
+            raw = row["raw"]
+            yield raw.encode() if isinstance(raw, str) else base64.b64decode(raw["base64"])
+
+
+def lines(count: int, key: str | None = "a", start: int = T) -> list[Line]:
+    return [Line(start + 10 * n, key) for n in range(count)]
+
+
+def bad(*texts: str) -> list[Line]:
+    return [Line(0, broken=text) for text in texts]
+
+
+SECRET_REJECT = json.dumps({"n": 1, "k": SECRET})
+rows = st.lists(
+    st.one_of(
+        st.builds(
+            Line, st.integers(T, T + 1000), st.sampled_from(KEYS), st.integers(0, 2), st.none()
+        ),
+        st.sampled_from(bad(SECRET_REJECT, "{", '{"k":"Zq7secrets"}', '{"k":"\\u005aq8hidden"}')),
+    ),
+    min_size=1,
+    max_size=12,
+)
+verbs = ["ingest", "ingest", "fail", "commit", "late", "early", "merge", "undo", "other", "erase"]
+steps = st.lists(st.tuples(st.sampled_from(verbs), rows), min_size=1, max_size=7)
+
+
+@given(steps, st.sampled_from([{"segment.bytes": 400, "batch.size": 200}, {}]), st.booleans())
+@examples(30)
+def test_whatever_happened__no_key_is_left_and_all_else_is_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, story: Any, shape: dict[str, Any], plain: bool
+) -> None:
+    codec = {"compression.type": "none"} if plain else {}
+    lake = Lake(tmp_path_factory.mktemp("erase"), **shape, **codec)
+    lake.ingest([*lines(3), *lines(3, SECRET), *bad(SECRET_REJECT, "{")])
+    runs = ["run 1"]
+    for verb, some_rows in story:
+        given_rows = [Line(T, "b"), *some_rows, *bad("{")]
+        if verb == "ingest":
+            lake.ingest(given_rows)
+            runs.append(f"run {lake.count}")
+        elif verb == "fail":
+            lake.fail(given_rows)
+        elif verb in {"commit", "late", "early"}:
+            lake.die(given_rows, verb)
+        elif verb == "merge":
+            lake.merge()
+        elif verb == "undo" and runs:
+            undo(str(lake.root), "events", runs.pop())
+        elif verb == "other":
+            lake.ingest(given_rows, "other")
+        elif verb == "erase":
+            lake.erase(grace_hours=0)
+    wanted, ends = lake.kept(), lake.ends()
+    rejects = [each for each in quarantined(lake.root) if not _erased(each.raw)]
+    others = {name for name in lake.objects() if name.startswith("topics/other-")}
+    report = lake.erase(vacuum=True, grace_hours=0)
+    assert list(traces(lake.root)) == []
+    assert (lake.kept(), lake.ends(), quarantined(lake.root)) == (wanted, ends, rejects)
+    assert not any(map(_is_secret, itertools.chain(*read_lake(lake.root).values())))
+    assert others <= lake.objects().keys()
+    assert verify(str(lake.root), deep=True).findings == []
+    assert (report.running, report.exit_code) == ([], 0)
+    again = lake.erase(vacuum=True, grace_hours=0)
+    assert (again.version, again.records, again.rejects, again.deleted) == (-1, 0, 0, [])
+    rebuild_catalog(str(lake.root), force=True, dry_run=False)
+    assert (lake.kept(), verify(str(lake.root), deep=True).findings) == (wanted, [])
+
+
+def _erased(raw: bytes) -> bool:
+    return WORD.search(raw.replace(b"\\u005a", b"Z")) is not None
+
+
+# ------------------------------------------------------------------ what is kept, what is told
+
+
+def test_an_erasure__is_one_commit_that_keeps_offsets(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, partitions=1)
+    lake.ingest([*lines(3), *lines(2, SECRET, T + 100), *lines(3, "a", T + 200)])
+    lake.ingest(lines(4))
+    before = seglake.open(str(lake.root))
+    report = lake.erase(SECRET)
+    assert (report.version, report.segments, report.records) == (before.version + 1, 1, 2)
+    found = read_lake(lake.root)[0]
+    assert [each.offset for each in found] == [0, 1, 2, 5, 6, 7, 8, 9, 10, 11]
+    (row,) = seglake.open(str(lake.root)).maintenance("events")
+    assert (row.operation, row.attempt_id) == ("erase", report.attempt_id)
+    assert SECRET not in row.report + report.as_json()
+    old = before.topic("events").read_range(0, 2 * T).read_all()
+    assert len(old) == 12  # without --vacuum a pinned version keeps its answers
+
+
+def test_a_dry_run__says_it_and_writes_nothing(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(3), *lines(2, SECRET), *bad(SECRET_REJECT)])
+    lake.fail(bad(SECRET_REJECT))
+    before = lake.objects()
+    planned = lake.erase(dry_run=True, vacuum=True)
+    assert lake.objects() == before
+    assert (planned.version, planned.records, planned.rejects, planned.samples) == (-1, 2, 1, 1)
+    done = lake.erase(vacuum=True)
+    told = ("segments", "records", "rejects", "rejects_left", "samples", "deleted", "deleted_bytes")
+    assert [getattr(done, name) for name in told] == [getattr(planned, name) for name in told]
+    assert len(done.deleted) == 5  # four files of a segment, and one of the quarantine
+
+
+def test_nothing_to_erase__commits_nothing(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(5), *bad("{")])
+    before = lake.objects()
+    report = lake.erase(vacuum=True)
+    assert (report.version, report.segments, report.deleted, report.exit_code) == (-1, 0, [], 0)
+    assert lake.objects() == before
+
+
+@pytest.mark.parametrize(
+    ("topic", "keys", "error", "match"),
+    [
+        ("events", [], UsageError, "nothing is named"),
+        ("nothing", [SECRET], UnknownTopic, "nothing"),
+    ],
+)
+def test_a_bad_call__changes_nothing(
+    tmp_path: Path, topic: str, keys: list[str], error: type[Exception], match: str
+) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest(lines(3, SECRET))
+    before = lake.objects()
+    with pytest.raises(error, match=match):
+        erase(str(lake.root), topic, keys, vacuum=True)
+    assert lake.objects() == before
+
+
+def test_a_damaged_log__is_told_and_nothing_changes(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, partitions=1)
+    lake.ingest(lines(3, SECRET))
+    (log,) = lake.root.glob("topics/*/*/*.log")
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    before = lake.objects()
+    with pytest.raises(CorruptData, match=r"\.log"):
+        lake.erase(vacuum=True)
+    assert lake.objects() == before
+
+
+# ------------------------------------------------------------------ old objects
+
+
+def test_only_objects_with_the_key__go_and_their_versions_expire(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, partitions=1)
+    lake.ingest(lines(3))
+    lake.ingest(lines(3, SECRET))
+    lake.ingest(lines(2), "other")
+    lake.merge()
+    before = lake.objects()
+    logs_before = {name for name in before if name.endswith(".log")}
+    old = [seglake.open(str(lake.root), version) for version in (1, 2, 3, 4)]
+    report = lake.erase(vacuum=True)
+    gone = {name for name in before if name not in lake.objects()}
+    assert gone == set(report.deleted)
+    assert report.deleted_bytes == sum(len(before[name]) for name in gone)
+    assert len(gone) == 8
+    assert len(logs_before - gone) == 2  # the log without the key, and that of the other topic
+    assert len(old[0].topic("events").read_range(0, 2 * T).read_all()) == 3
+    assert len(old[3].topic("other").read_range(0, 2 * T).read_all()) == 2
+    for lake_then in old[1:]:
+        with pytest.raises(VersionExpired):
+            lake_then.topic("events").read_range(0, 2 * T).read_all()
+    with pytest.raises(VersionExpired):
+        seglake.open(str(lake.root), 2).topic("events").read(0, 3)
+    assert vacuum(str(lake.root), dry_run=False).deleted == []
+
+
+def test_an_earlier_erasure_without_vacuum__is_completed(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(3, SECRET), *lines(3), *bad(SECRET_REJECT, "{")])
+    lake.erase()
+    assert list(traces(lake.root))
+    report = lake.erase(vacuum=True)
+    assert (report.version, len(report.deleted)) == (-1, 5)
+    assert list(traces(lake.root)) == []
+
+
+def test_unfinished_writes__go_with_their_attempt(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest(lines(3))
+    attempt = new_attempt()
+    key = segment_key(SegmentFile("events", 0, attempt, 7, "log"))
+    keys = [f"{key}.{'0' * 32}.tmp", f"attempts/{attempt}/blobs/{new_attempt()}", key]
+    for each in keys:
+        open_catalog(str(lake.root)).store.put(each, SECRET.encode())
+    assert sorted(lake.erase(vacuum=True, grace_hours=0).deleted) == sorted(keys)
+    assert list(traces(lake.root)) == []
+
+
+# ------------------------------------------------------------------ rejects
+
+
+def test_rejects__go_by_key_or_text_and_the_rest_is_redriven(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    texts = [SECRET_REJECT, '{"time":1700000000000,"k":"a","p":0}', '{"k":"b","note":"for Bob"}']
+    lake.ingest([*lines(2), *bad(*texts)])
+    report = lake.erase(SECRET, raw_containing="Bob", vacuum=True)
+    assert (report.records, report.rejects, report.segments) == (0, 2, 0)
+    assert list(report.rejects_left.values()) == [1]
+    (left,) = quarantined(lake.root)
+    assert left.raw == texts[1].encode()
+    assert verify(str(lake.root)).findings == []
+    pipeline = pipeline_of(lake.root, [lake.folder / "1"], timestamp={"field": "time"})
+    redriven = redrive(LocalEngine(), pipeline, "run 1")
+    assert (redriven.records, redriven.quarantined) == (1, 0)
+    assert verify(str(lake.root)).findings == []
+
+
+def test_a_redrive__brings_no_erased_reject_back(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    texts = [json.dumps({"time": T + n, "k": key, "p": 0}) for n, key in enumerate((SECRET, "a"))]
+    write_file(lake.folder / "1" / "rejects.jsonl", bad(*texts))  # all of this file
+    lake.ingest(lines(2))
+    assert lake.erase().rejects == 1
+    pipeline = pipeline_of(lake.root, [lake.folder / "1"], timestamp={"field": "time"})
+    assert redrive(LocalEngine(), pipeline, "run 1").records == 1
+    assert not any(map(_is_secret, itertools.chain(*read_lake(lake.root).values())))
+
+
+def test_a_text_alone__erases_rejects_only(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(2, SECRET), *bad(SECRET_REJECT)])
+    report = erase(str(lake.root), "events", raw_containing=SECRET)
+    assert (report.records, report.rejects, quarantined(lake.root)) == (0, 1, [])
+    assert sum(map(len, read_lake(lake.root).values())) == 2
+
+
+def test_samples_of_failed_runs__lose_such_rows(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest(lines(2))
+    lake.fail(bad(SECRET_REJECT, "{"))
+    lake.fail(bad("{"))
+    report = lake.erase()
+    assert (report.samples, report.records, report.rejects) == (1, 0, 0)
+    assert report.version > 0
+    assert list(traces(lake.root)) == []
+
+
+def test_a_race_in_the_quarantine__is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(2), *bad(SECRET_REJECT, "{")])
+    real, calls = QuarantineTable.replace_files, itertools.count()
+
+    def late(self: QuarantineTable, *given: Any) -> None:
+        if next(calls) == 0:
+            raise CommitConflict("somebody compacted the quarantine")
+        real(self, *given)
+
+    monkeypatch.setattr(QuarantineTable, "replace_files", late)
+    lake.erase(vacuum=True)
+    assert [each.raw for each in quarantined(lake.root)] == [b"{"]
+    assert list(traces(lake.root)) == []
+
+
+def test_files_that_another_program_removed__are_not_doubled(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(2), *bad(SECRET_REJECT, "{")])
+    store = open_catalog(str(lake.root)).store
+    table = QuarantineTable(store)
+    keys = table.all_keys("events")
+    table.remove_files(keys)
+    with pytest.raises(CommitConflict, match="another process removed"):
+        table.replace_files(keys, [], new_attempt())
+
+
+def test_an_end_between_both_commits__is_found_and_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(2, SECRET), *bad(SECRET_REJECT, "{")])
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(QuarantineTable, "replace_files", crash)
+        with pytest.raises(Crash):
+            lake.erase()
+    (finding,) = verify(str(lake.root)).findings
+    assert "the quarantine has 2 of the 1 that an erasure left" in finding.problem
+    report = lake.erase(vacuum=True)
+    assert (report.records, report.rejects) == (0, 1)
+    assert verify(str(lake.root)).findings == []
+    assert list(traces(lake.root)) == []
+
+
+# ------------------------------------------------------------------ beside ingests
+
+
+def test_an_attempt_that_may_run__is_refused(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest(lines(3, SECRET))
+    lake.die(lines(3, SECRET))
+    before = lake.objects()
+    with pytest.raises(UsageError, match=r"attempt \S+ may still run, .* --grace-hours"):
+        lake.erase(vacuum=True)
+    assert lake.objects() == before
+    planned = lake.erase(dry_run=True)
+    assert (planned.records, len(planned.running), planned.exit_code) == (3, 1, 1)
+    assert lake.erase(vacuum=True, grace_hours=0).running == []
+    assert list(traces(lake.root)) == []
+
+
+def test_failed_attempts_and_those_of_other_topics__are_not_in_the_way(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest(lines(3, SECRET))
+    lake.fail([*lines(3, SECRET), *bad("{")])
+    key = segment_key(SegmentFile("other", 0, new_attempt(), 0, "log"))
+    open_catalog(str(lake.root)).store.put(key, b"x")
+    assert lake.erase(vacuum=True).records == 3
+    assert key in lake.objects()
+
+
+def test_an_attempt_that_was_given_up__cannot_commit_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest(lines(3, SECRET))
+    real = CatalogTable.commit
+
+    def late(self: CatalogTable, *given: Any, **named: Any) -> int:
+        with monkeypatch.context() as patch:
+            patch.setattr(CatalogTable, "commit", real)
+            lake.erase(vacuum=True, grace_hours=0)
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(CatalogTable, "commit", late)
+    with pytest.raises(seglake.errors.AttemptAbandoned):
+        lake.ingest(lines(3, SECRET))
+    monkeypatch.undo()
+    lake.erase(vacuum=True, grace_hours=0)
+    assert list(traces(lake.root)) == []
+
+
+def _before_the_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen between the scan of an erasure and its first commit."""
+    real, calls = CatalogTable.commit, itertools.count()
+
+    def late(self: CatalogTable, *given: Any, **named: Any) -> int:
+        if next(calls) == 0:
+            with monkeypatch.context() as patch:
+                patch.setattr(CatalogTable, "commit", real)
+                act()
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(CatalogTable, "commit", late)
+
+
+def test_an_ingest_that_commits_meanwhile__is_covered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(3, SECRET), *lines(3)])
+    scanned = list[str]()
+    real = logs.count_records
+
+    def count(keys: frozenset[bytes], store: Store, log: logs.StoredLog) -> int:
+        scanned.append(log.log_key)
+        return real(keys, store, log)
+
+    monkeypatch.setattr(logs, "count_records", count)
+    more = [*lines(2, OTHER_SECRET), *bad(SECRET_REJECT)]
+
+    def ingest_and_merge() -> None:
+        lake.ingest(more)
+        lake.merge()
+
+    _before_the_commit(monkeypatch, ingest_and_merge)
+    report = lake.erase()
+    assert (report.records, report.rejects, report.running) == (5, 1, [])
+    assert sum(map(len, read_lake(lake.root).values())) == 3
+    assert len(scanned) == len(set(scanned))  # a lost race costs new segments only
+    assert verify(str(lake.root), deep=True).findings == []
+    monkeypatch.undo()
+    lake.erase(vacuum=True, grace_hours=0)
+    assert list(traces(lake.root)) == []
+
+
+@pytest.mark.parametrize("where", ["commit", "late", "early"])
+def test_an_attempt_that_begins_meanwhile__is_told_and_spared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(3, SECRET), *lines(3)])
+    before = lake.objects().keys()
+    lines_there = [*lines(3, SECRET), *bad(SECRET_REJECT)]
+
+    def die() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(*deaths[where])
+            with pytest.raises(Crash):
+                lake.ingest(lines_there)
+
+    deaths = _deaths()
+    _before_the_commit(monkeypatch, die)
+    report = lake.erase(vacuum=True)
+    assert (len(report.running), report.exit_code) == (1, 1)
+    (attempt,) = report.running
+    assert any(attempt in name for name in lake.objects() if name not in before)
+    assert not any(attempt in name for name in report.deleted)
+    assert lake.erase(vacuum=True, grace_hours=0).exit_code == 0
+    assert list(traces(lake.root)) == []
+
+
+def test_an_ingest_that_commits_right_after__is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(3, SECRET), *lines(3)])
+
+    def once_committed(*given: Any) -> int | None:
+        version = transact(*given)
+        lake.ingest(lines(2, SECRET))
+        return version
+
+    monkeypatch.setattr("seglake.maintain.erase.transact", once_committed)
+    report = lake.erase(vacuum=True)
+    assert (len(report.running), report.exit_code) == (1, 1)
+    monkeypatch.undo()
+    assert lake.erase(vacuum=True).records == 2
+    assert list(traces(lake.root)) == []
+
+
+def test_a_lost_reply__erases_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(3, SECRET), *lines(3)])
+    real = CatalogTable.commit
+
+    def cut(self: CatalogTable, *given: Any, **named: Any) -> int:
+        real(self, *given, **named)
+        raise CommitConflict("a lost reply")
+
+    monkeypatch.setattr(CatalogTable, "commit", cut)
+    assert lake.erase(vacuum=True).records == 3
+    assert len(seglake.open(str(lake.root)).maintenance("events")) == 1
+    assert list(traces(lake.root)) == []

@@ -36,7 +36,7 @@ def set_topic(catalog: CatalogTable, topic: str, settings: Mapping[str, object])
 
 PARTITIONS = 2
 RETENTION = 100
-SETTINGS = {"cleanup.policy": "compact", "delete.retention.ms": RETENTION}
+SETTINGS = {"cleanup.policy": "compact,delete", "delete.retention.ms": RETENTION}
 
 
 class Append(NamedTuple):

@@ -36,7 +36,7 @@ from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 from tests.makers.strategies import T
 
 NOW = T + 10**6
-COMPACT = {"cleanup.policy": "compact", "delete.retention.ms": 1000}
+COMPACT = {"cleanup.policy": "compact,delete", "delete.retention.ms": 1000}
 SMALL = Shape("zstd", segment_bytes=300)
 
 

@@ -30,8 +30,8 @@ from tests.makers.compacted import set_topic
 from tests.makers.lakes import create_catalog, open_catalog
 
 SHAPE = Shape("maintenance", other="races")
-SHRINKING = ("delete-records", "retain", "compact", "erase")  # readers see fewer records after it
-CHANGING = ("reindex", "reindex again", *SHRINKING[:2], "merge", *SHRINKING[2:])  # readers see it
+SHRINKING = ("undo", "delete-records", "retain", "compact", "erase")  # fewer records after it
+CHANGING = ("reindex", "reindex again", "replace", *SHRINKING[:3], "merge", *SHRINKING[3:])
 STORY = ("reindex", "repair", *CHANGING[1:], "vacuum", "rebuild")
 RETENTION = {"cleanup.policy": "compact,delete", "retention.bytes": 1600}
 APART = 7  # stories begin with other steps

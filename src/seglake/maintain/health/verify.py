@@ -170,7 +170,9 @@ def _check_history(
 
 def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[Finding]:
     """Runs: each key once, rows that add up, as many rejects as the run says."""
-    history, runs = table.run_history(snapshot, topic), table.runs(snapshot, topic)
+    history = table.run_history(snapshot, topic)
+    gone = {run.attempt_id for run in history if run.state != "committed"}
+    runs = [run for run in history if run.attempt_id not in gone]
     keys = Counter((run.pipeline, run.run_id, run.sequence) for run in history)
     for (pipeline, run_id, _), count in keys.items():
         if count > 1:

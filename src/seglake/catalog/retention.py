@@ -68,12 +68,13 @@ def retained_rows(
 ) -> Iterator[tuple[str, pa.Table]]:
     """The rows that any retained version may have, as (topic, rows) of each data file.
 
-    Files with a key in `expired` are not read. Raises MissingObject, at the end, if a data file of
-    the newest version does not exist.
+    Files with a key in `expired` are not read, unless the newest version has come to name them.
+    Raises MissingObject, at the end, if a data file of that version does not exist.
     """
     needed = {f"{LOG_TABLE}/{file.path}" for file in table.newest_files() if file.kind == kind}
     for found in table.store.list(f"{LOG_TABLE}/kind={kind}"):
-        if found.key.endswith(".parquet") and found.key not in expired:
+        wanted = found.key not in expired or found.key in needed
+        if found.key.endswith(".parquet") and wanted:
             topic = found.key.split("/")[3].removeprefix("topic=")
             yield topic, read_parquet(table.store, found.key, FILE_SCHEMAS[kind])
             needed.discard(found.key)

@@ -167,8 +167,10 @@ def _find(table: CatalogTable, times: _Times, report: Vacuumed) -> _Found:
     """What is to be deleted; the report names it, and what is left alone."""
     now_ms, oldest_ms = times.now_ms, times.oldest_ms
     expired = expired_files(table, times.retention_hours, now_ms=now_ms, before_ms=oldest_ms)
+    unnamed, committed = find_unnamed(table, {each.key for each in expired}, report.marked)
+    named = {f"{layout.LOG_TABLE}/{file.path}" for file in table.newest_files()}
+    expired = [each for each in expired if each.key not in named]  # a commit came meanwhile
     report.catalog_files = sorted(each.key for each in expired)
-    unnamed, committed = find_unnamed(table, set(report.catalog_files), report.marked)
     report.unknown = [each.key for each in unnamed.pop(None, ())]
     report.young = []
     chosen, dying = list[Listed](), set[str]()

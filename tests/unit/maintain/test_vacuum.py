@@ -14,12 +14,15 @@ import seglake.maintain.vacuum as vacuum_module
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.retention import expired_files
+from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, MissingObject, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
 from seglake.layout import failed_key, fate_key, manifest_key, new_attempt, report_key, success_key
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
+from seglake.store import Listed
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 
 DAY = 86_400
@@ -203,6 +206,24 @@ def test_what_is_committed_while_vacuum_lists__stays(
     assert vacuum(str(maker.root), grace_hours=0, dry_run=False).deleted == [dead]
     assert len(contents(maker)) == 121
     assert verify(str(maker.root), deep=True).findings == []
+
+
+def test_a_data_file_that_a_commit_names_meanwhile__is_read_and_stays(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was written when the expired files were looked for, and not named yet."""
+    real = expired_files
+
+    def early(table: CatalogTable, *given: Any, **named: Any) -> list[Listed]:
+        found = real(table, *given, **named)
+        named_now = {f"catalog/log/{file.path}" for file in table.newest_files()}
+        return [*found, *(e for e in table.store.list("catalog/log") if e.key in named_now)]
+
+    monkeypatch.setattr("seglake.maintain.vacuum.expired_files", early)
+    report = verify(str(maker.root))
+    assert (report.findings, report.orphans) == ([], [])
+    assert vacuum(str(maker.root), dry_run=False, grace_hours=0).catalog_files == []
+    assert verify(str(maker.root)).findings == []
 
 
 def test_the_history__is_kept(maker: LakeMaker) -> None:

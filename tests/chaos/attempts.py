@@ -35,6 +35,9 @@ class Steps:
         self.seconds = seconds
         self.report = [step.what for step in steps if step.moment == "in"]
         self.count = Counter((step.moment, step.what) for step in steps if step.moment != "in")
+        self.taken_by = Counter[
+            str
+        ]()  # how many commands of a story take a step, if there are many
         self.during: dict[str, float] = defaultdict(float)
         began: dict[str, float] = {}
         for step in steps:
@@ -44,9 +47,13 @@ class Steps:
                 self.during[step.what] = longest
 
     def death(self, number: int, chance: random.Random, but: Container[str] = ()) -> Death:
-        """At the step of this number, counted round and round in an order of their own."""
+        """At the step of this number, counted round and round in an order of their own.
+
+        Steps that fewer commands take come first.
+        """
         names = sorted(name for name in self.count if name[1] not in but)
         random.Random(len(names)).shuffle(names)
+        names.sort(key=lambda name: self.taken_by[name[1]])
         name = names[number % len(names)]
         delay_s = max(1e-6, chance.random() * self.during[name[1]])
         return Death(*name, chance.randrange(self.count[name]), delay_s)

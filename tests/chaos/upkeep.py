@@ -13,6 +13,7 @@ import random
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -158,6 +159,9 @@ class Maintenance:
                     state = verb
                     self._seen[verb] = observe(lake)
                 assert observe(lake) == self._seen[state]
+        taken = Counter(what for each in self.steps.values() for what in {n for _, n in each.count})
+        for each in self.steps.values():
+            each.taken_by = taken
         assert self._seen.keys() == {"", *CHANGING}
         counts = [len(self._seen[state].records) for state in ("", *SHRINKING)]
         assert counts == sorted({*counts}, reverse=True), f"something removed nothing: {counts}"

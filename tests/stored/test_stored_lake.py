@@ -197,3 +197,47 @@ def test_the_manifests_give_the_catalog_again(lake: Path, lost: bool) -> None:
     assert rows == {kind: WANTED["catalog"][kind] for kind in rows}
     assert records(lake) == stored_records()
     assert findings(lake) == []
+
+
+@pytest.mark.parametrize("topic", SOME)
+def test_segments_are_merged(lake: Path, topic: str) -> None:
+    """Every batch and answer stays; an older Seglake can still read the lake."""
+    before = len(list(answers.told("segments", lake, topic, "--json")))
+    report = seglake.merge(str(lake), topic, everything=True)
+    assert (report.version > 0) == (report.segments > 0)
+    assert len(list(answers.told("segments", lake, topic, "--json"))) <= before
+    assert records(lake) == stored_records()
+    assert findings(lake) == []
+    table = DeltaTable(str(lake / "catalog/log"))
+    assert table.metadata().configuration["seglake.format"] == "1"
+
+
+def test_a_stored_run_is_undone_and_ingested_again(lake: Path, tmp_path: Path) -> None:
+    """Its row tells no offsets: the manifest does."""
+    put_inputs(tmp_path)
+    run = runs.runs()[0]
+    topic = run.settings["topic"]["name"]
+    log = seglake.open(str(lake)).topic(topic)
+    whole = log.plan_offsets({p: (0, end) for p, end in log.end_offsets().items()}).execute()
+    count = len(whole.read_all())
+    report = seglake.undo(str(lake), topic, run.run_id, pipeline=run.settings["pipeline"]["name"])
+    assert report.records > 0
+    log = seglake.open(str(lake)).topic(topic)
+    left = log.plan_offsets({p: (0, end) for p, end in log.end_offsets().items()}).execute()
+    assert len(left.read_all()) == count - report.records
+    assert findings(lake) == []
+    with steady(tmp_path, "later"):
+        grown = {**run.settings, "topic": NEWEST[topic]["topic"]}
+        again = ingest(grown, run.run_id, run.interval)
+    assert (again["status"], again["records"]) == ("committed", report.records)
+    assert findings(lake) == []
+
+
+def test_old_records_are_deleted_and_the_rest_stays(lake: Path) -> None:
+    offset = WANTED["logs"]["web"]["end"]["0"] // 2
+    report = seglake.delete_records(str(lake), "web", {0: offset})
+    assert report.version > 0
+    log = seglake.open(str(lake)).topic("web")
+    assert log.beginning_offsets()[0] == offset
+    assert log.read(0, offset, max_records=1).to_pylist()[0]["offset"] == offset
+    assert findings(lake) == []

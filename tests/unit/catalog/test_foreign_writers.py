@@ -209,7 +209,7 @@ def test_a_rearrangement_while_a_commit_is_made__is_passed(
 
 
 def test_a_table_that_is_created_anew__is_not_taken_for_the_old_one(tmp_path: Path) -> None:
-    """Offsets of the old one would be given to the new one by number."""
+    """Its versions have other numbers, so a commit to the old one has nothing to continue."""
     maker = made_lake(tmp_path)
     old = [open_catalog(str(maker.root)) for _ in range(3)]
     for each in old:
@@ -225,8 +225,10 @@ def test_a_table_that_is_created_anew__is_not_taken_for_the_old_one(tmp_path: Pa
     other = LakeMaker(maker.root, partitions=2, versions=[*maker.versions])
     for _ in range(3):  # the new table gets more commits than the old one had
         other.run({0: [Event(1)]})
-    with pytest.raises(VersionExpired, match=r"created anew .*: open the lake again"):
+    with pytest.raises(CommitConflict, match="version 1 is too old to continue"):
         old[0].commit([row], topic="events", base=base, attempt_id=attempt)
+    with pytest.raises(VersionExpired, match=r"created anew .*: open the lake again"):
+        old[0].snapshot()
     for read in (old[1].snapshot, lambda: old[2].refresh(base), old[2].newest_files):
         with pytest.raises(VersionExpired, match="created anew"):
             read()

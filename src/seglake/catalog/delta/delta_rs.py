@@ -57,6 +57,7 @@ class TableHandle:
         _DELTA_RS.use(self)
         self._log, self._uri = log, log.table_uri
         self._newest = open_table(log)
+        self._id = self._newest.metadata().id
 
     def newest(self) -> DeltaTable:
         """The newest version; VersionExpired if the table was created anew since it was opened.
@@ -70,14 +71,10 @@ class TableHandle:
         except (DeltaError, OSError):  # a failure, or a clean-up deleted commits that it needs
             is_same = False
         if not is_same:
-            self._newest = self._opened_again()
-        return _checked(self._log, self._newest)
-
-    def _opened_again(self) -> DeltaTable:
-        table = open_table(self._log)
-        if table.metadata().id != self._newest.metadata().id:
+            self._newest = open_table(self._log)
+        if self._newest.metadata().id != self._id:
             raise self._log.created_anew()
-        return table
+        return _checked(self._log, self._newest)
 
     def at(self, version: int) -> DeltaTable:
         """A given version; VersionExpired if the log lost it, UsageError if it does not exist.

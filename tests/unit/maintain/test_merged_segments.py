@@ -65,12 +65,12 @@ def answers(maker: LakeMaker, version: int | None = None) -> Any:
     st.lists(st.tuples(event_lists(max_size=40), event_lists(max_size=9)), min_size=2, max_size=6),
     shapes, st.lists(st.sampled_from([0, 0, 1, 50])), st.booleans(),
 )  # fmt: skip
-@examples(50)
+@examples(12)
 def test_merged_segments_have_the_same_batches(
     runs: list[tuple[list[Event], list[Event]]], shape: Shape, gaps: list[int], rebatch: bool
 ) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY) as root:
-        maker = LakeMaker(Path(root) / "lake", partitions=2)
+        maker = LakeMaker(Path(root) / "lake", partitions=2, settings={"segment.ms": 2**62})
         for first, second in runs:
             maker.run({0: with_gaps(first, gaps), 1: with_gaps(second, [])}, shape)
         before, rows, version = answers(maker), rows_of(maker), maker.versions[-1]

@@ -21,7 +21,7 @@ from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, w
 from tests.makers.strategies import examples
 
 LAYOUT: dict[str, st.SearchStrategy[Any]] = {
-    "segment.bytes": st.sampled_from([900, 2**20, 2**30]),
+    "segment.bytes": st.sampled_from([5_000, 2**20, 2**30]),
     "segment.ms": st.sampled_from([1000, 604_800_000]),
     "batch.size": st.sampled_from([300, 16_384]),
     "max.message.bytes": st.sampled_from([20_000, 1_048_588]),

@@ -64,9 +64,9 @@ def test_threads_and_memory_change_nothing(
     found = read(LogFetch(store), asked, window, **options)
     assert found == expected(asked, window)
     assert stats.records == len(found)
-    assert store.bytes_read == stats.bytes_fetched
     claimed = sum(log.piece(window).size_bytes for log in asked)
-    assert stats.bytes_fetched >= claimed if remote else stats.bytes_fetched == claimed
+    assert claimed <= store.bytes_read <= stats.bytes_fetched
+    assert remote or stats.bytes_fetched == claimed  # a remote store joins ranges over gaps
     matching = {(record.partition, record.offset) for record in found}
     assert stats.bytes_matching == sum(
         int(row["size"])

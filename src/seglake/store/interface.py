@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from time import sleep
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from seglake.errors import MissingObject, StoreError
@@ -145,7 +145,7 @@ def may_ask_again(error: Exception, failures: int) -> bool:
     """
     if failures > _REPEATS or not _ENDS_EARLY.search(str(error)):
         return False
-    time.sleep(min(0.05 * 2**failures, 5))
+    sleep(min(0.05 * 2**failures, 5))
     return True
 
 

@@ -67,7 +67,7 @@ def test_a_listing_that_never_ends_is_an_error(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("seglake.store.interface.time.sleep", pauses.append)
+    monkeypatch.setattr("seglake.store.interface.sleep", pauses.append)
     server.cut = first(1000, "?list")
     store = open_store(server.root, server.options)
     with pytest.raises(StoreError, match=f"{server.root}/topics: "):
@@ -85,7 +85,7 @@ def test_verify_finds_no_damage_in_a_cut_reply(server: ObjectServer, what: str) 
 def test_verify_tells_what_it_could_not_read_from_damage(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr("seglake.store.interface.time.sleep", lambda _: None)
+    monkeypatch.setattr("seglake.store.interface.sleep", lambda _: None)
     monkeypatch.setitem(seglake.store.objects._RETRIES, "max_retries", 1)
     server.cut = first(10**6, what)
     found = verify(server.root, storage_options=server.options).findings

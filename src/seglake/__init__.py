@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seglake import errors
     from seglake.maintain.compaction.compact import compact
-    from seglake.maintain.delete_records import delete_records
-    from seglake.maintain.erase import erase
+    from seglake.maintain.erasure.erase import erase
+    from seglake.maintain.expiry.delete_records import delete_records
+    from seglake.maintain.expiry.retention import retain
     from seglake.maintain.merge import merge
     from seglake.maintain.replace import replace
-    from seglake.maintain.retention import retain
     from seglake.maintain.schedule import maintain_lake
     from seglake.maintain.topic_settings import alter, describe
     from seglake.maintain.undo import undo
@@ -48,15 +48,15 @@ __all__ = [
 _MODULES = {
     "alter": "seglake.maintain.topic_settings",
     "compact": "seglake.maintain.compaction.compact",
-    "delete_records": "seglake.maintain.delete_records",
+    "delete_records": "seglake.maintain.expiry.delete_records",
     "describe": "seglake.maintain.topic_settings",
-    "erase": "seglake.maintain.erase",
+    "erase": "seglake.maintain.erasure.erase",
     "ingest": "seglake.write.api",
     "maintain_lake": "seglake.maintain.schedule",
     "merge": "seglake.maintain.merge",
     "open": "seglake.read.lake",
     "replace": "seglake.maintain.replace",
-    "retain": "seglake.maintain.retention",
+    "retain": "seglake.maintain.expiry.retention",
     "undo": "seglake.maintain.undo",
 }
 

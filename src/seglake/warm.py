@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seglake.catalog.table import CatalogTable
-from seglake.cli.json_lines import json_lines
+from seglake.cli.terminal.json_lines import json_lines
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import QuarantineLimit
@@ -27,7 +27,7 @@ from seglake.maintain.rewrite.keep import Keep, OnlyOffsets, WithoutKeys
 from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.read.lake import open as open_lake
 from seglake.store import open_store
-from seglake.write.driver.redrive import redrive
+from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 
 START_MS = 1_700_000_000_000

@@ -10,7 +10,7 @@ from seglake.catalog.rows import Row, RunRow, SegmentRow, SourceRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.layout import new_attempt
-from seglake.maintain.retention import retain_topic
+from seglake.maintain.expiry.retention import retain_topic
 from seglake.maintain.topic_settings import alter
 from seglake.store import open_store
 from seglake.store.counting import CountingStore

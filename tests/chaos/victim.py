@@ -30,13 +30,13 @@ from seglake.errors import UsageError
 from seglake.format.index import IndexPolicy
 from seglake.layout import QUARANTINE_TABLE
 from seglake.maintain.compaction.compact import compact
-from seglake.maintain.delete_records import delete_records
-from seglake.maintain.erase import erase
+from seglake.maintain.erasure.erase import erase
+from seglake.maintain.expiry.delete_records import delete_records
+from seglake.maintain.expiry.retention import retain
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.merge import merge
 from seglake.maintain.replace import replace_files
-from seglake.maintain.retention import retain
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.maintain.retention import retain_topic
+from seglake.maintain.expiry.retention import retain_topic
 from tests.judges.kafka_judge import Kafka
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import examples

@@ -27,7 +27,8 @@ from seglake.format.index import IndexPolicy
 from seglake.format.records import Headers, Records, Spans
 from seglake.format.segment import Roller, Sealed, SegmentLimits
 from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
-from seglake.maintain.log_start import carry_out, change_of, moved
+from seglake.maintain.commit import carry_out
+from seglake.maintain.expiry.log_start import change_of, moved
 from seglake.maintain.report import TopicReport
 from seglake.store import open_store
 

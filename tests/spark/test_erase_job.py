@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from seglake.maintain.erase import erase
+from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.verify import verify
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, quarantined, read_lake, write_file
 

@@ -13,7 +13,7 @@ import typer
 
 from seglake.cli.lifecycle.commands import lifecycle
 from seglake.cli.options import Conf, DryRun, Json, Partition, Root, Source, Topic, Version
-from seglake.cli.tables import show
+from seglake.cli.terminal.tables import show
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from seglake.catalog.rows import MaintenanceRow, RunRow
-from seglake.cli.tables import Column, Rows, moment, number
+from seglake.cli.terminal.tables import Column, Rows, moment, number
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seglake.cli.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Rows, number, show
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:

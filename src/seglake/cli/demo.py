@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from seglake.cli.ingest import ingest_here, show_report
-from seglake.cli.output import complete
-from seglake.cli.tables import show
+from seglake.cli.terminal.output import complete
+from seglake.cli.terminal.tables import show
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ def _log(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Col
 
 
 def _print_records(chunks: Iterator[Chunk]) -> None:
-    from seglake.cli.json_lines import json_lines
+    from seglake.cli.terminal.json_lines import json_lines
 
     for chunk in chunks:
         for _, decoded in chunk.decode_in_parts(chunk.record_batches, 2**22):

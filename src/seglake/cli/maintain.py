@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from seglake.cli.old_options import INDEX_INTERVALS, say
-from seglake.cli.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Rows, number, show
 
 if TYPE_CHECKING:
     from seglake.format.index import IndexPolicy

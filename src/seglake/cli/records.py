@@ -12,9 +12,9 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
-from seglake.cli.json_lines import json_lines
-from seglake.cli.output import complete_file
-from seglake.cli.tables import Column, Rows, moment, number, show
+from seglake.cli.terminal.json_lines import json_lines
+from seglake.cli.terminal.output import complete_file
+from seglake.cli.terminal.tables import Column, Rows, moment, number, show
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX

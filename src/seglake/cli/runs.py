@@ -11,7 +11,7 @@ from seglake.catalog.quarantine.redrives import chain_of, open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
-from seglake.cli.tables import Column, Rows, number
+from seglake.cli.terminal.tables import Column, Rows, number
 from seglake.errors import QuarantineLimit, UsageError
 from seglake.store import open_store
 from seglake.text.json import text_or_base64

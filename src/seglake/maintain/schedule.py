@@ -18,10 +18,10 @@ from seglake.config import Topic
 from seglake.errors import SeglakeError
 from seglake.maintain.clock import careful_now_ms
 from seglake.maintain.compaction.compact import compact
+from seglake.maintain.expiry.rejects import expire_rejects
+from seglake.maintain.expiry.retention import retain_topic
 from seglake.maintain.merge import merge
-from seglake.maintain.reject_expiry import expire_rejects
 from seglake.maintain.report import Report
-from seglake.maintain.retention import retain_topic
 from seglake.maintain.topic_settings import topic_of
 from seglake.maintain.vacuum import GRACE_HOURS, vacuum
 from seglake.store import open_store

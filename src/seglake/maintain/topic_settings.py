@@ -14,7 +14,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic, combined_topic
 from seglake.config.topic import DEFAULTS, IDENTITY
 from seglake.errors import UsageError
-from seglake.maintain.log_start import carry_out
+from seglake.maintain.commit import carry_out
 from seglake.maintain.report import Report, TopicReport
 from seglake.store import open_store
 from seglake.write.driver.topics import settings_json, stored_settings

@@ -14,11 +14,11 @@ from seglake.cli.app import app
 from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, UnknownTopic, UsageError
 from seglake.maintain import schedule
+from seglake.maintain.expiry.retention import retain_topic
 from seglake.maintain.health.verify import verify
-from seglake.maintain.retention import retain_topic
 from seglake.maintain.schedule import Maintained
 from seglake.maintain.vacuum import vacuum
-from seglake.write.driver.redrive import redrive
+from seglake.write.driver.redrive.redrive import redrive
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, quarantined, write_file
 

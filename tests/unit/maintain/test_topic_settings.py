@@ -15,7 +15,7 @@ import seglake
 from seglake.catalog.transaction import transact
 from seglake.config.topic import DEFAULTS
 from seglake.errors import ConfigError, UnknownTopic, UsageError
-from seglake.maintain import log_start
+from seglake.maintain import commit
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.topic_settings import topic_of
 from tests.makers.lakes import Event, LakeMaker, open_catalog
@@ -158,7 +158,7 @@ def test_a_change_meanwhile_stays(root: str, monkeypatch: pytest.MonkeyPatch) ->
 
         return transact(table, topic, attempt_id, late if not raced else plan, base)
 
-    monkeypatch.setattr(log_start, "transact", meanwhile)
+    monkeypatch.setattr(commit, "transact", meanwhile)
     seglake.alter(root, "events", {"retention.ms": 5})
     told = {each.key: each.value for each in seglake.describe(root, "events")}
     assert (told["retention.ms"], told["retention.bytes"]) == (5, 7)

@@ -27,7 +27,7 @@ from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.maintain.undo import Undone, undo
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.attempt import DeclaredRun
-from seglake.write.driver.redrive import redrive
+from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.report import Report
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from seglake.cli.maintain import bar
-from seglake.cli.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Rows, number, show
 
 _PLAN = [
     number("partition", "partition"),

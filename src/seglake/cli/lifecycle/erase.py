@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from seglake.maintain.erase import Erased
+    from seglake.maintain.erasure.erase import Erased
 
 
 class What(NamedTuple):
@@ -25,7 +25,7 @@ def run(
 ) -> int:  # fmt: skip
     """Erase, or say what would be erased. Returns the exit code."""
     from seglake.cli.maintain import bar
-    from seglake.maintain.erase import erase
+    from seglake.maintain.erasure.erase import erase
     from seglake.maintain.erasure.wanted import keys_given
 
     keys = keys_given(what.keys, what.keys_from)

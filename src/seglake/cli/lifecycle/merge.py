@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from seglake.cli.maintain import bar
-from seglake.cli.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Rows, number, show
 
 
 def run(

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seglake.cli.tables import Column, Rows, number, show
+from seglake.cli.terminal.tables import Column, Rows, number, show
 from seglake.errors import UsageError
-from seglake.maintain.log_start import Moved
+from seglake.maintain.expiry.log_start import Moved
 
 _COLUMNS = [
     Column("topic", "topic"),
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 
 def retain(root: str, topic: str | None, *, dry_run: bool, as_json: bool) -> int:
     """Apply retention. Returns the exit code."""
-    from seglake.maintain.retention import retain as run
+    from seglake.maintain.expiry.retention import retain as run
 
     reports = run(root, topic, dry_run=dry_run)
     if as_json:
@@ -48,7 +48,7 @@ def retain(root: str, topic: str | None, *, dry_run: bool, as_json: bool) -> int
 
 def delete_records(root: str, topic: str, asked: Asked, *, dry_run: bool, as_json: bool) -> int:
     """Move log starts. Returns the exit code; raises UsageError."""
-    from seglake.maintain.delete_records import delete_records as run
+    from seglake.maintain.expiry.delete_records import delete_records as run
 
     partitions, offset, time = asked
     if (offset is None) == (time is None):

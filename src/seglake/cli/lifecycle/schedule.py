@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from seglake.cli.tables import Column, Rows, show
+from seglake.cli.terminal.tables import Column, Rows, show
 
 
 def maintain(

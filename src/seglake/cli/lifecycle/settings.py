@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from seglake.cli.tables import Column, Rows, show
+from seglake.cli.terminal.tables import Column, Rows, show
 from seglake.errors import UsageError
 
 

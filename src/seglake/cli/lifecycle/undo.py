@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from seglake.cli.tables import Rows, number, show
+from seglake.cli.terminal.tables import Rows, number, show
 
 
 def run(

@@ -20,7 +20,7 @@ from seglake.errors import QuarantineLimit
 from seglake.limits import ALL_TIMES, INT64_MAX
 from seglake.maintain.health.verify import verify
 from seglake.write.check import check
-from seglake.write.driver.redrive import redrive
+from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.rows.arrow import ArrowRows
 from seglake.write.rows.records import extract
 from tests.makers.files import Result, pipeline, read

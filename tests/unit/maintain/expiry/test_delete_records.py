@@ -20,9 +20,9 @@ from seglake.errors import (
     UnknownTopic,
     UsageError,
 )
-from seglake.maintain import delete_records as module
+from seglake.maintain.expiry import delete_records as module
+from seglake.maintain.expiry.log_start import change_of
 from seglake.maintain.health.verify import verify
-from seglake.maintain.log_start import change_of
 from seglake.maintain.vacuum import vacuum
 from seglake.read.log import Log
 from tests.makers.lakes import Event, LakeMaker, Shape, Written

@@ -24,7 +24,8 @@ from seglake.catalog.version.segment_columns import Int64s
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.config import Topic
 from seglake.maintain.clock import careful_now_ms
-from seglake.maintain.log_start import Moved, carry_out, change_of, moved
+from seglake.maintain.commit import carry_out
+from seglake.maintain.expiry.log_start import Moved, change_of, moved
 from seglake.maintain.report import Report, TopicReport
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import open_store

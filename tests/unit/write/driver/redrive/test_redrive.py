@@ -30,7 +30,7 @@ from seglake.errors import ConfigError, InputError, QuarantineLimit, StoreError,
 from seglake.layout import success_key
 from seglake.maintain.health.verify import verify
 from seglake.store import local, open_store
-from seglake.write.driver import redrive_input
+from seglake.write.driver.redrive import redrive_input
 from tests.harness.engines import ScatteredEngine
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import T, ingest, read_lake

@@ -31,8 +31,8 @@ from seglake.errors import (
     VersionExpired,
 )
 from seglake.layout import LOG_TABLE, SegmentFile, new_attempt, segment_key
-from seglake.maintain.erase import Erased, erase
 from seglake.maintain.erasure import logs
+from seglake.maintain.erasure.erase import Erased, erase
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.report import TopicReport
@@ -41,7 +41,7 @@ from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.store import Store
-from seglake.write.driver.redrive import redrive
+from seglake.write.driver.redrive.redrive import redrive
 from tests.judges.kafka_model import read_log
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
@@ -601,7 +601,7 @@ def test_an_ingest_that_commits_right_after__is_told(
         lake.ingest(lines(2, SECRET))
         return version
 
-    monkeypatch.setattr("seglake.maintain.erase.transact", once_committed)
+    monkeypatch.setattr("seglake.maintain.erasure.erase.transact", once_committed)
     report = lake.erase(vacuum=True)
     assert (len(report.running), report.exit_code) == (1, 1)
     monkeypatch.undo()

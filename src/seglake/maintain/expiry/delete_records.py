@@ -14,7 +14,8 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import OffsetOutOfRange, PolicyViolation, UsageError
-from seglake.maintain.log_start import Moved, carry_out, change_of, moved
+from seglake.maintain.commit import carry_out
+from seglake.maintain.expiry.log_start import Moved, change_of, moved
 from seglake.maintain.report import TopicReport
 from seglake.maintain.topic_settings import topic_of
 from seglake.read.log import Log

@@ -7,15 +7,13 @@ offsets, which never restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from seglake.catalog.rows import PartitionRow, Row
-from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.maintain.report import Report, TopicReport
 
@@ -62,26 +60,6 @@ def change_of(
         gone = view.segments.base_offsets[: each.segments].tolist()
         replaced += [(each.partition, base_offset) for base_offset in gone]
     return Change([*rows, report.row(operation)], replaced)
-
-
-def carry_out(
-    table: CatalogTable,
-    report: TopicReport,
-    plan: Callable[[Snapshot], Change | None],
-    *,
-    dry_run: bool,
-    base: Snapshot | None = None,
-) -> None:
-    """Commit what `plan` makes of the newest version; a dry run only calls it.
-
-    A version `base` that is open already spares the opening of the newest one. The report gets the
-    version of the commit. Raises as `transact`.
-    """
-    if dry_run:
-        plan(base or table.snapshot())
-        return
-    version = transact(table, report.topic, report.attempt_id, plan, base)
-    report.version = -1 if version is None else version
 
 
 def _below(view: PartitionView, offset: int) -> int:

@@ -13,7 +13,7 @@ from seglake.catalog.quarantine.expiry import EXPIRE, expired_attempts
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.maintain.log_start import carry_out
+from seglake.maintain.commit import carry_out
 from seglake.maintain.report import TopicReport
 from seglake.maintain.topic_settings import topic_of
 

@@ -25,7 +25,7 @@ from seglake.errors import ConfigError, QuarantineLimit, UsageError
 from seglake.store import open_store
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
 from seglake.write.driver.failure import Failure
-from seglake.write.driver.redrive_input import RedriveInput
+from seglake.write.driver.redrive.redrive_input import RedriveInput
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import carry_out, check_rejects, count
 

@@ -1,0 +1,1 @@
+"""The terminal: tables, lines of JSON, streams."""

@@ -1,0 +1,1 @@
+"""Expiry: what leaves a topic by its age, its size or an operator's word."""

@@ -1,0 +1,1 @@
+"""Redrives: rows that a run rejected, ingested later."""

@@ -148,8 +148,12 @@ def _topic() -> TopicRow:
 
 
 def _segment(partition: int, base: int, attempt: str) -> SegmentRow:
-    sizes = {f"{name}_bytes": 1000 for name in ("log", "index", "timeindex", "zonemap")}
-    sums = {f"{name}_crc32c": base for name in ("log", "index", "timeindex", "zonemap")}
+    sizes: dict[str, Any] = {
+        f"{name}_bytes": 1000 for name in ("log", "index", "timeindex", "zonemap")
+    }
+    sums: dict[str, Any] = {
+        f"{name}_crc32c": base for name in ("log", "index", "timeindex", "zonemap")
+    }
     return SegmentRow(
         topic=TOPIC, partition=partition, base_offset=base, end_offset=base + RECORDS,
         record_count=RECORDS, min_timestamp=base, max_timestamp=base + RECORDS - 1,

@@ -224,7 +224,7 @@ def _lines(numbers: Int64s, times: Int64s, keys: int) -> Any:
 def _texts(random: np.random.Generator, count: int, digits: int = 240) -> Any:
     offsets = np.arange(0, (count + 1) * digits, digits, dtype=np.int32)
     data = random.bytes(count * digits // 2).hex().encode()
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets.data), pa.py_buffer(data))
 
 
 def _digits(numbers: Int64s, digits: int) -> Any:

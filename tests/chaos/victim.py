@@ -110,11 +110,11 @@ class Step(NamedTuple):
 
 
 class Death(NamedTuple):
-    """At a step, after `count` others of the same name; if it is `during` it, so much later."""
+    """At a step, `after` so many others of the same name; if it is `during` it, so much later."""
 
     moment: str
     what: str
-    count: int
+    after: int
     delay_s: float
 
 
@@ -179,15 +179,24 @@ def _ingest(
 
 
 def _overtake(tables: dict[str, Any], run_id: str) -> None:
-    real, began = CatalogTable.commit, []
+    began: list[bool] = []
 
-    def commit(table: CatalogTable, *given: Any, **named: Any) -> int:
-        if not began:
-            began.append(True)
-            _ingest(LocalEngine(), tables, run_id, lambda _step: None)
-        return real(table, *given, **named)
+    def late(real: Callable[..., Any]) -> Callable[..., Any]:
+        def commit(*given: Any, **named: Any) -> Any:
+            if not began:
+                began.append(True)
+                _ingest(LocalEngine(), tables, run_id, lambda _step: None)
+            return real(*given, **named)
 
-    CatalogTable.commit = commit
+        return commit
+
+    _wrap(CatalogTable, "commit", late)
+
+
+def _wrap(
+    owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
+    setattr(owner, name, around(getattr(owner, name)))
 
 
 class _Steps:
@@ -208,14 +217,13 @@ class _Steps:
         for uri, calls in (("/", ["put_if_absent"]), ("s3://any", ["put", "put_if_absent"])):
             store = type(open_store(uri))  # a put of the local one is a writer
             for call in calls:
-                setattr(store, call, self._around(_what_is_put, getattr(store, call)))
-            store.writer = self._around_writer(store.writer)
-            store.delete = self._around(_what_is_removed, store.delete)
-        delta_rs.create_table = self._around(_what_is_created, delta_rs.create_table)
-        checkpoint = self._around(lambda *_: "checkpoint", DeltaTable.create_checkpoint)
-        DeltaTable.create_checkpoint = checkpoint
-        Move.run = self._named("moved", Move.run)  # what is copied after a lost race
-        file_merges.merge = self._named("merged", file_merges.merge)
+                _wrap(store, call, partial(self._around, _what_is_put))
+            _wrap(store, "writer", self._around_writer)
+            _wrap(store, "delete", partial(self._around, _what_is_removed))
+        _wrap(delta_rs, "create_table", partial(self._around, _what_is_created))
+        _wrap(DeltaTable, "create_checkpoint", partial(self._around, lambda *_: "checkpoint"))
+        _wrap(Move, "run", partial(self._named, "moved"))  # what is copied after a lost race
+        _wrap(file_merges, "merge", partial(self._named, "merged"))
 
     def _write(self, moment: str, what: str) -> None:
         self._tell(f"{time.monotonic():.6f}\t{moment}\t{what}\n")
@@ -227,7 +235,7 @@ class _Steps:
         if self._death is None or (moment, what) != self._death[:2]:
             return
         self._count += 1
-        if self._count > self._death.count:
+        if self._count > self._death.after:
             self._die(self._death.delay_s if moment == "during" else 0)
 
     def _die(self, delay_s: float) -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import seglake
 from seglake.catalog.delta import commit_log
 from seglake.catalog.manifest import read_manifest
+from seglake.catalog.rows import Row
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
 from seglake.errors import CorruptData, SeglakeError, UnknownTopic, UsageError, VersionExpired
@@ -187,7 +188,7 @@ def test_damage_that_no_snapshot_meets__is_reason_enough(
     maker: LakeMaker, kind: str, gone: bool
 ) -> None:
     attempt = new_attempt()
-    rows = [source("in/a", attempt, "events"), run("r", attempt, "events")]
+    rows: list[Row] = [source("in/a", attempt, "events"), run("r", attempt, "events")]
     base = maker.catalog.snapshot()
     maker.catalog.commit(rows, topic="events", base=base, attempt_id=attempt)
     before = catalog_rows(maker.root)

@@ -1,5 +1,6 @@
 # Needs Python 3.11 to 3.13 and Java 17 or 21. `make` lists the targets.
-# PYTHON and JAVA_HOME choose others than those on the path; VENV another place than .venv.
+# PYTHON and JAVA_HOME choose others than those on the path; VENV another place than .venv; PARALLEL
+# in how many processes pytest tests: two suit two cores, and 8 GB.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,6 +9,7 @@ COMPILED := $(VENV)/.compiled
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n 2
 CHAOS := --kills 1000 --upkeep 300 --s3 100 --spark 20 --document docs/reliability.md
 FUZZ := --inputs 1000000
 MINUTES := 60
@@ -26,10 +28,10 @@ demo: setup ## Make a million events, ingest them with Spark, look some up
 	$(BIN)/seglake demo
 
 test: check-java setup lint ## Run every check and every test
-	$(PYTEST)
+	$(PYTEST) $(PARALLEL)
 
-test-unit: $(COMPILED) ## Run the tests that need no Java (seconds)
-	$(PYTEST) --hypothesis-profile=quick -m "not spark and not kafka and not s3 and not slow"
+test-unit: $(COMPILED) ## Run the tests that need no Java (a minute)
+	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick -m "not spark and not kafka and not s3 and not slow"
 
 test-spark: setup ## Run the tests that need a Spark session
 	$(PYTEST) -m spark
@@ -70,9 +72,9 @@ explore: setup ## Look for new mistakes for MINUTES=60: new examples, inputs, ki
 	$(PIP) --no-build-isolation -e '.[fuzz]'
 	$(BIN)/python -m tests.explore --minutes $(MINUTES) $(EXPLORE)
 
-coverage: $(INSTALLED) ## Run the tests that need no Java, and name the lines that they do not reach
-	$(PYTEST) --hypothesis-profile=quick -m "not spark and not kafka and not s3 and not slow" \
-	  --cov=seglake --cov-report=term-missing:skip-covered
+coverage: $(INSTALLED) ## Run the tests that need no Java; fail below the floor, name the lines not reached
+	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick \
+	  -m "not spark and not kafka and not s3 and not slow" --cov=seglake
 
 bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
 	$(BIN)/python -m tests.bench $(BENCH)

@@ -1,23 +1,13 @@
-"""Fixtures of the tests that ask Kafka: one JVM for the session, the golden files, the marker."""
+"""Fixtures of the tests that ask Kafka: one JVM for the session."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from seglake.errors import SeglakeError
 from tests.judges.kafka_judge import Kafka
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks every test of this folder `kafka`."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.kafka)
 
 
 @pytest.fixture(scope="session")

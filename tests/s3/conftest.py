@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.harness.s3_server import BUCKET, NoServerError, Server, environment, s3_server
 from tests.s3.proxy import Proxy, faulty
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks every test of this folder `s3`."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.s3)
 
 
 @pytest.fixture(scope="session")

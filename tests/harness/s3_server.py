@@ -20,11 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.harness.ports import free_ports
+
 VERSION = "v1.8.0"
 MODULE = "github.com/versity/versitygw/cmd/versitygw"
 CACHE = Path(__file__).resolve().parents[2] / ".s3" / "bin"
 BUCKET, REGION = "seglake", "us-east-1"
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class NoServerError(RuntimeError):
@@ -75,9 +77,7 @@ def s3_server(folder: Path) -> Iterator[Server]:
     """
     program, data = binary(), folder / "buckets"
     (data / BUCKET).mkdir(parents=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = "{}:{}".format(*free.getsockname())
+    address = "127.0.0.1:{}".format(*free_ports(1))
     server = Server(f"http://{address}", data, secrets.token_hex(10), secrets.token_hex(20))
     keys = {"ROOT_ACCESS_KEY": server.access_key, "ROOT_SECRET_KEY": server.secret_key}
     command: list[str | Path] = [

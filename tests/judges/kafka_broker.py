@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from seglake.session import find_java
+from tests.harness.ports import free_ports
 from tests.judges.kafka_jars import class_path
 from tests.judges.kafka_judge import Kafka, Record, record_from_json
 
@@ -67,7 +68,7 @@ class Broker:
         self._printed = folder / "broker.log"
         self._properties = folder / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
-        self._port, controller = _free_ports(2)
+        self._port, controller = free_ports(2)
         self._data.mkdir(parents=True)
         self._properties.write_text(
             _PROPERTIES.format(port=self._port, controller=controller, data=self._data)
@@ -226,14 +227,6 @@ def _mount(segments: Path, partition: Path) -> None:
         shutil.copy(path, partition)
     first = min(int(log.stem) for log in segments.glob("*.log"))
     (partition / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {first}\n")
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _answers(port: int) -> bool:

@@ -58,17 +58,22 @@ def made(rows: Sequence[Event], shape: Shape, partition: int = 0, base: int = 0)
     return MadeLog(segment, data, batches.table, written)
 
 
+MEETING_S = 60  # on a loaded machine
+
+
 class Shelf:
     """A store of logs; `remote` or not, it counts requests, bytes, and how many at the same time.
 
-    A request takes `wait_s`.
+    A request takes `wait_s`, and first waits until so many are there that they `meet`.
     """
 
     uri, public_options = "shelf:", dict[str, str]()
 
-    def __init__(self, logs: Sequence[MadeLog], *, remote: bool, wait_s: float = 0) -> None:
+    def __init__(
+        self, logs: Sequence[MadeLog], *, remote: bool, wait_s: float = 0, meet: int = 1
+    ) -> None:
         self._objects = {log.segment.log_key: log.data for log in logs}
-        self.remote, self._wait_s = remote, wait_s
+        self.remote, self._wait_s, self._meeting = remote, wait_s, threading.Barrier(meet)
         self._lock = threading.Lock()
         self.requests: list[tuple[str, int, int]] = []
         self.threads = set[threading.Thread]()
@@ -81,6 +86,7 @@ class Shelf:
             self.bytes_read += end - start
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)
+        self._meeting.wait(MEETING_S)
         time.sleep(self._wait_s)
         with self._lock:
             self.under_way -= 1

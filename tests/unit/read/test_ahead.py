@@ -41,7 +41,7 @@ def read(store: Any, logs: list[MadeLog], memory_bytes: int, window: Window = AL
 
 
 def test_a_window_is_one_request_for_each_log_at_the_same_time(logs: list[MadeLog]) -> None:
-    store: Any = Shelf(logs, remote=True, wait_s=0.05)
+    store: Any = Shelf(logs, remote=True, meet=REQUESTS)
     window = Window(T + 50, T + 60)
     assert read(store, logs, 2**25, window) == np.repeat(range(16), 10).tolist()
     assert len(store.requests) == 16

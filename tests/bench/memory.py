@@ -6,41 +6,61 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from typing import NamedTuple
 
 EVERY_S = 0.5
 
 
 class Peaks:
-    """The largest resident sets in bytes, of a driver and of any of its Python workers.
+    """The largest resident sets in bytes: of a driver, its JVM and any of its Python workers.
 
-    0 where /proc does not tell.
+    `whole` is the largest sum over the driver and all processes below it, which counts what they
+    share more than once. 0 where /proc does not tell.
     """
 
-    driver = worker = 0
+    driver = jvm = worker = whole = 0
 
     def look(self, driver: int) -> None:
         """Take in what the kernel says of a driver and the processes below it."""
-        parents, peaks = {}, {}
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                status = (process / "status").read_text()
-                command = (process / "cmdline").read_bytes()
-            except OSError:  # it has ended
-                continue
-            number = int(process.name)
-            lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-            parents[number] = int(lines["PPid"])
-            if "VmHWM" in lines and (number == driver or b"pyspark.daemon" in command):
-                peaks[number] = int(lines["VmHWM"].split()[0]) * 1024
-        self.driver = max(self.driver, peaks.pop(driver, 0))
-        ours = (peak for process, peak in peaks.items() if _below(driver, process, parents))
-        self.worker = max(self.worker, *ours, 0)
+        processes = _processes()
+        ours = {number for number in processes if _below(driver, number, processes)}
+        self.whole = max(self.whole, sum(processes[number].peak for number in ours))
+        for number in ours:
+            kind = "driver" if number == driver else processes[number].kind
+            if kind:
+                setattr(self, kind, max(getattr(self, kind), processes[number].peak))
 
 
-def _below(ancestor: int, process: int, parents: dict[int, int]) -> bool:
-    while process not in (0, ancestor):
-        process = parents.get(process, 0)
-    return process != 0
+class _Process(NamedTuple):
+    """One that runs: its parent, whether it is a jvm or a worker, its largest resident set."""
+
+    parent: int
+    kind: str
+    peak: int
+
+
+def _processes() -> dict[int, _Process]:
+    return dict(filter(None, map(_process, Path("/proc").glob("[0-9]*"))))
+
+
+def _process(folder: Path) -> tuple[int, _Process] | None:
+    try:
+        status = (folder / "status").read_text()
+        command = (folder / "cmdline").read_bytes()
+    except OSError:  # it has ended
+        return None
+    lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    peak = int(lines.get("VmHWM", "0 kB").split()[0]) * 1024  # nothing of a thread of the kernel
+    kind = "worker" if b"pyspark.daemon" in command else ""
+    if command.partition(b"\0")[0].endswith(b"java"):
+        kind = "jvm"
+    return int(folder.name), _Process(int(lines["PPid"]), kind, peak)
+
+
+def _below(ancestor: int, number: int, processes: dict[int, _Process]) -> bool:
+    while number not in (0, ancestor):
+        number = processes[number].parent if number in processes else 0
+    return number != 0
 
 
 @contextmanager

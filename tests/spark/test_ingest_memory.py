@@ -1,20 +1,31 @@
-"""Memory of the Python workers while they take an input many times as large as a task may hold."""
+"""Memory of all processes of an ingest whose input is many times as large as a task may hold."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from seglake.engine import Item, Result, SparkEngine, Task
+from seglake.session import spark_session
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.harness.bounded import TASK, TASK_BYTES, write_lines
+from tests.bench.memory import Peaks
+from tests.harness.bounded import MIB, TASK, TASK_BYTES, write_lines
 from tests.makers.raw_events import pipeline_of, segments_of
+
+PROJECT = Path(__file__).parents[2]
+SIZES = {"small": TASK_BYTES, "large": 20 * TASK_BYTES}
+CORES, HEAP = 2, 512 * MIB
+# What docs/operations.md says beside the heap: of the JVM, of a Python worker, of the driver.
+JVM, WORKER, DRIVER = 384 * MIB, 512 * MIB, 512 * MIB
 
 
 def telling(task: Task[Any, Any], folder: Path) -> Task[Any, Any]:
@@ -42,16 +53,54 @@ class Watched(SparkEngine):
         return super().map(telling(task, self.folder), items)
 
 
-@pytest.mark.parametrize("order", ["time", "arrival"])
-def test_memory_is_bounded_by_the_settings(spark: SparkSession, tmp_path: Path, order: str) -> None:
+def ingest(engine: SparkEngine, folder: Path, name: str, order: str) -> None:
+    """A file of the folder; every line becomes a record."""
+    count = write_lines(folder / f"{name}.jsonl", SIZES[name])
+    settings = pipeline_of(folder / name, folder / f"{name}.jsonl", order=order, task=TASK)
+    report = ingest_files(engine, settings, DeclaredRun("1"))
+    written = sum(row.record_count for row in segments_of(settings.root))
+    assert (report.records, written) == (count, count)
+
+
+def test_workers_are_bounded_by_the_settings(spark: SparkSession, tmp_path: Path) -> None:
     most = []
-    for name, size in (("small", TASK_BYTES), ("large", 20 * TASK_BYTES)):
+    for name in SIZES:
         peaks = tmp_path / f"{name}-peaks"
         peaks.mkdir()
-        count = write_lines(tmp_path / f"{name}.jsonl", size)
-        settings = pipeline_of(tmp_path / name, tmp_path / f"{name}.jsonl", order=order, task=TASK)
-        report = ingest_files(Watched(spark, peaks), settings, DeclaredRun("1"))
-        written = sum(row.record_count for row in segments_of(settings.root))
-        assert (report.records, written) == (count, count)
+        ingest(Watched(spark, peaks), tmp_path, name, "arrival")
         most.append(max(int(path.read_text()) for path in peaks.iterdir()) * 1024)
     assert most[1] - most[0] < 4 * TASK_BYTES
+
+
+def test_all_processes_keep_to_what_is_declared(tmp_path: Path) -> None:
+    """With `order = "time"`: neither the driver nor a worker has more of a larger input."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.test_ingest_memory", str(tmp_path)], cwd=PROJECT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(PROJECT / "src"), str(PROJECT)])},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    small, large = json.loads(done.stdout.splitlines()[-1])
+    assert large["driver"] - small["driver"] < 4 * TASK_BYTES
+    assert large["worker"] - small["worker"] < 4 * TASK_BYTES
+    assert 0 < large["jvm"] <= HEAP + JVM
+    assert 0 < large["worker"] <= WORKER
+    assert large["whole"] <= HEAP + JVM + DRIVER + CORES * WORKER
+
+
+def main(folder: Path) -> None:
+    """Ingests both files with a session of its own; prints the peaks after each."""
+    conf = {"spark.ui.enabled": "false", "spark.driver.memory": f"{HEAP // MIB}m"}
+    spark = spark_session("memory", master=f"local[{CORES}]", conf=conf, delta=False)
+    told = []
+    for name in SIZES:
+        ingest(SparkEngine(spark), folder, name, "time")
+        peaks = Peaks()
+        peaks.look(os.getpid())
+        told.append(vars(peaks))
+    print(json.dumps(told))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

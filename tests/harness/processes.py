@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import multiprocessing.context
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
@@ -78,8 +78,7 @@ def _write(tables: dict[str, Any], run_id: str, clock_ms: int) -> Done:
 @contextmanager
 def writers(count: int) -> Iterator[Any]:
     """A function that starts a run in one of so many processes, and gives its future."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.harness.processes"])
+    context = _forking()
     barrier = context.Barrier(count)
     with ProcessPoolExecutor(count, context, _begin, (barrier, dict(os.environ))) as pool:
 
@@ -88,6 +87,37 @@ def writers(count: int) -> Iterator[Any]:
             return pool.submit(partial(_write, tables, run_id, clock_ms))
 
         yield start
+
+
+def race_of(work: Callable[..., None], given: Sequence[tuple[Any, ...]]) -> None:
+    """Calls of `work`, each in a process of its own; all begin at the same moment and end well."""
+    context = _forking()
+    start, environment = context.Barrier(len(given)), dict(os.environ)
+    racers = [
+        context.Process(target=_run, args=(start, environment, work, arguments))
+        for arguments in given
+    ]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join(PATIENCE_S)
+        racer.kill()
+    assert [racer.exitcode for racer in racers] == [0] * len(racers)
+
+
+def _run(
+    start: Any, environment: dict[str, str], work: Callable[..., None], given: tuple[Any, ...]
+) -> None:
+    os.environ.update(environment)
+    start.wait()
+    work(*given)
+
+
+def _forking() -> multiprocessing.context.ForkServerContext:
+    """New processes are forks of one that has imported everything: they start at once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.harness.processes"])
+    return context
 
 
 def a_file(path: Path, number: int) -> Path:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import multiprocessing
 import os
 import shutil
 import time
@@ -44,6 +43,7 @@ from seglake.errors import (
 )
 from seglake.layout import success_key
 from seglake.store import open_store
+from tests.harness.processes import race_of
 from tests.makers.catalog_rows import new_attempt, run, segment, source, topic
 from tests.makers.lakes import create_catalog, open_catalog
 from tests.makers.strategies import examples
@@ -674,10 +674,9 @@ def test_other_readers__see_the_same_rows(catalog: CatalogTable, tmp_path: Path)
     assert sum(files["num_records"].to_pylist()) == 3 * 3 + 2
 
 
-def _race(root: str, name: str, alone: bool, fan_in: int, start: Any) -> None:
+def _race(root: str, name: str, alone: bool, fan_in: int) -> None:
     file_merges.FAN_IN = fan_in
     catalog = create_catalog(root)
-    start.wait()
     snapshot = catalog.snapshot()
     done = 0
     while done < RACED:
@@ -699,20 +698,7 @@ def test_racing_processes__lose_nothing_and_leave_no_hole(
     tmp_path: Path, names: list[str], fan_in: int
 ) -> None:
     """Whoever has a topic for himself never loses, though others merge his files."""
-    processes = multiprocessing.get_context("spawn")
-    start = processes.Event()
-    racers = [
-        processes.Process(
-            target=_race, args=(str(tmp_path), name, names.count(name) == 1, fan_in, start)
-        )
-        for name in names
-    ]
-    for racer in racers:
-        racer.start()
-    start.set()
-    for racer in racers:
-        racer.join(120)
-    assert [racer.exitcode for racer in racers] == [0] * len(names)
+    race_of(_race, [(str(tmp_path), name, names.count(name) == 1, fan_in) for name in names])
     catalog = open_catalog(str(tmp_path))
     snapshot = catalog.snapshot()
     for name in set(names):

@@ -1,7 +1,6 @@
 """Commits by number: who may follow whom, and what a reader finds."""
 
 import json
-import multiprocessing
 import os
 import time
 import uuid
@@ -24,6 +23,7 @@ from seglake.catalog.delta.table_contract import TableContract
 from seglake.errors import CommitConflict, CorruptData
 from seglake.store import Store, open_store
 from seglake.store.interface import Listed
+from tests.harness.processes import race_of
 from tests.makers.strategies import examples
 
 STATS = '{"numRecords": 1}'
@@ -331,9 +331,8 @@ def test_expired_commits__go_only_by_a_right_clock(
     assert ("off the clock of storage" in caplog.text) != is_right
 
 
-def _append(folder: str, name: str, commits: int, start: Any) -> None:
+def _append(folder: str, name: str, commits: int) -> None:
     log = DeltaLog(open_store(folder), "table", CONTRACT)
-    start.wait()
     for number in range(commits):
         log.commit(0, [_add(f"{name}{number}")], application=f"{name}{number}")
 
@@ -341,17 +340,7 @@ def _append(folder: str, name: str, commits: int, start: Any) -> None:
 @pytest.mark.slow
 def test_racing_processes__lose_no_commit(tmp_path: Path) -> None:
     log = _log(tmp_path)
-    processes = multiprocessing.get_context("spawn")
-    start = processes.Event()
-    racers = [
-        processes.Process(target=_append, args=(str(tmp_path), name, 10, start)) for name in "abc"
-    ]
-    for racer in racers:
-        racer.start()
-    start.set()
-    for racer in racers:
-        racer.join(120)
-    assert [racer.exitcode for racer in racers] == [0, 0, 0]
+    race_of(_append, [(str(tmp_path), name, 10) for name in "abc"])
     added = [entry.added[0].path for entry in log.since(0)]
     assert sorted(added) == sorted(f"{name}{number}" for name in "abc" for number in range(10))
     assert set(DeltaTable(f"{tmp_path}/table").get_add_actions()["path"].to_pylist()) == set(added)

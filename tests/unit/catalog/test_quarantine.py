@@ -1,7 +1,6 @@
 """Quarantined rows count only once their run is in."""
 
 import json
-import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from seglake.catalog.rows import Row
 from seglake.catalog.table import CatalogTable
 from seglake.errors import UsageError
 from seglake.store import Store, open_store
+from tests.harness.processes import race_of
 from tests.makers.catalog_rows import ATTEMPT, new_attempt, run, topic
 from tests.makers.lakes import create_catalog
 
@@ -104,9 +104,8 @@ def test_parts__are_added_once_however_often_they_are_given(store: Store) -> Non
     assert _counted(catalog, quarantine, "orders") == [1, 2, 3]
 
 
-def _quarantine(root: str, attempt: str, start: Any) -> None:
+def _quarantine(root: str, attempt: str) -> None:
     store, quarantine = open_store(root), QuarantineTable(open_store(root))
-    start.wait()
     for line in range(4):
         quarantine.add_files(
             [write_rejects(store, "orders", attempt, _rows(attempt, [line]))], attempt
@@ -117,18 +116,7 @@ def _quarantine(root: str, attempt: str, start: Any) -> None:
 def test_runs_that_add_at_once__all_succeed(store: Store) -> None:
     """The table does not exist before: all of them want to create it, too."""
     catalog, attempts = create_catalog(store.uri), [new_attempt() for _ in range(4)]
-    processes = multiprocessing.get_context("spawn")
-    start = processes.Event()
-    racers = [
-        processes.Process(target=_quarantine, args=(store.uri, attempt, start))
-        for attempt in attempts
-    ]
-    for racer in racers:
-        racer.start()
-    start.set()
-    for racer in racers:
-        racer.join(120)
-    assert [racer.exitcode for racer in racers] == [0] * len(attempts)
+    race_of(_quarantine, [(store.uri, attempt) for attempt in attempts])
     rows: list[Row] = [topic(), *(run(attempt, attempt) for attempt in attempts)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempts[0])
     assert _counted(catalog, QuarantineTable(store), "orders") == sorted([0, 1, 2, 3] * 4)

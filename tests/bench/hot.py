@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ import seglake
 from tests.bench.events import Int64s, numbers_in
 from tests.bench.measure import Goal, Section, Table, say, timed
 from tests.bench.memory import Peaks, watched
-from tests.bench.workbench import TOPIC, Workbench, require
+from tests.bench.workbench import TOPIC, Sizes, Workbench, require
 
 MIB = 2**20
 START_MS = 1_780_272_000_000
@@ -56,15 +57,8 @@ class Given(NamedTuple):
 def run(bench: Workbench) -> Section:
     """Measure."""
     sizes = bench.sizes
-    cases: dict[str, Callable[[Path], Given]] = {
-        "one key has 90 % of the events": partial(_keyed, count=sizes.events, keys=0),
-        "a million keys": partial(_keyed, count=sizes.events, keys=1_000_000),
-        "one `gz`": partial(_archive, size=sizes.archive_bytes),
-        "one record among many": partial(_large, size=sizes.record_bytes),
-        f"{sizes.tiny_files:,} files of 3 lines": partial(_tiny, files=sizes.tiny_files),
-    }
     rows = []
-    for name, make in cases.items():
+    for name, make in islice(inputs(sizes).items(), sizes.hot_inputs):
         say(f"  {name}")
         rows.append([name, *_measured(bench.scratch("hot"), make)])
     section = Section("hot", "Hot inputs", _TEXT.format(
@@ -78,16 +72,27 @@ def run(bench: Workbench) -> Section:
     return section
 
 
+def inputs(sizes: Sizes) -> dict[str, Callable[[Path], Given]]:
+    """What makes each input in a folder, by name."""
+    return {
+        "one key has 90 % of the events": partial(_keyed, count=sizes.events, keys=0),
+        "a million keys": partial(_keyed, count=sizes.events, keys=1_000_000),
+        "one `gz`": partial(_archive, size=sizes.archive_bytes),
+        "one record among many": partial(_large, size=sizes.record_bytes),
+        f"{sizes.tiny_files:,} files of 3 lines": partial(_tiny, files=sizes.tiny_files),
+    }
+
+
 def _measured(folder: Path, make: Callable[[Path], Given]) -> list[Any]:
     """The figures of one input; it is removed again."""
     source = folder / "input"
     source.mkdir(parents=True)
     given, root = make(source), folder / "lake"
     conf = folder / "hot.toml"
-    conf.write_text(_pipeline(given, root))
+    conf.write_text(pipeline_text(given, root))
     spent = timed(partial(_ingest, conf))
     report, peaks = spent.result
-    _check(given, str(root), report)
+    check(given, str(root), report)
     size = sum(path.stat().st_size for path in source.iterdir())
     written = report["output_bytes"] - report["index_bytes"]
     shutil.rmtree(folder)
@@ -97,7 +102,8 @@ def _measured(folder: Path, make: Callable[[Path], Given]) -> list[Any]:
     ]  # fmt: skip
 
 
-def _pipeline(given: Given, root: Path) -> str:
+def pipeline_text(given: Given, root: Path) -> str:
+    """The settings of an ingest, as TOML."""
     tables: dict[str, dict[str, object]] = {
         "pipeline": {"name": "hot", "root": str(root), "order": "time"},
         "input": {"paths": given.paths, "format": "jsonl"},
@@ -113,7 +119,8 @@ def _pipeline(given: Given, root: Path) -> str:
     return "\n".join(lines)
 
 
-def _check(given: Given, root: str, report: dict[str, Any]) -> None:
+def check(given: Given, root: str, report: dict[str, Any]) -> None:
+    """Require that the lake holds the input: counts, offsets, windows."""
     require(report["records"] == given.records, f"records were lost: {report}")
     log = seglake.open(root).topic(TOPIC)
     require(sum(log.end_offsets().values()) == given.records, "offsets are not dense")

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.config import load
 from seglake.engine import LocalEngine
-from tests.bench import compaction, density, growth, merge, report
+from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.bench import catalog, density, growth, hot, merge, report
 from tests.bench.events import Events, generate, numbers_in
 from tests.bench.measure import Chart, Contender, Goal, Samples, Section, Table, Timed, race
 from tests.bench.workbench import Sizes, Workbench
@@ -106,15 +108,32 @@ def test_the_document_holds_every_figure() -> None:
 
 @pytest.mark.slow
 def test_parts_without_a_jvm(tmp_path: Path) -> None:
-    sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=3, keys=4000)
+    sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=3, commits=20)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:
         (by_length,) = growth.run(bench).tables
         dense, *_, sparse = density.run(bench).tables[1].rows
-        by_keys = compaction.memory(bench).rows
+        by_commits, retained = catalog.run(bench).tables
     assert [row[0] for row in by_length.rows] == [1500, 4500]
     assert dense[1] > sparse[1]  # entries
     assert dense[3] < sparse[3]  # bytes that a lookup reads
-    assert [row[0] for row in by_keys] == ["200", "1,000", "4,000"]
+    assert [row[0] for row in by_commits.rows] == list(range(2, 22, 2))
+    assert [row[1] for row in retained.rows] == [200] * 5
+
+
+@pytest.mark.slow
+def test_hot_inputs_hold_what_they_say(tmp_path: Path) -> None:
+    sizes = Sizes(events=6000, archive_bytes=10**6, record_bytes=10**6, tiny_files=50)
+    for number, make in enumerate(hot.inputs(sizes).values()):
+        root = tmp_path / f"lake-{number}"
+        given, conf = make(_folder(tmp_path / str(number))), root.with_suffix(".toml")
+        conf.write_text(hot.pipeline_text(given, root))
+        report = ingest_files(LocalEngine(), load(conf), DeclaredRun("1"))
+        hot.check(given, str(root), report.as_dict())
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
 
 
 @pytest.mark.slow

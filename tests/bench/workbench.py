@@ -47,6 +47,7 @@ class Sizes:
     archive_bytes: int = 5 * 10**9  # these three in the part about hot inputs
     record_bytes: int = 50 * 10**6
     tiny_files: int = 100_000
+    hot_inputs: int = 5  # of those in that part, the first ones
     merge_runs: int = 138  # these two in the part about merging
     merge_partitions: int = 200
     keys: int = 20_000_000  # in the part about compaction, for its memory

@@ -11,7 +11,12 @@ from seglake.session import spark_session
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Two cores, and three attempts for each task: a plain local[2] never tries again."""
-    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        # a VACUUM of Delta lists files in so many tasks: by default in 10,000
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    }
     session = spark_session("seglake-tests", master="local[2,3]", conf=conf)
     yield session
     session.stop()

@@ -64,7 +64,7 @@ def records_of(batches: Sequence[StoredBatch], start: int) -> list[Record]:
     return [r for batch in batches for r in batch.records if r.offset >= start]
 
 
-@examples(40)
+@examples(20)
 @given(steps=STEPS)
 def test_kafkas_cleaner_leaves_the_same(
     kafka: Kafka, cleaner: KafkaCleaner, steps: list[Step]
@@ -110,7 +110,7 @@ LIMITS = st.fixed_dictionaries(
 )
 
 
-@examples(60)
+@examples(20)
 @given(
     runs=RUNS, settings=LIMITS, rounds=st.sets(st.integers(0, 4)), segment_bytes=st.integers(1, 4)
 )

@@ -66,7 +66,7 @@ def filters(kafka: Kafka) -> Any:
 
 
 @given(stored_logs(max_size=80), st.data())
-@examples(40)
+@examples(25)
 def test_kafkas_filter_keeps_the_same(
     kafka: Kafka, filters: Any, log: Stored, data: st.DataObject
 ) -> None:

@@ -111,7 +111,7 @@ def fan_in(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 @given(steps, st.integers(0, 20))
-@examples(25)
+@examples(12)
 def test_any_replacements__leave_what_a_list_says(
     tmp_path_factory: pytest.TempPathFactory, fan_in: int, given_steps: list[Any], pause: int
 ) -> None:

@@ -63,7 +63,7 @@ sizes = st.fixed_dictionaries(
 
 
 @given(runs, cuts, lost, sizes)
-@examples(40)
+@examples(25)
 def test_everything(
     generated: list[Run], cut: float, loss: Loss | None, limits: dict[str, str]
 ) -> None:
@@ -76,7 +76,7 @@ def test_everything(
 
 
 @given(runs, cuts, lost, sizes, st.tuples(times, times), st.tuples(times, times))
-@examples(40)
+@examples(25)
 def test_windows_and_bounds_by_time(
     generated: list[Run], cut: float, loss: Loss | None, limits: dict[str, str],
     exact: tuple[int, int], kafkas: tuple[int, int],
@@ -101,7 +101,7 @@ def first_reaching(records: list[Written], time: int) -> int:
 
 
 @given(runs, cuts, lost, sizes, st.lists(st.integers(-2, 300), min_size=4, max_size=4))
-@examples(40)
+@examples(25)
 def test_offsets(
     generated: list[Run], cut: float, loss: Loss | None, limits: dict[str, str], numbers: list[int]
 ) -> None:

@@ -152,7 +152,7 @@ KILLED, RUN, TOPIC, PARTITION = (
 @example({"startingTimestamp": str(T + 3)}, LATER, {}, [RUN, TOPIC])
 @example({"startingTimestamp": str(T + 3)}, ANY, {}, [KILLED, TOPIC])
 @given(starts, chosen_topics, limits, st.lists(steps, max_size=12))
-@examples(60)
+@examples(40)
 def test_kills_and_restarts_lose_and_repeat_nothing(
     start: dict[str, str],
     topics: dict[str, str],

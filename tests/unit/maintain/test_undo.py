@@ -132,7 +132,7 @@ steps = st.lists(
 
 
 @given(steps, st.sampled_from([{"segment.bytes": 400, "batch.size": 200}, {}]))
-@examples(25)
+@examples(12)
 def test_any_history__is_what_its_runs_say(
     tmp_path_factory: pytest.TempPathFactory, given_steps: list[Any], topic: dict[str, Any]
 ) -> None:

@@ -117,7 +117,7 @@ shares = st.sampled_from([0, 0.02, 0.3, 0.5, 0.9, 1])
     st.tuples(drifts, drifts), shapes, cuts, lost, st.sampled_from([1, 2, 2, 2, 3]),
     st.tuples(shares, shares), st.sampled_from([0, 0, 1, 7, 10**13]),
 )  # fmt: skip
-@examples(40)
+@examples(25)
 def test_failover_starts_at_the_first_record_that_may_be_unread(
     rows: Sequence[list[Event]], shape: Shape, cut: float, loss: Loss | None, partitions: int,
     read: tuple[float, float], skew_ms: int,

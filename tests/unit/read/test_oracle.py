@@ -31,7 +31,7 @@ from tests.makers.versions import (
 
 
 @given(runs, cuts, st.booleans(), lost, st.lists(times, min_size=1, max_size=60))
-@examples(60)
+@examples(30)
 def test_times(
     generated: list[Run], cut: float, log_append: bool, loss: Loss | None, wanted: list[int]
 ) -> None:
@@ -51,7 +51,7 @@ def test_deleted_records_do_not_vouch(seed: int, spread: int, shape: Shape, cut:
 
 
 @given(runs, cuts, st.booleans(), lost)
-@examples(40)
+@examples(30)
 def test_offsets(generated: list[Run], cut: float, log_append: bool, loss: Loss | None) -> None:
     with lake_of(generated, cut, log_append, loss) as (log, maker):
         for partition in log.partitions():
@@ -70,7 +70,7 @@ def test_offsets(generated: list[Run], cut: float, log_append: bool, loss: Loss 
 
 
 @given(runs, cuts, st.booleans(), lost, times, times, st.sampled_from([2**20, 4096]))
-@examples(50)
+@examples(25)
 def test_windows(
     generated: list[Run], cut: float, log_append: bool, loss: Loss | None, one: int, other: int,
     memory_bytes: int,
@@ -110,7 +110,7 @@ def test_an_older_version_answers_as_it_did(
 
 
 @given(runs, cuts, lost, st.integers(0, 500), st.integers(0, 500))
-@examples(30)
+@examples(20)
 def test_offset_ranges(
     generated: list[Run], cut: float, loss: Loss | None, one: int, other: int
 ) -> None:
@@ -123,7 +123,7 @@ def test_offset_ranges(
 
 
 @given(runs, cuts, st.booleans(), lost, st.integers(0, 40), st.integers(0, 40), st.integers(0, 5))
-@examples(40)
+@examples(25)
 def test_nothing_is_lost_in_translation(
     generated: list[Run], cut: float, log_append: bool, loss: Loss | None, one: int, other: int,
     skew_ms: int,

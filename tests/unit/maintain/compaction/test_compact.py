@@ -15,7 +15,7 @@ from tests.makers.strategies import T, examples
 LAST = Clean(0, LocalEngine(), 10**6, 10**6)
 
 
-@examples(60)
+@examples(20)
 @given(STEPS, st.sampled_from([None, None, T + 7]))
 def test_any_history_is_that_of_plain_lists(steps: list[Step], append_time_ms: int | None) -> None:
     with tempfile.TemporaryDirectory() as folder:

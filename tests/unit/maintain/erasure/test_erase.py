@@ -205,7 +205,7 @@ steps = st.lists(st.tuples(st.sampled_from(verbs), rows), min_size=1, max_size=7
 
 
 @given(steps, st.sampled_from([{"segment.bytes": 400, "batch.size": 200}, {}]), st.booleans())
-@examples(30)
+@examples(10)
 def test_whatever_happened__no_key_is_left_and_all_else_is_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, story: Any, shape: dict[str, Any], plain: bool
 ) -> None:

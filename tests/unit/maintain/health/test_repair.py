@@ -134,7 +134,7 @@ def test_topics__that_do_not_exist_are_refused(maker: LakeMaker) -> None:
 
 
 @given(st.lists(st.sampled_from(["run", "reindex", "dense", "delete"]), max_size=6))
-@examples(15)
+@examples(8)
 def test_a_lost_catalog__comes_back_whole(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str]
 ) -> None:

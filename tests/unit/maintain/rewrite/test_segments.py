@@ -70,7 +70,7 @@ def read_all(root: str) -> list[Written]:
 
 
 @given(run_lists, shapes, st.lists(st.sampled_from([0, 0, 0, 1, 900])), st.data())
-@examples(60)
+@examples(25)
 def test_what_stays_stays_as_it_was(
     runs: list[list[Event]], shape: Shape, gaps: list[int], data: st.DataObject
 ) -> None:

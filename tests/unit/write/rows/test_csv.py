@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from seglake.errors import InputError
 from tests.makers.files import pipeline, read, read_bytes
 from tests.makers.inputs import splits_of
+from tests.makers.strategies import examples
 
 fields = st.text(st.sampled_from(list("ab,;\"\n\r'é ")), max_size=8)
 tables = st.lists(st.lists(fields, min_size=3, max_size=3), max_size=12)
@@ -52,6 +53,7 @@ def test_records_and_fields(
         assert cells == [tuple(cell.encode() or None for cell in row) for row in rows]
 
 
+@examples(40)
 @given(st.lists(st.lists(fields.map(lambda f: f.replace("\n", "")), min_size=3, max_size=3)))
 def test_cut_files_give_the_same_records(rows: list[list[str]]) -> None:
     data = b"\n".join(written([["x", "y", "z"], *rows], ",", False))

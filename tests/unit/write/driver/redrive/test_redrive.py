@@ -178,7 +178,7 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("form", INPUT)
-@examples(25)
+@examples(8)
 @given(first=contents, steps=steps, order=st.sampled_from(["time", "arrival"]))
 def test_every_row_is_a_record_once_or_an_open_reject(
     form: str, first: list[list[Event]], steps: list[tuple[Any, ...]], order: str

@@ -10,7 +10,8 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2
-CHAOS := --kills 1000 --upkeep 300 --s3 100 --spark 20 --document docs/reliability.md
+CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 --races 20 --s3-races 10 \
+  --document docs/reliability.md
 FUZZ := --inputs 1000000
 MINUTES := 60
 BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
@@ -61,7 +62,7 @@ docs: $(INSTALLED) ## Write docs/settings.md from the settings' own descriptions
 golden: setup ## Let Kafka write the golden files of the tests anew
 	$(BIN)/python -m tests.kafka.make_golden
 
-chaos: setup ## Kill ingests and maintenance at every step, 1000 times and more; CHAOS=--help lists the options
+chaos: setup ## Kill ingests and maintenance at every step, and let them race; CHAOS=--help lists the options
 	$(BIN)/python -m tests.chaos.kill $(CHAOS)
 
 fuzz: $(INSTALLED) ## Try a million hostile inputs on every reader; FUZZ="--inputs N --seed S" chooses others

@@ -11,14 +11,17 @@ from typing import NamedTuple
 from tests.chaos.attempts import ANYTHING, Hit
 
 BEGIN, END = "<!-- Written by `make chaos`; do not edit from here. -->", "<!-- To here. -->"
+SEEN = "looks of readers and micro-batches"
 MOMENTS = ("before", "during", "after")
-LOCAL, S3, SPARK, UPKEEP = "local disk", "S3", "Spark", "local disk, maintenance"
+LOCAL, S3, SPARK = "local disk", "S3", "Spark"
+UPKEEP, UPKEEP_S3 = "local disk, maintenance", "S3, maintenance"
+RACES, RACES_S3 = "local disk, races", "S3, races"
 
 
 class Kill(NamedTuple):
     """A kill that hit, what readers saw afterwards (old or new), and whether it was as it must."""
 
-    where: str  # LOCAL, S3, SPARK or UPKEEP
+    where: str  # LOCAL, UPKEEP, S3, UPKEEP_S3 or SPARK
     shape: str
     hit: Hit
     seen: str
@@ -34,12 +37,18 @@ class Difference(NamedTuple):
 
 
 class Account(NamedTuple):
-    """All kills and differences of a campaign."""
+    """All kills, races and differences of a campaign; of races, the commits of each command."""
 
     seed: int
     command: str
     kills: list[Kill]
     differences: list[Difference]
+    races: dict[str, Counter[str]]
+
+    @staticmethod
+    def begun(seed: int, command: str) -> Account:
+        """Of a campaign that begins."""
+        return Account(seed, command, [], [], {})
 
     def document(self, path: Path) -> None:
         """Replace the tables in a document."""
@@ -52,7 +61,7 @@ class Account(NamedTuple):
         date = dt.datetime.now(dt.UTC).date()
         totals = f"{len(self.kills):,} kills, {len(self.differences)} differences"
         parts = [f"`{self.command}` on {date}, seed {self.seed}: {totals}."]
-        for where in (LOCAL, UPKEEP, S3, SPARK):
+        for where in (LOCAL, UPKEEP, S3, UPKEEP_S3, SPARK):
             kills = [kill for kill in self.kills if kill.where == where]
             if kills:
                 rows = self._by_process(kills) if where == SPARK else self._by_step(kills)
@@ -60,7 +69,17 @@ class Account(NamedTuple):
         shapes = Counter(kill.shape for kill in self.kills)
         rows = [_row(("story", "kills")), "|---|--:|", *map(_row, shapes.items())]
         parts += ["By story:", "\n".join(rows)]
+        if self.races:
+            parts += ["Commits in races, and what readers saw of them:", "\n".join(self._raced())]
         return "\n\n".join(parts)
+
+    def _raced(self) -> list[str]:
+        verbs = sorted({verb for counts in self.races.values() for verb in counts} - {SEEN})
+        return [
+            _row(("command", *self.races)),
+            "|---|" + "--:|" * len(self.races),
+            *(_row((v, *(c[v] for c in self.races.values()))) for v in (*verbs, SEEN)),
+        ]
 
     def _by_step(self, kills: Sequence[Kill]) -> list[str]:
         return [

@@ -49,12 +49,13 @@ class Steps:
     def death(self, number: int, chance: random.Random, but: Container[str] = ()) -> Death:
         """At the step of this number, counted round and round in an order of their own.
 
-        Steps that fewer commands take come first.
+        By turns it is one that few commands take, and one that many take.
         """
         names = sorted(name for name in self.count if name[1] not in but)
         random.Random(len(names)).shuffle(names)
         names.sort(key=lambda name: self.taken_by[name[1]])
-        name = names[number % len(names)]
+        at = number // 2 % len(names)
+        name = names[-1 - at if number % 2 else at]
         delay_s = max(1e-6, chance.random() * self.during[name[1]])
         return Death(*name, chance.randrange(self.count[name]), delay_s)
 

@@ -6,6 +6,7 @@ comes at a step chosen by its name, so that every step has its turn; the others 
 After each kill readers must see exactly what an undisturbed lake shows that has the same runs: the
 old version or the new one, and `verify` finds no damage. So it is after the last one, and after
 `vacuum` has removed what the killed attempts left behind. Rounds of maintenance: see `upkeep`.
+Races kill nobody: see `race`.
 
 Exits 1 if there was a difference. `--seed S --round N` tells that story again: the same files and
 steps in the same order, though a kill at any moment comes when the machine lets it.
@@ -21,21 +22,36 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from seglake.errors import SeglakeError
-from tests.chaos.account import LOCAL, S3, SPARK, UPKEEP, Account, Difference, Kill
+from tests.chaos.account import (
+    LOCAL,
+    RACES,
+    RACES_S3,
+    S3,
+    SPARK,
+    UPKEEP,
+    UPKEEP_S3,
+    Account,
+    Difference,
+    Kill,
+)
 from tests.chaos.attempts import Attack, Forked, Steps, Turn, kill_forked
 from tests.chaos.clustered import SETTINGS, OnSpark
-from tests.chaos.scenarios import NEXT, RUN, SHAPES, Scenario
+from tests.chaos.race import race
+from tests.chaos.scenarios import NEXT, SHAPES, Scenario
 from tests.chaos.upkeep import Maintenance
+from tests.chaos.verbs import RUN
 from tests.chaos.victim import Job
 from tests.harness.cluster import standalone_cluster
 from tests.harness.observed import remove_lake
 from tests.harness.s3_server import BUCKET, environment, s3_server
 
+STEPS = 12  # of each writer in a race
 ATTEMPTS = 3  # at most, of a run in a round
 APART = 31  # stories begin with other steps, so that all of them together reach every step
 
@@ -160,20 +176,53 @@ class Campaign:
         scenario.assert_same_again(lake, run)
 
 
+class Races:
+    """Rounds of a race; lakes below the URI `place`."""
+
+    def __init__(self, account: Account, where: str, folder: Path, place: str) -> None:
+        self._account, self._where, self._folder, self._place = account, where, folder, place
+        account.races[where] = Counter()
+
+    def run(self, rounds: int, told: Callable[[int], None] = lambda _rounds: None) -> None:
+        """So many rounds."""
+        for number in range(rounds):
+            self.round(number)
+            told(number + 1)
+
+    def round(self, number: int) -> None:
+        """One round; a difference is written down, and its lake stays."""
+        seed, lake = self._account.seed + number, f"{self._place}/race-{number}"
+        try:
+            done = race(lake, self._folder / f"race-{number}", seed, STEPS)
+        except (AssertionError, SeglakeError) as problem:
+            told = f"race {number}: {problem} ({lake})"
+            print(f"\n{told}", file=sys.stderr, flush=True)
+            self._account.differences.append(Difference(self._where, number, told, None))
+        else:
+            self._account.races[self._where] += done
+            remove_lake(lake)
+
+
 def main(arguments: list[str]) -> int:
     """Run a campaign; prints the seed first and the tables last."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.kill", description=__doc__)
     parser.add_argument("--kills", type=int, default=30, help="of runs on a local disk")
     parser.add_argument("--upkeep", type=int, default=0, help="kills of maintenance")
     parser.add_argument("--s3", type=int, default=0, help="kills of runs on an S3 server")
+    parser.add_argument("--s3-upkeep", type=int, default=0, help="kills of maintenance there")
     parser.add_argument("--spark", type=int, default=0, help="kills of runs on a Spark cluster")
+    parser.add_argument("--races", type=int, default=0, help="rounds of a race on a local disk")
+    parser.add_argument("--s3-races", type=int, default=0, help="rounds of a race on an S3 server")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--round", type=int, help="this round alone")
     parser.add_argument("--document", type=Path, help="where to write the tables")
     given = parser.parse_args(arguments)
     print(f"seed {given.seed}", flush=True)
-    account = Account(given.seed, " ".join(["python -m tests.chaos.kill", *arguments]), [], [])
-    wanted = {LOCAL: given.kills, UPKEEP: given.upkeep, S3: given.s3, SPARK: given.spark}
+    account = Account.begun(given.seed, " ".join(["python -m tests.chaos.kill", *arguments]))
+    wanted = {
+        LOCAL: given.kills, UPKEEP: given.upkeep, S3: given.s3, UPKEEP_S3: given.s3_upkeep,
+        SPARK: given.spark, RACES: given.races, RACES_S3: given.s3_races,
+    }  # fmt: skip
     for where, kills in wanted.items():
         if kills:
             with _campaign(account, where) as campaign:
@@ -188,13 +237,13 @@ def main(arguments: list[str]) -> int:
 
 
 @contextmanager
-def _campaign(account: Account, where: str) -> Iterator[Campaign | Maintenance]:
+def _campaign(account: Account, where: str) -> Iterator[Campaign | Maintenance | Races]:
     """A campaign with what it needs running; its folder stays if it finds a difference."""
     folder = Path(tempfile.mkdtemp(prefix="seglake-chaos-"))
     with ExitStack() as stack:
         place = str(folder / "lakes")
         attack: Attack[Job] = kill_forked
-        if where == S3:
+        if where in (S3, UPKEEP_S3, RACES_S3):
             os.environ |= environment(stack.enter_context(s3_server(folder)))
             place = f"s3://{BUCKET}"
         if where == SPARK:
@@ -202,17 +251,19 @@ def _campaign(account: Account, where: str) -> Iterator[Campaign | Maintenance]:
             master = stack.enter_context(standalone_cluster(folder / "cluster"))
             attack = on_spark = OnSpark({**SETTINGS, "spark.master": master}, folder / "notes")
             stack.callback(on_spark.end)
-        if where == UPKEEP:
-            yield Maintenance(account, folder, place, kill_forked)
+        if where in (UPKEEP, UPKEEP_S3):
+            yield Maintenance(account, where, folder, place, kill_forked)
+        elif where in (RACES, RACES_S3):
+            yield Races(account, where, folder, place)
         else:
             yield Campaign(account, where, folder, place, attack)
     if not any(found.where == where for found in account.differences):
         shutil.rmtree(folder)
 
 
-def _tell(kills: int) -> None:
+def _tell(count: int) -> None:
     end = "\r" if sys.stderr.isatty() else "\n"
-    print(f"{kills} kills", end=end, file=sys.stderr, flush=True)
+    print(f"{count} kills or races", end=end, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

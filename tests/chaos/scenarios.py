@@ -10,9 +10,9 @@ and everything must be equal to it.
 
 from __future__ import annotations
 
+import json
 import os
 import random
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ from seglake.layout import success_key
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
+from tests.chaos.verbs import CORRECTED_TIME, HOPELESS, OTHER, RUN
 from tests.chaos.victim import Job
 from tests.harness.observed import NOTHING, Observed, copy_lake, observe
 from tests.makers.lakes import open_catalog
@@ -34,7 +35,7 @@ from tests.makers.raw_events import (
     write_file,
 )
 
-RUN, NEXT, OTHER, BEFORE, ASIDE = "run", "next", "other", "before", "aside"
+NEXT, BEFORE, ASIDE = "next", "before", "aside"
 WHOLE = "run with the late file"  # what a run is called whose attempt listed that, too
 MODIFIED_S = T // 1000  # of all files, that every campaign lists the same
 
@@ -106,6 +107,14 @@ class Scenario:
         overtaken = self.shape.other == "overtakes" and name == RUN
         other = (_tables(self._settings(lake, OTHER)), OTHER) if overtaken else None
         return Job(_tables(self._settings(lake, name)), name, other)
+
+    def run_aside(self, lake: str, run_id: str) -> None:
+        """Another run into the topic aside, of a few lines."""
+        lines = [Line(T + n, "abc"[n % 3]) for n in range(6)]
+        path = write_file(self._folder / run_id / "in.jsonl", lines)
+        settings = self._settings(lake, ASIDE)
+        given = settings.input.model_copy(update={"paths": (str(path),)})
+        ingest(settings.model_copy(update={"input": given}), run_id)
 
     def arrange(self, name: str, *, late: bool = False) -> None:
         """Let the folder hold what it does during an attempt at a run, perhaps the late file."""
@@ -249,8 +258,15 @@ def _tables(settings: Any) -> dict[str, Any]:
 
 
 def _some_lines(chance: random.Random) -> list[Line]:
-    """A few dozen lines, broken ones among them."""
-    line = partial(Line, broken=None)
+    """A few dozen lines, broken ones among them: hopeless ones, and some for a redrive."""
     keys = ["a", "b", "c", None]
-    good = [line(T + chance.randrange(200), chance.choice(keys)) for _ in range(30)]
-    return [each if chance.random() < 0.9 else Line(T, broken="{") for each in good]
+    made = [Line(T + chance.randrange(200), chance.choice(keys)) for _ in range(30)]
+    for number in range(len(made)):
+        if number in (3, 18) or chance.random() < 0.08:
+            made[number] = Line(T, broken=HOPELESS if number % 2 else _to_correct(chance))
+    return made
+
+
+def _to_correct(chance: random.Random) -> str:
+    """A line whose time is in another field."""
+    return json.dumps({CORRECTED_TIME: T + chance.randrange(200), "k": chance.choice("bcd")})

@@ -25,7 +25,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 @pytest.fixture
 def account() -> Account:
-    return Account(20, "the command", [], [])
+    return Account.begun(20, "the command")
 
 
 def test_thirty_kills(tmp_path: Path, account: Account) -> None:
@@ -41,7 +41,7 @@ def test_thirty_kills(tmp_path: Path, account: Account) -> None:
 
 
 def test_twenty_kills_of_maintenance(tmp_path: Path, account: Account) -> None:
-    maintenance = Maintenance(account, tmp_path, str(tmp_path / "lakes"), kill_forked)
+    maintenance = Maintenance(account, UPKEEP, tmp_path, str(tmp_path / "lakes"), kill_forked)
     maintenance.run(20)
     assert account.differences == []
     assert {kill.shape for kill in account.kills} == set(STORY)

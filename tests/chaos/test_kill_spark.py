@@ -11,14 +11,15 @@ import pytest
 from tests.chaos.account import SPARK, Account
 from tests.chaos.clustered import DRIVER, EXECUTOR, JVM, SETTINGS, WORKER, OnSpark, Submitted
 from tests.chaos.kill import Campaign
-from tests.chaos.scenarios import OTHER, RUN, SHAPES, Scenario
+from tests.chaos.scenarios import SHAPES, Scenario
+from tests.chaos.verbs import OTHER, RUN
 from tests.harness.cluster import standalone_cluster
 
 pytestmark = pytest.mark.spark
 
 
 def test_a_kill_of_a_run_on_spark(tmp_path: Path) -> None:
-    account = Account(4, "", [], [])
+    account = Account.begun(4, "")
     settings = {**SETTINGS, "spark.master": "local[2,3]"}
     attack = OnSpark(settings, tmp_path / "notes", (DRIVER, JVM, WORKER))
     campaign = Campaign(account, SPARK, tmp_path, str(tmp_path / "lakes"), attack)

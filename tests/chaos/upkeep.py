@@ -1,10 +1,11 @@
-"""Kills of maintenance: index files, merge, compaction, erasure, vacuum, the catalog rebuilt.
+"""Kills of maintenance: every command that changes a lake (`verbs`), on a local disk and on S3.
 
 A round takes a lake with several runs, and with what a killed run left behind. Its commands are
-killed, each once or twice, and then run to their end. After each kill readers must see all that the
-lake holds, with the index files of before or after. While a rebuild is under way nobody may open
-the lake, and no ingest may take it for a new one. In the end nothing is damaged or left over. Then
-the catalog is lost, and comes back whole: no kill took a manifest or a mark from the history.
+killed, each once or twice, and then run to their end. After each kill readers must see exactly what
+the lake shows before or after the command; of `maintain`, after one of its parts. While a rebuild
+is under way nobody may open the lake, and no ingest may take it for a new one. In the end nothing
+is damaged or left over. Then the catalog is lost, and comes back whole: no kill took a manifest or
+a mark from the history.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from seglake.errors import CorruptData, SeglakeError
@@ -22,9 +24,10 @@ from seglake.layout import LOG_TABLE, QUARANTINE_TABLE
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.store import open_store
-from tests.chaos.account import UPKEEP, Account, Difference, Kill
+from tests.chaos.account import Account, Difference, Kill
 from tests.chaos.attempts import Attack, Forked, Steps, Turn
-from tests.chaos.scenarios import NEXT, OTHER, RUN, Scenario, Shape
+from tests.chaos.scenarios import NEXT, Scenario, Shape
+from tests.chaos.verbs import OTHER, RUN, VERBS
 from tests.chaos.victim import Death, Upkeep
 from tests.harness.observed import Observed, copy_lake, observe, remove_lake
 from tests.makers.compacted import set_topic
@@ -32,21 +35,59 @@ from tests.makers.lakes import create_catalog, open_catalog
 
 SHAPE = Shape("maintenance", other="races")
 SHRINKING = ("undo", "delete-records", "retain", "compact", "erase")  # fewer records after it
-CHANGING = ("reindex", "reindex again", "replace", *SHRINKING[:3], "merge", *SHRINKING[3:])
-STORY = ("reindex", "repair", *CHANGING[1:], "vacuum", "rebuild")
+STORY = (
+    "reindex", "repair", "reindex again", "replace", *SHRINKING[:3], "merge", *SHRINKING[3:],
+    "redrive", "alter", "maintain", "vacuum", "rebuild",
+)  # fmt: skip
+CHANGING = tuple(verb for verb in STORY if verb not in ("repair", "vacuum", "rebuild"))
+PARTS = 4  # of `maintain`, each with a commit of its own: retention, compaction, merge, expiry
 RETENTION = {"cleanup.policy": "compact,delete", "retention.bytes": 1600}
+ASIDE_RUNS = 7  # into the other topic, so that `maintain` has something to merge
 APART = 7  # stories begin with other steps
 
 
-class Maintenance:
-    """Rounds of one story, drawn from a seed; lakes below the folder `place`."""
+def begin(lake: str, folder: Path, place: str, seed: int) -> Scenario:
+    """Make a lake with several runs whose topics may lose records; its files are below `folder`."""
+    scenario = Scenario(SHAPE, folder, place, random.Random(f"{seed} maintenance"))
+    copy_lake(scenario.undisturbed((OTHER, RUN)), lake)
+    set_topic(open_catalog(lake), "events", RETENTION)
+    for number in range(ASIDE_RUNS):
+        scenario.run_aside(lake, f"aside {number}")
+    return scenario
 
-    def __init__(self, account: Account, folder: Path, place: str, attack: Attack[Upkeep]) -> None:
-        self._account, self._attack, self._place = account, attack, place
-        self._trace, self._last = folder / "trace", Kill("", "", None, "")  # type: ignore[arg-type]
-        chance = random.Random(f"{account.seed} maintenance")
-        self._begun = self._made(Scenario(SHAPE, folder / "files", place, chance))
+
+def arrange(lake: str, verb: str) -> None:
+    """Let there be something to do: a repair needs a file that is lost."""
+    if verb == "repair":
+        table = open_catalog(lake)
+        row = table.segments(table.snapshot(), "events")[0]
+        table.store.delete([row.key("timeindex")])
+
+
+class Maintenance:
+    """Rounds of one story, drawn from a seed; lakes below the URI `place`, which is `where`.
+
+    Only the `killed` commands are killed.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        where: str,
+        folder: Path,
+        place: str,
+        attack: Attack[Upkeep],
+        killed: Collection[str] = STORY,
+    ) -> None:
+        self._account, self._where, self._attack, self._place = account, where, attack, place
+        self._killed = killed
+        self._trace = folder / "trace"
+        self._last: Kill | None = None
+        self._begun = f"{place}/to-maintain"
+        scenario = begin(self._begun, folder / "files", place, account.seed)
+        self._leave_a_dead_attempt(scenario)
         self._seen: dict[str, Observed] = {"": observe(self._begun)}
+        self._between: list[Observed] = []  # what `maintain` lets readers see
         self.steps: dict[str, Steps] = {}
         self._watch()
 
@@ -69,7 +110,7 @@ class Maintenance:
             line = traceback.extract_tb(problem.__traceback__)[-1]
             told = f"round {number}, maintenance: {str(problem) or line.line} ({lake})"
             print(f"\n{told}", file=sys.stderr, flush=True)
-            self._account.differences.append(Difference(UPKEEP, number, told, self._last))
+            self._account.differences.append(Difference(self._where, number, told, self._last))
         else:
             remove_lake(lake)
 
@@ -77,17 +118,18 @@ class Maintenance:
         before = ""
         for verb in STORY:
             after = verb if verb in CHANGING else before
-            self._arrange(lake, verb)
-            for attempt in range(chance.randint(1, 2)):
+            arrange(lake, verb)
+            for attempt in range(chance.randint(1, 2) if verb in self._killed else 0):
                 turn = Turn(number + attempt * APART, by_name=not attempt)
                 hit = self._attack(Upkeep(lake, verb), self._trace, self.steps[verb], turn, chance)
                 if hit is None:
                     break
                 seen = self._readers_see(lake, verb, before, after)
-                self._last = Kill(UPKEEP, verb, hit, seen)
+                self._last = Kill(self._where, verb, hit, seen)
                 self._account.kills.append(self._last)
-            assert Forked(Upkeep(lake, verb), self._trace).ended() == 0
-            assert observe(lake) == self._seen[after], f"{verb} left another lake"
+            VERBS[verb](lake)
+            found, told = observe(lake), [self._seen[after]]
+            assert found == told[0], f"{verb} came to another end: {differing(found, told)}"
             before = after
         self._assert_history(lake, before)
 
@@ -104,9 +146,11 @@ class Maintenance:
         ]
         if verb == "erase" and any(each.file == QUARANTINE_TABLE for each in findings):
             return self._half_erased(found, before, after)
-        assert found in (self._seen[before], self._seen[after]), f"{verb} left another lake"
+        between = self._between if verb == "maintain" else []
+        allowed = (self._seen[before], *between, self._seen[after])
+        assert found in allowed, f"{verb} left another lake: {differing(found, allowed)}"
         assert not findings, f"after {verb} verify finds {findings[:3]}"
-        return "new" if found == self._seen[after] != self._seen[before] else "old"
+        return "old" if found == self._seen[before] else "new"
 
     def _half_erased(self, found: Observed, before: str, after: str) -> str:
         """The records are gone, the rejects are not yet: `verify` has said so."""
@@ -115,7 +159,7 @@ class Maintenance:
 
     def _assert_history(self, lake: str, state: str) -> None:
         """Everything is in order; and a lost catalog comes back."""
-        assert Forked(Upkeep(lake, "vacuum"), self._trace).ended() == 0
+        VERBS["vacuum"](lake)
         report = verify(lake, deep=True)
         assert (report.findings, report.orphans) == ([], []), f"{report.findings[:3]}"
         store = open_store(lake)
@@ -126,46 +170,51 @@ class Maintenance:
 
     # ------------------------------------------------------------------ the lake
 
-    def _made(self, scenario: Scenario) -> str:
-        """Several runs, and what a killed one left behind; the topic may lose records."""
-        lake = f"{self._place}/to-maintain"
-        copy_lake(scenario.undisturbed((OTHER, RUN)), lake)
-        set_topic(open_catalog(lake), "events", RETENTION)
-        job = scenario.job(lake, NEXT)
+    def _leave_a_dead_attempt(self, scenario: Scenario) -> None:
+        """What a run leaves that is killed just before its commit."""
         scenario.arrange(NEXT)
-        code = Forked(job, self._trace, Death("before", "commit of the catalog", 0, 0.0)).ended()
-        assert code
-        return lake
-
-    def _arrange(self, lake: str, verb: str) -> None:
-        """A repair needs something to do."""
-        if verb == "repair":
-            table = open_catalog(lake)
-            row = table.segments(table.snapshot(), "events")[0]
-            table.store.delete([row.key("timeindex")])
+        death = Death("before", "commit of the catalog", 0, 0.0)
+        assert Forked(scenario.job(self._begun, NEXT), self._trace, death).ended()
 
     def _watch(self) -> None:
         """Learn which steps each command takes undisturbed, and what the lake shows then."""
-        for _ in range(2):  # the first process of all starts the one to fork from
-            lake, state = f"{self._place}/watched", ""
-            remove_lake(lake)
-            copy_lake(self._begun, lake)
-            for verb in STORY:
-                self._arrange(lake, verb)
-                begun = time.monotonic()
-                assert Forked(Upkeep(lake, verb), self._trace).ended() == 0
-                self.steps[verb] = Steps(self._trace, time.monotonic() - begun)
-                if verb in CHANGING:
-                    state = verb
-                    self._seen[verb] = observe(lake)
-                assert observe(lake) == self._seen[state]
+        lake, state = f"{self._place}/watched", ""
+        copy_lake(self._begun, lake)
+        for verb in STORY:
+            if verb == "maintain":
+                self._watch_parts(lake)
+            arrange(lake, verb)
+            begun = time.monotonic()
+            assert Forked(Upkeep(lake, verb), self._trace).ended() == 0
+            self.steps[verb] = Steps(self._trace, time.monotonic() - begun)
+            found = observe(lake)
+            if verb in CHANGING:
+                state = verb
+                self._seen[verb] = found
+            assert found == self._seen[state], f"{verb} changed what it must not"
         taken = Counter(what for each in self.steps.values() for what in {n for _, n in each.count})
         for each in self.steps.values():
             each.taken_by = taken
-        assert self._seen.keys() == {"", *CHANGING}
-        counts = [len(self._seen[state].records) for state in ("", *SHRINKING)]
+        self._assert_story()
+
+    def _watch_parts(self, lake: str) -> None:
+        """Learn what readers see after each part of `maintain`."""
+        copy = f"{lake}-parts"
+        copy_lake(lake, copy)
+        VERBS["maintain"](copy, told=lambda _part: self._between.append(observe(copy)))
+
+    def _assert_story(self) -> None:
+        """Every command has something to do."""
+        seen = self._seen
+        assert seen.keys() == {"", *CHANGING}
+        assert all(seen[one] != seen[next_] for one, next_ in pairwise(("", *CHANGING)))
+        counts = [len(seen[state].records) for state in ("", *SHRINKING)]
         assert counts == sorted({*counts}, reverse=True), f"something removed nothing: {counts}"
-        assert len(self._seen["erase"].rejected) < len(self._seen[""].rejected)
+        rejects = [len(seen[state].rejected) for state in ("", "erase", "redrive", "maintain")]
+        assert rejects == sorted({*rejects}, reverse=True), f"no reject left: {rejects}"
+        changes = sum(one != next_ for one, next_ in pairwise(self._between))
+        assert changes == PARTS, f"of `maintain` {changes} parts do something"
+        assert self._between[-1] == seen["maintain"]
 
 
 def _is_expected(file: str) -> bool:
@@ -180,3 +229,10 @@ def _assert_is_refused(lake: str) -> None:
     except CorruptData:
         return
     raise AssertionError("an ingest would begin a new catalog")
+
+
+def differing(found: Observed, allowed: Sequence[Observed]) -> list[str]:
+    """What is not as in any of the lakes that it may be like."""
+    pairs = (list(zip(Observed._fields, found, each, strict=True)) for each in allowed)
+    told = ([name for name, mine, theirs in each if mine != theirs] for each in pairs)
+    return min(told, key=len)

@@ -12,11 +12,9 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,24 +24,12 @@ from seglake.catalog.delta import commit_log, delta_rs, file_merges
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine, SparkEngine
-from seglake.errors import UsageError
-from seglake.format.index import IndexPolicy
 from seglake.layout import QUARANTINE_TABLE
-from seglake.maintain.compaction.compact import compact
-from seglake.maintain.erasure.erase import erase
-from seglake.maintain.expiry.delete_records import delete_records
-from seglake.maintain.expiry.retention import retain
-from seglake.maintain.health.reindex import reindex
-from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
-from seglake.maintain.merge import merge
-from seglake.maintain.replace import replace_files
-from seglake.maintain.undo import undo
-from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver.rebase import Move
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.chaos.verbs import VERBS
 from tests.harness.unruly import make_unruly
-from tests.makers.raw_events import Line, T, pipeline_of, write_file
 
 OF_TASKS = {
     "blobs/": "blobs",
@@ -62,42 +48,6 @@ OF_DRIVER = {
     "/clock": "question for the time",
     "catalog/log.unfinished/": "mark of a rebuild",
     "catalog/log.backup-": "copy of the old catalog",
-}
-
-
-def _replace(lake: str) -> None:
-    """A corrected file takes the place of what the run beside brought in."""
-    folder = Path(tempfile.gettempdir()) / "seglake-corrected"
-    path = write_file(folder / "corrected.jsonl", [Line(T + 10 * n, f"c{n % 3}") for n in range(9)])
-    os.utime(path, (T // 1000, T // 1000))
-    pipeline = pipeline_of(lake, folder, name="beside")
-    replace_files(LocalEngine(), pipeline, DeclaredRun("other"))
-
-
-def _undo(lake: str) -> None:
-    """The run beside leaves; if a killed undo was committed, there is nothing left to do."""
-    try:
-        undo(lake, "events", "other")
-    except UsageError as error:
-        if "is undone already" not in str(error):
-            raise
-
-
-VERBS: dict[str, Callable[[str], Any]] = {
-    "reindex": partial(reindex, topic="events", policy=IndexPolicy("records", 3)),
-    "reindex again": partial(reindex, topic="events", policy=IndexPolicy("bytes", 0)),
-    "merge": partial(merge, topic="events", everything=True, rebatch=True),
-    "replace": _replace,
-    "undo": _undo,
-    "repair": repair_indexes,
-    "compact": partial(compact, topic="events", now_ms=10**13, force=True),
-    "delete-records": partial(delete_records, topic="events", before_offsets={0: 3, 1: 2}),
-    "retain": partial(retain, topic="events"),
-    "erase": partial(
-        erase, topic="events", keys=["a"], raw_containing="{", vacuum=True, grace_hours=0
-    ),
-    "vacuum": partial(vacuum, dry_run=False, grace_hours=0, retention_hours=0),
-    "rebuild": partial(rebuild_catalog, dry_run=False, force=True),
 }
 
 

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 import seglake
+from seglake.catalog.quarantine.expiry import expired_attempts
+from seglake.catalog.quarantine.redrives import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow, SourceRow, rows_of
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.version.snapshot import Snapshot
+from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
 from seglake.read.lake import Lake
 from seglake.store import open_store
@@ -33,10 +35,12 @@ class Observed(NamedTuple):
     segments: list[tuple[Any, ...]]  # boundaries, sizes, checksums of all four files
     sources: list[tuple[Any, ...]]
     counts: list[tuple[Any, ...]]  # what the runs say of themselves
-    rejected: list[tuple[Any, ...]]
+    rejected: list[tuple[Any, ...]]  # those that are open
+    topics: list[tuple[Any, ...]]  # with their settings
+    bounds: list[tuple[Any, ...]]  # of log partitions: log start, end, how far compacted
 
 
-NOTHING = Observed((), [], [], [], [], [])  # there is no lake yet, or an empty one
+NOTHING = Observed((), [], [], [], [], [], [], [])  # there is no lake yet, or an empty one
 
 
 def observe(root: str) -> Observed:
@@ -55,6 +59,8 @@ def observe(root: str) -> Observed:
         sorted(each for topic in lake.topics() for each in _sources(table, snapshot, topic)),
         [_counts(run) for run in history],
         sorted(each for topic in lake.topics() for each in _rejected(table, snapshot, topic)),
+        [astuple(row) for row in snapshot.topics()],
+        [_bounds(view) for topic in lake.topics() for view in snapshot.partitions(topic)],
     )
 
 
@@ -100,16 +106,22 @@ def _counts(run: RunRow) -> tuple[Any, ...]:
 
 def _rejected(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[tuple[Any, ...]]:
     names = ("source_file", "line", "reason", "raw")
-    attempts = [run.attempt_id for run in table.runs(snapshot, topic)]
+    expired = expired_attempts(table.maintenance(snapshot, topic))
+    attempts = set(open_attempts(table.runs(snapshot, topic))) - expired
     rows = QuarantineTable(table.store).read(topic, attempts)
     return [
         (topic, *row) for t in rows for row in zip(*(t[n].to_pylist() for n in names), strict=True)
     ]
 
 
+def _bounds(view: PartitionView) -> tuple[Any, ...]:
+    ends = (view.log_start_offset, view.end_offset, view.cleaned_offset)
+    return (view.topic, view.partition, *ends)
+
+
 def copy_lake(source: str, target: str) -> None:
     """A lake elsewhere: nothing in it says where it stands."""
-    if "://" not in source:
+    if "://" not in source + target:
         shutil.copytree(source, target)
         return
     old, new = open_store(source), open_store(target)

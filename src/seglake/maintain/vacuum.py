@@ -24,6 +24,7 @@ from functools import partial
 from itertools import chain, repeat
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake import layout
@@ -32,8 +33,9 @@ from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import expired_files, retained_rows
-from seglake.catalog.rows import Kind, MaintenanceRow, rows_of
+from seglake.catalog.rows import Kind, MaintenanceRow, RunState, rows_of
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.version import snapshot_files
 from seglake.errors import CorruptData
 from seglake.maintain.clock import time_of_storage
 from seglake.maintain.report import Report
@@ -45,6 +47,7 @@ GRACE_HOURS = 24.0
 HOUR_MS = 3_600_000
 _FATE_HOURS = 30 * 24  # how long an attempt that was given up may find that out
 _DELETE_AT_ONCE = 1000
+_GONE: list[RunState] = ["undone", "replaced"]
 TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # what a crash leaves of a local write
 
 
@@ -236,7 +239,7 @@ class _Named(NamedTuple):
 
     attempts: set[str]
     files: set[int]
-    expired: set[str]  # attempts whose rejects have expired
+    expired: set[str]  # attempts whose rejects no longer count
 
     def needs(self, file: layout.SegmentFile) -> bool:
         """Whether a segment row names this log, or the index files that this one belongs to."""
@@ -247,7 +250,7 @@ class _Named(NamedTuple):
 
 def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str]) -> _Named:
     """The names in the commits and segments of all retained versions, and `marked` attempts."""
-    attempts, files, without_rejects = set(marked), set[int](), set[str]()
+    attempts, files, without_rejects = set(marked), set[int](), _undone(table)
     kinds: tuple[Kind, ...] = ("run", "maintenance")
     for kind in kinds:
         for topic, rows in retained_rows(table, kind, expired):
@@ -264,6 +267,17 @@ def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str])
             ids: list[Any] = pc.unique(column).to_pylist()
             attempts.update(ids)
     return _Named(attempts, files, without_rejects)
+
+
+def _undone(table: CatalogTable) -> set[str]:
+    """The attempts of runs that the newest version has as undone or replaced."""
+    found = set[str]()
+    for tables in snapshot_files.tables(table.store, "run", table.newest_files()).values():
+        for rows in tables:
+            goes = pc.is_in(rows["state"], pa.array(_GONE))  # older rows have no state
+            ids: list[Any] = rows["attempt_id"].filter(goes).to_pylist()
+            found.update(ids)
+    return found
 
 
 def _unneeded(objects: Iterable[Listed], named: _Named) -> Iterator[tuple[str | None, Listed]]:

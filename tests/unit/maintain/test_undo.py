@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
+from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.rows import PartitionRow
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
@@ -213,6 +214,43 @@ def test_rejects_and_redrives_go_with_their_run(tmp_path: Path) -> None:
     lake.runs.clear()
     lake.ends = seglake.open(str(lake.root)).topic("events").end_offsets()
     assert lake.ingest("a").quarantined == 3
+
+
+def test_rejects_of_runs_that_left__go_by_a_vacuum(tmp_path: Path) -> None:
+    """Those of the run that takes their place stay, and so do those of a run that stays."""
+    lake, bad = Lake(tmp_path), Line(0, broken="{")
+    for run_id in ("undone", "replaced", "stays"):
+        lake.write(run_id, [*lines(4), bad])
+        lake.ingest(run_id)
+    lake.write("replaced", [*lines(5), bad])
+    lake.replace("replaced")
+    lake.undo("undone")
+    assert len(quarantined(lake.root)) == 2
+    stored = lake.root / "catalog" / "quarantine"
+    assert len(list(stored.glob("topic=*/*.parquet"))) == 4
+    vacuum(str(lake.root), dry_run=False, grace_hours=0)
+    assert len(list(stored.glob("topic=*/*.parquet"))) == len(quarantined(lake.root)) == 2
+    checked = verify(str(lake.root), deep=True)
+    assert (checked.findings, checked.orphans) == ([], [])
+
+
+def test_an_undo_that_did_not_commit__costs_no_reject(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows stand in a data file that no version names."""
+    lake = Lake(tmp_path)
+    lake.write("a", [*lines(4), Line(0, broken="{")])
+    lake.ingest("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaLog, "commit", _dies)
+        with pytest.raises(KeyboardInterrupt):
+            lake.undo("a")
+    vacuum(str(lake.root), dry_run=False, grace_hours=1)
+    assert len(quarantined(lake.root)) == 1
+
+
+def _dies(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_redrive_alone__can_be_undone(tmp_path: Path) -> None:

@@ -1,0 +1,13 @@
+"""A short race; `make chaos` runs long ones."""
+
+from pathlib import Path
+
+from tests.chaos.account import SEEN
+from tests.chaos.race import race
+
+
+def test_every_version_is_what_the_commits_say(tmp_path: Path) -> None:
+    done = race(str(tmp_path / "lake"), tmp_path, seed=20, steps=4)
+    assert done["ingest"] >= 2
+    assert done[SEEN] >= 5
+    assert len(done) > 4, f"too few commands made commits: {done}"

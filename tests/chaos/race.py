@@ -346,7 +346,8 @@ def follow(lake: str) -> list[Seen]:
 
 
 def _ms(time: Any) -> int:
-    return round(time.timestamp() * 1000)
+    milliseconds: int = round(time.timestamp() * 1000)
+    return milliseconds
 
 
 def _numbers(offsets: dict[str, Any]) -> Starts:

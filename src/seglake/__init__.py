@@ -64,6 +64,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name == "errors":
         return import_module("seglake.errors")
+    if name == "__version__":
+        return import_module("importlib.metadata").version("seglake")
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'seglake' has no attribute {name!r}")

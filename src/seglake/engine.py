@@ -61,18 +61,21 @@ class Engine(Protocol):
 class SparkEngine:
     """Every item is a Spark task; `task`, item and result are pickled.
 
-    Without a given session, one starts when the first task needs it. So a run that has nothing to
+    Without a given session, one starts on `master` when the first task needs it. So a run that has nothing to
     do, or whose input is bad, ends quickly.
     """
 
-    def __init__(self, spark: SparkSession | None = None) -> None:
-        self._given = spark
+    def __init__(self, spark: SparkSession | None = None, master: str | None = None) -> None:
+        self._given, self._master = spark, master
 
     @cached_property
     def _spark(self) -> SparkSession:
-        from seglake.session import spark_session  # noqa: PLC0415  # LocalEngine needs no Spark
+        from seglake.session import require_version, spark_session  # noqa: PLC0415  # LocalEngine needs no Spark
 
-        return self._given or spark_session("seglake ingest", delta=False)
+        if self._given is not None:
+            require_version(self._given.version)
+            return self._given
+        return spark_session("seglake ingest", master=self._master, delta=False)
 
     @cached_property
     def cores(self) -> int:
@@ -165,7 +168,8 @@ def original_errors() -> Iterator[None]:
         if found := _OTHER_PYTHON.search(str(error)):
             raise ConfigError(
                 f"Spark's workers have another Python, or one without Seglake ({found[0]}): set"
-                f" PYSPARK_PYTHON, here to {sys.executable}, before the session starts"
+                f" PYSPARK_PYTHON, here to {sys.executable}, before the session starts; workers on"
+                " other machines need an image or a packed environment (docs/deployment.md)"
             ) from None
         raise
 

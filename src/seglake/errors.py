@@ -2,6 +2,7 @@
 
     SeglakeError                  exit code 1
     ├── ConfigError               2   the settings are wrong; the message names the key
+    │   └── MissingExtra              a package is not installed; the message names the extra
     ├── InputError                2   an input file or folder is unusable; the message names it
     ├── QuarantineLimit           3   more rows were rejected than the pipeline allows, or all
     ├── UsageError                2   a caller's request has no meaning
@@ -32,6 +33,10 @@ class ConfigError(SeglakeError):
     """A setting is unknown, contradictory or out of range; the message names it and the remedy."""
 
     exit_code = 2
+
+
+class MissingExtra(ConfigError, ImportError):
+    """A package is not installed; the message names the extra of Seglake that brings it."""
 
 
 class InputError(SeglakeError):

@@ -16,13 +16,16 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import pyspark
-from py4j.protocol import Py4JJavaError
-from pyspark import SparkConf, SparkContext
-from pyspark.sql import SparkSession
-
 from seglake.errors import ConfigError, SeglakeError
+from seglake.extras import extra
 
+with extra("spark", "a Spark session"):
+    import pyspark
+    from py4j.protocol import Py4JJavaError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+SPARK = "4.2"
 JAVA_VERSIONS = (17, 21)
 DELTA_ARTIFACT, DELTA_VERSION = "delta-spark_4.2_2.13", "4.4.0"
 
@@ -76,15 +79,27 @@ def spark_session(
     master, the session is `local[*]`. `delta` adds Delta's SQL extension, catalog and jars.
 
     Raises:
-        ConfigError: no usable Java; or `delta`, and the running session or JVM has no Delta.
+        ConfigError: another Spark; no usable Java; or `delta`, and the running session or JVM has
+            no Delta, or another one.
     """
+    require_version(pyspark.__version__)
     running = SparkSession.getActiveSession()
     if running is None:
         wanted = {"spark.app.name": app_name, **_settings(master, conf or {}, delta=delta)}
         running = SparkSession.builder.config(conf=_launch(wanted)).getOrCreate()
+    require_version(running.version)  # its JVM may be of another Spark, which SPARK_HOME names
     if delta:
         _require_delta(running)
     return running
+
+
+def require_version(version: str) -> None:
+    """Raise ConfigError unless this is a version of the Spark that Seglake works with."""
+    if not version.startswith(f"{SPARK}."):
+        raise ConfigError(
+            f"Seglake works with Spark {SPARK}, and this is Spark {version}: use pyspark {SPARK},"
+            f" with a SPARK_HOME that is unset or a Spark {SPARK}"
+        )
 
 
 def delta_jars() -> list[Path]:
@@ -231,8 +246,10 @@ def _require_delta(session: SparkSession) -> None:
     try:
         session.catalog.currentCatalog()  # the first call that loads Delta's catalog class
     except Py4JJavaError as error:
+        other = "LinkageError" in str(error) or "NoSuchMethodError" in str(error)
+        problem = f"other Delta jars than those of {DELTA_VERSION}" if other else "no Delta jars"
         raise ConfigError(
-            "this Spark session has no Delta jars: give spark-submit"
+            f"this Spark session has {problem}: give spark-submit"
             ' --jars "$(python -m seglake.session jars)"'
         ) from error
 

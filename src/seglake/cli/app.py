@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from seglake.cli.lifecycle.commands import lifecycle
-from seglake.cli.options import Conf, DryRun, Json, Partition, Root, Source, Topic, Version
+from seglake.cli.options import Conf, DryRun, Json, Master, Partition, Root, Source, Topic, Version
 from seglake.cli.terminal.tables import show
 
 app = typer.Typer(
@@ -64,6 +64,28 @@ def demo(
     from seglake.cli.demo import run
 
     run(root, events, count)
+
+
+@app.command()
+def jobs(
+    name: Annotated[str | None, typer.Argument(help="Of this job only the file.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the files of the jobs, for spark-submit."""
+    from seglake.cli.jobs import job_file, job_rows
+
+    if name is not None:
+        typer.echo(job_file(name))
+        return
+    show("jobs", job_rows(), as_json=json)
+
+
+@app.command()
+def warm() -> None:
+    """Compile every kernel now, so that nobody waits for it later. No Spark, no Java."""
+    from runpy import run_module
+
+    run_module("seglake.warm", run_name="__main__")  # a program above this one, which it warms, too
 
 
 @app.command()
@@ -243,9 +265,10 @@ def ingest(
         bool,
         typer.Option("--replace-interval", help="… and of the pipeline's runs in the interval."),
     ] = False,
+    master: Master = None,
     json: Json = False,
 ) -> None:
-    """Ingest what a pipeline file names, with Spark on this machine."""
+    """Ingest what a pipeline file names, with Spark."""
     from seglake.cli.ingest import run
     from seglake.maintain.replace import Replaces
 
@@ -253,7 +276,7 @@ def ingest(
     interval = (interval_start, interval_end)
     changes = {"pipeline.root": root, "input.paths": source or None}
     given = {name: value for name, value in changes.items() if value is not None}
-    raise typer.Exit(run(conf_file, given, run_id, interval, replaces, as_json=json))
+    raise typer.Exit(run(conf_file, given, run_id, interval, replaces, master, as_json=json))
 
 
 @app.command()
@@ -263,13 +286,14 @@ def redrive(
     run_id: Annotated[str, typer.Option(help="The run whose rejects are ingested.")],
     conf_file: Annotated[Path, typer.Option(help="A TOML file with corrected settings.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be.")] = False,
+    master: Master = None,
     json: Json = False,
 ) -> None:
-    """Ingest rows that a run rejected, with corrected settings, with Spark on this machine."""
+    """Ingest rows that a run rejected, with corrected settings, with Spark."""
     from seglake.cli import ingest
 
     how = {"dry_run": dry_run, "as_json": json}
-    raise typer.Exit(ingest.redrive(root, topic, run_id, conf_file, **how))
+    raise typer.Exit(ingest.redrive(root, topic, run_id, conf_file, master, **how))
 
 
 @app.command()

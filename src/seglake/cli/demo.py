@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from seglake.cli.ingest import ingest_here, show_report
+from seglake.cli.ingest import ingest_on, show_report
 from seglake.cli.terminal.output import complete
 from seglake.cli.terminal.tables import show
 from seglake.times.instants import format_ms
@@ -72,7 +72,7 @@ def _ingest(root: Path, events: Path) -> Report:
     tables = {name: dict(table) for name, table in PIPELINE.items()}
     tables["pipeline"]["root"], tables["input"]["paths"] = str(root), [str(events)]
     console.print("Ingesting with Spark on this machine …")
-    return ingest_here(from_tables(tables), RUN_ID)
+    return ingest_on(None, from_tables(tables), RUN_ID)
 
 
 def _questions(root: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seglake.cli.terminal.tables import Column, Rows, show
+from seglake.extras import extra
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -25,20 +26,28 @@ def run(
     run_id: str | None,
     interval: tuple[str | None, str | None],
     replaces: Replaces,
+    master: str | None,
     *,
     as_json: bool,
 ) -> int:
     """Ingest, in the place of what `replaces` names. Returns the exit code."""
     from seglake.config import load
 
-    report = ingest_here(load(conf_file, changes), run_id, interval, replaces)
+    report = ingest_on(master, load(conf_file, changes), run_id, interval, replaces)
     return _told(report, as_json=as_json)
 
 
 def redrive(
-    root: str, topic: str, run_id: str, conf_file: Path, *, dry_run: bool, as_json: bool
+    root: str,
+    topic: str,
+    run_id: str,
+    conf_file: Path,
+    master: str | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
-    """Ingest the open rejects of a run with Spark on this machine. Returns the exit code."""
+    """Ingest the open rejects of a run. Returns the exit code."""
     from seglake.config import load
     from seglake.errors import UsageError
     from seglake.write.api import redrive_run
@@ -48,8 +57,8 @@ def redrive(
         raise UsageError(
             f"{conf_file} is for the topic {pipeline.topic.name!r}, not {topic!r}: correct one"
         )
-    with _spark_here() as progress:
-        report = redrive_run(pipeline, run_id, dry_run=dry_run, progress=progress)
+    with _spark() as progress:
+        report = redrive_run(pipeline, run_id, dry_run=dry_run, progress=progress, master=master)
     return _told(report, as_json=as_json)
 
 
@@ -62,25 +71,27 @@ def _told(report: Report, *, as_json: bool) -> int:
     return int(report.exit_code)
 
 
-def ingest_here(
+def ingest_on(
+    master: str | None,
     pipeline: Pipeline,
     run_id: str | None,
     interval: tuple[str | None, str | None] = (None, None),
     replaces: Replaces = None,
 ) -> Report:
-    """Ingest with Spark on this machine, and show each step while it lasts."""
+    """Ingest with Spark on a master, by default this machine; show each step while it lasts."""
     from seglake.maintain.replace import ingest_or_replace
 
-    with _spark_here() as progress:
+    with _spark() as progress:
         return ingest_or_replace(
-            pipeline, replaces, run_id=run_id, interval=interval, progress=progress
+            pipeline, replaces, run_id=run_id, interval=interval, progress=progress, master=master
         )
 
 
 @contextmanager
-def _spark_here() -> Iterator[Callable[[str], None]]:
+def _spark() -> Iterator[Callable[[str], None]]:
     """The function of `_steps`; a session that starts in the block is stopped at its end."""
-    from pyspark.sql import SparkSession
+    with extra("spark", "an ingest"):
+        from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     try:

@@ -12,4 +12,7 @@ Version = Annotated[int | None, typer.Option(help="A version of the lake; withou
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")]
 Conf = Annotated[Path, typer.Option(help="The pipeline's TOML file.")]
 Source = Annotated[list[str] | None, typer.Option(help="Inputs, instead of the file's.")]
+Master = Annotated[
+    str | None, typer.Option(help="Spark's master, such as spark://host:7077; default here.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]

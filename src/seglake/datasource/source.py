@@ -9,22 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, MutableMapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
-
 from seglake.datasource.options import parse
 from seglake.datasource.plain_errors import plain_errors
 from seglake.errors import UsageError
+from seglake.extras import extra
+
+with extra("spark", "the Spark data source"):
+    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        DataType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

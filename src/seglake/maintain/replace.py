@@ -36,16 +36,24 @@ def ingest_or_replace(
     *,
     run_id: str | None,
     interval: Interval = (None, None),
+    master: str | None = None,
     progress: Progress = silent,
 ) -> Report:
     """An ingest, or one in the place of what `replaces` names; raises as both."""
     if replaces is None:
-        return run_pipeline(pipeline, run_id=run_id, interval=interval, progress=progress)
+        return run_pipeline(
+            pipeline, run_id=run_id, interval=interval, master=master, progress=progress
+        )
     if run_id is None:
         raise UsageError("--replace needs --run-id: the run that is replaced")
     whole = replaces == "interval"
     return replace(
-        pipeline, run_id=run_id, interval=interval, whole_interval=whole, progress=progress
+        pipeline,
+        run_id=run_id,
+        interval=interval,
+        whole_interval=whole,
+        master=master,
+        progress=progress,
     )
 
 
@@ -57,6 +65,7 @@ def replace(
     whole_interval: bool = False,
     force: bool = False,
     spark: SparkSession | None = None,
+    master: str | None = None,
     progress: Progress = silent,
 ) -> Report:
     """Ingest the files that a pipeline names in the place of what a run brought in before.
@@ -71,7 +80,12 @@ def replace(
     if whole_interval and run.interval is None:
         raise UsageError("an interval is to be replaced, and none is declared: give both its ends")
     return replace_files(
-        SparkEngine(spark), pipeline, run, progress, whole_interval=whole_interval, force=force
+        SparkEngine(spark, master),
+        pipeline,
+        run,
+        progress,
+        whole_interval=whole_interval,
+        force=force,
     )
 
 

@@ -25,19 +25,20 @@ def run_pipeline(
     run_id: str | None = None,
     interval: Interval = (None, None),
     spark: SparkSession | None = None,
+    master: str | None = None,
     progress: Progress = silent,
 ) -> Report:
     """Ingest the files that a pipeline names, once per run id.
 
     `run_id` is any text that a retry repeats: an Airflow run id, a data interval. Without a run id
     every call is a run of its own, named by the clock. `interval` is [start, end), the time that
-    the run declares to cover. `spark` is used as it is; without it a local session starts when
-    there is something to read. `progress` is called with the name of each step. Raises UsageError
-    for a bad run id or interval, ConfigError, InputError, QuarantineLimit, StoreError or
-    CommitConflict.
+    the run declares to cover. `spark` is used as it is; without it a session starts on `master`, by
+    default this machine, when there is something to read. `progress` is called with the name of
+    each step. Raises UsageError for a bad run id or interval, ConfigError, InputError,
+    QuarantineLimit, StoreError or CommitConflict.
     """
     run = declared(run_id, interval)
-    return ingest_files(SparkEngine(spark), pipeline, run, progress)
+    return ingest_files(SparkEngine(spark, master), pipeline, run, progress)
 
 
 def redrive_run(
@@ -46,16 +47,18 @@ def redrive_run(
     *,
     dry_run: bool = False,
     spark: SparkSession | None = None,
+    master: str | None = None,
     progress: Progress = silent,
 ) -> RedriveReport:
     """Ingest the open rejects of a committed run with the settings of a pipeline, exactly once.
 
-    The topic and the lake are the pipeline's; its `input.paths` are not read. `spark` and
+    The topic and the lake are the pipeline's; its `input.paths` are not read. `spark`, `master` and
     `progress` are those of `run_pipeline`. Raises UsageError for a run that there is not or whose
     rows cannot be read again, QuarantineLimit if no reject becomes a record or too many are
     rejected again, and what `run_pipeline` raises.
     """
-    return redrive(SparkEngine(spark), pipeline, _text(run_id), dry_run=dry_run, progress=progress)
+    engine = SparkEngine(spark, master)
+    return redrive(engine, pipeline, _text(run_id), dry_run=dry_run, progress=progress)
 
 
 def ingest(

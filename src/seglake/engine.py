@@ -61,8 +61,8 @@ class Engine(Protocol):
 class SparkEngine:
     """Every item is a Spark task; `task`, item and result are pickled.
 
-    Without a given session, one starts on `master` when the first task needs it. So a run that has nothing to
-    do, or whose input is bad, ends quickly.
+    Without a given session, one starts on `master` when the first task needs it. So a run that has
+    nothing to do, or whose input is bad, ends quickly.
     """
 
     def __init__(self, spark: SparkSession | None = None, master: str | None = None) -> None:

@@ -1,36 +1,46 @@
-"""numba's `njit`, for packages that nobody may write to.
+"""numba's `njit`, with caches for every place that Seglake is installed in.
 
-numba caches a compiled kernel beside its source, or else in the user's cache. Where it can write to
-neither, as in a container without a home, it refuses to make the kernel. Then a folder of this user
-among the temporary files has the cache; where that is not safe either, nothing is cached.
+numba keeps a compiled kernel beside its source, or else in the user's cache. Where it can write to
+neither, as in a container without a home, it refuses to make the kernel, and never looks at what
+is there. Here, kernels that were compiled beside their sources, as `seglake warm` does in the build
+of an image, are used whoever may write there. What they lack is compiled and kept where the user
+may write: beside the source, in the user's cache, or else in a folder of this user among the
+temporary files. Where none of these is safe, nothing is kept. `NUMBA_CACHE_DIR` overrides all.
+
+A kept kernel holds also the code of those that it calls. So it is valid as long as its module and
+all modules of Seglake that this one imports are what they were; numba asks for the first only.
 """
 
+import hashlib
 import logging
 import os
+import re
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numba
+from numba.core import caching
 
 __all__ = ["njit"]
 
 _log = logging.getLogger(__name__)
+_ROOT = Path(__file__).parents[1]
+_IMPORT = re.compile(r"^from (seglake[\w.]*) import ", re.MULTILINE)
 
 
 def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit` with these options; a kernel is cached wherever that is possible."""
 
     def compiled(function: Callable[..., Any]) -> Any:
-        try:
-            return numba.njit(**options)(function)
-        except RuntimeError as error:
-            if "no locator" not in str(error):
-                raise
-        return _cached_elsewhere(function, options)
+        kernel = numba.njit(**{**options, "cache": False})(function)
+        if options.get("cache") and hasattr(kernel, "py_func"):  # else numba is switched off
+            # numba offers no other way to choose a function's cache
+            kernel._cache = _KernelCache(function)  # noqa: SLF001
+        return kernel
 
     return compiled
 
@@ -41,22 +51,145 @@ else:
     njit = _njit
 
 
-def _cached_elsewhere(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    settings: Any = numba.config  # numba makes its attributes when it is imported
-    folder, configured = _own_folder(), settings.CACHE_DIR
-    if folder is None:
-        return numba.njit(**{**options, "cache": False})(function)
-    settings.CACHE_DIR = str(folder)
+class _KernelCache(caching.NullCache):
+    """The cache of one kernel: what came with the package, then what is kept for this user."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._kept = _located(_Kept, function)
+        self._shipped: Any = caching.NullCache()
+        if not isinstance(self._kept, _Kept) or self._kept.within(_OfUser, _Temporary):
+            self._shipped = _located(_Shipped, function)
+
+    @property
+    def cache_path(self) -> Any:
+        """The folder for kernels that are compiled now. None if they are not kept."""
+        return self._kept.cache_path
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The kernel for these types of arguments. None if it has to be compiled."""
+        found = self._shipped.load_overload(sig, target_context)
+        return found or self._kept.load_overload(sig, target_context)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a kernel that was compiled."""
+        if not isinstance(self._kept, _Kept):
+            _warn("every process compiles them again")
+        elif self._kept.within(_Temporary):
+            _warn(f"they are kept in {_own_folder()}; NUMBA_CACHE_DIR names another folder")
+        self._kept.save_overload(sig, data)
+
+
+@cache
+def _warn(what_happens: str) -> None:
+    _log.warning(
+        "kernels are compiled, and can be kept neither beside their sources nor in the user's"
+        " cache: %s; `seglake warm` compiles them all where the package is installed",
+        what_happens,
+    )
+
+
+class _Stamped:
+    """A place for the kernels of a module, with a stamp of everything that they are made from."""
+
+    _py_file: str
+
+    def get_source_stamp(self) -> bytes:
+        """A hash of the module and of Seglake's modules that it imports."""
+        return _stamp(Path(self._py_file))
+
+
+class _Given(_Stamped, caching.UserProvidedCacheLocator):
+    """`NUMBA_CACHE_DIR`."""
+
+
+class _Beside(_Stamped, caching.InTreeCacheLocator):
+    """`__pycache__` beside the source."""
+
+
+class _BesideReadOnly(_Beside):
+    """`__pycache__` beside the source, which need not be writable."""
+
+    def ensure_cache_path(self) -> None:
+        """Nothing has to be done to read."""
+
+
+class _OfUser(_Stamped, caching.UserWideCacheLocator):
+    """The user's cache."""
+
+    def ensure_cache_path(self) -> None:
+        """Raises OSError where the user has no home: then the path is relative to nothing."""
+        if not Path(self._cache_path).is_absolute():
+            raise FileNotFoundError("the user has no home")
+        super().ensure_cache_path()  # type: ignore[no-untyped-call]
+
+
+class _Temporary(_Stamped, caching.InTreeCacheLocator):
+    """A folder among the temporary files."""
+
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        super().__init__(py_func, py_file)  # type: ignore[no-untyped-call]
+        subfolder = self.get_suitable_cache_subpath(py_file)  # type: ignore[no-untyped-call]
+        self._cache_path = str(Path(_own_folder() or "/dev/null", subfolder))
+
+
+class _KeptPlaces(caching.CompileResultCacheImpl):
+    _locator_classes = [_Given, _Beside, _OfUser, _Temporary]  # noqa: RUF012
+
+
+class _ShippedPlace(caching.CompileResultCacheImpl):
+    _locator_classes = [_BesideReadOnly]  # noqa: RUF012
+
+
+class _Kept(caching.FunctionCache):
+    """The kernels of a function, in the first place that can be written to."""
+
+    _impl_class = _KeptPlaces
+
+    def within(self, *places: type) -> bool:
+        """Whether it is one of these places."""
+        return isinstance(self._impl.locator, places)
+
+
+class _Shipped(caching.FunctionCache):
+    """The kernels of a function that are beside its source."""
+
+    _impl_class = _ShippedPlace
+
+
+def _located(kind: Any, function: Callable[..., Any]) -> Any:
+    """A cache of this kind; an empty one if there is no place for it, as in an archive."""
     try:
-        return numba.njit(**options)(function)
-    finally:
-        settings.CACHE_DIR = configured  # the program's own functions are none of our business
+        return kind(function)
+    except RuntimeError as error:
+        if "no locator" not in str(error):
+            raise
+        return caching.NullCache()
+
+
+@cache
+def _stamp(module: Path) -> bytes:
+    """A hash of a module's source, and of the modules of Seglake that it imports."""
+    sources, found = {module: module.read_bytes()}, [module]
+    while found:
+        for path in _imported(sources[found.pop()].decode()):
+            if path not in sources:
+                sources[path] = path.read_bytes()
+                found.append(path)
+    del sources[module]  # it comes first, whatever its folder is named
+    parts = [module.read_bytes(), *(sources[path] for path in sorted(sources))]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
+
+
+def _imported(source: str) -> Iterator[Path]:
+    """The files of Seglake's modules that a source imports from."""
+    for name in _IMPORT.findall(source):
+        path = _ROOT.joinpath(*name.split("."))
+        yield path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 @cache
 def _own_folder() -> Path | None:
     """This user's folder for kernels. None unless nobody else can write: kernels are code."""
-    problem = "kernels can be cached neither beside their sources nor in the user's cache"
     user = os.getuid() if hasattr(os, "getuid") else 0
     try:
         folder = Path(tempfile.gettempdir(), f"seglake-kernels-{user}")
@@ -66,7 +199,6 @@ def _own_folder() -> Path | None:
             raise PermissionError(f"{folder} is not a folder that only this user can write to")
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        _log.warning("%s, nor elsewhere: every process compiles them again (%s)", problem, error)
+        _log.info("no folder for kernels among the temporary files: %s", error)
         return None
-    _log.warning("%s, so they are in %s; NUMBA_CACHE_DIR names another folder", problem, folder)
     return folder

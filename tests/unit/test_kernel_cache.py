@@ -1,4 +1,4 @@
-"""Kernels of a package that cannot be written to, for a user without a home."""
+"""Where compiled kernels are kept and found, above all in a package that cannot be written to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,16 +31,36 @@ DAC_OVERRIDE, CAPBSET_DROP = 1, 24
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to obey permissions")
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Iterator[Path]:
-    """A copy of the sources that nobody may write to."""
-    copy = tmp_path / "package"
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources, and the kernels that `USE` compiles beside them."""
+    copy = tmp_path_factory.mktemp("built") / "package"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(seglake.__file__).parent, copy / "seglake", ignore=ignored)
-    folders = [copy, *(path for path in copy.rglob("*") if path.is_dir())]
+    assert used(copy, copy.parent) == []
+    assert compiled(copy)
+    return copy
+
+
+@pytest.fixture
+def package(built: Path, tmp_path: Path) -> Path:
+    """A package with compiled kernels, elsewhere."""
+    return Path(shutil.copytree(built, tmp_path / "package"))
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    (folder := tmp_path / "tmp").mkdir()
+    return folder
+
+
+@contextmanager
+def read_only(package: Path) -> Iterator[None]:
+    """In the block nobody may write to the package."""
+    folders = [package, *(path for path in package.rglob("*") if path.is_dir())]
     for folder in folders:
         folder.chmod(0o555)
-    yield copy
+    yield
     for folder in folders:
         folder.chmod(0o755)
 
@@ -50,39 +71,82 @@ def obey_permissions() -> None:
         assert ctypes.CDLL(None).prctl(CAPBSET_DROP, DAC_OVERRIDE, 0, 0, 0) == 0
 
 
-def used(package: Path, temporary: Path) -> list[str]:
-    """What a process says that uses kernels; every folder of its user is `package`."""
+def used(package: Path, temporary: Path, **more: str) -> list[str]:
+    """What a process says that uses kernels; its user's home is nowhere."""
     environment = {
         "PATH": os.environ["PATH"], "PYTHONPATH": str(package), "TMPDIR": str(temporary),
-        "HOME": str(package / "none"), "XDG_CACHE_HOME": str(package / "none"),
+        "HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none", **more,
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-c", USE, str(package)], env=environment, text=True, check=False,
+        [sys.executable, "-B", "-c", USE, str(package)], env=environment, text=True, check=False,
         capture_output=True, preexec_fn=obey_permissions, cwd=temporary,
     )  # fmt: skip
     assert done.stdout == "[False, True]\n", done.stderr
     return done.stderr.splitlines()
 
 
-def test_kernels_are_cached_in_a_temporary_folder(package: Path, tmp_path: Path) -> None:
-    (temporary := tmp_path / "tmp").mkdir()
-    (said,) = used(package, temporary)
-    folder = temporary / f"seglake-kernels-{os.geteuid()}"
-    assert str(folder) in said
-    assert folder.stat().st_mode & 0o777 == 0o700
-    compiled = {path: path.stat().st_mtime_ns for path in folder.rglob("*.nbc")}
-    assert compiled
-    assert used(package, temporary) == [said]
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.nbc")} == compiled
+def compiled(folder: Path) -> dict[Path, int]:
+    """The kernels below a folder, and when they were compiled."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*.nbc")}
+
+
+def test_kernels_are_kept_in_a_temporary_folder(package: Path, temporary: Path) -> None:
+    for folder in [*package.rglob("__pycache__")]:
+        shutil.rmtree(folder)
+    with read_only(package):
+        (said,) = used(package, temporary)
+        folder = temporary / f"seglake-kernels-{os.geteuid()}"
+        assert str(folder) in said
+        assert folder.stat().st_mode & 0o777 == 0o700
+        first = compiled(folder)
+        assert first
+        assert used(package, temporary) == []
+        assert compiled(folder) == first
+
+
+def test_kernels_that_came_with_a_package_are_used_where_nobody_may_write(
+    package: Path, temporary: Path
+) -> None:
+    with read_only(temporary), read_only(package):
+        assert used(package, temporary) == []
+    assert not [*temporary.iterdir()]
+
+
+def test_kernels_of_another_processor_are_compiled(package: Path, temporary: Path) -> None:
+    with read_only(package):
+        (said,) = used(package, temporary, NUMBA_CPU_NAME="generic")
+        assert "kept in" in said
+        first = compiled(temporary)
+        assert first
+        assert used(package, temporary, NUMBA_CPU_NAME="generic") == []
+        assert compiled(temporary) == first
+
+
+def test_kernels_that_call_a_changed_module_are_compiled_again(
+    package: Path, temporary: Path
+) -> None:
+    first = compiled(package)
+    with (package / "seglake" / "text" / "simd.py").open("a") as source:
+        source.write("# changed\n")
+    used(package, temporary)
+    again = {path.parent.parent.name for path, at in compiled(package).items() if first[path] != at}
+    assert again == {"text"}  # which calls it
+
+
+def test_a_folder_that_was_chosen_has_all_kernels(package: Path, temporary: Path) -> None:
+    """Its user has reasons, such as kernels that check bounds."""
+    chosen = temporary / "chosen"
+    assert used(package, temporary, NUMBA_CACHE_DIR=str(chosen)) == []
+    assert {path.name for path in compiled(chosen)} == {path.name for path in compiled(package)}
 
 
 def test_kernels_of_a_folder_that_others_can_write_to_are_not_loaded(
-    package: Path, tmp_path: Path
+    package: Path, temporary: Path
 ) -> None:
-    (temporary := tmp_path / "tmp").mkdir()
     folder = temporary / f"seglake-kernels-{os.geteuid()}"
     folder.mkdir()
     folder.chmod(0o777)
-    (said,) = used(package, temporary)
+    with read_only(package):
+        (said,) = used(package, temporary, NUMBA_CPU_NAME="generic")
     assert "every process compiles them again" in said
     assert not [*folder.iterdir()]

@@ -13,9 +13,10 @@ import pytest
 
 PROJECT = Path(__file__).parents[1]
 SOURCES = sorted(PROJECT.glob("src/**/*.py"))
-JOBS = sorted(PROJECT.glob("jobs/*.py"))
+PROGRAMS = sorted(PROJECT.glob("jobs/*.py"))
 TESTS = sorted(PROJECT.glob("tests/**/*.py"))
-PRODUCT = SOURCES + JOBS
+PRODUCT = SOURCES + PROGRAMS
+JOBS = [*PROGRAMS, *PROJECT.glob("src/seglake/jobs/*.py")]
 EVERYTHING = PRODUCT + TESTS
 
 LINE, FUNCTION, KERNEL, MODULE, JOB = 100, 60, 150, 450, 60

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,9 +18,16 @@ HOSTS = ("127.0.0.1", "localhost")  # one to us; Spark starts no two copies of a
 
 @contextmanager
 def standalone_cluster(
-    folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "1g"
+    folder: Path,
+    *,
+    workers: int = 2,
+    cores: int = 1,
+    memory: str = "1g",
+    environment: Mapping[str, str] = os.environ,
 ) -> Iterator[str]:
     """Starts a master and its workers, yields the master's URL, and always stops them all.
+
+    Executors get the variables of `environment`.
 
     Logs and the executors' folders are below `folder`; an executor works in
     `<folder>/worker-<number>/<application>/<executor>`.
@@ -28,22 +35,24 @@ def standalone_cluster(
     with ExitStack() as stack:
         log = folder / "master.log"
         ports = ["--port", "0", "--webui-port", "0"]
-        stack.enter_context(_daemon(log, f"{DEPLOY}.master.Master", "--host", HOSTS[0], *ports))
+        stack.enter_context(
+            _daemon(environment, log, f"{DEPLOY}.master.Master", "--host", HOSTS[0], *ports)
+        )
         url = _awaited(log, r"Starting Spark master at (spark://\S+)")[0]
         size = ["-c", str(cores), "-m", memory]
         for number in range(workers):
             place = folder / f"worker-{number}"
             address = ["--host", HOSTS[number % len(HOSTS)], *ports]
             command = [f"{DEPLOY}.worker.Worker", *address, *size, "-d", str(place), url]
-            stack.enter_context(_daemon(folder / f"worker-{number}.log", *command))
+            stack.enter_context(_daemon(environment, folder / f"worker-{number}.log", *command))
         _awaited(log, r"Registering worker (\S+)", times=workers)
         yield url
 
 
 @contextmanager
-def _daemon(log: Path, *arguments: str) -> Iterator[None]:
+def _daemon(given: Mapping[str, str], log: Path, *arguments: str) -> Iterator[None]:
     """One of Spark's daemons, in a process group of its own."""
-    environment = os.environ | {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**given, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment["SPARK_CONF_DIR"] = str(log.parent)  # none: Spark's own log settings are relied on
     environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # executors' too
     with log.open("wb") as out:

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from seglake.config import load
+from tests.harness import installed
 from tests.harness.cluster import standalone_cluster
 from tests.makers.raw_events import Line, T, assert_holds, quarantined, read_lake, write_files
 from tests.spark.jobs import run_job
@@ -55,7 +56,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def submit(folder: Path, *arguments: str, master: str = "local[2]") -> Ended:
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    """An environment for executors; `make test-archive` gives the one that users make."""
+    if made := os.environ.get("SEGLAKE_ARCHIVE"):
+        return Path(made)
+    installed.install(installed.build_wheel(tmp_path), tmp_path / "packed")
+    installed.pack(tmp_path / "packed", tmp_path / "packed.tar.gz")
+    return tmp_path / "packed.tar.gz"
+
+
+def submit(
+    folder: Path, *arguments: str, master: str = "local[2]", packed: Path | None = None
+) -> Ended:
     """The exit code of the job, the report if it printed one, and everything that it wrote.
 
     spark-submit joins both streams of a Python program into its own standard output.
@@ -63,14 +76,17 @@ def submit(folder: Path, *arguments: str, master: str = "local[2]") -> Ended:
     paths = f"{PROJECT / 'src'}"
     settings = {
         "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
-        "spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": paths,
+        "spark.executor.memory": "512m",
     }  # fmt: skip
+    if packed is not None:
+        settings["spark.archives"] = f"{packed}#env"
+    python = sys.executable if packed is None else "./env/bin/python"
     conf = [f"--conf={name}={value}" for name, value in settings.items()]
     done = subprocess.run(
         [Path(sys.executable).parent / "spark-submit", "--master", master, *conf,
          JOB, "--conf-file", folder / "web.toml", *arguments],
         capture_output=True, text=True, check=False, cwd=folder,
-        env=os.environ | {"PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable,
+        env=os.environ | {"PYTHONPATH": paths, "PYSPARK_PYTHON": python,
                           "PYSPARK_DRIVER_PYTHON": sys.executable},
     )  # fmt: skip
     reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -78,15 +94,19 @@ def submit(folder: Path, *arguments: str, master: str = "local[2]") -> Ended:
     return Ended(done.returncode, reports[0] if reports else {}, done.stdout + done.stderr)
 
 
-def test_a_run_on_a_cluster_and_again_without_one(folder: Path) -> None:
+def test_a_run_on_a_cluster_and_again_without_one(folder: Path, packed: Path) -> None:
+    """The cluster's machines have no Seglake but the one that the job brings."""
     arguments = ("--run-id", "2026-11-20T01", "--interval-start", str(T), "--interval-end",
                  str(T + 100))  # fmt: skip
-    with standalone_cluster(folder) as master:
-        ended = submit(folder, *arguments, master=master)
+    with standalone_cluster(folder, environment=installed.lonely()) as master:
+        ended = submit(folder, *arguments, master=master, packed=packed)
     assert ended.code == 0, ended.told
     report = ended.report
     assert (report["records"], report["quarantined"], report["pipeline"]) == (198, 2, "web")
-    assert len(list(folder.glob("worker-*/app-*/*"))) == 2  # an executor on each worker
+    assert len(list(folder.glob("worker-*/app-*/*/env/bin/python"))) == 2  # on each worker
+    assert "kernels are compiled" not in "".join(
+        log.read_text() for log in folder.glob("worker-*/app-*/*/stderr")
+    )
     paths = sorted((folder / "in").iterdir())
     settings = load(folder / "web.toml")
     assert_holds(read_lake(folder / "lake"), settings, [paths])

@@ -53,7 +53,7 @@ def run_shell(line: str) -> None:
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = written(tmp_path)
     assert len(times) == 6
-    monkeypatch.setattr(api, "SparkEngine", lambda _: LocalEngine())
+    monkeypatch.setattr(api, "SparkEngine", lambda *_: LocalEngine())
     names: dict[str, object] = {}
     runner, parser = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), doctest.DocTestParser()
     with contextlib.chdir(tmp_path):

@@ -66,8 +66,7 @@ class Place:
         """The report of a job that runs without Spark."""
         module = load_job(name)
         with pytest.MonkeyPatch.context() as patch:
-            if hasattr(module, "spark_session"):
-                patch.setattr(module, "spark_session", lambda *_, **__: None)
+            patch.setattr("seglake.session.spark_session", lambda *_, **__: None)
             self.capture.readouterr()
             self.code = module.main([str(argument) for argument in arguments])
         told, self.errors = self.capture.readouterr()
@@ -132,6 +131,33 @@ def _demo(it: Place) -> None:
     assert len(list((it.folder / "made").iterdir())) > 1
     (run,) = it.json("history", it.folder / "demo")
     assert run["records"] == 1000
+
+
+@TABLE.shows("jobs --json")
+def _jobs(it: Place) -> None:
+    found = {row["job"]: Path(row["file"]) for row in it.json("jobs")}
+    assert found.keys() == {job.stem for job in JOBS.glob("*.py")}
+    assert all("def main" in file.read_text() for file in found.values())
+    assert Path(it.tell("jobs", "ingest").rstrip()) == found["ingest"]
+    it.refused("no job 'digest'; there are around, ingest", "jobs", "digest")
+
+
+@TABLE.shows("ingest --master", "redrive --master")
+def _master(it: Place) -> None:
+    masters = []
+
+    def engine(spark: None, master: str | None) -> LocalEngine:
+        masters.append(master)
+        return LocalEngine()
+
+    conf = "--conf-file", it.folder / "web.toml", "--run-id", "1", "--master", "spark://far:7077"
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("write.api", "maintain.replace"):
+            patch.setattr(f"seglake.{module}.SparkEngine", engine)
+        it.tell("ingest", *conf)
+        it.tell("ingest", *conf, "--replace")
+        it.tell("redrive", it.folder / "new", "web", *conf)
+    assert masters == ["spark://far:7077"] * 3
 
 
 @TABLE.shows("check --conf-file", "check --sample", "check --source", "check --json")

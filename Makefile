@@ -14,11 +14,14 @@ CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 --races 2
   --document docs/reliability.md
 FUZZ := --inputs 1000000
 MINUTES := 60
+PACKED := dist/seglake-environment.tar.gz
+MATRIX :=
 BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 s3-server lint fmt docs golden bench chaos fuzz explore coverage lock check-java
+.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 test-wheel test-archive test-matrix s3-server \
+  lint fmt docs golden bench chaos fuzz explore coverage lock wheel archive check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +45,23 @@ test-kafka: setup ## Run the tests that compare with Kafka's own classes
 
 test-s3: setup ## Run the tests on a real S3 server, which Go builds the first time
 	$(PYTEST) -m s3
+
+test-wheel: setup wheel ## Install the wheel as users do, without extras and with [spark], and run tests on it
+	rm -rf build/plain build/spark
+	deploy/install.sh dist/*.whl build/plain duckdb polars
+	SEGLAKE_WHEEL_PYTHON=$(CURDIR)/build/plain/bin/python $(PYTEST) tests/packaging
+	wheel=$$(ls dist/*.whl) && deploy/install.sh "$$wheel[spark]" build/spark \
+	  chispa duckdb hypothesis packaging polars pytest pytest-timeout setuptools wheel
+	build/spark/bin/python -m pytest --hypothesis-profile=quick -m "not kafka and not s3 and not slow" \
+	  tests/unit/cli tests/unit/read tests/unit/test_readme.py tests/unit/test_lookups_page.py \
+	  tests/spark/test_cli_ingest.py tests/spark/test_ingest_frame.py tests/spark/test_datasource_docs.py
+
+test-archive: setup archive ## Run a job on a cluster whose machines have nothing but the archive
+	SEGLAKE_ARCHIVE=$(CURDIR)/$(PACKED) $(PYTEST) tests/packaging/test_archive.py \
+	  tests/spark/test_ingest_jobs.py -k "archive or cluster"
+
+test-matrix: $(INSTALLED) ## Run unit and short Spark tests on each Python and Java that is here; MATRIX=--help
+	$(BIN)/python -m tests.matrix $(MATRIX)
 
 s3-server: $(INSTALLED) ## Start a shell beside an S3 server of its own, for trying things
 	@$(BIN)/python -m tests.harness.s3_server
@@ -80,9 +100,21 @@ coverage: $(INSTALLED) ## Run the tests that need no Java; fail below the floor,
 bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
 	$(BIN)/python -m tests.bench $(BENCH)
 
+wheel: $(INSTALLED) ## Build the wheel into dist
+	rm -rf build/lib build/bdist.* dist/*.whl
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	  --wheel-dir dist .
+
+archive: wheel ## Pack Python, the wheel and what it needs for executors: spark.archives
+	rm -rf build/packed
+	PYTHON=$$($(BIN)/python -c 'import sys; print(sys._base_executable)') \
+	  deploy/install.sh dist/*.whl build/packed pandas
+	deploy/pack.sh build/packed $(PACKED)
+	@ls -sh $(PACKED)
+
 lock: ## Resolve pyproject.toml again into requirements.lock (needs pip-compile of pip-tools)
 	@command -v pip-compile >/dev/null || { echo "pip-compile is missing: pip install pip-tools"; exit 1; }
-	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --extra dev \
+	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --extra dev --extra spark \
 	  --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements.lock pyproject.toml
 
@@ -101,10 +133,7 @@ $(READY): $(COMPILED)
 	$(BIN)/python -m seglake.session jars >/dev/null
 	@touch $@
 
-# A compiled kernel does not notice a change of one in another module that it calls, so all are
-# compiled anew.
 $(COMPILED): $(INSTALLED) $(shell grep -rlw njit src --include=*.py)
-	@find src -name '*.nb[ci]' -delete
 	$(BIN)/python -m seglake.warm
 	@touch $@
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.bench import (
     catalog,
+    cold,
     compaction,
     density,
     growth,
@@ -30,7 +31,7 @@ from tests.bench.workbench import Sizes, Workbench
 PARTS = {
     "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
     "density": density.run, "growth": growth.run, "catalog": catalog.run,
-    "hot": hot.run, "compaction": compaction.run, "merge": merge.run,
+    "hot": hot.run, "compaction": compaction.run, "merge": merge.run, "cold": cold.run,
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from seglake.config import load
 from seglake.engine import LocalEngine
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.bench import catalog, density, growth, hot, merge, report
+from tests.bench import catalog, cold, density, growth, hot, merge, report
 from tests.bench.events import Events, generate, numbers_in
 from tests.bench.measure import Chart, Contender, Goal, Samples, Section, Table, Timed, race
 from tests.bench.workbench import Sizes, Workbench
@@ -113,6 +113,10 @@ def test_parts_without_a_jvm(tmp_path: Path) -> None:
         (by_length,) = growth.run(bench).tables
         dense, *_, sparse = density.run(bench).tables[1].rows
         by_commits, retained = catalog.run(bench).tables
+        (starts,) = cold.run(bench).tables
+    (name, *compiling), (_, *loading) = starts.rows
+    assert name == "nothing compiled"
+    assert sum(loading) < sum(compiling)
     assert [row[0] for row in by_length.rows] == [1500, 4500]
     assert dense[1] > sparse[1]  # entries
     assert dense[3] < sparse[3]  # bytes that a lookup reads

@@ -70,7 +70,8 @@ class SparkEngine:
 
     @cached_property
     def _spark(self) -> SparkSession:
-        from seglake.session import require_version, spark_session  # noqa: PLC0415  # LocalEngine needs no Spark
+        # LocalEngine needs no Spark
+        from seglake.session import require_version, spark_session  # noqa: PLC0415
 
         if self._given is not None:
             require_version(self._given.version)

@@ -16,15 +16,14 @@ import logging
 import sys
 
 import seglake
-from seglake.errors import SeglakeError, UsageError
-from seglake.extras import extra
+from seglake.errors import SeglakeError
 
 
 def main(arguments: list[str]) -> int:
     """Run the job; returns its exit code."""
     parser = argparse.ArgumentParser(prog="around.py", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--root", required=True, help="the lake")
-    parser.add_argument("--topic", required=True)
+    for name in ("root", "topic"):
+        parser.add_argument(f"--{name}", required=True, help="of the lake")
     parser.add_argument("--version", type=int, help="of the lake; default the newest")
     parser.add_argument("--rows", required=True, help="the Delta table that is read")
     parser.add_argument("--at", required=True, help="its column with the time")
@@ -36,35 +35,16 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     try:
-        pairs = _write_pairs(given)
+        from seglake.datasource.around_table import make_table  # noqa: PLC0415  # needs Spark
+
+        log = seglake.open(given.root, given.version).topic(given.topic)
+        around = {n: getattr(given, n) for n in ("before_ms", "after_ms", "key", "columns")}
+        pairs = make_table(given.rows, given.output, log, given.at, **around)
     except SeglakeError as error:
         print(f"around: {error}", file=sys.stderr)
         return error.exit_code
-    print(json.dumps(pairs))
+    print(json.dumps({"version": log.version, "pairs": pairs}))
     return 0
-
-
-def _write_pairs(given: argparse.Namespace) -> dict[str, int]:
-    """Make the table; returns its number of pairs, and the version of the lake."""
-    with extra("spark", "this job"):
-        from pyspark.errors import AnalysisException  # noqa: PLC0415  # they may be missing
-        from pyspark.sql import Observation  # noqa: PLC0415
-        from pyspark.sql.functions import count, lit  # noqa: PLC0415
-    from seglake.datasource import events_around  # noqa: PLC0415
-    from seglake.session import spark_session  # noqa: PLC0415
-
-    around = {name: getattr(given, name) for name in ("before_ms", "after_ms", "key", "columns")}
-    counted = Observation()
-    try:
-        log = seglake.open(given.root, given.version).topic(given.topic)
-        rows = spark_session("seglake around").read.format("delta").load(given.rows)
-        rows = rows.repartitionByRange(given.at)  # what lies near in time shares what it reads
-        found = events_around(rows, log, given.at, **around)
-        found = found.observe(counted, count(lit(1)).alias("pairs"))
-        found.write.format("delta").save(given.output)
-    except AnalysisException as error:
-        raise UsageError(str(error)) from error
-    return {"version": log.version, **counted.get}
 
 
 if __name__ == "__main__":

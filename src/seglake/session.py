@@ -28,6 +28,7 @@ with extra("spark", "a Spark session"):
 SPARK = "4.2"
 JAVA_VERSIONS = (17, 21)
 DELTA_ARTIFACT, DELTA_VERSION = "delta-spark_4.2_2.13", "4.4.0"
+_DELTA_JAR = re.compile(r"\bdelta-spark_[\w.]+-(\d[\w.]*)\.jar")
 
 # conf/spark-defaults.conf holds the same settings for spark-submit; a test compares the two.
 SETTINGS = {
@@ -243,13 +244,17 @@ def _require_delta(session: SparkSession) -> None:
             "the Spark session that already runs has no Delta extension (spark.sql.extensions):"
             " stop it first, or start it with the extension, catalog and jars of Delta"
         )
+    jars = session.conf.get("spark.jars", "") or ""
+    if other := set(_DELTA_JAR.findall(jars)) - {DELTA_VERSION}:
+        raise ConfigError(
+            f"this Spark session has jars of Delta {', '.join(other)}, not {DELTA_VERSION}: give"
+            ' spark-submit --jars "$(python -m seglake.session jars)"'
+        )
     try:
         session.catalog.currentCatalog()  # the first call that loads Delta's catalog class
     except Py4JJavaError as error:
-        other = "LinkageError" in str(error) or "NoSuchMethodError" in str(error)
-        problem = f"other Delta jars than those of {DELTA_VERSION}" if other else "no Delta jars"
         raise ConfigError(
-            f"this Spark session has {problem}: give spark-submit"
+            "this Spark session has no Delta jars: give spark-submit"
             ' --jars "$(python -m seglake.session jars)"'
         ) from error
 

@@ -5,12 +5,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from seglake import session
+from seglake.engine import SparkEngine
 from seglake.errors import ConfigError, SeglakeError
 from tests.harness.cluster import standalone_cluster
 
@@ -79,6 +82,35 @@ def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
 def test_delta_without_its_jars_is_an_error_with_the_remedy(tmp_path: Path) -> None:
     found = printed([SPARK_SUBMIT, "--master", "local[1]"], PRINT_ERROR_OF_DELTA, tmp_path)
     assert "--jars" in str(found)
+
+
+def test_delta_of_another_version_is_an_error_with_the_remedy(spark: SparkSession) -> None:
+    """Spark and Delta themselves notice it at the first table, by a missing method."""
+    jars = str(spark.conf.get("spark.jars"))
+    other = jars.replace("delta-spark_4.2_2.13-4.4.0.jar", "delta-spark_2.13-4.0.0.jar")
+    assert other != jars
+    told = {"spark.sql.extensions": session.DELTA_SETTINGS["spark.sql.extensions"]}
+    told["spark.jars"] = other
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(spark.conf), "get", lambda _self, key, *_: told[key])
+        with pytest.raises(ConfigError, match=r"jars of Delta 4\.0\.0, not 4\.4\.0: .* --jars"):
+            session.spark_session("clash")
+
+
+@pytest.mark.parametrize("version", ["3.5.8", "4.1.0", "4.20.0", "5.0.0"])
+def test_another_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the package, that of the JVM, and that of a session of one's own."""
+    remedy = f"works with Spark 4.2, and this is Spark {version}: use pyspark 4.2"
+    with monkeypatch.context() as patch:
+        patch.setattr("pyspark.__version__", version)
+        with pytest.raises(ConfigError, match=remedy):
+            session.spark_session("other", delta=False)
+    running: Any = SimpleNamespace(version=version)
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: running)
+    with pytest.raises(ConfigError, match=remedy):
+        session.spark_session("other", delta=False)
+    with pytest.raises(ConfigError, match=remedy):
+        SparkEngine(running).map(str, [1])
 
 
 def test_what_spark_submit_was_given_wins(tmp_path: Path) -> None:

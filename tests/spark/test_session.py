@@ -106,7 +106,7 @@ def test_another_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(ConfigError, match=remedy):
             session.spark_session("other", delta=False)
     running: Any = SimpleNamespace(version=version)
-    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: running)
+    monkeypatch.setattr("seglake.session.SparkSession.getActiveSession", lambda: running)
     with pytest.raises(ConfigError, match=remedy):
         session.spark_session("other", delta=False)
     with pytest.raises(ConfigError, match=remedy):

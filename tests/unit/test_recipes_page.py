@@ -32,7 +32,7 @@ def run_shell(line: str) -> int:
 
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "SparkEngine", lambda _: LocalEngine())
+    monkeypatch.setattr(api, "SparkEngine", lambda *_: LocalEngine())
     text = PAGE.read_text().replace("s3://bucket", str(tmp_path))
     names: dict[str, object] = {}
     kinds = []

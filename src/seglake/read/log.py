@@ -39,8 +39,9 @@ class Log:
     Times are aware datetimes, ISO-8601 strings with a zone, or integer milliseconds since the
     epoch. Partitions that do not exist raise UnknownTopic; damaged files raise CorruptData, which
     names them. Safe for threads. A pickled log contains its list of segments, some 66 bytes for
-    each, and no credentials. Unpickled, it is the same version; only `closed`, `at` and keyed
-    `read_around` ask the catalog. The logs of a lake that a process unpickles share one cache.
+    each, and no credentials. Unpickled, it is the same version; only `closed`, `at`, `segments` and
+    keyed `read_around` ask the catalog. The logs of a lake that a process unpickles share one
+    cache.
     """
 
     def __init__(self, snapshot: Snapshot, topic: str, origin: Origin) -> None:
@@ -88,6 +89,11 @@ class Log:
     def end_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """The end offset of each partition: that of the next record to come."""
         return {p: self.reader(p).view.end_offset for p in _chosen(self, partitions)}
+
+    def segments(self) -> pa.Table:
+        """Every segment in the order of the log: an Arrow table with the catalog's columns."""
+        rows = self._origin.rows(self._snapshot, "segment", self.topic)
+        return rows.sort_by([("partition", "ascending"), ("base_offset", "ascending")])
 
     # times to offsets
 

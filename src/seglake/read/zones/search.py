@@ -151,6 +151,16 @@ class ZoneSearch:
         blocks = self._blocks(wanted[wanted >= 0])
         return blocks, blocks.first_offsets.searchsorted(offsets, "right") - 1
 
+    def times(self) -> tuple[Int64s, Int64s, Int64s]:
+        """Of every block the number of its offsets, its smallest and its largest timestamp."""
+        pages = self._load(np.arange(len(self._pages))) or [_NO_PAGE]
+        columns = [
+            (ends - blocks.relative_offsets, blocks.min_timestamps, blocks.max_timestamps)
+            for blocks, ends, _ in pages
+        ]
+        counts, lows, highs = map(np.concatenate, zip(*columns, strict=True))
+        return counts, lows, highs
+
     def within(self, bounds: Bounds) -> tuple[LogRanges, int]:
         """The blocks that can hold a wanted record, neighbours in one range.
 

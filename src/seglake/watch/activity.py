@@ -1,0 +1,129 @@
+"""Records over time: how many of each log partition lie in each bin of a time line.
+
+A segment, or an index block, tells its number of records and its smallest and largest timestamp;
+its records count as spread evenly between them. No record is read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.format.records import Int64s
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+_WIDTHS_MS = (
+    1000, 10_000, MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS,
+    DAY_MS, 7 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS,
+)  # fmt: skip
+
+
+class Spans(NamedTuple):
+    """Segments or index blocks: where they are, how many records they have, of which time.
+
+    Timestamps are in ms, both inclusive; item i is in partition partitions[i].
+    """
+
+    partitions: Int64s
+    records: Int64s
+    lows: Int64s
+    highs: Int64s
+
+    def take(self, which: npt.NDArray[np.bool_]) -> Spans:
+        """The items under a mask."""
+        return Spans(*(column[which] for column in self))
+
+
+class Bins(NamedTuple):
+    """Consecutive times of one width: bin i is [start + i * width, start + (i + 1) * width)."""
+
+    start_ms: int
+    width_ms: int
+    count: int
+
+    @staticmethod
+    def over(low_ms: int, high_ms: int, most: int) -> Bins:
+        """At most `most` bins, or a few more than a year each, that hold both times."""
+        fits = (w for w in _WIDTHS_MS if high_ms // w - low_ms // w < most)
+        width = next(fits, _WIDTHS_MS[-1])
+        return Bins(low_ms // width * width, width, high_ms // width - low_ms // width + 1)
+
+    @property
+    def edges_ms(self) -> Int64s:
+        """The starts of all bins, and the end of the last."""
+        edges: Int64s = self.start_ms + self.width_ms * np.arange(self.count + 1, dtype=np.int64)
+        return edges
+
+    @property
+    def end_ms(self) -> int:
+        """The end of the last bin, exclusive."""
+        return self.start_ms + self.width_ms * self.count
+
+    def of(self, times: Int64s) -> Int64s:
+        """The bin of each time; of one outside, the nearest bin."""
+        return np.clip((times - self.start_ms) // self.width_ms, 0, self.count - 1)
+
+
+def spread(spans: Spans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]:
+    """Records by partition and bin; all spans must lie within the bins.
+
+    What a span has in a bin is its records times the share of its time that is in the bin.
+    """
+    first, last = bins.of(spans.lows), bins.of(spans.highs)
+    row = spans.partitions * (bins.count + 1)
+    rate = spans.records / (spans.highs - spans.lows + 1)
+    one = first == last
+    begins = bins.start_ms + (first + 1) * bins.width_ms - spans.lows  # ms within the first bin
+    finishes = spans.highs + 1 - (bins.start_ms + last * bins.width_ms)
+    size = partitions * (bins.count + 1)
+
+    def add(at: Int64s, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.bincount(row + at, weights, size)
+
+    parts = add(first, np.where(one, spans.records, rate * begins))
+    parts += add(last, np.where(one, 0, rate * finishes))
+    full = np.where(one, 0, rate * bins.width_ms)  # of each bin between the first and the last
+    between = add(np.where(one, first, first + 1), full) - add(last, full)
+    shape = partitions, bins.count + 1
+    found = parts.reshape(shape) + np.cumsum(between.reshape(shape), axis=1)
+    return np.maximum(found[:, :-1], 0)
+
+
+def wide(spans: Spans, bins: Bins) -> npt.NDArray[np.bool_]:
+    """Which spans lie in more than one bin."""
+    several: npt.NDArray[np.bool_] = bins.of(spans.lows) != bins.of(spans.highs)
+    return several
+
+
+class Usual(NamedTuple):
+    """The time in which nearly all records lie, in ms, both inclusive."""
+
+    low_ms: int
+    high_ms: int
+
+    def inside(self, spans: Spans) -> npt.NDArray[np.bool_]:
+        """Which spans lie in it as a whole."""
+        held: npt.NDArray[np.bool_] = (spans.lows >= self.low_ms) & (spans.highs <= self.high_ms)
+        return held
+
+
+def usual(spans: Spans, now_ms: int) -> Usual | None:
+    """The time of all records but stray ones; None without a record that has a usual timestamp.
+
+    Stray is what lies in the future by more than an hour, or before the first hundredth of the
+    records by more than 30 days and by more than three times the time that the others take.
+    """
+    dated = spans.take((spans.records > 0) & (spans.lows >= 0) & (spans.highs <= now_ms + HOUR_MS))
+    if not len(dated.records):
+        return None
+    low, high = _quantile(dated.lows, dated.records, 0.01), int(dated.highs.max())
+    margin = max(30 * DAY_MS, 3 * (high - low))
+    return Usual(int(dated.lows[dated.lows >= low - margin].min()), high)
+
+
+def _quantile(values: Int64s, weights: Int64s, share: float) -> int:
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weights[order])
+    return int(values[order][np.searchsorted(below, share * below[-1])])

@@ -1,0 +1,79 @@
+"""The segments of a topic as columns, and their index blocks where these are needed."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglake.format.records import Int64s
+from seglake.read.log import Log
+from seglake.read.zones.search import ZoneSearch
+from seglake.watch.activity import Spans
+
+_ZONE_MAPS, _ZONE_MAP_BYTES = 200, 2**25  # at most so many are read, of so many bytes together
+
+
+class SegmentColumns(NamedTuple):
+    """The segments of a topic, in the order of partition and base offset.
+
+    Timestamps and lateness are in ms; a segment without a record that has a timestamp has -1.
+    `index_bytes` is that of the three index files, `codecs` names.
+    """
+
+    spans: Spans
+    ends: Int64s
+    lateness_ms: Int64s
+    log_bytes: Int64s
+    index_bytes: Int64s
+    zonemap_bytes: Int64s
+    codecs: pa.ChunkedArray[Any]
+
+    @staticmethod
+    def of(log: Log) -> SegmentColumns:
+        """The segments of a log, from the catalog alone."""
+        table = log.segments()
+        number = {name: table[name].to_numpy().astype(np.int64) for name in _NUMBERS}
+        spans = Spans(*(number[name] for name in _NUMBERS[:4]))
+        indexes = number["index_bytes"] + number["timeindex_bytes"] + number["zonemap_bytes"]
+        return SegmentColumns(
+            spans, number["end_offset"], number["max_lateness_ms"], number["log_bytes"], indexes,
+            number["zonemap_bytes"], table["codec"],
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+
+_NUMBERS = (
+    "partition", "record_count", "min_timestamp", "max_timestamp", "end_offset", "max_lateness_ms",
+    "log_bytes", "index_bytes", "timeindex_bytes", "zonemap_bytes",
+)  # fmt: skip
+
+
+def refined(log: Log, segments: SegmentColumns, chosen: npt.NDArray[Any], spans: Spans) -> Spans:
+    """The spans of segments, with index blocks in the place of those under the mask `chosen`.
+
+    Only so many zone maps are read, those of the most records; other segments stay as they are.
+    """
+    numbers = np.flatnonzero(chosen & (spans.records > 0))
+    numbers = numbers[np.argsort(-spans.records[numbers], kind="stable")][:_ZONE_MAPS]
+    numbers = numbers[np.cumsum(segments.zonemap_bytes[numbers]) <= _ZONE_MAP_BYTES]
+    kept = np.ones(len(spans.records), bool)
+    kept[numbers] = False
+    blocks = (_blocks(log, segments, number) for number in numbers.tolist())
+    return Spans(*map(np.concatenate, zip(spans.take(kept), *blocks, strict=True)))
+
+
+def _blocks(log: Log, segments: SegmentColumns, number: int) -> Spans:
+    """The index blocks of a segment. Those without a record are left out."""
+    partition = int(segments.spans.partitions[number])
+    reader = log.reader(partition)
+    segment = reader.segment(reader.view.index_of(int(segments.ends[number]) - 1))
+    offsets, lows, highs = reader.ask(segment, ZoneSearch.times)
+    dated = lows >= 0
+    offsets, lows, highs = offsets[dated], lows[dated], highs[dated]
+    ratio = int(segments.spans.records[number]) / max(1, int(offsets.sum()))  # of gaps: below 1
+    return Spans(np.full(len(lows), partition), np.rint(offsets * ratio), lows, highs)

@@ -1,0 +1,35 @@
+"""Sizes, spans and times as people read them."""
+
+from __future__ import annotations
+
+from seglake.times.instants import format_ms
+
+
+def duration(ms: int) -> str:
+    """A time span in two units at most, as in "3 d 4 h"."""
+    if ms < 1000:
+        return f"{ms} ms"
+    units = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
+    parts = [(ms // size if i == 0 else ms % units[i - 1][1] // size, name)
+             for i, (name, size) in enumerate(units)]  # fmt: skip
+    first = next(i for i, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count} {name}" for count, name in parts[first : first + 2] if count)
+
+
+def short_bytes(size: float) -> str:
+    """A size in the largest unit that leaves at least one, as in "1.5 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:,.1f}".removesuffix(".0") + f" {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
+
+
+def minute(ms: int) -> str:
+    """A time to the minute, in UTC; "-" for a negative one, which stands for none."""
+    return "-" if ms < 0 else format_ms(ms)[:16].replace("T", " ") + " UTC"
+
+
+def counted(number: int, what: str) -> str:
+    """So many of something."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -68,7 +68,9 @@ def _plot(height: int, times: Range1d | None = None, **options: Any) -> Any:
     plot.toolbar.logo = None
     plot.toolbar.autohide = True
     plot.min_border_left = 70
-    plot.min_border_right = 20
+    plot.min_border_right = 75 if times else 20  # room for a bar of colours: times stay in line
+    plot.toolbar_inner = True
+    plot.min_border_top = 12
     plot.toolbar.active_scroll = None
     plot.grid.grid_line_alpha = 0.25
     return plot

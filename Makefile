@@ -20,7 +20,7 @@ BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 test-wheel test-archive test-matrix s3-server \
+.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 test-browser test-wheel test-archive test-matrix s3-server \
   lint fmt docs golden bench chaos fuzz explore coverage lock wheel archive check-java
 
 help: ## List the targets
@@ -35,7 +35,7 @@ test: check-java setup lint ## Run every check and every test
 	$(PYTEST) $(PARALLEL)
 
 test-unit: $(COMPILED) ## Run the tests that need no Java (a minute)
-	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick -m "not spark and not kafka and not s3 and not slow"
+	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick -m "not spark and not kafka and not s3 and not browser and not slow"
 
 test-spark: setup ## Run the tests that need a Spark session
 	$(PYTEST) -m spark
@@ -62,6 +62,9 @@ test-archive: setup archive ## Run a job on a cluster whose machines have nothin
 
 test-matrix: $(INSTALLED) ## Run unit and short Spark tests on each Python and Java that is here; MATRIX=--help
 	$(BIN)/python -m tests.matrix $(MATRIX)
+
+test-browser: $(COMPILED) ## Look at the report in a headless Chromium, which apt-get fetches the first time
+	$(PYTEST) -m browser
 
 s3-server: $(INSTALLED) ## Start a shell beside an S3 server of its own, for trying things
 	@$(BIN)/python -m tests.harness.s3_server
@@ -95,7 +98,7 @@ explore: setup ## Look for new mistakes for MINUTES=60: new examples, inputs, ki
 
 coverage: $(INSTALLED) ## Run the tests that need no Java; fail below the floor, name the lines not reached
 	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick \
-	  -m "not spark and not kafka and not s3 and not slow" --cov=seglake
+	  -m "not spark and not kafka and not s3 and not browser and not slow" --cov=seglake
 
 bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
 	$(BIN)/python -m tests.bench $(BENCH)

@@ -12,7 +12,9 @@ pytest_plugins = ["tests.harness.left_out", "tests.harness.shared_out"]
 TESTS = Path(__file__).parent
 # What the optimising compiler costs, a JVM that lives for seconds never earns back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-MARKED_FOLDERS = {"spark": "spark", "kafka": "kafka", "s3": "s3", "chaos": "slow"}
+MARKED_FOLDERS = {
+    "spark": "spark", "kafka": "kafka", "s3": "s3", "chaos": "slow", "browser": "browser",
+}  # fmt: skip
 
 # `steady` tries the same examples each time, so that a red build is about the change under test;
 # `quick`, which `make test-unit` takes, tries a twentieth of them.

@@ -1,4 +1,4 @@
-"""A lake with something to see: hourly runs, one of them missing, rejects, a clock that is wrong."""
+"""A lake with something to see: hourly runs, one missing, rejects, a clock that is wrong."""
 
 from __future__ import annotations
 

@@ -165,6 +165,42 @@ def history(
 
 
 @app.command()
+def report(
+    root: Root,
+    topic: Annotated[str | None, typer.Argument(help="One topic; without it all.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page, as in report.html.")
+    ] = None,
+    list_objects: Annotated[
+        bool | None, typer.Option(help="List all objects, too: what a vacuum would free.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what a lake looks like: alerts here, with -o one page that needs no network.
+
+    It is made from the catalog and zone maps; no record is read.
+    """
+    from seglake.cli import watch
+
+    watch.report(root, topic, output, list_objects=list_objects, as_json=json)
+
+
+@app.command()
+def metrics(
+    root: Root,
+    topic: Annotated[str | None, typer.Argument(help="One topic; without it all.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file, replaced as a whole.")
+    ] = None,
+    push: Annotated[str | None, typer.Option(help="The URL of a Prometheus push gateway.")] = None,
+) -> None:
+    """Print the figures of a lake as Prometheus text, write them to a file, or push them."""
+    from seglake.cli import watch
+
+    watch.metrics(root, topic, output, push)
+
+
+@app.command()
 def run_status(
     root: Root,
     topic: Topic,

@@ -41,7 +41,7 @@ class Bins(NamedTuple):
 
     start_ms: int
     width_ms: int
-    count: int
+    length: int
 
     @staticmethod
     def over(low_ms: int, high_ms: int, most: int) -> Bins:
@@ -53,17 +53,17 @@ class Bins(NamedTuple):
     @property
     def edges_ms(self) -> Int64s:
         """The starts of all bins, and the end of the last."""
-        edges: Int64s = self.start_ms + self.width_ms * np.arange(self.count + 1, dtype=np.int64)
+        edges: Int64s = self.start_ms + self.width_ms * np.arange(self.length + 1, dtype=np.int64)
         return edges
 
     @property
     def end_ms(self) -> int:
         """The end of the last bin, exclusive."""
-        return self.start_ms + self.width_ms * self.count
+        return self.start_ms + self.width_ms * self.length
 
     def of(self, times: Int64s) -> Int64s:
         """The bin of each time; of one outside, the nearest bin."""
-        return np.clip((times - self.start_ms) // self.width_ms, 0, self.count - 1)
+        return np.clip((times - self.start_ms) // self.width_ms, 0, self.length - 1)
 
 
 def spread(spans: Spans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]:
@@ -72,21 +72,21 @@ def spread(spans: Spans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]
     What a span has in a bin is its records times the share of its time that is in the bin.
     """
     first, last = bins.of(spans.lows), bins.of(spans.highs)
-    row = spans.partitions * (bins.count + 1)
+    row = spans.partitions * (bins.length + 1)
     rate = spans.records / (spans.highs - spans.lows + 1)
     one = first == last
     begins = bins.start_ms + (first + 1) * bins.width_ms - spans.lows  # ms within the first bin
     finishes = spans.highs + 1 - (bins.start_ms + last * bins.width_ms)
-    size = partitions * (bins.count + 1)
+    size = partitions * (bins.length + 1)
 
     def add(at: Int64s, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return np.bincount(row + at, weights, size)
+        return np.bincount(row + at, weights, size).astype(np.float64, copy=False)
 
     parts = add(first, np.where(one, spans.records, rate * begins))
     parts += add(last, np.where(one, 0, rate * finishes))
     full = np.where(one, 0, rate * bins.width_ms)  # of each bin between the first and the last
     between = add(np.where(one, first, first + 1), full) - add(last, full)
-    shape = partitions, bins.count + 1
+    shape = partitions, bins.length + 1
     found = parts.reshape(shape) + np.cumsum(between.reshape(shape), axis=1)
     return np.maximum(found[:, :-1], 0)
 

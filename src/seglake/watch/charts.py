@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from bokeh.models import (
-    BasicTicker, ColorBar, ColumnDataSource, HoverTool, LinearColorMapper, Range1d, Span,
+    BasicTicker,
+    ColorBar,
+    ColumnDataSource,
+    HoverTool,
+    LinearColorMapper,
+    Range1d,
+    Span,
 )  # fmt: skip
 from bokeh.palettes import Viridis256
 from bokeh.plotting import figure

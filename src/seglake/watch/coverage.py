@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 Interval = tuple[int, int]
@@ -41,7 +42,7 @@ def coverage(intervals: Iterable[Interval], oldest_ms: int | None = None) -> Cov
             covered[-1] = covered[-1][0], max(covered[-1][1], end)
         else:
             covered.append((start, end))
-    gaps = [(before[1], after[0]) for before, after in zip(covered, covered[1:], strict=False)]
+    gaps = [(before[1], after[0]) for before, after in pairwise(covered)]
     holes = [hole for hole in gaps if oldest_ms is None or hole[1] > oldest_ms]
     last = covered[-1][1] if covered else None
     lengths = sorted(end - start for start, end in given)

@@ -6,6 +6,7 @@ They come from one version of the catalog and from some zone maps. No record is 
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.redrives import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import MaintenanceRow, RunRow
+from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.maintain.topic_settings import topic_of
 from seglake.read.lake import Lake
@@ -25,6 +27,8 @@ from seglake.read.log import Log
 from seglake.watch.activity import HOUR_MS, Bins, Spans, Usual, spread, usual, wide
 from seglake.watch.coverage import Coverage, coverage
 from seglake.watch.segments import SegmentColumns, refined
+
+_log = logging.getLogger(__name__)
 
 _BINS, _CELLS = 200, 40_000  # of the time line; of all log partitions
 _RUNS = 1000  # of which the reports are read
@@ -113,7 +117,7 @@ class TopicFigures:
     `lateness` is that of the newest runs, `lateness_shares` has (share, ms): so much of their
     records came in runs of at most this lateness. `log_lateness_ms` is the disorder that is left in
     the logs. `segment_sizes` has (at least, segments) for powers of two of bytes.
-    `rejects` are those that no redrive took over and that have not expired, of the newest run first.
+    `rejects` are those that no redrive took over and that have not expired, newest run first.
     """
 
     topic: str
@@ -188,9 +192,7 @@ class TopicFigures:
         return [run for run in self.runs if run.state == "committed"]
 
 
-def topic_figures(
-    lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTable
-) -> TopicFigures:
+def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTable) -> TopicFigures:
     """The figures of a topic. Raises UnknownTopic, StoreError and CorruptData."""
     log = lake.topic(topic)
     columns = SegmentColumns.of(log)
@@ -302,7 +304,7 @@ def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> Spans:
 
 def _end_offsets(columns: SegmentColumns, bins: Bins, partitions: int) -> Int64s:
     """By partition and bin: the largest end offset of the segments that end by then."""
-    ends = np.zeros((partitions, bins.count), np.int64)
+    ends = np.zeros((partitions, bins.length), np.int64)
     np.maximum.at(ends, (columns.spans.partitions, bins.of(columns.spans.highs)), columns.ends)
     running: Int64s = np.maximum.accumulate(ends, axis=1)
     return running
@@ -351,9 +353,7 @@ def _sizes(log_bytes: Int64s) -> list[tuple[int, int]]:
     return [(2**power, counts[power]) for power in range(lowest, highest + 1)]
 
 
-def _rejects(
-    quarantine: QuarantineTable, topic: str, runs: Sequence[RunRow]
-) -> list[RunRejects]:
+def _rejects(quarantine: QuarantineTable, topic: str, runs: Sequence[RunRow]) -> list[RunRejects]:
     """The rejects of runs, the newest first; of the newest few a sample."""
     newest = sorted(runs, key=lambda run: -run.finished_at_ms)
     samples: dict[str, list[tuple[str, int, str]]] = {}
@@ -371,13 +371,17 @@ def _rejects(
 
 
 def _window(log: Log, activity: Activity | None) -> WindowFigures | None:
-    """The plan of one window: a tenth of the busiest bin."""
+    """The plan of one window: a tenth of the busiest bin. None where files are damaged."""
     if activity is None:
         return None
     busiest = int(np.argmax(np.sum(activity.records, axis=0)))
     start = activity.start_ms + busiest * activity.width_ms + activity.width_ms // 2
     end = start + max(1, activity.width_ms // 10)
-    planned = log.plan_range(start, end)
+    try:
+        planned = log.plan_range(start, end)
+    except (CorruptData, MissingObject) as damage:
+        _log.warning("the report explains no window: %s", damage)
+        return None
     pieces = [
         {
             "segment": piece.segment.log_key,
@@ -388,7 +392,7 @@ def _window(log: Log, activity: Activity | None) -> WindowFigures | None:
         }
         for piece, (starts, ends) in zip(planned.pieces, planned.spans, strict=True)
     ]
-    whole = sum(piece["of_bytes"] for piece in pieces)
+    whole = sum(piece.segment.log_bytes for piece in planned.pieces)
     return WindowFigures(
         start, end, planned.records_at_most, planned.ranges, planned.size_bytes, whole, pieces
     )

@@ -13,6 +13,7 @@ from seglake.read.lake import open as open_lake
 from seglake.store import open_store
 from seglake.watch.alerts import Alert, alerts
 from seglake.watch.figures import TopicFigures, topic_figures
+from seglake.watch.page import page
 from seglake.watch.storage import StorageFigures, storage_figures
 
 _LISTED_SEGMENTS = 20_000  # a lake of no more is listed for what a vacuum would free
@@ -57,9 +58,7 @@ class LakeReport:
 
     def as_html(self) -> str:
         """The report as a page; ConfigError without the extra `seglake[report]`."""
-        from seglake.watch.page import page  # noqa: PLC0415  # needs the extra
-
-        return page(self)
+        return page(self.root, self.version, self.made_ms, self.topics, self.storage)
 
 
 def report(

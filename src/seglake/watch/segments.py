@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.read.log import Log
 from seglake.read.zones.search import ZoneSearch
 from seglake.watch.activity import Spans
+
+_log = logging.getLogger(__name__)
 
 _ZONE_MAPS, _ZONE_MAP_BYTES = 200, 2**25  # at most so many are read, of so many bytes together
 
@@ -56,14 +60,19 @@ _NUMBERS = (
 def refined(log: Log, segments: SegmentColumns, chosen: npt.NDArray[Any], spans: Spans) -> Spans:
     """The spans of segments, with index blocks in the place of those under the mask `chosen`.
 
-    Only so many zone maps are read, those of the most records; other segments stay as they are.
+    Only so many zone maps are read, those of the most records; other segments stay as they are, and
+    so does one whose files are damaged.
     """
     numbers = np.flatnonzero(chosen & (spans.records > 0))
     numbers = numbers[np.argsort(-spans.records[numbers], kind="stable")][:_ZONE_MAPS]
     numbers = numbers[np.cumsum(segments.zonemap_bytes[numbers]) <= _ZONE_MAP_BYTES]
-    kept = np.ones(len(spans.records), bool)
-    kept[numbers] = False
-    blocks = (_blocks(log, segments, number) for number in numbers.tolist())
+    kept, blocks = np.ones(len(spans.records), bool), list[Spans]()
+    for number in numbers.tolist():
+        try:
+            blocks.append(_blocks(log, segments, number))
+            kept[number] = False
+        except (CorruptData, MissingObject) as damage:
+            _log.warning("the report takes a segment as a whole: %s", damage)
     return Spans(*map(np.concatenate, zip(spans.take(kept), *blocks, strict=True)))
 
 

@@ -7,6 +7,7 @@ partition without a change, and the columns of every one that grew (`segment_col
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -191,7 +192,10 @@ class Snapshot:
     def topic(self, topic: str) -> TopicRow:
         """The settings that hold for a topic; UnknownTopic if this version lacks it."""
         if topic not in self._topics:
-            raise UnknownTopic(f"topic {topic!r} is not in version {self.version} of the lake")
+            near = difflib.get_close_matches(topic, self._topics, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            what = f"topic {topic!r} is not in version {self.version} of the lake{hint}"
+            raise UnknownTopic(what)
         return self._topics[topic]
 
     def partition(self, topic: str, partition: int) -> PartitionView:

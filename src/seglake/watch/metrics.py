@@ -1,0 +1,130 @@
+"""The figures of a lake as metrics: Prometheus text in a file, or pushed to a gateway.
+
+The one to alert on is `seglake_coverage_lag_seconds`: how long ago the time ended up to which all
+windows are closed. It grows when runs fail, wait, or leave a hole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from seglake.errors import ConfigError, StoreError
+from seglake.watch.alerts import alerts
+from seglake.watch.figures import TopicFigures
+from seglake.watch.report import LakeReport
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_JOB = "seglake"
+_SEVERITIES = ("problem", "warning", "note")
+
+
+class Sample(NamedTuple):
+    """One value: the metric's name, what it means, and whose value this is."""
+
+    name: str
+    meaning: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def samples(report: LakeReport) -> Iterator[Sample]:
+    """Every metric of a report; a value that is not known is left out."""
+    yield Sample("seglake_version", "Version of the catalog", {}, report.version)
+    for figures in report.topics:
+        topic = {"topic": figures.topic}
+        for name, meaning, value in _of_topic(figures):
+            if value is not None:
+                yield Sample(f"seglake_{name}", meaning, topic, value)
+        for each in figures.partitions:
+            labels = {**topic, "partition": str(each.partition)}
+            yield Sample("seglake_end_offset", "End offset", labels, each.end_offset)
+            yield Sample("seglake_log_start_offset", "Log start", labels, each.log_start_offset)
+        found = alerts(figures)
+        for severity in _SEVERITIES:
+            count = sum(alert.severity == severity for alert in found)
+            yield Sample("seglake_alerts", "Alerts", {**topic, "severity": severity}, count)
+
+
+def _of_topic(figures: TopicFigures) -> Iterator[tuple[str, str, float | None]]:
+    lag = figures.coverage.lag_ms(figures.now_ms)
+    closed = figures.coverage.closed_until_ms
+    holes = figures.coverage.holes
+    newest = figures.newest_ms
+    yield "coverage_lag_seconds", "Time since the closed time ended", _seconds(lag)
+    yield "closed_until_timestamp_seconds", "Windows up to here are closed", _seconds(closed)
+    yield "coverage_holes", "Holes between declared intervals", len(holes)
+    yield "coverage_hole_seconds", "Time in these", sum(e - s for s, e in holes) / 1000
+    yield "newest_event_timestamp_seconds", "Event time", _seconds(newest if newest >= 0 else None)
+    yield "records", "Records", figures.records
+    yield "segments", "Segments", figures.segments
+    yield "tiny_segments", "Segments below a tenth of segment.bytes", figures.tiny_segments
+    yield "log_bytes", "Size of logs", figures.log_bytes
+    yield "index_bytes", "Size of index files", figures.index_bytes
+    yield "open_rejects", "Rejected rows that no redrive took over", figures.open_rejects
+    latest = max((each.lateness_ms for each in figures.lateness), default=None)
+    yield (
+        "max_lateness_seconds",
+        "Lateness of the latest event of the newest runs",
+        _seconds(latest),
+    )
+    runs = sorted(figures.committed, key=lambda run: run.finished_at_ms)
+    for run in runs[-1:]:
+        took = run.finished_at_ms - run.started_at_ms
+        yield "last_run_timestamp_seconds", "End of the last run", _seconds(run.finished_at_ms)
+        yield "last_run_duration_seconds", "Its duration", _seconds(took)
+        yield "last_run_records", "Its records", run.records
+        yield "last_run_rejected_rows", "Its rejects", run.quarantined
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def text(report: LakeReport) -> str:
+    """The metrics as Prometheus text; ConfigError without the extra `seglake[metrics]`."""
+    registry = _registry(report)
+    from prometheus_client import generate_latest  # noqa: PLC0415  # an extra
+
+    return generate_latest(registry).decode()
+
+
+def write_file(report: LakeReport, path: Path) -> None:
+    """Write the text for the textfile collector: whole, by a rename. Raises StoreError."""
+    registry = _registry(report)
+    from prometheus_client import write_to_textfile  # noqa: PLC0415  # an extra
+
+    try:
+        write_to_textfile(str(path), registry)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def push(report: LakeReport, gateway: str) -> None:
+    """Push the metrics to a gateway, in the place of those that it has. Raises StoreError."""
+    registry = _registry(report)
+    from prometheus_client import push_to_gateway  # noqa: PLC0415  # an extra
+
+    try:
+        push_to_gateway(gateway, job=_JOB, registry=registry, timeout=10)
+    except OSError as error:
+        raise StoreError(f"{gateway}: does not take metrics: {error}") from error
+
+
+def _registry(report: LakeReport) -> CollectorRegistry:
+    try:
+        from prometheus_client import CollectorRegistry, Gauge  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise ConfigError(
+            "metrics need prometheus_client: pip install 'seglake[metrics]'"
+        ) from error
+    registry, gauges = CollectorRegistry(), dict[str, Gauge]()
+    for name, meaning, labels, value in samples(report):
+        if name not in gauges:
+            gauges[name] = Gauge(name, meaning, list(labels), registry=registry)
+        gauge = gauges[name].labels(**labels) if labels else gauges[name]
+        gauge.set(value)
+    return registry

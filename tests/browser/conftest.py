@@ -1,0 +1,20 @@
+"""One browser for all tests here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.harness.browser import NoBrowserError, browser
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The browser. Skips only where there is none and none can be fetched."""
+    try:
+        with browser() as running:
+            yield running
+    except NoBrowserError as reason:
+        pytest.skip(f"no browser: {reason}")

@@ -12,7 +12,9 @@ from typing import Annotated
 import typer
 
 from seglake.cli.lifecycle.commands import lifecycle
-from seglake.cli.options import Conf, DryRun, Json, Master, Partition, Root, Source, Topic, Version
+from seglake.cli.options import (
+    Conf, DryRun, Json, Master, Partition, Root, Source, Topic, Version, Zone,
+)
 from seglake.cli.terminal.tables import show
 
 app = typer.Typer(
@@ -137,6 +139,7 @@ def offsets(
     time: Annotated[
         str, typer.Option(help="ISO 8601 with a zone, epoch ms, earliest, latest or max-timestamp.")
     ],
+    zone: Zone = None,
     partition: Partition = None,
     version: Version = None,
     json: Json = False,
@@ -144,9 +147,11 @@ def offsets(
     """Find the first record at a time or later, in each partition."""
     import seglake
     from seglake.cli.catalog import offset_rows
+    from seglake.cli.times import absolute
 
     log = seglake.open(root, version).topic(topic)
-    show(f"offsets of {topic} at {time}", offset_rows(log, time, partition), as_json=json)
+    rows = offset_rows(log, absolute(time, zone) or time, partition)
+    show(f"offsets of {topic} at {time}", rows, as_json=json)
 
 
 @app.command()
@@ -246,6 +251,10 @@ def read(
     max_records: Annotated[int | None, typer.Option(min=0, help="Stop after so many.")] = None,
     start: Annotated[str | None, typer.Option(help="From this time on.")] = None,
     end: Annotated[str | None, typer.Option(help="Up to this time, exclusive.")] = None,
+    last: Annotated[
+        str | None, typer.Option(help="The time up to now, as in 90s, 15m, 1h, 2d or 1w.")
+    ] = None,
+    zone: Zone = None,
     order: Annotated[Order | None, typer.Option(help="Of a window; default offset.")] = None,
     format: Annotated[Format | None, typer.Option(help="How to write; default jsonl.")] = None,
     output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
@@ -261,7 +270,9 @@ def read(
     """
     import seglake
     from seglake.cli import records
+    from seglake.cli.times import window
 
+    start, end = window(start, end, last, zone)
     how = {"--format": format, "--order": order, "--max-records": max_records, "--output": output}
     records.check_options(how, explain=explain, as_json=json)
     log = seglake.open(root, version).topic(topic)

@@ -1,5 +1,6 @@
 """Topics, segments, offsets and runs of a lake, as rows to show."""
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from seglake.catalog.rows import MaintenanceRow, RunRow
 from seglake.cli.terminal.tables import Column, Rows, moment, number
 from seglake.read.lake import Lake
+from seglake.read.listings import interval, took
 from seglake.read.log import Log
 
 
@@ -108,11 +110,23 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow]) -> Rows:
         Column("pipeline", "pipeline"),
         Column("run_id", "run"),
         Column("state", "state"),
+        Column("interval", "interval"),
+        Column("took", "took"),
         number("input_files", "files"),
         number("input_rows", "rows"),
         number("records", "records"),
         number("quarantined", "quarantined"),
+        Column("reasons", "reasons"),
     ]
     empty = dict.fromkeys(column.field for column in columns) | {"operation": "ingest"}
     ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)
-    return Rows(columns, ({**empty, **asdict(commit)} for commit in ordered))
+    return Rows(columns, ({**empty, **asdict(commit), **_told(commit)} for commit in ordered))
+
+
+def _told(commit: RunRow | MaintenanceRow) -> dict[str, str | None]:
+    """What a table shows besides the columns of the catalog: interval, duration and reasons."""
+    if isinstance(commit, MaintenanceRow):
+        return {"took": took(commit)}
+    found = json.loads(commit.report).get("reasons") or {}
+    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in found.items())
+    return {"interval": interval(commit), "took": took(commit), "reasons": reasons or None}

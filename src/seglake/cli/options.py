@@ -15,4 +15,7 @@ Source = Annotated[list[str] | None, typer.Option(help="Inputs, instead of the f
 Master = Annotated[
     str | None, typer.Option(help="Spark's master, such as spark://host:7077; default here.")
 ]
+Zone = Annotated[
+    str | None, typer.Option(help="Of times without one, and of dates, as in Europe/Berlin.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]

@@ -62,7 +62,7 @@ class DamagedFile(Report):
     problem: str
 
 
-@dataclass
+@dataclass(repr=False)
 class Merged(TopicReport):
     """The result of a merge. `version` is that of its commit, -1 if there was none.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from seglake.catalog.rows import MaintenanceRow
 from seglake.layout import new_attempt
+from seglake.shown import ShowsTable, Table, of_report
 
 
 def now_ms() -> int:
@@ -14,9 +15,12 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@dataclass
-class Report:
-    """A report as plain values, and as JSON."""
+@dataclass(repr=False)
+class Report(ShowsTable):
+    """A report as plain values, as JSON, and as a small table."""
+
+    def _table(self) -> Table:
+        return of_report(type(self).__name__, self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
         """All fields, by name."""
@@ -27,7 +31,7 @@ class Report:
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
 
-@dataclass
+@dataclass(repr=False)
 class TopicReport(Report):
     """The report of an attempt to maintain a topic; `version` is that of its commit, else -1."""
 

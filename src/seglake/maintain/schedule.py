@@ -52,7 +52,7 @@ class Part(Report):
     error: str | None = None
 
 
-@dataclass
+@dataclass(repr=False)
 class Maintained(Report):
     """The parts, in the order in which they ran."""
 

@@ -33,7 +33,7 @@ class Setting(Report):
     meaning: str
 
 
-@dataclass
+@dataclass(repr=False)
 class Altered(TopicReport):
     """The changes of a topic's settings, as {key: [old value, new value]}."""
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Ranges = list[tuple[int, int]]  # of offsets, ends exclusive
 
 
-@dataclass
+@dataclass(repr=False)
 class Undone(TopicReport):
     """The result of an undo.
 

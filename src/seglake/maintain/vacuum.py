@@ -51,7 +51,7 @@ _GONE: list[RunState] = ["undone", "replaced"]
 TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # what a crash leaves of a local write
 
 
-@dataclass
+@dataclass(repr=False)
 class Vacuumed(Report):
     """The objects that a vacuum deleted, or would delete.
 

@@ -8,10 +8,14 @@ from typing import Any
 
 from seglake.catalog.rows import MaintenanceRow, RunRow
 from seglake.forks import Lock
+from seglake.read.listings import Commits, summed
 from seglake.read.log import Log
 from seglake.read.lookup.shared_reads import CACHE_BYTES
 from seglake.read.origin import Origin
+from seglake.shown import ShowsTable, Table
 from seglake.store import Store, open_store
+
+_SHOWN = 20  # topics in a table
 
 
 def open(  # noqa: A001  # users write seglake.open
@@ -30,7 +34,7 @@ def open(  # noqa: A001  # users write seglake.open
     return Lake(open_store(root, storage_options), version, cache_bytes=cache_bytes)
 
 
-class Lake:
+class Lake(ShowsTable):
     """One version of a lake. Safe for threads; unpickled, it opens the same version again.
 
     A pickled lake carries no credentials: a worker finds its own in its environment.
@@ -44,8 +48,13 @@ class Lake:
         self._snapshot = self._origin.snapshot(version)
         self._lock = Lock()  # of `refresh`, so that the newest snapshot stays
 
-    def __repr__(self) -> str:
-        return f"seglake.open({self._store.uri!r}, version={self.version})"
+    def _table(self) -> Table:
+        names = self.topics()
+        views = {name: self._snapshot.partitions(name) for name in names[:_SHOWN]}
+        rows = [(name, len(some), *summed(some)) for name, some in views.items()]
+        title = f"seglake.open({self._store.uri!r}, version={self.version})"
+        headings = ["topic", "partitions", "records", "segments", "log bytes", "oldest", "newest"]
+        return Table(title, headings, rows, len(names))
 
     def __reduce__(self) -> tuple[Any, ...]:
         public: Any = self._store.__reduce__()  # leaves credentials out
@@ -75,20 +84,23 @@ class Lake:
             self._snapshot = self._origin.refreshed(self._snapshot)
         return self
 
-    def history(self, topic: str | None = None) -> list[RunRow]:
+    def history(self, topic: str | None = None) -> Commits[RunRow]:
         """The runs of a topic, or of all topics, in the order in which they ended.
 
-        A run that was undone or replaced has a row of each of its states.
+        A run that was undone or replaced has a row of each of its states. `to_arrow` of the list
+        gives them as an Arrow table.
         """
         names = self._names(topic)
         runs = [run for name in names for run in self._origin.run_history(self._snapshot, name)]
-        return sorted(runs, key=lambda run: (run.finished_at_ms, run.topic, run.run_id))
+        runs.sort(key=lambda run: (run.finished_at_ms, run.topic, run.run_id))
+        return Commits(runs, RunRow)
 
-    def maintenance(self, topic: str | None = None) -> list[MaintenanceRow]:
+    def maintenance(self, topic: str | None = None) -> Commits[MaintenanceRow]:
         """The commits of maintenance to a topic, or to all topics, in the order of their ends."""
         names = self._names(topic)
         rows = [row for name in names for row in self._origin.maintenance(self._snapshot, name)]
-        return sorted(rows, key=lambda row: (row.finished_at_ms, row.topic, row.attempt_id))
+        rows.sort(key=lambda row: (row.finished_at_ms, row.topic, row.attempt_id))
+        return Commits(rows, MaintenanceRow)
 
     def _names(self, topic: str | None) -> list[str]:
         return self.topics() if topic is None else [self._snapshot.topic(topic).topic]

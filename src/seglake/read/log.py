@@ -17,6 +17,7 @@ from seglake.read import consumers
 from seglake.read.consumers import Lag
 from seglake.read.decode.columns import schema_of
 from seglake.read.fetch.piece import Window
+from seglake.read.listings import SegmentList, summed
 from seglake.read.lookup.block_search import OffsetAndTimestamp
 from seglake.read.lookup.bulk import offsets_for_times, records_at
 from seglake.read.lookup.partition import PartitionReader
@@ -27,13 +28,15 @@ from seglake.read.window.execute import MEMORY_BYTES, ReadStats, execute
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.time_order import merged
+from seglake.shown import ShowsTable, Table
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
 from seglake.times.intervals import covers
 
+_SHOWN = 20  # log partitions in a table
 MAX_RECORDS = 500  # of one fetch: Kafka's max.poll.records
 
 
-class Log:
+class Log(ShowsTable):
     """The log of one topic; obtained from `Lake.topic`.
 
     Times are aware datetimes, ISO-8601 strings with a zone, or integer milliseconds since the
@@ -49,8 +52,16 @@ class Log:
         self.topic = snapshot.topic(topic).topic
         self._readers: dict[int, PartitionReader] = {}
 
-    def __repr__(self) -> str:
-        return f"<{self.topic} in version {self.version} of {self._origin.store.uri!r}>"
+    def _table(self) -> Table:
+        title = f"<{self.topic} in version {self.version} of {self._origin.store.uri!r}>"
+        views = self._snapshot.partitions(self.topic)
+        headings = ["partition", "log start", "end offset", "records", "segments", "log bytes",
+                    "oldest", "newest"]  # fmt: skip
+        rows = [
+            (view.partition, view.log_start_offset, view.end_offset, *summed([view]))
+            for view in views[:_SHOWN]
+        ]
+        return Table(title, headings, rows, len(views))
 
     def __reduce__(self) -> tuple[Any, ...]:
         views = [view.changed() for view in self._snapshot.partitions(self.topic)]  # uncached
@@ -90,10 +101,10 @@ class Log:
         """The end offset of each partition: that of the next record to come."""
         return {p: self.reader(p).view.end_offset for p in _chosen(self, partitions)}
 
-    def segments(self) -> pa.Table:
-        """Every segment in the order of the log: an Arrow table with the catalog's columns."""
+    def segments(self) -> SegmentList:
+        """Every segment in the order of the log; `to_arrow` gives the catalog's columns."""
         rows = self._origin.rows(self._snapshot, "segment", self.topic)
-        return rows.sort_by([("partition", "ascending"), ("base_offset", "ascending")])
+        return SegmentList(self.topic, rows)
 
     # times to offsets
 

@@ -101,7 +101,7 @@ def _rejects(figures: TopicFigures) -> Iterator[Alert]:
     if figures.open_rejects:
         share = figures.open_rejects / max(1, rows)
         reasons = list(figures.reasons.items())[:_NAMED]
-        why = ", ".join(f"{count:,} of {reason}" for reason, count in reasons)
+        why = ", ".join(f"{reason} {count:,}" for reason, count in reasons)
         yield Alert(
             figures.topic, "rejects", "warning" if share >= _REJECTED_SHARE else "note",
             f"{counted(figures.open_rejects, 'row')} rejected and not redriven, "

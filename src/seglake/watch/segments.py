@@ -38,7 +38,7 @@ class SegmentColumns(NamedTuple):
     @staticmethod
     def of(log: Log) -> SegmentColumns:
         """The segments of a log, from the catalog alone."""
-        table = log.segments()
+        table = log.segments().to_arrow()
         number = {name: table[name].to_numpy().astype(np.int64) for name in _NUMBERS}
         spans = Spans(*(number[name] for name in _NUMBERS[:4]))
         indexes = number["index_bytes"] + number["timeindex_bytes"] + number["zonemap_bytes"]

@@ -177,7 +177,7 @@ def lone_tables(figures: TopicFigures) -> Iterator[Shown]:
 def _rejects(figures: TopicFigures) -> Table:
     rows: list[tuple[Any, ...]] = []
     for run in figures.rejects:
-        why = ", ".join(f"{count:,} of {reason}" for reason, count in run.reasons.items())
+        why = ", ".join(f"{reason} {count:,}" for reason, count in run.reasons.items())
         rows.append((_Anchor(run.run_id, _anchor(figures, run.run_id)), f"{run.rows:,}", why, ""))
         rows += [("", "", reason, f"{file}:{line}") for file, line, reason in run.sample]
     return _table("run|rows|reason|file and line", rows)

@@ -90,7 +90,7 @@ class CompactedLog:
         )
 
 
-@dataclass
+@dataclass(repr=False)
 class Compacted(TopicReport):
     """The result of a compaction, or its plan, with the version of its last commit.
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass
+@dataclass(repr=False)
 class Erased(TopicReport):
     """The result of an erasure, without the keys: only their number.
 

@@ -26,7 +26,7 @@ from seglake.times.instants import Time
 END = -1  # Kafka's DeleteRecordsRequest.HIGH_WATERMARK
 
 
-@dataclass
+@dataclass(repr=False)
 class Deleted(TopicReport):
     """The log starts that moved, or would move; a partition that is not named keeps its own."""
 

@@ -18,7 +18,7 @@ from seglake.maintain.report import TopicReport
 from seglake.maintain.topic_settings import topic_of
 
 
-@dataclass
+@dataclass(repr=False)
 class ExpiredRejects(TopicReport):
     """The runs whose rejects expired, or would expire, by their attempts; and how many these are.
 

@@ -48,7 +48,7 @@ class Blocked(Report):
     help: str
 
 
-@dataclass
+@dataclass(repr=False)
 class Retained(TopicReport):
     """What retention removed of a topic, or would remove; `now_ms` is the time that it went by.
 

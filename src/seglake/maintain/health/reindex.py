@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass
+@dataclass(repr=False)
 class Reindexed(TopicReport):
     """The result of a re-index. `version` is that of its commit, -1 if there was none.
 

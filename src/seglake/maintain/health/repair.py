@@ -40,7 +40,7 @@ _UNTOLD = 100  # commits behind that of the last manifest: merges of files, fenc
 _VERSION = re.compile(rf"{layout.LOG_TABLE}[^/]*/_delta_log/(\d{{20}})\..+")
 
 
-@dataclass
+@dataclass(repr=False)
 class Rebuilt(Report):
     """The result of a rebuild of the catalog.
 

@@ -41,7 +41,7 @@ _REQUEST_FAILED = re.compile(r"Generic \w+ error")  # else delta-rs may mean dam
 _IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # kinds of rows; runs and sources are not
 
 
-@dataclass
+@dataclass(repr=False)
 class Verification(Report):
     """The findings in one version of the lake; it is sound if there are none.
 

@@ -20,6 +20,9 @@ from seglake.read.lookup.partition import PartitionReader
 from seglake.read.window.execute import MEMORY_BYTES, ReadStats, execute
 from seglake.read.zones.bounds import Bounds
 from seglake.read.zones.search import ZoneSearch
+from seglake.shown import ShowsTable, Table
+
+_SHOWN = 20  # segments in a table
 
 
 def pieces_of(
@@ -68,14 +71,28 @@ def _blocks_within(
     return Piece(segment, bounds.window, ranges, min(offsets, records))
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(ShowsTable):
     """A read of one topic in one version of the lake, not yet executed. Can be pickled."""
 
     version: int
     pieces: tuple[Piece, ...]
     schema: pa.Schema = field(repr=False)
     fetch: Fetch = field(repr=False)
+
+    def _table(self) -> Table:
+        spans = [(piece, *piece.spans(self.fetch.gap_bytes)) for piece in self.pieces[:_SHOWN]]
+        rows = [
+            (piece.segment.log_key, len(starts), int((ends - starts).sum()),
+             piece.segment.log_bytes, piece.records_at_most)
+            for piece, starts, ends in spans
+        ]  # fmt: skip
+        title = (
+            f"A read of version {self.version}: {self.size_bytes:,} bytes in {self.ranges:,} ranges"
+            f" of {len(self.pieces):,} segments, at most {self.records_at_most:,} records"
+        )
+        headings = ["segment", "ranges", "bytes", "of", "records at most"]
+        return Table(title, headings, rows, len(self.pieces))
 
     @property
     def spans(self) -> list[tuple[Int64s, Int64s]]:

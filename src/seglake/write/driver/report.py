@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from seglake.catalog.rows import RunRow, SegmentRow
+from seglake.shown import ShowsTable, Table, of_report
 from seglake.write.driver.selection import Differences, Selection
 
 logger = logging.getLogger(__name__)
@@ -23,8 +24,8 @@ def silent(_step: str) -> None:
     """Show no progress; the log has the steps."""
 
 
-@dataclass
-class Report:
+@dataclass(repr=False)
+class Report(ShowsTable):
     """The result of one run.
 
     input_rows = records + quarantined, always. `reasons` counts the quarantined rows by reason. The
@@ -66,6 +67,9 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
 
     exit_code = 0
+
+    def _table(self) -> Table:
+        return of_report(self.summary, asdict(self))
 
     def log(self, text: str) -> None:
         """Write a log line that names the run."""

@@ -30,7 +30,7 @@ from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import carry_out, check_rejects, count
 
 
-@dataclass
+@dataclass(repr=False)
 class RedriveReport(Report):
     """The result of one redrive: `records` were redriven.
 

@@ -1,0 +1,84 @@
+"""Times of the command line: a span up to now, and local times of a zone."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from seglake.cli.app import app
+from seglake.cli.times import absolute, span_ms, window
+from seglake.errors import UsageError
+from seglake.times.instants import to_epoch_ms
+from tests.makers.lakes import Event, LakeMaker
+
+ZONES = ("Europe/Berlin", "America/New_York", "Asia/Kolkata", "UTC", "Australia/Lord_Howe")
+
+
+@given(
+    st.datetimes(datetime(1975, 1, 1), datetime(2040, 1, 1)).map(  # local times
+        lambda each: each.replace(microsecond=each.microsecond // 1000 * 1000)
+    ),
+    st.sampled_from(ZONES),
+)
+def test_local_times_are_those_of_the_zone(local: datetime, zone: str) -> None:
+    found = datetime.fromtimestamp(to_epoch_ms(absolute(local.isoformat(), zone) or "") / 1000, UTC)
+    back = found.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    if back == local:  # the earlier of two
+        assert found == local.replace(tzinfo=ZoneInfo(zone), fold=0).astimezone(UTC)
+    else:  # skipped: the first time after the gap
+        assert local < back <= local + timedelta(hours=2)
+
+
+def test_a_date_is_its_midnight_and_other_texts_stay() -> None:
+    assert absolute("2026-06-01", "Europe/Berlin") == "2026-05-31T22:00:00.000Z"
+    for text in ("2026-06-01T12:00:00Z", "1780272000000", "latest", "nonsense"):
+        assert absolute(text, "Europe/Berlin") == text
+    assert absolute("2026-06-01", None) == "2026-06-01"
+    with pytest.raises(UsageError, match="--zone 'Berlin' is unknown"):
+        absolute("2026-06-01", "Berlin")
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("90s", 90_000), ("15m", 900_000), ("1h", 3_600_000), ("2d", 172_800_000)]
+)
+def test_spans(text: str, ms: int) -> None:
+    assert span_ms(text) == ms
+    start, end = map(str, window(None, None, text, None))
+    assert to_epoch_ms(end) - to_epoch_ms(start) == ms
+    assert abs(to_epoch_ms(end) - time.time() * 1000) < 60_000
+
+
+@pytest.mark.parametrize("text", ["", "1", "0h", "-1h", "1 hour", "1y"])
+def test_no_spans(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a time span: write 90s"):
+        span_ms(text)
+
+
+def test_read_and_offsets_take_them(tmp_path: Path) -> None:
+    now = time.time_ns() // 1_000_000
+    day = to_epoch_ms("2026-05-31T22:30:00Z")
+    LakeMaker(tmp_path).run({0: [Event(day), Event(now - 7_200_000), Event(now - 60_000)]})
+    run = CliRunner().invoke
+
+    def offsets(*arguments: str) -> list[int]:
+        done = run(app, ["read", str(tmp_path), "events", *arguments])
+        assert done.exit_code == 0, done.output
+        return [json.loads(line)["offset"] for line in done.output.splitlines()]
+
+    assert offsets("--last", "1h") == [2]
+    assert offsets("--last", "3h") == [1, 2]
+    zoned = ["--start", "2026-06-01", "--end", "2026-06-02", "--zone", "Europe/Berlin"]
+    assert offsets(*zoned) == [0]
+    both = run(app, ["read", str(tmp_path), "events", "--last", "1h", "--start", "0"])
+    assert isinstance(both.exception, UsageError)
+    at = ["--time", "2026-06-01T00:31", "--zone", "Europe/Berlin", "--json"]
+    found = run(app, ["offsets", str(tmp_path), "events", *at])
+    assert json.loads(found.output)[0]["offset"] == 1

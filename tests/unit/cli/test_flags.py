@@ -268,6 +268,37 @@ def _read_window(it: Place) -> None:
     assert it.lines("--partition", 0, "--start", T, "--order", "time") == [(0, 2), (0, 0)]
 
 
+@TABLE.shows("read --last", "read --zone", "offsets --zone")
+def _read_times(it: Place) -> None:
+    assert it.lines("--last", "1h") == []
+    day = ["--start", "2023-11-14T22:13:20", "--end", "2023-11-15", "--partition", 1]
+    assert it.lines(*day, "--zone", "UTC") == it.lines("--partition", 1)
+    at = it.json("offsets", it.root, "events", "--time", "2023-11-14", "--zone", "Asia/Tokyo")
+    assert [row["offset"] for row in at] == [0, 0]
+
+
+@TABLE.shows(
+    "report --output", "report -o", "report --list-objects", "report --no-list-objects",
+    "report --json",
+)  # fmt: skip
+def _report(it: Place) -> None:
+    found = it.json("report", it.root, "--list-objects")
+    assert [topic["topic"] for topic in found["topics"]] == ["events", "other"]
+    assert found["storage"]["freed"]["objects"] == 0
+    assert it.json("report", it.root, "--no-list-objects")["storage"]["freed"] is None
+    it.tell("report", it.root, "other", "--output", it.folder / "report.html")
+    assert "other" in (it.folder / "report.html").read_text()
+
+
+@TABLE.shows("metrics --output", "metrics -o", "metrics --push")
+def _metrics(it: Place) -> None:
+    told, file = it.tell("metrics", it.root, "events"), it.folder / "seglake.prom"
+    assert 'seglake_records{topic="events"} 303.0' in told
+    it.tell("metrics", it.root, "events", "--output", file)
+    assert 'seglake_records{topic="events"} 303.0' in file.read_text()
+    it.refused("keep one", "metrics", it.root, "--output", file, "--push", "http://127.0.0.1:9")
+
+
 def test_all_records_by_time_include_those_without_one(it: Place) -> None:
     assert it.lines("--partition", 0, "--order", "time") == [(0, 1), (0, 2), (0, 0)]
     everything = it.lines("--order", "time")

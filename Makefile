@@ -20,8 +20,8 @@ BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 test-browser test-wheel test-archive test-matrix s3-server \
-  lint fmt docs golden bench chaos fuzz explore coverage lock wheel archive check-java
+.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 test-browser test-wheel test-archive test-matrix \
+  s3-server lint fmt docs golden bench chaos fuzz explore coverage bench-report lock wheel archive check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ archive: wheel ## Pack Python, the wheel and what it needs for executors: spark.
 	  deploy/install.sh dist/*.whl build/packed pandas
 	deploy/pack.sh build/packed $(PACKED)
 	@ls -sh $(PACKED)
+
+bench-report: $(COMPILED) ## Measure the report of a million segments: it must take 10 s and 2 MB at most
+	$(BIN)/python -m tests.bench.page
 
 lock: ## Resolve pyproject.toml again into requirements.lock (needs pip-compile of pip-tools)
 	@command -v pip-compile >/dev/null || { echo "pip-compile is missing: pip install pip-tools"; exit 1; }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import gc
 import json
+import logging
 import os
 import re
 import sys
@@ -15,18 +16,22 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from seglake import errors
 from seglake.errors import ConfigError, CorruptData, SeglakeError
+from seglake.pace import Pace, watched
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 TASKS_PER_CORE = 3  # more tasks balance better, but each task has a fixed cost
+
+_log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -90,9 +95,18 @@ class SparkEngine:
         """
         if not items:
             return []
-        with original_errors():
-            rows = self._spark.sparkContext.parallelize(items, len(items))
+        context = self._spark.sparkContext
+        done = partial(_tasks_done, context, len(items))
+        with original_errors(), watched("tasks", len(items), done, _log.info):
+            rows = context.parallelize(items, len(items))
             return rows.map(_InWorker(task)).collect()
+
+
+def _tasks_done(context: SparkContext, total: int) -> int:
+    """How many tasks of the running stage of so many tasks are done."""
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return sum(each.numCompletedTasks for each in stages if each and each.numTasks == total)
 
 
 @dataclass(frozen=True)
@@ -121,7 +135,12 @@ class LocalEngine:
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order."""
-        return [task(item) for item in items]
+        pace, results = Pace("tasks"), list[Result]()
+        for item in items:
+            results.append(task(item))
+            if line := pace.line(len(results), len(items)):
+                _log.info(line)
+        return results
 
 
 class ThreadEngine:

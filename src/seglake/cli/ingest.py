@@ -4,14 +4,17 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seglake.cli.terminal.output import handled, log_lines
 from seglake.cli.terminal.tables import Column, Rows, show
 from seglake.extras import extra
+from seglake.pace import told_every
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -127,13 +130,33 @@ def _text(name: str, value: Any) -> str:
 
 @contextmanager
 def _steps() -> Iterator[Callable[[str], None]]:
-    """A function that shows the name of a step: beside a spinner on a terminal, else not at all."""
+    """A function that shows the name of a step, beside a spinner; without a terminal log lines."""
     from seglake.write.driver.report import silent
 
     if not sys.stderr.isatty():
-        yield silent
+        with log_lines():
+            yield silent
         return
     from rich.console import Console
 
     with Console(stderr=True).status("starting Spark") as status:
-        yield status.update
+        shown = _Shown(status.update)
+        with handled(shown), told_every(1.0):
+            yield shown.step
+
+
+class _Shown(logging.Handler):
+    """Shows the name of a step, and behind it how far its tasks are, with the time left."""
+
+    def __init__(self, update: Callable[[str], None]) -> None:
+        super().__init__()
+        self._update, self._step = update, ""
+
+    def step(self, name: str) -> None:
+        """Show that a step begins."""
+        self._step = name
+        self._update(name)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show how far the engine is."""
+        self._update(f"{self._step}: {record.getMessage()}")

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from seglake.cli.old_options import INDEX_INTERVALS, say
+from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Column, Rows, number, show
 
 if TYPE_CHECKING:
@@ -147,14 +148,27 @@ def _print(reports: list[dict[str, Any]], *, as_json: bool) -> None:
 
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function that shows (bytes done, bytes in all): as a bar on a terminal, else not at all."""
+    """A function that shows (bytes done, bytes in all): as a bar, or without a terminal as lines."""
+    from seglake.maintain.segment_tasks import logged
+
     if not sys.stderr.isatty():
-        yield lambda _done, _total: None
+        with log_lines():
+            yield logged
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = TextColumn(what), BarColumn(), DownloadColumn()
+    columns = (
+        TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -213,9 +213,16 @@ def _progress(planned: Plan, stats: ReadStats) -> Iterator[Advance]:
         yield lambda batches: batches
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn()
+    size = DownloadColumn(binary_units=True)
+    columns = BarColumn(), size, TransferSpeedColumn(), TimeRemainingColumn()
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("read", total=planned.size_bytes)

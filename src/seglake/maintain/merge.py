@@ -25,7 +25,7 @@ from seglake.maintain.report import Report, TopicReport
 from seglake.maintain.rewrite.groups import Group, Rules, due
 from seglake.maintain.rewrite.keep import Keep
 from seglake.maintain.rewrite.segments import Target, rewrite
-from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
+from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store, open_store
 from seglake.write.encoding import limits_of, policy_of
@@ -102,7 +102,7 @@ def merge(
     dry_run: bool = False,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = silent,
+    progress: Progress = logged,
 ) -> Merged:
     """Merge small neighbouring segments of a topic, or of some of its partitions, in one commit.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
@@ -15,6 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from seglake.engine import SparkEngine, share_out
+from seglake.pace import Pace
 from seglake.store import Store
 
 if TYPE_CHECKING:
@@ -38,13 +40,21 @@ _TASKS_PER_CORE = 4
 _log = logging.getLogger(__name__)
 
 
-def silent(_done: int, _total: int) -> None:
-    """Report no progress."""
+class _Paces(threading.local):
+    """The pace of the work of each thread; work begins with none done."""
+
+    pace: Pace | None = None
+
+
+_paces = _Paces()
 
 
 def logged(done: int, total: int) -> None:
-    """Report progress to the log."""
-    _log.info("%d of %d bytes of log done", done, total)
+    """Report progress to the log, where the work takes longer than half a minute."""
+    if not done or _paces.pace is None:
+        _paces.pace = Pace("bytes of log")
+    elif line := _paces.pace.line(done, total):
+        _log.info("%s", line)
 
 
 class SegmentTasks(NamedTuple):
@@ -56,7 +66,7 @@ class SegmentTasks(NamedTuple):
 
     store: Store
     spark: SparkSession | None = None
-    progress: Progress = silent
+    progress: Progress = logged
 
     def within(self, before: int, total: int) -> SegmentTasks:
         """Tasks that report progress as a part of `total` bytes, `before` of which are done."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Column, Rows, show
 
 
@@ -16,7 +17,8 @@ def maintain(
     """Do the upkeep. Returns the exit code."""
     from seglake.maintain.schedule import maintain_lake
 
-    report = maintain_lake(root, topic, dry_run=dry_run, grace_hours=grace_hours, told=_tell)
+    with log_lines():
+        report = maintain_lake(root, topic, dry_run=dry_run, grace_hours=grace_hours, told=_tell)
     if as_json:
         print(report.as_json())
         return report.exit_code

@@ -1,6 +1,7 @@
 """What a command writes for its user: there when it is complete, and not before."""
 
 import contextlib
+import logging
 import os
 import shutil
 import uuid
@@ -10,6 +11,33 @@ from pathlib import Path
 from typing import IO
 
 from seglake.errors import StoreError
+
+_TELLING = ("seglake.engine", "seglake.maintain.segment_tasks")  # loggers of progress
+
+
+@contextmanager
+def log_lines() -> Iterator[None]:
+    """In the block, what Seglake logs of its progress goes to standard error, line by line."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    with handled(handler):
+        yield
+
+
+@contextmanager
+def handled(handler: logging.Handler) -> Iterator[None]:
+    """In the block, a handler gets what Seglake logs of its progress."""
+    loggers = [logging.getLogger(name) for name in _TELLING]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 @contextmanager

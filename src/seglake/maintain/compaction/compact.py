@@ -26,7 +26,7 @@ from seglake.maintain.compaction.passes import CleanedLog, How, Passes
 from seglake.maintain.compaction.policy import Bounds, LogToClean, Policy, log_to_clean
 from seglake.maintain.report import TopicReport
 from seglake.maintain.report import now_ms as the_time
-from seglake.maintain.segment_tasks import Progress, silent
+from seglake.maintain.segment_tasks import Progress, logged
 from seglake.store import open_store
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def compact(
     now_ms: int | None = None,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = silent,
+    progress: Progress = logged,
 ) -> Compacted:
     """Keep the latest record of each key, in the log partitions of a topic that are due.
 

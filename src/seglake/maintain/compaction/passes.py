@@ -23,7 +23,7 @@ from seglake.maintain.compaction.cleaning import CleanGroups, Group, edges_of, g
 from seglake.maintain.compaction.keys import FindKeys, Keys, Source
 from seglake.maintain.compaction.policy import LogToClean, Policy
 from seglake.maintain.compaction.survivors import KEPT, TOMBSTONES, Bucket, FindSurvivors, Survivors
-from seglake.maintain.segment_tasks import Progress, silent
+from seglake.maintain.segment_tasks import Progress, logged
 from seglake.store import Store
 from seglake.write.spool.spool import SPOOLED, clear
 
@@ -64,7 +64,7 @@ class How(NamedTuple):
 
     force: bool
     now_ms: int
-    progress: Progress = silent
+    progress: Progress = logged
     bucket_rows: int = BUCKET_ROWS
 
 

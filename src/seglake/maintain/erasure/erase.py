@@ -31,7 +31,7 @@ from seglake.maintain.erasure.objects import OldObjects
 from seglake.maintain.erasure.rejects import RejectErasure, SampleErasure
 from seglake.maintain.erasure.wanted import Wanted
 from seglake.maintain.report import TopicReport
-from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
+from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.maintain.vacuum import GRACE_HOURS, delete
 from seglake.store import open_store
 
@@ -77,7 +77,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     grace_hours: float = GRACE_HOURS,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = silent,
+    progress: Progress = logged,
 ) -> Erased:
     """Take all records with these keys out of a topic, and rejects that have one or the text.
 

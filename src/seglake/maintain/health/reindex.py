@@ -23,7 +23,7 @@ from seglake.format.index import IndexPolicy
 from seglake.maintain.health.findings import Finding, finding_of
 from seglake.maintain.health.segment_files import rebuild_index_files
 from seglake.maintain.report import TopicReport
-from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
+from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def reindex(
     spark: SparkSession | None = None,
     partitions: Collection[int] | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = silent,
+    progress: Progress = logged,
 ) -> Reindexed:
     """Rebuild the index files of a topic, or of some of its partitions, in one commit.
 

@@ -33,7 +33,7 @@ from seglake.maintain.health.findings import Finding
 from seglake.maintain.health.reindex import Reindexed, reindex_rows
 from seglake.maintain.health.segment_files import file_finding
 from seglake.maintain.report import Report
-from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
+from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.store import Store, open_store
 
 _UNTOLD = 100  # commits behind that of the last manifest: merges of files, fences of vacuums
@@ -91,7 +91,7 @@ def damaged_indexes(
     *,
     topics: Collection[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = silent,
+    progress: Progress = logged,
 ) -> list[DamagedIndexes]:
     """What `repair_indexes` would do, for each topic with damage. Nothing is written.
 
@@ -114,7 +114,7 @@ def repair_indexes(
     *,
     topics: Collection[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = silent,
+    progress: Progress = logged,
 ) -> list[Reindexed]:
     """Rebuild the index files that are missing or damaged; returns a report for each topic.
 

@@ -30,7 +30,7 @@ from seglake.errors import CorruptData, StoreError, VersionExpired
 from seglake.maintain.health.findings import Finding, catalog_finding
 from seglake.maintain.health.segment_files import check_segment
 from seglake.maintain.report import Report
-from seglake.maintain.segment_tasks import Progress, SegmentTasks, silent
+from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.maintain.vacuum import orphans
 from seglake.store import Store, open_store
 
@@ -74,7 +74,7 @@ def verify(
     topics: Collection[str] | None = None,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = silent,
+    progress: Progress = logged,
 ) -> Verification:
     """Check the newest version of the lake, or of some of its topics.
 

@@ -1,0 +1,89 @@
+"""How far work is, how fast it goes and how long it still takes: as a line of the log now and then.
+
+A line is due 30 s after the work began, and every 30 s from then on. `told_every` changes that for
+whoever shows the lines as they come.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+EVERY_S = 30.0
+
+_every_s = EVERY_S
+
+
+@contextmanager
+def told_every(seconds: float) -> Iterator[None]:
+    """In the block, lines are due so often."""
+    global _every_s  # noqa: PLW0603  # of the process, as its log is
+    before, _every_s = _every_s, seconds
+    try:
+        yield
+    finally:
+        _every_s = before
+
+
+def interval_s() -> float:
+    """Seconds between two lines."""
+    return _every_s
+
+
+class Pace:
+    """The pace of one piece of work, counted in `unit`; not for several threads at once."""
+
+    def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._unit, self._clock = unit, clock
+        self._begun = self._told = clock()
+
+    def line(self, done: int, total: int) -> str | None:
+        """A line about the work, if one is due: "3 of 12 tasks done, 0.1 a second, 90 s left"."""
+        now = self._clock()
+        if now - self._told < interval_s():
+            return None
+        self._told = now
+        rate = done / (now - self._begun)
+        left = f", {_span((total - done) / rate)} left" if rate and done < total else ""
+        return f"{done:,} of {total:,} {self._unit} done, {_number(rate)} a second{left}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def watched(
+    unit: str, total: int, done: Callable[[], int], tell: Callable[[str], None]
+) -> Iterator[None]:
+    """In the block, a thread asks `done` now and then, and tells the line that is due.
+
+    What goes wrong in asking ends the lines, and nothing else.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        pace = Pace(unit)
+        while not over.wait(interval_s()):
+            try:
+                line = pace.line(done(), total)
+            except Exception:  # whatever the watched work's library raises
+                return
+            if line:
+                tell(line)
+
+    thread = threading.Thread(target=watch, name="seglake pace", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=1)

@@ -1,0 +1,88 @@
+"""Lines about progress: when they are due, what they say, and that they reach log and terminal."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from seglake.engine import LocalEngine
+from seglake.maintain.health.verify import verify
+from seglake.maintain.segment_tasks import logged
+from seglake.pace import EVERY_S, Pace, interval_s, told_every, watched
+from tests.makers.lakes import Event, LakeMaker
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_line_every_half_minute_with_rate_and_time_left() -> None:
+    clock = Clock()
+    pace = Pace("tasks", clock)
+    said = {}
+    for clock.now in range(0, 125, 5):
+        if line := pace.line(int(clock.now) * 2, 1000):
+            said[clock.now] = line
+    assert [*said] == [30, 60, 90, 120]
+    assert said[30] == "60 of 1,000 tasks done, 2 a second, 8 min left"
+    assert said[120] == "240 of 1,000 tasks done, 2 a second, 6 min left"
+
+
+def test_lines_without_a_rate_and_at_the_end() -> None:
+    clock = Clock()
+    pace = Pace("bytes", clock)
+    clock.now = 40.0
+    assert pace.line(0, 10) == "0 of 10 bytes done, 0 a second"
+    clock.now = 80.0
+    assert pace.line(8, 10) == "8 of 10 bytes done, 0.1 a second, 20 s left"
+    clock.now = 120.0
+    assert pace.line(10, 10) == "10 of 10 bytes done, 0.083 a second"
+
+
+def test_watched_work_tells_until_it_ends() -> None:
+    said: list[str] = []
+    with told_every(0.01), watched("tasks", 5, lambda: 3, said.append):
+        deadline = time.monotonic() + 10
+        while len(said) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert len(said) >= 3
+    assert all(line.startswith("3 of 5 tasks done") for line in said)
+    assert interval_s() == EVERY_S
+    assert not [each for each in threading.enumerate() if each.name == "seglake pace"]
+
+
+def test_a_failing_question_ends_the_lines_and_nothing_else() -> None:
+    said: list[str] = []
+
+    def fails() -> int:
+        raise RuntimeError("the JVM is gone")
+
+    with told_every(0.01), watched("tasks", 5, fails, said.append):
+        time.sleep(0.05)
+    assert said == []
+
+
+def test_engine_and_maintenance_log_their_progress(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="seglake")
+    with told_every(0.0):
+        LocalEngine().map(lambda item: item, [1, 2])
+    assert "1 of 2 tasks done" in caplog.text
+    maker = LakeMaker(tmp_path)
+    for _ in range(3):
+        maker.run({0: [Event(5)]})
+    with told_every(0.0):
+        verify(str(tmp_path), deep=False)
+    assert "bytes of log done" in caplog.text
+    caplog.clear()
+    verify(str(tmp_path), deep=False)
+    logged(1, 2)
+    assert "done" not in caplog.text

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from seglake.maintain.topic_settings import alter, describe
     from seglake.maintain.undo import undo
     from seglake.read.lake import open  # noqa: A004  # users write seglake.open
+    from seglake.watch.report import report
     from seglake.write.api import ingest
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "merge",
     "open",
     "replace",
+    "report",
     "retain",
     "undo",
 ]
@@ -56,6 +58,7 @@ _MODULES = {
     "merge": "seglake.maintain.merge",
     "open": "seglake.read.lake",
     "replace": "seglake.maintain.replace",
+    "report": "seglake.watch.report",
     "retain": "seglake.maintain.expiry.retention",
     "undo": "seglake.maintain.undo",
 }

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,9 @@ def main(segments: int) -> int:
         begun = time.monotonic()
         subprocess.run(command, check=True)
         seconds, size = time.monotonic() - begun, page.stat().st_size
-    print(f"{segments:,} segments: {seconds:.1f} s, {size:,} bytes")
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = used.ru_utime + used.ru_stime
+    print(f"{segments:,} segments: {seconds:.1f} s ({cpu:.1f} s of CPU), {size:,} bytes")
     return int(seconds > SECONDS or size > BYTES)
 
 

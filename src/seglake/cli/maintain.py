@@ -148,7 +148,7 @@ def _print(reports: list[dict[str, Any]], *, as_json: bool) -> None:
 
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function that shows (bytes done, bytes in all): as a bar, or without a terminal as lines."""
+    """A function that shows (bytes done, bytes in all): as a bar, or as lines of the log."""
     from seglake.maintain.segment_tasks import logged
 
     if not sys.stderr.isatty():

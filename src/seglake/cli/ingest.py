@@ -82,7 +82,7 @@ def ingest_on(
     replaces: Replaces = None,
 ) -> Report:
     """Ingest with Spark on a master, by default this machine; show each step while it lasts."""
-    from seglake.maintain.replace import ingest_or_replace
+    from seglake.watch.run import ingest_or_replace
 
     with _spark() as progress:
         return ingest_or_replace(

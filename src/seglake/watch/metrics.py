@@ -1,4 +1,4 @@
-"""The figures of a lake as metrics: Prometheus text in a file, or pushed to a gateway.
+"""The figures of a lake as metrics: Prometheus text in a file or pushed, or OTLP.
 
 The one to alert on is `seglake_coverage_lag_seconds`: how long ago the time ended up to which all
 windows are closed. It grows when runs fail, wait, or leave a hole.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglake.errors import ConfigError, StoreError
 from seglake.watch.alerts import alerts
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _JOB = "seglake"
+_PATIENCE_MS = 10_000
 _SEVERITIES = ("problem", "warning", "note")
 
 
@@ -104,14 +105,45 @@ def write_file(report: LakeReport, path: Path) -> None:
 
 
 def push(report: LakeReport, gateway: str) -> None:
-    """Push the metrics to a gateway, in the place of those that it has. Raises StoreError."""
+    """Push the metrics to a gateway, in the place of those that it has. Raises StoreError.
+
+    Those of one topic are a group of their own.
+    """
     registry = _registry(report)
     from prometheus_client import push_to_gateway  # noqa: PLC0415  # an extra
 
+    topics = [figures.topic for figures in report.topics]
+    group = {"topic": topics[0]} if len(topics) == 1 else None
     try:
-        push_to_gateway(gateway, job=_JOB, registry=registry, timeout=10)
+        push_to_gateway(gateway, _JOB, registry, group, timeout=_PATIENCE_MS / 1000)
     except OSError as error:
         raise StoreError(f"{gateway}: does not take metrics: {error}") from error
+
+
+def send_otlp(report: LakeReport) -> None:
+    """Send the metrics by OTLP/HTTP, where the variables OTEL_EXPORTER_OTLP_… say.
+
+    Raises StoreError if they are not taken, ConfigError without the extra `seglake[otlp]`.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415  # an extra
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError("OTLP needs libraries: pip install 'seglake[otlp]'") from error
+    reader, gauges = InMemoryMetricReader(), dict[str, Any]()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    meter = provider.get_meter("seglake")
+    for name, meaning, labels, value in samples(report):
+        if name not in gauges:
+            gauges[name] = meter.create_gauge(name, description=meaning)
+        gauges[name].set(value, dict(labels))
+    exporter, data = OTLPMetricExporter(), reader.get_metrics_data()
+    sent = data is None or exporter.export(data, timeout_millis=_PATIENCE_MS)
+    exporter.shutdown()
+    provider.shutdown()
+    if sent not in (True, MetricExportResult.SUCCESS):
+        raise StoreError("the OTLP endpoint does not take metrics: its library's log says why")
 
 
 def _registry(report: LakeReport) -> CollectorRegistry:

@@ -13,7 +13,7 @@ from seglake.read.lake import open as open_lake
 from seglake.store import open_store
 from seglake.watch.alerts import Alert, alerts
 from seglake.watch.figures import TopicFigures, topic_figures
-from seglake.watch.page import page
+from seglake.watch.page.document import page
 from seglake.watch.storage import StorageFigures, storage_figures
 
 _LISTED_SEGMENTS = 20_000  # a lake of no more is listed for what a vacuum would free

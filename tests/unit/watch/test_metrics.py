@@ -92,7 +92,7 @@ def gateway() -> Iterator[HTTPServer]:
 def test_metrics_are_pushed(made: LakeReport, gateway: HTTPServer) -> None:
     metrics.push(made, f"http://127.0.0.1:{gateway.server_port}")
     ((method, path, body),) = Gateway.taken
-    assert (method, path) == ("PUT", "/metrics/job/seglake")
+    assert (method, path) == ("PUT", "/metrics/job/seglake/topic/events")
     assert values(body.decode()) == values(metrics.text(made))
 
 

@@ -16,8 +16,8 @@ import seglake
 from seglake.cli.app import app
 from seglake.errors import ConfigError, UnknownTopic
 from seglake.store import counting, open_store
-from seglake.watch import page
 from seglake.watch.alerts import alerts
+from seglake.watch.page import document
 from seglake.watch.report import LakeReport, report
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.many_segments import many_segments
@@ -187,7 +187,7 @@ def test_without_the_extra_the_remedy_is_named(
     def missing(*_: Any) -> None:
         raise ImportError("no bokeh", name="bokeh")
 
-    monkeypatch.setattr(page, "_sections", missing)
+    monkeypatch.setattr(document, "_sections", missing)
     with pytest.raises(ConfigError, match=r"needs bokeh: pip install 'seglake\[report\]'"):
         found.as_html()
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from seglake.errors import ConfigError
 from seglake.watch.alerts import alerts
 from seglake.watch.figures import TopicFigures
+from seglake.watch.page.tables import TABLES, Shown, lone_tables, overview, versions
 from seglake.watch.storage import StorageFigures
-from seglake.watch.tables import TABLES, Shown, lone_tables, overview, versions
 from seglake.watch.wording import duration, minute, short_bytes
 
 if TYPE_CHECKING:
-    from seglake.watch.charts import Chart
+    from seglake.watch.page.charts import Chart
 
 CHARTED = 4  # topics with charts of their own; the others are in the overview
 
@@ -33,7 +33,7 @@ def page(
         raise ConfigError(
             f"a page needs {error.name}: pip install 'seglake[report]', or take --json"
         ) from error
-    room = resources.files("seglake.watch")
+    room = resources.files("seglake.watch.page")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["code"] = _code
     template = environment.from_string((room / "page.html.j2").read_text())
@@ -57,7 +57,7 @@ def _sections(topics: Sequence[TopicFigures]) -> tuple[list[dict[str, Any]], str
     """What the template shows of each topic, and the script that draws all charts."""
     from bokeh.embed import components  # noqa: PLC0415  # an extra
 
-    from seglake.watch.charts import charts  # noqa: PLC0415
+    from seglake.watch.page.charts import charts  # noqa: PLC0415
 
     drawn = [(figures, list(charts(figures))) for figures in topics]
     plots = {(f.topic, chart.name): chart.plot for f, some in drawn for chart in some}

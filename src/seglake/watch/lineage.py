@@ -1,0 +1,137 @@
+"""Events of OpenLineage for a run: its input files, the version it made, its interval.
+
+They are sent where the library's own variables say, `OPENLINEAGE_URL` or `OPENLINEAGE_CONFIG`;
+without these nothing is. The input is the files that the run read, or, if they are many, the paths
+of the pipeline. A parent comes from `OPENLINEAGE_PARENT_ID`: namespace/job/run.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.catalog.table import CatalogTable
+from seglake.config import Pipeline
+from seglake.errors import ConfigError
+from seglake.store import open_store
+from seglake.times.instants import Time, format_ms, to_epoch_ms
+from seglake.write.driver.report import Report
+
+Interval = tuple[Time | None, Time | None]
+
+_VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
+_PRODUCER = "https://pypi.org/project/seglake"
+_FILES = 100
+
+
+def completed(pipeline: Pipeline, interval: Interval, started_ms: int, report: Report) -> None:
+    """Tell that a run began and is committed. Raises what the library raises."""
+    if _configured():
+        files = _files(pipeline, report)
+        _emit(pipeline, interval, started_ms, report.attempt_id, files, report, None)
+
+
+def failed(pipeline: Pipeline, interval: Interval, started_ms: int, error: Exception) -> None:
+    """Tell that a run began and failed. Raises what the library raises."""
+    if _configured():
+        paths = list(pipeline.input.paths)
+        _emit(pipeline, interval, started_ms, str(uuid.uuid4()), paths, None, error)
+
+
+def _configured() -> bool:
+    return any(map(os.environ.get, _VARIABLES))
+
+
+def _files(pipeline: Pipeline, report: Report) -> list[str]:
+    """The files of the run; the paths of the pipeline if they are many, or not known."""
+    if 0 < report.input_files <= _FILES:
+        table = CatalogTable.open(open_store(str(pipeline.root), pipeline.storage))
+        rows = table.sources(table.snapshot(), report.topic)
+        mine = rows.filter(pc.equal(rows["attempt_id"], pa.scalar(report.attempt_id)))
+        found: list[Any] = mine["path"].to_pylist()
+        if found:
+            return sorted(found)
+    return list(pipeline.input.paths)
+
+
+def _emit(
+    pipeline: Pipeline, interval: Interval, started_ms: int, run_id: str, inputs: Sequence[str],
+    report: Report | None, error: Exception | None,
+) -> None:  # fmt: skip
+    try:
+        from openlineage.client import OpenLineageClient, event_v2  # noqa: PLC0415  # an extra
+    except ImportError as missing:
+        raise ConfigError("lineage needs a library: pip install 'seglake[lineage]'") from missing
+    namespace = os.environ.get("OPENLINEAGE_NAMESPACE", "seglake")
+    run = event_v2.Run(run_id, dict(_run_facets(interval, error)))
+    job = event_v2.Job(namespace, f"{pipeline.name}.{pipeline.topic.name}")
+    read = [event_v2.InputDataset(*_place(path)) for path in inputs]
+    written = [_output(pipeline, report)]
+    end = event_v2.RunState.FAIL if error else event_v2.RunState.COMPLETE
+    client = OpenLineageClient()
+    states = {event_v2.RunState.START: format_ms(started_ms), end: None}
+    for state, time in states.items():
+        client.emit(
+            event_v2.RunEvent(
+                eventType=state, eventTime=time or _now(), run=run, job=job, inputs=read,
+                outputs=written, producer=_PRODUCER,
+            )
+        )  # fmt: skip
+    client.close(5)
+
+
+def _now() -> str:
+    import time  # noqa: PLC0415  # the name is a variable above
+
+    return format_ms(time.time_ns() // 1_000_000)
+
+
+def _run_facets(interval: Interval, error: Exception | None) -> Iterator[tuple[str, Any]]:
+    from openlineage.client.generated import error_message_run, nominal_time_run, parent_run  # noqa: PLC0415  # an extra
+
+    start, end = interval
+    if start is not None and end is not None:
+        bounds = (format_ms(to_epoch_ms(each)) for each in (start, end))
+        yield "nominalTime", nominal_time_run.NominalTimeRunFacet(*bounds)
+    if error is not None:
+        yield "errorMessage", error_message_run.ErrorMessageRunFacet(str(error), "python")
+    parent = os.environ.get("OPENLINEAGE_PARENT_ID", "").rsplit("/", 2)
+    if len(parent) == 3:
+        namespace, name, run_id = parent
+        run, job = parent_run.Run(run_id), parent_run.Job(namespace, name)
+        yield "parent", parent_run.ParentRunFacet(run, job)
+
+
+def _output(pipeline: Pipeline, report: Report | None) -> Any:
+    from openlineage.client import event_v2  # noqa: PLC0415  # an extra
+    from openlineage.client.generated import (  # noqa: PLC0415
+        dataset_version_dataset,
+        output_statistics_output_dataset,
+    )
+
+    namespace, root = _place(str(pipeline.root))
+    name = f"{root.rstrip('/')}/topics/{pipeline.topic.name}"
+    if report is None:
+        return event_v2.OutputDataset(namespace, name)
+    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+        rowCount=report.records, size=report.output_bytes, fileCount=report.segments
+    )
+    facets: Any = {}
+    if report.version >= 0:
+        version = dataset_version_dataset.DatasetVersionDatasetFacet(str(report.version))
+        facets["version"] = version
+    return event_v2.OutputDataset(namespace, name, {"outputStatistics": statistics}, facets=facets)
+
+
+def _place(path: str) -> tuple[str, str]:
+    """Namespace and name of a dataset, as OpenLineage writes those of files and object stores."""
+    parts = urlsplit(path)
+    if not parts.netloc:
+        return "file", parts.path or path
+    return f"{parts.scheme}://{parts.netloc}", parts.path.lstrip("/")

@@ -1,0 +1,1 @@
+"""The page: charts, tables, and the document that holds them."""

@@ -165,7 +165,7 @@ def history(
     from seglake.cli.catalog import history_rows
 
     lake = seglake.open(root)
-    rows = history_rows([*lake.history(topic), *lake.maintenance(topic)])
+    rows = history_rows([*lake.history(topic), *lake.maintenance(topic)], as_json=json)
     show("commits", rows, as_json=json)
 
 

@@ -101,8 +101,11 @@ def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None,
     return {p: answer or (None, None) for p, answer in found.items()}
 
 
-def history_rows(commits: Iterable[RunRow | MaintenanceRow]) -> Rows:
-    """A row for each commit of an ingest or of maintenance, in the order of their ends."""
+def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -> Rows:
+    """A row for each commit of an ingest or of maintenance, in the order of their ends.
+
+    JSON has the columns of the catalog. A table has interval, duration and reasons instead.
+    """
     columns = [
         moment("finished_at_ms", "finished"),
         Column("topic", "topic"),
@@ -110,23 +113,23 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow]) -> Rows:
         Column("pipeline", "pipeline"),
         Column("run_id", "run"),
         Column("state", "state"),
-        Column("interval", "interval"),
-        Column("took", "took"),
         number("input_files", "files"),
         number("input_rows", "rows"),
         number("records", "records"),
         number("quarantined", "quarantined"),
-        Column("reasons", "reasons"),
     ]
     empty = dict.fromkeys(column.field for column in columns) | {"operation": "ingest"}
     ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)
-    return Rows(columns, ({**empty, **asdict(commit), **_told(commit)} for commit in ordered))
+    if as_json:
+        return Rows(columns, ({**empty, **asdict(commit)} for commit in ordered))
+    details = [Column(name, name) for name in ("interval", "took")]
+    columns = [*columns[:6], *details, *columns[6:], Column("reasons", "reasons")]
+    return Rows(columns, ({**empty, **asdict(commit), **_details(commit)} for commit in ordered))
 
 
-def _told(commit: RunRow | MaintenanceRow) -> dict[str, str | None]:
-    """What a table shows besides the columns of the catalog: interval, duration and reasons."""
+def _details(commit: RunRow | MaintenanceRow) -> dict[str, str | None]:
     if isinstance(commit, MaintenanceRow):
-        return {"took": took(commit)}
+        return {"interval": None, "took": took(commit), "reasons": None}
     found = json.loads(commit.report).get("reasons") or {}
     reasons = ", ".join(f"{reason}: {count:,}" for reason, count in found.items())
     return {"interval": interval(commit), "took": took(commit), "reasons": reasons or None}

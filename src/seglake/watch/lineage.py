@@ -5,9 +5,12 @@ without these nothing is. The input is the files that the run read, or, if they 
 of the pipeline. A parent comes from `OPENLINEAGE_PARENT_ID`: namespace/job/run.
 """
 
+# ruff: noqa: PLC0415  # its library is an extra
+
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -65,7 +68,7 @@ def _emit(
     report: Report | None, error: Exception | None,
 ) -> None:  # fmt: skip
     try:
-        from openlineage.client import OpenLineageClient, event_v2  # noqa: PLC0415  # an extra
+        from openlineage.client import OpenLineageClient, event_v2
     except ImportError as missing:
         raise ConfigError("lineage needs a library: pip install 'seglake[lineage]'") from missing
     namespace = os.environ.get("OPENLINEAGE_NAMESPACE", "seglake")
@@ -75,25 +78,19 @@ def _emit(
     written = [_output(pipeline, report)]
     end = event_v2.RunState.FAIL if error else event_v2.RunState.COMPLETE
     client = OpenLineageClient()
-    states = {event_v2.RunState.START: format_ms(started_ms), end: None}
-    for state, time in states.items():
+    times = {event_v2.RunState.START: started_ms, end: time.time_ns() // 1_000_000}
+    for state, at in times.items():
         client.emit(
             event_v2.RunEvent(
-                eventType=state, eventTime=time or _now(), run=run, job=job, inputs=read,
+                eventType=state, eventTime=format_ms(at), run=run, job=job, inputs=read,
                 outputs=written, producer=_PRODUCER,
             )
         )  # fmt: skip
     client.close(5)
 
 
-def _now() -> str:
-    import time  # noqa: PLC0415  # the name is a variable above
-
-    return format_ms(time.time_ns() // 1_000_000)
-
-
 def _run_facets(interval: Interval, error: Exception | None) -> Iterator[tuple[str, Any]]:
-    from openlineage.client.generated import error_message_run, nominal_time_run, parent_run  # noqa: PLC0415  # an extra
+    from openlineage.client.generated import error_message_run, nominal_time_run, parent_run
 
     start, end = interval
     if start is not None and end is not None:
@@ -109,8 +106,8 @@ def _run_facets(interval: Interval, error: Exception | None) -> Iterator[tuple[s
 
 
 def _output(pipeline: Pipeline, report: Report | None) -> Any:
-    from openlineage.client import event_v2  # noqa: PLC0415  # an extra
-    from openlineage.client.generated import (  # noqa: PLC0415
+    from openlineage.client import event_v2
+    from openlineage.client.generated import (
         dataset_version_dataset,
         output_statistics_output_dataset,
     )

@@ -126,23 +126,22 @@ def send_otlp(report: LakeReport) -> None:
     Raises StoreError if they are not taken, ConfigError without the extra `seglake[otlp]`.
     """
     try:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
-        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415  # an extra
-        from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult  # noqa: PLC0415
+        from opentelemetry.exporter.otlp.proto.http import metric_exporter  # noqa: PLC0415
+        from opentelemetry.sdk.metrics import MeterProvider, export  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError("OTLP needs libraries: pip install 'seglake[otlp]'") from error
-    reader, gauges = InMemoryMetricReader(), dict[str, Any]()
+    reader, gauges = export.InMemoryMetricReader(), dict[str, Any]()
     provider = MeterProvider([reader], shutdown_on_exit=False)
     meter = provider.get_meter("seglake")
     for name, meaning, labels, value in samples(report):
         if name not in gauges:
             gauges[name] = meter.create_gauge(name, description=meaning)
         gauges[name].set(value, dict(labels))
-    exporter, data = OTLPMetricExporter(), reader.get_metrics_data()
+    exporter, data = metric_exporter.OTLPMetricExporter(), reader.get_metrics_data()
     sent = data is None or exporter.export(data, timeout_millis=_PATIENCE_MS)
     exporter.shutdown()
     provider.shutdown()
-    if sent not in (True, MetricExportResult.SUCCESS):
+    if sent not in (True, export.MetricExportResult.SUCCESS):
         raise StoreError("the OTLP endpoint does not take metrics: its library's log says why")
 
 

@@ -325,3 +325,11 @@ def test_the_version_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_docs_of_every_command_are_there() -> None:
     assert all(command.callback.__doc__ for command in app.registered_commands)
+
+
+def test_history_shows_interval_duration_and_reasons(tmp_path: Path) -> None:
+    LakeMaker(tmp_path).run({0: [Event(1)]}, interval=(0, 3_600_000))
+    told = CliRunner().invoke(app, ["history", str(tmp_path)]).output
+    assert "1970-01-01T00:00:00Z/1970-01-01T01:00:00Z" in told
+    assert "0.0 s" in told
+    assert "reasons" in told

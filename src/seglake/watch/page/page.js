@@ -10,6 +10,7 @@
     const style = getComputedStyle(root);
     const ink = style.getPropertyValue("--quiet").trim();
     const line = style.getPropertyValue("--line").trim();
+    const ticks = window.innerWidth < 760 ? 3 : 8;
     const documents = window.Bokeh ? Bokeh.documents : [];
     for (const each of documents) {
       for (const model of each.all_models || each._all_models.values()) {
@@ -18,6 +19,7 @@
           "major_tick_line_color"]) {
           if (name in model.properties && model[name] !== null) model[name] = ink;
         }
+        if (model.type === "DatetimeTicker") model.desired_num_ticks = ticks;
         if ("minor_tick_line_color" in model.properties) model.minor_tick_line_color = null;
         if ("grid_line_color" in model.properties && model.grid_line_color !== null) {
           model.grid_line_color = line;

@@ -30,7 +30,7 @@ from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.time_order import merged
 from seglake.shown import ShowsTable, Table
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
-from seglake.times.intervals import covers
+from seglake.times.intervals import covers, united
 
 _SHOWN = 20  # log partitions in a table
 MAX_RECORDS = 500  # of one fetch: Kafka's max.poll.records
@@ -264,12 +264,15 @@ class Log(ShowsTable):
         True when the intervals that committed runs declared cover [start, end + lateness_ms).
         """
         window = _window(start, end)
-        declared = [
+        return covers(self.coverage(), window.start_ms, window.end_ms + lateness_ms)
+
+    def coverage(self) -> list[tuple[int, int]]:
+        """The times that committed runs declare to cover: disjoint intervals [start, end) in ms."""
+        return united(
             (run.interval_start_ms, run.interval_end_ms)
             for run in self._origin.runs(self._snapshot, self.topic)
             if run.interval_start_ms is not None and run.interval_end_ms is not None
-        ]
-        return covers(declared, window.start_ms, window.end_ms + lateness_ms)
+        )
 
     # consumers
 

@@ -89,6 +89,8 @@ def _to_microseconds(text: str) -> str:
 def _from_datetime(value: datetime, shown: str) -> int:
     if value.utcoffset() is None:
         raise UsageError(f"{shown} has no time zone; add one, as in 2026-01-31T12:00:00Z")
+    if type(value) is not datetime:  # pendulum's, which Airflow gives, cannot be divided
+        value = datetime.fromisoformat(_to_microseconds(value.isoformat()))
     return -((_EPOCH - value) // _MILLISECOND)
 
 

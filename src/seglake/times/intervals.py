@@ -1,9 +1,14 @@
-"""Intervals on the time line, all of them [start, end): closed at the start, open at the end."""
+"""Intervals on the time line, all of them [start, end): closed at the start, open at the end.
 
-from collections.abc import Iterable
+A *set* of intervals is a list of disjoint ones in order that do not touch.
+"""
+
+from collections.abc import Iterable, Sequence
+
+Interval = tuple[int, int]
 
 
-def covers(intervals: Iterable[tuple[int, int]], start: int, end: int) -> bool:
+def covers(intervals: Iterable[Interval], start: int, end: int) -> bool:
     """Whether intervals, in any order, leave no hole in [start, end)."""
     reached = start
     for low, high in sorted(intervals):
@@ -11,3 +16,35 @@ def covers(intervals: Iterable[tuple[int, int]], start: int, end: int) -> bool:
             break
         reached = max(reached, high)
     return reached >= end
+
+
+def united(intervals: Iterable[Interval]) -> list[Interval]:
+    """The set of what lies in any of some intervals, which may be in any order and empty."""
+    found: list[Interval] = []
+    for low, high in sorted(interval for interval in intervals if interval[0] < interval[1]):
+        if found and low <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], high)
+        else:
+            found.append((low, high))
+    return found
+
+
+def common(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
+    """The set of what lies in both of two sets."""
+    found, at, beside = [], 0, 0
+    while at < len(left) and beside < len(right):
+        low, high = max(left[at][0], right[beside][0]), min(left[at][1], right[beside][1])
+        if low < high:
+            found.append((low, high))
+        ahead = left[at][1] < right[beside][1]
+        at, beside = at + ahead, beside + (not ahead)
+    return found
+
+
+def without(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
+    """The set of what lies in the first of two sets, and not in the second."""
+    if not left:
+        return []
+    bounds = [left[0][0], *(bound for interval in right for bound in interval), left[-1][1]]
+    holes = zip(bounds[::2], bounds[1::2], strict=True)
+    return common(left, [(low, high) for low, high in holes if low < high])

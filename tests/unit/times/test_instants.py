@@ -5,6 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -28,6 +29,28 @@ def ceiling(moment: datetime, more: Fraction = Fraction(0)) -> int:
 def test_datetimes_are_rounded_up(moment: datetime) -> None:
     assert to_epoch_ms(moment) == ceiling(moment)
     assert to_epoch_ms(moment.isoformat()) == ceiling(moment)
+
+
+class Moment(datetime):
+    """A datetime with differences of its own, as pendulum's, which cannot be divided."""
+
+    def __rsub__(self, other: Any) -> Any:
+        raise AssertionError("a difference of its own")
+
+    __sub__ = __rsub__
+
+
+@given(moments)
+def test_any_class_of_datetimes(moment: datetime) -> None:
+    own = Moment.combine(moment.date(), moment.timetz())
+    assert type(own) is Moment
+    assert to_epoch_ms(own) == ceiling(moment)
+
+
+@given(st.integers(0, 2**62))
+def test_nanoseconds_of_pandas_are_rounded_up(nanoseconds: int) -> None:
+    moment = pd.Timestamp(nanoseconds, unit="ns", tz="UTC")
+    assert to_epoch_ms(moment) == -(-nanoseconds // 10**6)
 
 
 @given(moments, st.integers(0, 10**9 - 1))

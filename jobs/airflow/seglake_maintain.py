@@ -1,0 +1,41 @@
+"""The daily upkeep of a lake: retention, compaction, merges, vacuum, as the topics' settings say.
+
+Copy this file into Airflow's folder of DAGs and change what stands above the DAG.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import dag
+
+from seglake.airflow import SeglakeRetryPolicy, forget_spark_job
+
+ROOT = os.environ.get("SEGLAKE_ROOT", "s3://bucket/lake")
+JOBS = os.environ.get("SEGLAKE_JOBS", "/opt/seglake/jobs")  # `seglake jobs` shows where they are
+
+
+@dag(
+    schedule="30 3 * * *",
+    start_date=datetime(2026, 11, 20, tzinfo=UTC),
+    catchup=False,  # one upkeep makes up for any number that were missed
+    max_active_runs=1,
+    tags=["seglake"],
+)
+def seglake_maintain():
+    """Run `jobs/maintain.py` once a day; a part that failed is tried again."""
+    SparkSubmitOperator(
+        task_id="maintain",
+        application=f"{JOBS}/maintain.py",
+        name="seglake maintain",
+        application_args=["--root", ROOT],
+        retries=2,
+        retry_delay=timedelta(minutes=10),
+        retry_policy=SeglakeRetryPolicy(),
+        post_execute=forget_spark_job,
+    )
+
+
+seglake_maintain()

@@ -1,0 +1,82 @@
+"""What Airflow does with a task of Seglake that failed, or that is cleared."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import RetryDecision, RetryPolicy
+
+from seglake.errors import ConfigError, InputError, QuarantineLimit, SeglakeError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_JOB_KEY = "spark_job_id"  # SparkSubmitOperator.external_id_key
+_CODE = re.compile(r"(?:error|exit)[ _]code(?: is)?[ :=]*(\d+)", re.IGNORECASE)
+_HOPELESS = {
+    ConfigError.exit_code: "the settings, the input or the question is wrong",
+    QuarantineLimit.exit_code: "too many rows are rejected",
+}
+
+
+class SeglakeRetryPolicy(RetryPolicy):
+    """A task whose settings or input are wrong fails at once; all else is retried as usual.
+
+    For every operator that runs Seglake: a SeglakeError tells its exit code, and so do the errors
+    of SparkSubmitOperator (client mode, Kubernetes) and BashOperator. Where the resource manager
+    loses the code, as YARN does, the policy asks the lake what the last attempt at the run died of:
+    give it `root`, `topic` and `run_id`, the latter as the template that the task has.
+    """
+
+    def __init__(self, root: str = "", topic: str = "", run_id: str = "") -> None:
+        if any((root, topic, run_id)) and not all((root, topic, run_id)):
+            raise ConfigError("a retry policy asks for a run: give it root, topic and run_id")
+        self._run = root, topic, run_id
+
+    def evaluate(
+        self,
+        exception: BaseException,
+        try_number: int,  # noqa: ARG002
+        max_tries: int,  # noqa: ARG002
+        context: Context | None = None,
+    ) -> RetryDecision:
+        """Fail for exit codes 2 and 3."""
+        code = _exit_code(exception)
+        if code is None and context is not None and all(self._run):
+            code = self._told_by_the_lake(context)
+        if code not in _HOPELESS:
+            return RetryDecision.default()
+        why = f"exit code {code}: {_HOPELESS[code]}; no retry will help, correct it and clear the task"
+        return RetryDecision.fail(why)
+
+    def _told_by_the_lake(self, context: Context) -> int | None:
+        """The exit code of an attempt that failed since this try began."""
+        from seglake.catalog.failed_run import failed_runs  # noqa: PLC0415  # DAG files stay light
+        from seglake.store import open_store  # noqa: PLC0415
+
+        root, topic, template = self._run
+        run_id = context["task"].render_template(template, context)
+        began_ms = context["ti"].start_date.timestamp() * 1000
+        failed = failed_runs(open_store(root), topic, run_id)
+        return next((run.exit_code for run in failed if run.failed_at_ms >= began_ms), None)
+
+
+def _exit_code(exception: BaseException) -> int | None:
+    if isinstance(exception, SeglakeError):
+        return exception.exit_code
+    message = str(exception).partition("\n")[0]  # the lines below quote the job's output
+    codes = _CODE.findall(message)
+    return int(codes[-1]) if codes else None
+
+
+def forget_spark_job(context: Context, result: Any = None) -> None:  # noqa: ARG001
+    """A `post_execute` of SparkSubmitOperator: a task that succeeded submits again when cleared.
+
+    In cluster modes a durable operator remembers its job, so that a retry finds it. It would also
+    take a cleared task for done. (`[state_store] clear_on_success` has the same effect for all
+    tasks.)
+    """
+    store = context.get("task_state_store")
+    if store is not None:
+        store.delete(_JOB_KEY)

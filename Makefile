@@ -20,7 +20,7 @@ BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 test-browser test-wheel test-archive test-matrix \
+.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
   s3-server lint fmt docs golden bench chaos fuzz explore coverage bench-report lock wheel archive check-java
 
 help: ## List the targets
@@ -35,7 +35,7 @@ test: check-java setup lint ## Run every check and every test
 	$(PYTEST) $(PARALLEL)
 
 test-unit: $(COMPILED) ## Run the tests that need no Java (a minute)
-	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick -m "not spark and not kafka and not s3 and not browser and not slow"
+	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick -m "not spark and not kafka and not s3 and not browser and not airflow and not slow"
 
 test-spark: setup ## Run the tests that need a Spark session
 	$(PYTEST) -m spark
@@ -65,6 +65,9 @@ test-matrix: $(INSTALLED) ## Run unit and short Spark tests on each Python and J
 
 test-browser: $(COMPILED) ## Look at the report in a headless Chromium, which apt-get fetches the first time
 	$(PYTEST) -m browser
+
+test-airflow: setup ## Run the DAGs in a whole Airflow: retries, kills, clears, backfills (ten minutes)
+	$(PYTEST) tests/scheduled -o python_files="test_*.py long_*.py"
 
 s3-server: $(INSTALLED) ## Start a shell beside an S3 server of its own, for trying things
 	@$(BIN)/python -m tests.harness.s3_server
@@ -98,7 +101,7 @@ explore: setup ## Look for new mistakes for MINUTES=60: new examples, inputs, ki
 
 coverage: $(INSTALLED) ## Run the tests that need no Java; fail below the floor, name the lines not reached
 	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick \
-	  -m "not spark and not kafka and not s3 and not browser and not slow" --cov=seglake
+	  -m "not spark and not kafka and not s3 and not browser and not airflow and not slow" --cov=seglake
 
 bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
 	$(BIN)/python -m tests.bench $(BENCH)
@@ -118,11 +121,17 @@ archive: wheel ## Pack Python, the wheel and what it needs for executors: spark.
 bench-report: $(COMPILED) ## Measure the report of a million segments: it must take 10 s and 2 MB at most
 	$(BIN)/python -m tests.bench.page
 
-lock: ## Resolve pyproject.toml again into requirements.lock (needs pip-compile of pip-tools)
+lock: ## Resolve pyproject.toml again into the two locks (needs pip-compile of pip-tools, and uv)
 	@command -v pip-compile >/dev/null || { echo "pip-compile is missing: pip install pip-tools"; exit 1; }
+	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --extra dev --extra spark \
 	  --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements.lock pyproject.toml
+	sed -nE 's/^([a-zA-Z0-9._-]+==[^ ]+).*/\1/p' requirements.lock > .constraints
+	env -u UV_FIND_LINKS uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --custom-compile-command "make lock" --constraint .constraints \
+	  --output-file tests/scheduled/requirements.lock pyproject.toml tests/scheduled/requirements.in
+	@rm .constraints
 
 # First of all, and at once: a missing Java is one sentence now, not a stack trace in ten minutes.
 check-java:

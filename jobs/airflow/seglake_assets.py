@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from airflow.sdk import Asset, AssetWatcher, dag, task
 
+import seglake
 from seglake.airflow import SeglakeClosedTrigger, SeglakeRetryPolicy, SeglakeVersionTrigger
 
 ROOT = os.environ.get("SEGLAKE_ROOT", "s3://bucket/lake")
@@ -38,7 +39,11 @@ closed_hour = Asset(
         )
     ],
 )
-ARGUMENTS = {"retries": 3, "retry_delay": timedelta(minutes=1), "retry_policy": SeglakeRetryPolicy()}
+ARGUMENTS = {
+    "retries": 3,
+    "retry_delay": timedelta(minutes=1),
+    "retry_policy": SeglakeRetryPolicy(),
+}
 
 
 @dag(schedule=[new_run], default_args=ARGUMENTS, tags=["seglake"])
@@ -63,8 +68,6 @@ def seglake_on_closed_hour():
     @task
     def read(triggering_asset_events: dict) -> dict[str, int]:
         """Count the records of each hour, in the version that the event names."""
-        import seglake
-
         found = {}
         for event in triggering_asset_events[closed_hour]:
             hour = event.extra["payload"]

@@ -15,6 +15,7 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import CronDataIntervalTimetable, dag, task
 from airflow.sdk.exceptions import AirflowSkipException
 
+import seglake
 from seglake.airflow import SeglakeRetryPolicy, forget_spark_job
 
 ROOT = os.environ.get("SEGLAKE_ROOT", "s3://bucket/lake")
@@ -66,8 +67,6 @@ def seglake_ingest():
     @task
     def lookup(data_interval_start: datetime, data_interval_end: datetime) -> int:
         """Count the records of the hour that is complete now: it ended `LATENESS` ago."""
-        import seglake
-
         log = seglake.open(ROOT).topic(TOPIC)
         start, end = data_interval_start - LATENESS, data_interval_end - LATENESS
         if not log.closed(start, end, LATENESS // timedelta(milliseconds=1)):

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import signal
 import socket
 import sqlite3
@@ -23,6 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shutil import copyfile, rmtree
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import pyspark
 
@@ -58,7 +60,7 @@ def _install(folder: Path) -> None:
     pinned = next(line.split()[0] for line in LOCK.read_text().splitlines() if "uv==" in line)
     _run([sys.executable, "-m", "venv", folder])
     _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", pinned])
-    install = [uv, "pip", "install", "--quiet", "--python", python]
+    install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", python]
     _run([*install, "--require-hashes", "-r", LOCK])
     _run([*install, "--no-deps", "--no-build-isolation", "-e", PROJECT])
     _run([folder / "bin" / "airflow", "db", "migrate"], _configuration(folder, folder / "home"))
@@ -120,7 +122,7 @@ def run_inside(
 
 
 class Airflow:
-    """A running Airflow; `start` starts one of its services again. Its requests are the REST API's."""
+    """A running Airflow, asked by its REST API. `start` starts one of its services again."""
 
     def __init__(self, home: Path, extra: Mapping[str, str]) -> None:
         self._home, self._stack = home, ExitStack()
@@ -136,7 +138,7 @@ class Airflow:
             "AIRFLOW__API__PORT": str(self._port),
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__BASE_URL": url,
-            "AIRFLOW__API_AUTH__JWT_SECRET": "of these tests alone, and long enough for HMAC-SHA-512",
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(64),
         }
         self._environment = {**_configuration(folder, home), **place, **extra}
         self._program, self._url, self._token = folder / "bin" / "airflow", url, ""
@@ -185,7 +187,9 @@ class Airflow:
         except urllib.error.HTTPError as error:
             raise RuntimeError(f"{method} {path}: {error.code} {error.read()!r}") from None
 
-    def await_(self, what: str, look: Callable[[], _T | None], patience_s: float = PATIENCE_S) -> _T:
+    def await_(
+        self, what: str, look: Callable[[], _T | None], patience_s: float = PATIENCE_S
+    ) -> _T:
         """What `look` finds, as soon as it finds something. Raises TimeoutError with the logs."""
         deadline = time.monotonic() + patience_s
         while (found := look()) is None:
@@ -237,18 +241,25 @@ class Airflow:
 
     def clear(self, dag: str, run: str, *tasks: str, downstream: bool = False) -> None:
         """Clear tasks of a run, or the whole of it, as a person does in the user interface."""
-        wanted: Json = {"dry_run": False, "dag_run_id": run, "only_failed": False, "reset_dag_runs": True}
+        wanted: Json = {
+            "dry_run": False,
+            "dag_run_id": run,
+            "only_failed": False,
+            "reset_dag_runs": True,
+        }
         wanted |= {"task_ids": list(tasks), "include_downstream": downstream} if tasks else {}
         self.ask("POST", f"/dags/{dag}/clearTaskInstances", wanted)
 
     def runs(self, dag: str) -> list[Json]:
         """The runs of a DAG, oldest interval first."""
-        found: list[Json] = self.ask("GET", f"/dags/{dag}/dagRuns?limit=100&order_by=run_after")["dag_runs"]
+        found: list[Json] = self.ask("GET", f"/dags/{dag}/dagRuns?limit=100&order_by=run_after")[
+            "dag_runs"
+        ]
         return found
 
     def tasks(self, dag: str, run: str) -> dict[str, Json]:
         """The tasks of a run, by their names."""
-        found = self.ask("GET", f"/dags/{dag}/dagRuns/{urllib.request.quote(run)}/taskInstances")
+        found = self.ask("GET", f"/dags/{dag}/dagRuns/{quote(run)}/taskInstances")
         return {each["task_id"]: each for each in found["task_instances"]}
 
     def ended(self, dag: str, count: int = 1, *, patience_s: float = PATIENCE_S) -> list[Json]:
@@ -263,7 +274,7 @@ class Airflow:
 
     def log(self, dag: str, run: str, task: str, attempt: int = 1) -> str:
         """The log of a task's try, as a person reads it."""
-        path = f"/dags/{dag}/dagRuns/{urllib.request.quote(run)}/taskInstances/{task}/logs/{attempt}"
+        path = f"/dags/{dag}/dagRuns/{quote(run)}/taskInstances/{task}/logs/{attempt}"
         lines = self.ask("GET", f"{path}?full_content=true")["content"]
         return "\n".join(str(line.get("event", line)) for line in lines)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import RetryAction
 
@@ -83,10 +84,14 @@ class Task:
 def test_the_lake_tells_what_a_cluster_loses(tmp_path: Path, code: int, *, late: bool) -> None:
     """Only of an attempt that failed since this try began."""
     now = datetime.now(UTC)
-    failed = FailedRun(
-        topic="web", pipeline="web", run_id="R 1", attempt_id=new_attempt(), error="", exit_code=code,
-        failed_at_ms=int(now.timestamp() * 1000),
-    )  # fmt: skip
+    key: dict[str, Any] = {
+        "topic": "web",
+        "pipeline": "web",
+        "run_id": "R 1",
+        "attempt_id": new_attempt(),
+    }
+    failed_at_ms = int(now.timestamp() * 1000)
+    failed = FailedRun(**key, error="", exit_code=code, failed_at_ms=failed_at_ms)
     write_failed_run(open_store(str(tmp_path)), failed)
     task = Task(now + timedelta(minutes=1 if late else -1))
     context: Any = {"task": task, "ti": task, "run": "1"}
@@ -113,6 +118,4 @@ def test_a_job_is_forgotten_where_there_is_a_store() -> None:
     context: Any = {"task_state_store": Store()}
     forget_spark_job(context, None)
     forget_spark_job({}, None)
-    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-
     assert forgotten == [SparkSubmitOperator.external_id_key]

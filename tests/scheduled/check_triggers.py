@@ -1,4 +1,4 @@
-"""The triggers, run as a triggerer runs them: started, killed, started again. In Airflow's Python."""
+"""The triggers as a triggerer runs them: started, killed, started again. In Airflow's Python."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from airflow.sdk.module_loading import import_string
 from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+import seglake
 from seglake.airflow import SeglakeClosedTrigger, SeglakeVersionTrigger
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import StoreError, UsageError
+from seglake.read.lake import Lake
 from seglake.write.driver.attempt import DeclaredRun
 from seglake.write.driver.run import ingest_files
 
@@ -48,7 +50,7 @@ class Store:
         self.values[key] = json.dumps(value)
 
 
-class Lake:
+class Hourly:
     """A lake to which hours are added."""
 
     def __init__(self, folder: Path) -> None:
@@ -105,11 +107,11 @@ def run(scenario: Awaitable[None]) -> None:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
+def lake(tmp_path: Path) -> Hourly:
+    return Hourly(tmp_path)
 
 
-def test_new_runs_and_restarts(lake: Lake) -> None:
+def test_new_runs_and_restarts(lake: Hourly) -> None:
     """What happens while no triggerer runs is told by the next; what was told is not repeated."""
 
     async def scenario() -> None:
@@ -133,7 +135,7 @@ def test_new_runs_and_restarts(lake: Lake) -> None:
     run(scenario())
 
 
-def test_a_death_before_the_cursor_is_saved_repeats_the_event(lake: Lake) -> None:
+def test_a_death_before_the_cursor_is_saved_repeats_the_event(lake: Hourly) -> None:
     async def scenario() -> None:
         store = Store()
         await Triggerer(lake.versions(), store).quiet()
@@ -144,7 +146,7 @@ def test_a_death_before_the_cursor_is_saved_repeats_the_event(lake: Lake) -> Non
     run(scenario())
 
 
-def test_an_api_server_that_is_away(lake: Lake) -> None:
+def test_an_api_server_that_is_away(lake: Hourly) -> None:
     """A trigger waits for its cursor, and saves it later."""
 
     async def scenario() -> None:
@@ -165,16 +167,17 @@ def test_an_api_server_that_is_away(lake: Lake) -> None:
 
 
 def test_storage_that_fails_for_a_while(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lake: Hourly, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from seglake.catalog.table import CatalogTable
+    refresh, opened, failures = Lake.refresh, seglake.open, iter(range(5))
 
-    refresh, failures = CatalogTable.refresh, iter(range(5))
+    def failing(whole: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def once(given: Any) -> Any:
+            if next(failures, None) is not None:
+                raise StoreError("catalog/log: 503 SlowDown")
+            return whole(given)
 
-    def failing(table: CatalogTable, snapshot: Any) -> Any:
-        if next(failures, None) is not None:
-            raise StoreError("catalog/log: 503 SlowDown")
-        return refresh(table, snapshot)
+        return once
 
     async def scenario() -> None:
         lake.ingest(0)
@@ -182,7 +185,8 @@ def test_storage_that_fails_for_a_while(
         triggerer = Triggerer(lake.versions(), store)
         waiting = asyncio.ensure_future(triggerer.next())
         await until(lambda: bool(store.values))
-        monkeypatch.setattr(CatalogTable, "refresh", failing)
+        monkeypatch.setattr(Lake, "refresh", failing(refresh))
+        monkeypatch.setattr(seglake, "open", failing(opened))
         lake.ingest(1)
         assert (await waiting)["run_id"] == "hour 1"
 
@@ -191,11 +195,15 @@ def test_storage_that_fails_for_a_while(
     assert "catalog/log: 503 SlowDown" in "".join(capsys.readouterr())
 
 
-def test_closed_windows(lake: Lake) -> None:
-    """An hour closes when the hour behind it is ingested; older ones are told where they are asked."""
+def test_closed_windows(lake: Hourly) -> None:
+    """An hour closes when the hour behind it is ingested; `since` asks for older ones."""
 
     async def scenario() -> None:
-        how = {"window_ms": HOUR, "lateness_ms": 60_000, "poll_seconds": POLL_SECONDS}
+        how: dict[str, Any] = {
+            "window_ms": HOUR,
+            "lateness_ms": 60_000,
+            "poll_seconds": POLL_SECONDS,
+        }
         lake.ingest(0)
         store = Store()
         triggerer = Triggerer(SeglakeClosedTrigger(lake.root, "web", **how), store)
@@ -214,7 +222,7 @@ def test_closed_windows(lake: Lake) -> None:
     run(scenario())
 
 
-def test_a_watcher_that_several_assets_share_begins_anew(lake: Lake) -> None:
+def test_a_watcher_that_several_assets_share_begins_anew(lake: Hourly) -> None:
     class Shared(Store):
         async def aget(self, key: str, default: Any = None) -> Any:
             raise ValueError("Task has 2 concrete inlets and outlets")

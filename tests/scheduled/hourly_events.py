@@ -1,4 +1,4 @@
-"""A folder of events for each hour, the pipeline that ingests them, and the lake that comes of it."""
+"""A folder of events for each hour, the pipeline that ingests them, and the lake of it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ def test_an_interval(tmp_path: Path) -> None:
     for hour in (0, 1):
         hourly.write(hour)
     where = hourly.environment(JOBS)
-    done = run_inside(tmp_path / "home", where, "airflow", "dags", "test", "seglake_ingest", start(1).isoformat())
+    done = run_inside(
+        tmp_path / "home", where, "airflow", "dags", "test", "seglake_ingest", start(1).isoformat()
+    )
     assert done.returncode == 0, done.stdout[-6000:]
     assert hourly.runs() == {run_id(0): 100}
     assert hourly.records(0) == 100

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import RetryDecision, RetryPolicy
 
-from seglake.errors import ConfigError, InputError, QuarantineLimit, SeglakeError
+from seglake.errors import ConfigError, QuarantineLimit, SeglakeError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,8 +47,8 @@ class SeglakeRetryPolicy(RetryPolicy):
             code = self._told_by_the_lake(context)
         if code not in _HOPELESS:
             return RetryDecision.default()
-        why = f"exit code {code}: {_HOPELESS[code]}; no retry will help, correct it and clear the task"
-        return RetryDecision.fail(why)
+        why = f"exit code {code}: {_HOPELESS[code]}"
+        return RetryDecision.fail(f"{why}; no retry will help: correct it and clear the task")
 
     def _told_by_the_lake(self, context: Context) -> int | None:
         """The exit code of an attempt that failed since this try began."""

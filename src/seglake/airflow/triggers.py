@@ -31,6 +31,8 @@ POLL_SECONDS = 30.0
 class _LakeTrigger(BaseEventTrigger):
     """Gives Airflow the events of a watch, which has the same arguments, all of them JSON."""
 
+    asset_state_store: Any  # set by the triggerer of a watcher, else None
+
     def __init__(self, poll_seconds: float, **arguments: Any) -> None:
         super().__init__()
         if poll_seconds <= 0:
@@ -61,9 +63,7 @@ class _LakeTrigger(BaseEventTrigger):
             cursor = behind
             await asyncio.sleep(self._poll_seconds)
 
-    async def _look(
-        self, watch: Watch, cursor: Cursor | None
-    ) -> tuple[list[Event], Cursor | None]:
+    async def _look(self, watch: Watch, cursor: Cursor | None) -> tuple[list[Event], Cursor | None]:
         try:
             return await asyncio.to_thread(watch.look, cursor)
         except Exception as error:  # a watcher outlives whatever happens to a look
@@ -75,13 +75,14 @@ class _LakeTrigger(BaseEventTrigger):
         while self.asset_state_store is not None:
             try:
                 saved: Cursor | None = await self.asset_state_store.aget(self._key)
-                return saved
             except ValueError as error:  # several assets have this watcher
                 self.log.warning("%s begins anew with every triggerer: %s", self, error)
                 self.asset_state_store = None
             except Exception as error:
                 self.log.warning("%s waits for its cursor: %s", self, error)
                 await asyncio.sleep(self._poll_seconds)
+            else:
+                return saved
         return None
 
     async def _save(self, cursor: Cursor) -> bool:

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+import seglake
 from seglake.catalog.rows import RunRow
 from seglake.errors import UnknownTopic, UsageError
 from seglake.read.lake import Lake
-from seglake.read.lake import open as open_lake
 from seglake.read.log import Log
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 from seglake.times.intervals import common, without
@@ -52,7 +52,7 @@ class _Newest:
         """The topic's log, or None as long as there is no such lake or topic."""
         try:
             lake, self._lake = self._lake, None  # after an error it is opened anew
-            lake = lake.refresh() if lake else open_lake(self.root)
+            lake = lake.refresh() if lake else seglake.open(self.root)
             self._lake = lake
             return lake.topic(self.topic)
         except UsageError as error:
@@ -66,7 +66,7 @@ class _Newest:
 
         Raises VersionExpired and UnknownTopic.
         """
-        lake = self._lake if version is None else open_lake(self.root, version)
+        lake = self._lake if version is None else seglake.open(self.root, version)
         rows = lake.history(self.topic) if lake else []
         rows = sorted(rows, key=lambda row: row.sequence)
         return {(row.pipeline, row.run_id): row for row in rows}

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.airflow import watches
 from seglake.airflow.watches import ClosedWatch, Cursor, Event, VersionWatch, Watch
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, VersionExpired
@@ -190,7 +189,7 @@ def test_a_look_at_what_did_not_change_opens_nothing(
     def refuse(*_: Any) -> None:
         raise AssertionError("it was read again")
 
-    monkeypatch.setattr("seglake.airflow.watches.open_lake", refuse)
+    monkeypatch.setattr(seglake, "open", refuse)
     monkeypatch.setattr("seglake.catalog.version.snapshot_files.tables", refuse)
     for each in looks:
         assert each.look() == []
@@ -205,14 +204,14 @@ def test_a_cursor_of_an_expired_version_goes_by_time(
     runs.look()
     lake.do("ingest", 1)
     runs.restart()
-    opened = watches.open_lake
+    opened = seglake.open
 
     def retained(root: str, version: int | None = None) -> Lake:
         if version is not None:
             raise VersionExpired(f"version {version} is no longer retained")
         return opened(root)
 
-    monkeypatch.setattr(watches, "open_lake", retained)
+    monkeypatch.setattr(seglake, "open", retained)
     assert [event["run_id"] for event in runs.look()] == ["hour 1"]
 
 

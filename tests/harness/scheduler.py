@@ -32,8 +32,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 LOCK = PROJECT / "tests" / "scheduled" / "requirements.lock"
 DAGS = PROJECT / "jobs" / "airflow"
 SERVICES = ("api-server", "scheduler", "dag-processor", "triggerer")
-NAMES = ("seglake_ingest", "seglake_maintain", "seglake_on_closed_hour", "seglake_on_run")
-PATIENCE_S = 300
+PATIENCE_S = 900
+LOOK_S = 0.7  # the API server works for each answer
 DONE = {"success", "failed", "skipped", "upstream_failed", "removed"}
 
 Json = dict[str, Any]
@@ -94,14 +94,12 @@ def _configuration(folder: Path, home: Path) -> dict[str, str]:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-        "AIRFLOW__CORE__PARALLELISM": "4",
+        "AIRFLOW__CORE__PARALLELISM": "3",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
-        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
-        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
-        "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
-        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
     }
@@ -195,7 +193,7 @@ class Airflow:
         while (found := look()) is None:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what} did not happen\n{self.logs()}")
-            time.sleep(0.2)
+            time.sleep(LOOK_S)
         return found
 
     def logs(self) -> str:
@@ -205,13 +203,13 @@ class Airflow:
             for path in sorted(self._home.glob("*.log"))
         )
 
-    def ready(self) -> None:
-        """Wait until the API answers and knows the DAGs."""
+    def ready(self, dags: int) -> None:
+        """Wait until the API answers and knows so many DAGs."""
 
         def look() -> bool | None:
             with suppress(OSError):
                 found = self.ask("GET", "/dags?limit=100")
-                return True if found["total_entries"] == len(NAMES) else None
+                return True if found["total_entries"] == dags else None
             return None
 
         self.await_("the start of Airflow", look)
@@ -285,13 +283,16 @@ class Airflow:
 
 
 @contextmanager
-def airflow(home: Path, extra: Mapping[str, str]) -> Iterator[Airflow]:
-    """An Airflow with the DAGs of the project, which `extra` configures; it always ends."""
+def airflow(home: Path, extra: Mapping[str, str], *, dags: int = 4) -> Iterator[Airflow]:
+    """An Airflow with the DAGs of the project, which `extra` configures; it always ends.
+
+    It is there when it knows so many `dags`.
+    """
     running = Airflow(home, extra)
     try:
         for service in SERVICES:
             running.start(service)
-        running.ready()
+        running.ready(dags)
         yield running
     finally:
         running.stop()

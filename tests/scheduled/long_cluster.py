@@ -1,0 +1,112 @@
+"""Cluster mode on a standalone Spark cluster: exit codes are lost, and `durable` finds its job.
+
+`make test-airflow` runs it. The tests share one Airflow and one lake, and go from top to bottom.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.cluster import SPARK_HOME, standalone_cluster
+from tests.harness.scheduler import PROJECT, Airflow, airflow
+from tests.scheduled.hourly_events import HourlyEvents, run_id, start
+
+DAG = "durable"
+MANY = 400_000  # events that are being ingested when the worker dies
+
+
+@pytest.fixture(scope="module")
+def hourly(tmp_path_factory: pytest.TempPathFactory) -> HourlyEvents:
+    return HourlyEvents(tmp_path_factory.mktemp("hourly"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def scheduler(hourly: HourlyEvents, folder: Path) -> Iterator[Airflow]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    rest = f"-Dspark.master.rest.enabled=true -Dspark.master.rest.port={port}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_MASTER_OPTS", rest)
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        with standalone_cluster(folder, workers=2, cores=1, memory="1g") as master:
+            extra = {"deploy-mode": "cluster", "rest-port": str(port)}
+            connection = {"conn_type": "spark", "host": master, "extra": json.dumps(extra)}
+            (jar,) = (SPARK_HOME / "jars").glob("spark-core_*.jar")
+            place = {
+                **hourly.environment(PROJECT / "jobs"),
+                "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent / "cluster_dags"),
+                "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection),
+                "SEGLAKE_CORE_JAR": str(jar),
+                "SPARK_CONF_DIR": str(folder),  # the operator finds its driver in Spark's log
+            }
+            with airflow(folder / "home", place, dags=1) as running:
+                running.unpause(DAG)
+                yield running
+
+
+def filled(scheduler: Airflow, hour: int) -> str:
+    """The run of an hour, when it has ended."""
+
+    def look() -> str | None:
+        for run in scheduler.runs(DAG):
+            at = run["data_interval_start"][:19] == start(hour).isoformat()[:19]
+            if at and run["state"] in {"success", "failed"}:
+                return str(run["dag_run_id"])
+        return None
+
+    return scheduler.await_(f"the end of hour {hour}", look)
+
+
+def test_a_retry_goes_back_to_its_job(
+    scheduler: Airflow, hourly: HourlyEvents, folder: Path
+) -> None:
+    hourly.write(0, MANY)
+    scheduler.backfill(DAG, start(0).isoformat(), start(0).isoformat())
+
+    def begun() -> bool | None:
+        return bool(list(hourly.root.glob("attempts/*/*"))) or None
+
+    scheduler.await_("the start of the driver's work", begun)
+    scheduler.kill("scheduler")  # and its workers; the driver is the cluster's
+    scheduler.start("scheduler")
+    run = filled(scheduler, 0)
+    task = scheduler.tasks(DAG, run)["ingest"]
+    assert (task["state"], task["try_number"]) == ("success", 2)
+    told = scheduler.log(DAG, run, "ingest", 2)
+    assert "Reconnecting to existing job" in told or "already completed successfully" in told
+    assert len(list(folder.glob("worker-*/driver-*"))) == 1
+    assert hourly.runs() == {run_id(0): MANY}
+
+
+def test_a_clear_submits_again(scheduler: Airflow, hourly: HourlyEvents, folder: Path) -> None:
+    """Though the job of the first time succeeded."""
+    run = filled(scheduler, 0)
+    hourly.write(0, 200)
+    scheduler.clear(DAG, run)
+    scheduler.await_(
+        "another driver", lambda: len(list(folder.glob("worker-*/driver-*"))) == 2 or None
+    )
+    filled(scheduler, 0)
+    assert hourly.runs() == {run_id(0): 200}
+    assert hourly.records(0) == 200
+
+
+def test_bad_input_fails_without_retries(scheduler: Airflow, hourly: HourlyEvents) -> None:
+    """The cluster says FAILED and no more: the lake knows the exit code."""
+    scheduler.backfill(DAG, start(1).isoformat(), start(1).isoformat())
+    run = filled(scheduler, 1)
+    task = scheduler.tasks(DAG, run)["ingest"]
+    assert (task["state"], task["try_number"]) == ("failed", 1)
+    assert "exit code 2" in scheduler.log(DAG, run, "ingest")

@@ -157,6 +157,15 @@ class Airflow:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    @contextmanager
+    def _waiting(self, service: str) -> Iterator[None]:
+        """A service does nothing as long as the block lasts."""
+        os.kill(self._processes[service].pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._processes[service].pid, signal.SIGCONT)
+
     def stop(self) -> None:
         """End every service."""
         for process in self._processes.values():
@@ -229,13 +238,14 @@ class Airflow:
 
         def look() -> int | None:
             try:
-                return int(self.ask("POST", "/backfills", wanted)["id"])
+                with self._waiting("scheduler"):
+                    return int(self.ask("POST", "/backfills", wanted)["id"])
             except RuntimeError as error:
                 if "Database is locked" in str(error):  # SQLite: somebody else writes
                     return None
                 raise
 
-        return self.await_("a backfill", look, 30)
+        return self.await_("a backfill", look)
 
     def clear(self, dag: str, run: str, *tasks: str, downstream: bool = False) -> None:
         """Clear tasks of a run, or the whole of it, as a person does in the user interface."""

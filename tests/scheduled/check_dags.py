@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
+from jinja2 import UndefinedError
 
 FOLDER = Path(__file__).parents[2] / "jobs" / "airflow"
 
@@ -35,10 +37,18 @@ def test_the_run_of_an_interval(dags: dict[str, DAG]) -> None:
     assert isinstance(dag.timetable, CronDataIntervalTimetable)
     ingest = dag.get_task("ingest")
     assert isinstance(ingest, SparkSubmitOperator)
-    told = " ".join(map(str, ingest.application_args or []))
-    assert "data_interval_start" in told
-    assert not any(name in told for name in ("{{ run_id", "logical_date", "{{ ds", "try_number"))
+    first = pendulum.datetime(2026, 11, 20, 1)
+    interval = {"data_interval_start": first, "data_interval_end": first.add(hours=1)}
+    told: list[str] = ingest.render_template(ingest.application_args, interval)
+    given = dict(zip(told[:-1:2], told[1::2], strict=True))
+    start, end = "2026-11-20T01:00:00+00:00", "2026-11-20T02:00:00+00:00"
+    assert given["--run-id"] == f"{start}/{end}"
+    assert (given["--interval-start"], given["--interval-end"]) == (start, end)
+    assert given["--source"].endswith("/2026-11-20/01")
+    assert told[-1] == "--replace"
     assert all(task.retries > 0 for task in dag.tasks)
+    with pytest.raises(UndefinedError):  # a run without a date has no interval
+        ingest.render_template(ingest.application_args, {})
 
 
 def test_parsing_a_file_reads_no_lake() -> None:

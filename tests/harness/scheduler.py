@@ -105,6 +105,19 @@ def _configuration(folder: Path, home: Path) -> dict[str, str]:
     }
 
 
+def family(process: int) -> list[int]:
+    """A process and all that it started, whatever their groups and sessions are."""
+    children: dict[int, list[int]] = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(place.read_text().rsplit(")", 1)[1].split()[1])
+            children.setdefault(parent, []).append(int(place.parent.name))
+    found = [process]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
 def run_inside(
     home: Path, extra: Mapping[str, str], program: str, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
@@ -153,8 +166,9 @@ class Airflow:
     def kill(self, service: str) -> None:
         """Kill a service and all that it started, at once."""
         process = self._processes.pop(service)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for each in family(process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         process.wait()
 
     @contextmanager
@@ -167,11 +181,7 @@ class Airflow:
             os.kill(self._processes[service].pid, signal.SIGCONT)
 
     def stop(self) -> None:
-        """End every service."""
-        for process in self._processes.values():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-        time.sleep(0.5)
+        """End every service and all that they started."""
         for service in list(self._processes):
             self.kill(service)
 

@@ -33,6 +33,7 @@ LOCK = PROJECT / "tests" / "scheduled" / "requirements.lock"
 DAGS = PROJECT / "jobs" / "airflow"
 SERVICES = ("api-server", "scheduler", "dag-processor", "triggerer")
 PATIENCE_S = 900
+BUSY = ("Database is locked", "already a running backfill")  # the first is SQLite's
 LOOK_S = 0.7  # the API server works for each answer
 DONE = {"success", "failed", "skipped", "upstream_failed", "removed"}
 
@@ -251,9 +252,9 @@ class Airflow:
                 with self._waiting("scheduler"):
                     return int(self.ask("POST", "/backfills", wanted)["id"])
             except RuntimeError as error:
-                if "Database is locked" in str(error):  # SQLite: somebody else writes
-                    return None
-                raise
+                if not any(told in str(error) for told in BUSY):
+                    raise
+                return None
 
         return self.await_("a backfill", look)
 

@@ -13,7 +13,16 @@ import typer
 
 from seglake.cli.lifecycle.commands import lifecycle
 from seglake.cli.options import (
-    Conf, DryRun, Json, Master, Partition, Root, Source, Topic, Version, Zone,
+    Conf,
+    DryRun,
+    Json,
+    Master,
+    Partition,
+    Root,
+    Source,
+    Topic,
+    Version,
+    Zone,
 )
 from seglake.cli.terminal.tables import show
 

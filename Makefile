@@ -48,9 +48,9 @@ test-s3: setup ## Run the tests on a real S3 server, which Go builds the first t
 
 test-wheel: setup wheel ## Install the wheel as users do, without extras and with [spark], and run tests on it
 	rm -rf build/plain build/spark
-	deploy/install.sh dist/*.whl build/plain duckdb polars
+	conf/deploy/install.sh dist/*.whl build/plain duckdb polars
 	SEGLAKE_WHEEL_PYTHON=$(CURDIR)/build/plain/bin/python $(PYTEST) tests/packaging
-	wheel=$$(ls dist/*.whl) && deploy/install.sh "$$wheel[spark]" build/spark \
+	wheel=$$(ls dist/*.whl) && conf/deploy/install.sh "$$wheel[spark]" build/spark \
 	  chispa duckdb hypothesis packaging polars pytest pytest-timeout setuptools wheel
 	build/spark/bin/python -m pytest --hypothesis-profile=quick -m "not kafka and not s3 and not slow" \
 	  tests/unit/cli tests/unit/read tests/unit/test_readme.py tests/unit/test_lookups_page.py \
@@ -114,8 +114,8 @@ wheel: $(INSTALLED) ## Build the wheel into dist
 archive: wheel ## Pack Python, the wheel and what it needs for executors: spark.archives
 	rm -rf build/packed
 	PYTHON=$$($(BIN)/python -c 'import sys; print(sys._base_executable)') \
-	  deploy/install.sh dist/*.whl build/packed pandas
-	deploy/pack.sh build/packed $(PACKED)
+	  conf/deploy/install.sh dist/*.whl build/packed pandas
+	conf/deploy/pack.sh build/packed $(PACKED)
 	@ls -sh $(PACKED)
 
 bench-report: $(COMPILED) ## Measure the report of a million segments: it must take 10 s and 2 MB at most

@@ -51,7 +51,7 @@ def pack(environment: Path, archive: Path) -> None:
         place = package / kernel.relative_to(PROJECT / "src" / "seglake")
         place.parent.mkdir(exist_ok=True)
         shutil.copy(kernel, place)
-    subprocess.run([PROJECT / "deploy" / "pack.sh", environment, archive], check=True)
+    subprocess.run([PROJECT / "conf" / "deploy" / "pack.sh", environment, archive], check=True)
 
 
 def lonely() -> dict[str, str]:

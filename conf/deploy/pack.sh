@@ -2,7 +2,7 @@
 # Pack a folder that install.sh made for `spark.archives`: with its Python, so that executors need
 # only the C library of the same kind of Linux. The folder is not a virtual environment any more.
 #
-#   deploy/pack.sh FOLDER ARCHIVE.tar.gz
+#   conf/deploy/pack.sh FOLDER ARCHIVE.tar.gz
 set -eu
 folder=$1 archive=$2
 ask() { "$folder/bin/python3" -c "import os, sys, sysconfig; print($1)"; }

@@ -2,7 +2,7 @@
 # Install a wheel of Seglake into a new folder, with what it needs at the versions of
 # requirements.lock, and compile its kernels there.
 #
-#   deploy/install.sh WHEEL FOLDER [EXTRA,… or another package …]
+#   conf/deploy/install.sh WHEEL FOLDER [EXTRA,… or another package …]
 #
 # PYTHON names the Python to use. NUMBA_CPU_NAME=generic compiles for any processor of this kind.
 set -eu
@@ -10,7 +10,7 @@ wheel=$1 folder=$2
 shift 2
 here=$(dirname "$0")
 "${PYTHON:-python3}" -m venv --copies "$folder"
-grep -oE '^[A-Za-z0-9._-]+==[^ ;\]+' "$here/../requirements.lock" > "$folder/constraints.txt"
+grep -oE '^[A-Za-z0-9._-]+==[^ ;\]+' "$here/../../requirements.lock" > "$folder/constraints.txt"
 "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
   --constraint "$folder/constraints.txt" "$wheel" "$@"
 "$folder/bin/seglake" warm

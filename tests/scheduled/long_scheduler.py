@@ -36,6 +36,8 @@ def scheduler(hourly: HourlyEvents, tmp_path_factory: pytest.TempPathFactory) ->
     with airflow(home, hourly.environment(PROJECT / "jobs")) as running:
         for dag in ("seglake_on_run", "seglake_on_closed_hour", DAG):
             running.unpause(dag)
+        cursors = "SELECT COUNT(*) FROM asset_state_store"
+        running.await_("the watchers", lambda: running.database(cursors) == [(2,)] or None)
         yield running
 
 

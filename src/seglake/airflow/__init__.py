@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from seglake.errors import ConfigError
+from seglake.extras import extra
 
 if TYPE_CHECKING:
     from seglake.airflow.retries import SeglakeRetryPolicy, forget_spark_job
@@ -37,11 +37,6 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'seglake.airflow' has no attribute {name!r}")
-    try:
+    with extra("airflow", "seglake.airflow"):
         module = import_module(f"seglake.airflow.{_MODULES[name]}")
-    except ModuleNotFoundError as error:
-        if error.name != "airflow":
-            raise
-        needs = "needs the package 'airflow': pip install 'seglake[airflow]'"
-        raise ConfigError(f"seglake.airflow {needs}") from None
     return getattr(module, name)

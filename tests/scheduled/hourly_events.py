@@ -82,7 +82,7 @@ class HourlyEvents:
             "SEGLAKE_JOBS": str(jobs),
             "SEGLAKE_EVENTS": str(self.events),
             "SEGLAKE_RETRY_SECONDS": "1",
-            "SEGLAKE_POLL_SECONDS": "2",
+            "SEGLAKE_POLL_SECONDS": "10",
         }
 
     def log(self) -> Log:

@@ -279,7 +279,7 @@ def test_a_triggerer_that_dies_tells_what_it_missed(
     scheduler: Airflow, hourly: HourlyEvents
 ) -> None:
     """Once each: what was told before is not repeated."""
-    time.sleep(6)  # two looks: the cursors are saved
+    time.sleep(25)  # two looks: the cursors are saved
     scheduler.kill("triggerer")
     query = "SELECT COUNT(*) FROM asset_event"
     before = scheduler.database(query)[0][0]
@@ -294,7 +294,7 @@ def test_a_triggerer_that_dies_tells_what_it_missed(
         return payloads if len(payloads) >= before + 2 else None
 
     told = scheduler.await_("the events of the hour that was missed", events)[before:]
-    time.sleep(6)
+    time.sleep(25)
     rows = scheduler.database(query)
     assert rows[0][0] == before + 2
     assert [event.get("run_id") for event in told if "run_id" in event] == [run_id(9)]

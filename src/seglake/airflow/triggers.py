@@ -60,8 +60,10 @@ class _LakeTrigger(BaseEventTrigger):
             for event in events:
                 self.log.info("%s: %s", self, event)
                 yield TriggerEvent(event)
+                await asyncio.sleep(self._poll_seconds)  # else Airflow starts one DAG run of several
             cursor = behind
-            await asyncio.sleep(self._poll_seconds)
+            if not events:
+                await asyncio.sleep(self._poll_seconds)
 
     async def _look(self, watch: Watch, cursor: Cursor | None) -> tuple[list[Event], Cursor | None]:
         try:

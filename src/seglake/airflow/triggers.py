@@ -60,7 +60,7 @@ class _LakeTrigger(BaseEventTrigger):
             for event in events:
                 self.log.info("%s: %s", self, event)
                 yield TriggerEvent(event)
-                await asyncio.sleep(self._poll_seconds)  # else Airflow starts one DAG run of several
+                await asyncio.sleep(self._poll_seconds)  # or Airflow starts one run of several
             cursor = behind
             if not events:
                 await asyncio.sleep(self._poll_seconds)

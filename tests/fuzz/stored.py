@@ -28,7 +28,7 @@ from seglake.catalog.version.snapshot_files import files_after
 from seglake.errors import CorruptData
 from seglake.format import zonemap
 from seglake.format.batch import HEADER, OVERHEAD, BatchTable
-from seglake.format.compression import NAMES, compressor, decompress
+from seglake.format.codecs.compression import NAMES, compressor, decompress
 from seglake.format.decode import (
     Decoded,
     check_crcs,

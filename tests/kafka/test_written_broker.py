@@ -12,7 +12,7 @@ import pytest
 
 from seglake.catalog.rows import SegmentRow
 from seglake.errors import OffsetOutOfRange
-from seglake.format.compression import NAMES
+from seglake.format.codecs.compression import NAMES
 from seglake.read.log import Log
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import Kafka, KafkaError, Record

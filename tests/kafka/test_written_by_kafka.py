@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from seglake.format.batch import CODEC_MASK, BatchTable
-from seglake.format.compression import NAMES
+from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import Decoded, decode_batches, scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild

@@ -13,7 +13,7 @@ import pytest
 from seglake.catalog.rows import SegmentRow
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
-from seglake.format.compression import NAMES
+from seglake.format.codecs.compression import NAMES
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.store import open_store
 from seglake.write.driver.rebase import Move

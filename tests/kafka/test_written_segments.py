@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from seglake.catalog.rows import SegmentRow
-from seglake.format.compression import NAMES
+from seglake.format.codecs.compression import NAMES
 from seglake.format.encode import encode_bodies
 from seglake.layout import attempt_folder, new_attempt
 from seglake.store import open_store

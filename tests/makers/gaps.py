@@ -28,7 +28,7 @@ from seglake.format.batch import (
     OVERHEAD,
     BatchTable,
 )
-from seglake.format.compression import NAMES, compressor, decompress
+from seglake.format.codecs.compression import NAMES, compressor, decompress
 from seglake.format.decode import decode_batches, scan_batches, with_extremes
 from seglake.format.segment import rebuild
 from seglake.layout import new_attempt

@@ -21,7 +21,7 @@ from seglake.catalog.rows import Row, RunRow, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.format.compression import IDS, compressor
+from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.encode import Batches, Encoding, encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
 from seglake.format.records import Headers, Records, Spans

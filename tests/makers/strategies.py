@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from seglake.config import Pipeline, Topic
-from seglake.format.compression import NAMES
+from seglake.format.codecs.compression import NAMES
 from tests.makers.lakes import Event
 
 T = 1_700_000_000_000

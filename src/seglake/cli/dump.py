@@ -18,7 +18,7 @@ import numpy as np
 from seglake.errors import CorruptData, UsageError
 from seglake.format import zonemap
 from seglake.format.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TIMESTAMP_TYPES
-from seglake.format.compression import NAMES
+from seglake.format.codecs.compression import NAMES
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.limits import INT64_MAX
 from seglake.read.decode.columns import SCHEMA, record_batch

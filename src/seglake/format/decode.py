@@ -1,14 +1,13 @@
 """Reading record batches: headers to batch tables, batches to records as columns.
 
-`scan_batches` reads only headers. `decompress_batches` and `decode` turn the batches of a table
-into records; `decode_batches` does both. `intact_heads` and `decode_times` are for lookups, which
+`scan_batches` reads only headers. `decode` turns the decompressed batches of a table into records;
+`decode_batches` decompresses them too. `intact_heads` and `decode_times` are for lookups, which
 need a few fields of a few batches. For any bytes, the result is records or CorruptData: every
 length is checked against its space, and memory is allocated only for bytes that exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import crc32c
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.errors import CorruptData
-from seglake.format import compression, decode_kernels, encode_kernels
+from seglake.format import decode_kernels, encode_kernels
 from seglake.format.batch import (
     CODEC_MASK,
     CONTROL,
@@ -30,19 +29,13 @@ from seglake.format.batch import (
     UNKNOWN,
     BatchTable,
 )
+from seglake.format.codecs import compression
+from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode_kernels import RecordColumns
-from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed
+from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed, read_only
 from seglake.limits import ALL_TIMES, INT64_MAX
 
 _ALL_RECORDS = fixed(np.array([[*ALL_TIMES, 0, INT64_MAX]], np.int64))
-
-
-class Payload(NamedTuple):
-    """The decompressed records of some batches: those of batch b are data[starts[b] : ends[b]]."""
-
-    data: Bytes
-    starts: Int64s
-    ends: Int64s
 
 
 class Decoded(NamedTuple):
@@ -123,11 +116,6 @@ def scan(data: Any, *, base_position: int = 0) -> tuple[BatchTable, Damage | Non
     return table, Damage(error, problem == decode_kernels.CUT_SHORT)
 
 
-def read_only(data: Any) -> Bytes:
-    """Any buffer as the one array type for which kernels are compiled."""
-    return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
-
-
 def intact_heads(data: Any) -> list[Head] | None:
     """The headers of the batches in `data`, or None if a header or a checksum is wrong.
 
@@ -189,53 +177,8 @@ def decode_batches(
     if bits & CONTROL and not control:
         rows = np.flatnonzero((table["attributes"] & CONTROL) == 0).astype(np.int32)
         table = fixed(table[rows])
-    if bits & CODEC_MASK:
-        payload = payload_of(decompress_batches(data, table, max_bytes=max_batch_bytes))
-    else:
-        starts = table["position"] + OVERHEAD
-        payload = Payload(log, starts, starts + (table["size"] - OVERHEAD))
-    decoded = decode(table, payload)
+    decoded = decode(table, payload_of(log, table, max_bytes=max_batch_bytes))
     return decoded if rows is None else decoded._replace(batch=rows[decoded.batch])
-
-
-def decompress_batches(
-    data: Any,
-    table: BatchTable,
-    *,
-    max_bytes: int = MAX_BATCH_BYTES,
-    enough_bytes: int | None = None,
-    known: Mapping[int, Any] | None = None,
-) -> list[Any]:
-    """Decompress the batches of `table` in order until they yield `enough_bytes`.
-
-    `known` maps a batch's position to its records if they are decompressed already. No batch
-    yields more than `max_bytes`. Raises CorruptData with the position of the batch.
-    """
-    log, parts, total = memoryview(data), list[Any](), 0
-    enough = max_bytes * len(table) if enough_bytes is None else enough_bytes
-    columns = (table[name].tolist() for name in ("position", "size", "attributes"))
-    try:
-        for position, size, attributes in zip(*columns, strict=True):
-            part = known.get(position) if known else None
-            if part is None:
-                part = log[position + OVERHEAD : position + size]
-                if codec := attributes & CODEC_MASK:
-                    part = compression.decompress(codec, part, max_bytes)
-            parts.append(part)
-            total += len(part)
-            if total >= enough:
-                break
-    except CorruptData as err:
-        raise err.within("", int(table["position"][len(parts)])) from err
-    return parts
-
-
-def payload_of(parts: Sequence[Any]) -> Payload:
-    """Join the results of `decompress_batches` in one buffer."""
-    ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
-    starts = np.zeros_like(ends)
-    starts[1:] = ends[:-1]
-    return Payload(read_only(parts[0] if len(parts) == 1 else b"".join(parts)), starts, ends)
 
 
 def decode(table: BatchTable, payload: Payload, within: Within | None = None) -> Decoded:

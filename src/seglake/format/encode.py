@@ -28,7 +28,7 @@ from seglake.format.batch import (
     TABLE,
     BatchTable,
 )
-from seglake.format.compression import Compress
+from seglake.format.codecs.compression import Compress
 from seglake.format.records import Bytes, Int64s, Records, fixed
 
 

@@ -29,10 +29,10 @@ from seglake.format.batch import (
     OVERHEAD,
     BatchTable,
 )
-from seglake.format.compression import NAMES, Compress, compressor
-from seglake.format.decode import Decoded, read_only, scan_batches, with_extremes
+from seglake.format.codecs.compression import NAMES, Compress, compressor
+from seglake.format.decode import Decoded, scan_batches, with_extremes
 from seglake.format.encode import Batches, encode_bodies
-from seglake.format.records import Int64s, Records, fixed
+from seglake.format.records import Int64s, Records, fixed, read_only
 from seglake.limits import INT32_MAX
 
 Flags = npt.NDArray[np.bool_]

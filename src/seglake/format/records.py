@@ -34,6 +34,11 @@ def fixed(array: AnyArray) -> AnyArray:
     return cast("AnyArray", view)
 
 
+def read_only(data: Any) -> Bytes:
+    """Any buffer as the one array type for which kernels are compiled."""
+    return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
+
+
 class Spans(NamedTuple):
     """n byte strings: item i is data[starts[i] : starts[i] + lengths[i]], null if lengths[i] is -1.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]  # ships no types
+from llvmlite import ir  # ships no types
 from numba import types
 from numba.extending import intrinsic as _intrinsic
 

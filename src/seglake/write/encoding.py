@@ -1,7 +1,7 @@
 """A topic's settings as rules for its bytes: record batches, index entries, segments."""
 
 from seglake.config import Topic
-from seglake.format.compression import IDS, compressor
+from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.encode import Encoding
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import SegmentLimits

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from seglake.errors import ConfigError, CorruptData, InputError
 from seglake.format.batch import UNKNOWN
-from seglake.format.compression import IDS, compressor, decompress
+from seglake.format.codecs.compression import IDS, compressor, decompress
+from seglake.format.codecs.payload import payload_of
 from seglake.format.decode import (
     Decoded,
     Head,
@@ -23,9 +24,7 @@ from seglake.format.decode import (
     decode,
     decode_batches,
     decode_times,
-    decompress_batches,
     intact_heads,
-    payload_of,
     scan,
     scan_batches,
     with_extremes,
@@ -39,7 +38,7 @@ from seglake.format.encode import (
     rebase,
     restamp,
 )
-from seglake.format.records import Headers, Records, Spans
+from seglake.format.records import Headers, Records, Spans, read_only
 from tests.judges import kafka_model as model
 from tests.judges.kafka_model import CODECS, Found, Record
 from tests.makers.strategies import examples
@@ -332,7 +331,7 @@ class TestChoosing:
         count = st.integers(0, len(windows) - 1)
         window_of = [data.draw(count) for _ in table]
         within = Within(np.array(windows), np.array(window_of, np.int32))
-        found = decode(table, payload_of(decompress_batches(made.data, table)), within)
+        found = decode(table, payload_of(read_only(made.data), table), within)
         want, batches = [], []
         whole = decode_batches(made.data, table)
         for item, batch in zip(rows(whole), whole.batch.tolist(), strict=True):
@@ -351,13 +350,16 @@ class TestChoosing:
     ) -> None:
         made = encode(items, codec, limit)
         table = scan_batches(made.data)
-        whole = decompress_batches(made.data, table)
-        some = decompress_batches(made.data, table, enough_bytes=enough)
-        assert [bytes(part) for part in some] == [bytes(part) for part in whole[: len(some)]]
+        log = read_only(made.data)
+        whole = payload_of(log, table).parts()
+        some = payload_of(log, table, enough_bytes=enough).parts()
+        assert some == whole[: len(some)]
         assert sum(map(len, some[:-1])) < max(1, enough)
         assert len(some) == len(whole) or sum(map(len, some)) >= enough
         known = {int(row["position"]): part for row, part in zip(table, whole, strict=True)}
-        assert decompress_batches(b"", table, known=known) == whole
+        assert payload_of(read_only(b""), table, known=known).parts() == whole
+        half = {at: known[at] for at in list(known)[::2]}
+        assert payload_of(log, table, known=half).parts() == whole
 
 
 def small_log(codec: str) -> bytes:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from seglake.errors import ConfigError, CorruptData
-from seglake.format.compression import decompress
+from seglake.format.codecs.compression import decompress
 from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.decode_kernels import BAD, get_varint
 from seglake.format.encode import rebase, restamp

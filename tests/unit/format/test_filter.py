@@ -11,16 +11,12 @@ from hypothesis import strategies as st
 
 from seglake.errors import UsageError
 from seglake.format.batch import OVERHEAD
-from seglake.format.compression import IDS, compressor
-from seglake.format.decode import (
-    decode_batches,
-    decompress_batches,
-    payload_of,
-    scan_batches,
-    with_record_times,
-)
+from seglake.format.codecs.compression import IDS, compressor
+from seglake.format.codecs.payload import payload_of
+from seglake.format.decode import decode_batches, scan_batches, with_record_times
 from seglake.format.encode import Batches, Encoding, encode_batches, encode_bodies
 from seglake.format.filter import NO_HORIZON, blank, copied, emptied, filter_batches
+from seglake.format.records import read_only
 from tests.judges.described import describe
 from tests.judges.kafka_model import CODECS, batch_bytes, decompress, read_log, record_bytes
 from tests.judges.kafka_model import Record as ModelRecord
@@ -156,7 +152,7 @@ def test_record_times_complete_a_table(log: bytes, data: st.DataObject) -> None:
     keep = set(data.draw(st.lists(st.sampled_from(offsets), min_size=1)))
     made = filtered(log, keep, {}).data.tobytes()
     table = scan_batches(made)
-    payload = payload_of(decompress_batches(made, table))
+    payload = payload_of(read_only(made), table)
     assert with_record_times(table, payload).tolist() == describe(made).tolist()
 
 

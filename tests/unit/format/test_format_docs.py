@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from seglake.format import batch, index, zonemap
-from seglake.format.compression import NAMES
+from seglake.format.codecs.compression import NAMES
 from seglake.format.encode import Encoding
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import SegmentLimits

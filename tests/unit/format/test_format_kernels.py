@@ -10,15 +10,11 @@ import numpy as np
 import pytest
 
 from seglake.format import decode_kernels, encode_kernels
-from seglake.format.decode import (
-    decode_batches,
-    decompress_batches,
-    payload_of,
-    scan_batches,
-    with_record_times,
-)
+from seglake.format.codecs.payload import payload_of
+from seglake.format.decode import decode_batches, scan_batches, with_record_times
 from seglake.format.filter import filter_batches
 from seglake.format.index import IndexPolicy
+from seglake.format.records import read_only
 from seglake.format.segment import rebuild
 from tests.judges.described import describe
 from tests.judges.kafka_model import Record
@@ -47,7 +43,7 @@ def test_one_compilation_serves_all_callers() -> None:
         read(data)
         rebuild(0, describe(data), IndexPolicy())
         table = scan_batches(data)
-        with_record_times(table, payload_of(decompress_batches(data, table)))
+        with_record_times(table, payload_of(read_only(data), table))
         decoded = decode_batches(data, table)
         horizons = np.full(len(table), 5)
         filter_batches(data, table, decoded, decoded.offsets != 1, horizons)

@@ -16,7 +16,7 @@ import pytest
 
 from seglake.errors import CorruptData
 from seglake.format.batch import CODEC_MASK
-from seglake.format.compression import NAMES
+from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
 from seglake.format.segment import rebuild

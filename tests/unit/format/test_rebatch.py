@@ -8,9 +8,11 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.format.decode import decompress_batches, payload_of, scan_batches
+from seglake.format.codecs.payload import payload_of
+from seglake.format.decode import scan_batches
 from seglake.format.encode import Batches, Encoding
 from seglake.format.rebatch import rebatch
+from seglake.format.records import read_only
 from tests.judges.described import describe
 from tests.judges.kafka_model import read_log
 from tests.makers.lakes import Event
@@ -28,7 +30,7 @@ from tests.unit.format.test_filter import (
 
 def rebatched(log: bytes, limit: int) -> Batches:
     table = scan_batches(log)
-    return rebatch(log, table, payload_of(decompress_batches(log, table)), limit)
+    return rebatch(log, table, payload_of(read_only(log), table), limit)
 
 
 @given(logs(), st.sampled_from([1, 200, 700, 16_384]), st.data())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import seglake
 from seglake.catalog.rows import SegmentRow, TopicRow
 from seglake.errors import UnknownTopic, UsageError, VersionExpired
-from seglake.format.compression import NAMES
+from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.layout import new_attempt

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from seglake.engine import Engine, LocalEngine
 from seglake.errors import InputError, QuarantineLimit, UnknownTopic
-from seglake.format.compression import NAMES
+from seglake.format.codecs.compression import NAMES
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.store import open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from seglake.errors import CorruptData
 from seglake.forks import Lock
-from seglake.format import compression
 from seglake.format.batch import TIMESTAMP_TYPES
+from seglake.format.codecs import compression
 from seglake.layout import SUFFIXES
 
 Int64s = npt.NDArray[np.int64]

@@ -21,8 +21,8 @@ from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.rows import PartitionRow, TopicRow, WithSegmentId
 from seglake.catalog.version.segment_columns import Int64s, Segments
 from seglake.errors import CorruptData, UnknownTopic
-from seglake.format import compression
 from seglake.format.batch import TIMESTAMP_TYPES
+from seglake.format.codecs import compression
 from seglake.layout import Suffix
 
 

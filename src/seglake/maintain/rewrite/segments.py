@@ -19,7 +19,8 @@ from seglake.catalog.rows import SegmentId, SegmentRow
 from seglake.catalog.segment_files import LogCheck, put_indexes
 from seglake.errors import UsageError
 from seglake.format.batch import OVERHEAD, TABLE, BatchTable
-from seglake.format.decode import Payload, decode, with_record_times
+from seglake.format.codecs.payload import Payload
+from seglake.format.decode import decode, with_record_times
 from seglake.format.encode import Batches
 from seglake.format.filter import blank, copied, emptied, filter_batches
 from seglake.format.index import IndexPolicy

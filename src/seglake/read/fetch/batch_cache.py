@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seglake.format.batch import TABLE, BatchTable
+from seglake.format.codecs.payload import Payload
 from seglake.format.records import Int64s
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.chunk import FETCH_BYTES, Chunk, Fetch
@@ -124,12 +125,12 @@ class _CachingChunk(Chunk):
 
     cache: BatchCache
 
-    def decompress(self, rows: BatchTable, limit_bytes: int) -> list[Any]:
-        payloads = super().decompress(rows, limit_bytes)
-        numbers = self.table["position"].searchsorted(rows["position"][: len(payloads)])
+    def decompress(self, rows: BatchTable, limit_bytes: int) -> Payload:
+        payload = super().decompress(rows, limit_bytes)
+        numbers = self.table["position"].searchsorted(rows["position"][: len(payload.ends)])
         # a copy of each: a payload may be a view of all that was fetched
-        self.cache.put(self, numbers, [bytes(payload) for payload in payloads])
-        return payloads
+        self.cache.put(self, numbers, [bytes(part) for part in payload.parts()])
+        return payload
 
 
 def _cached_chunk(pieces: list[tuple[Piece, list[_Batch]]]) -> Chunk:

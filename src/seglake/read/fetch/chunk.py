@@ -10,8 +10,9 @@ from typing import Any, Protocol, TypeVar
 
 from seglake.errors import CorruptData
 from seglake.format.batch import CONTROL, BatchTable
-from seglake.format.decode import Decoded, Payload, Within, decode, decompress_batches, payload_of
-from seglake.format.records import Int32s, Int64s
+from seglake.format.codecs.payload import Payload, payload_of
+from seglake.format.decode import Decoded, Within, decode
+from seglake.format.records import Int32s, Int64s, read_only
 from seglake.read.fetch.piece import Cost, Piece
 
 FETCH_BYTES = 4 * 2**20
@@ -72,17 +73,18 @@ class Chunk:
         first = 0
         while first < len(rows):
             try:
-                payloads = self.decompress(rows[first:], limit_bytes)
-                part = rows[first : first + len(payloads)]
-                result = work(part, payload_of(payloads))
+                payload = self.decompress(rows[first:], limit_bytes)
+                part = rows[first : first + len(payload.ends)]
+                result = work(part, payload)
             except CorruptData as damage:
                 raise self._in_file(damage) from damage
             yield result
             first += len(part)
 
-    def decompress(self, rows: BatchTable, limit_bytes: int) -> list[Any]:
+    def decompress(self, rows: BatchTable, limit_bytes: int) -> Payload:
         """The payloads of the first batches of `rows`, up to the one that reaches `limit_bytes`."""
-        return decompress_batches(self.data, rows, enough_bytes=limit_bytes, known=self.payloads)
+        data = read_only(self.data)
+        return payload_of(data, rows, enough_bytes=limit_bytes, known=self.payloads)
 
     def _in_file(self, damage: CorruptData) -> CorruptData:
         """The damage of the batch at `damage.position` of the data, by file and position there."""

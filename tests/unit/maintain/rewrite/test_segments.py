@@ -18,7 +18,7 @@ from seglake.catalog.rows import SegmentRow
 from seglake.catalog.segment_files import index_files
 from seglake.errors import CorruptData, OffsetNotFound, UsageError
 from seglake.format.batch import OVERHEAD
-from seglake.format.compression import NAMES
+from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.layout import SUFFIXES, new_attempt

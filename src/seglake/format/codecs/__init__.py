@@ -1,0 +1,1 @@
+"""The codecs of record batches, one batch or many at once."""

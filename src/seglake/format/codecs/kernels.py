@@ -1,0 +1,128 @@
+"""Compiled loops over compressed batches; they call the codecs' own libraries by address.
+
+`payload_bounds` says how much room the records of each batch need at most, `decompress` fills it.
+An address is an argument and never a constant, because numba's cache outlives the process.
+
+As in `format.encode_kernels`; the one kernel called from another module is `put_bytes`.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from seglake.format.encode_kernels import put_bytes
+from seglake.jit import njit
+
+ADDRESSES = 5
+ZSTD_BOUND, ZSTD_DECOMPRESS, ZSTD_CONTEXT, LZ4_DECOMPRESS, LZ4_CONTEXT = range(ADDRESSES)
+NOT_HERE = -1  # the bound of a batch that is decompressed elsewhere
+
+_CODEC_MASK, _NONE, _LZ4, _ZSTD = 0x07, 0, 3, 4
+_LZ4_MAGIC = 0x184D2204
+_LZ4_LEAST_BYTES = 11  # magic, flags, block size, header checksum, end mark
+
+
+def _call_of(count):
+    """An intrinsic that calls the function at an address with `count` words, and gives its word."""
+
+    def typed(_typing_context, _address, _arguments):
+        def generate(_context, builder, _signature, arguments):
+            word = ir.IntType(64)
+            function = builder.inttoptr(
+                arguments[0], ir.FunctionType(word, [word] * count).as_pointer()
+            )
+            words = [builder.extract_value(arguments[1], number) for number in range(count)]
+            return builder.call(function, words)
+
+        return types.int64(types.int64, types.UniTuple(types.int64, count)), generate
+
+    return intrinsic(typed)
+
+
+_call2, _call5, _call6 = _call_of(2), _call_of(5), _call_of(6)
+
+
+@njit(cache=True, nogil=True)
+def payload_bounds(log, starts, ends, attributes, addresses, max_bytes, bounds):
+    """Fill in how many bytes the payload of each batch has at most when it is decompressed.
+
+    That of batch b is log[starts[b] : ends[b]]. `NOT_HERE` stands for a codec without an address,
+    more than `max_bytes`, and what is no frame of its codec.
+    """
+    for i in range(len(starts)):
+        bound = _bound(log, starts[i], ends[i], attributes[i] & _CODEC_MASK, addresses)
+        bounds[i] = bound if bound <= max_bytes else NOT_HERE
+
+
+@njit(cache=True, nogil=True)
+def _bound(log, start, end, codec, addresses):
+    if codec == _NONE:
+        return end - start
+    if codec == _ZSTD and addresses[ZSTD_DECOMPRESS] and start < end:
+        return max(_call2(addresses[ZSTD_BOUND], (log.ctypes.data + start, end - start)), NOT_HERE)
+    if codec == _LZ4 and addresses[LZ4_DECOMPRESS]:
+        return _lz4_bound(log, start, end)
+    return np.int64(NOT_HERE)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _little_endian(data, at):
+    """The unsigned 32 bits at `at`, least significant byte first."""
+    word = np.int64(data[at]) | np.int64(data[at + 1]) << 8
+    return word | np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
+
+
+@njit(cache=True, nogil=True)
+def _lz4_bound(data, start, end):
+    """The most bytes that the one LZ4 frame data[start:end] has, by its blocks; or `NOT_HERE`."""
+    if end - start < _LZ4_LEAST_BYTES or _little_endian(data, start) != _LZ4_MAGIC:
+        return NOT_HERE
+    flags, block_bytes = data[start + 4], 1 << (8 + 2 * ((data[start + 5] >> 4) & 7))
+    at = start + 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    bound = np.int64(0)
+    while at + 4 <= end:
+        size = _little_endian(data, at)
+        if size == 0:
+            return bound
+        whole = size & 0x80000000  # a block that is not compressed
+        size &= 0x7FFFFFFF
+        bound += size if whole else block_bytes
+        at += 4 + size + (4 if flags & 0x10 else 0)
+    return NOT_HERE
+
+
+@njit(cache=True, nogil=True)
+def decompress(
+    log, starts, ends, attributes, bounds, addresses, out, row, enough_bytes, out_ends, sizes
+):
+    """Decompress batches from `row` on, each to where the one before it ends in `out`.
+
+    Fills in where each ends. Stops before a batch that is not for these kernels, has no room, or is
+    damaged, and behind the one that reaches `enough_bytes`. Returns the first batch that is left.
+    """
+    at = out_ends[row - 1] if row else np.int64(0)
+    while row < len(starts) and bounds[row] >= 0 and at + bounds[row] <= len(out):
+        codec, size = attributes[row] & _CODEC_MASK, ends[row] - starts[row]
+        source, target = log.ctypes.data + starts[row], out.ctypes.data + at
+        if codec == _NONE:
+            put_bytes(out, at, log, starts[row], size)
+            found = size
+        elif codec == _ZSTD:
+            context = addresses[ZSTD_CONTEXT]
+            words = (context, target, bounds[row], source, size)
+            found = _call5(addresses[ZSTD_DECOMPRESS], words)
+        else:
+            sizes[0], sizes[1] = bounds[row], size
+            place = sizes.ctypes.data
+            words6 = (addresses[LZ4_CONTEXT], target, place, source, place + 8, 0)
+            left = _call6(addresses[LZ4_DECOMPRESS], words6)
+            found = sizes[0] if left == 0 and sizes[1] == size else -1
+        if found < 0 or found > bounds[row]:
+            break
+        at += found
+        out_ends[row] = at
+        row += 1
+        if at >= enough_bytes:
+            break
+    return row

@@ -1,0 +1,106 @@
+"""The libraries of zstd and lz4 by address, for kernels that decompress many batches in one call.
+
+The wheels of `zstandard` and `lz4` have them. Where one does not export what is needed, the
+addresses of its codec are 0, and its batches are decompressed one by one (`compression`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import threading
+import weakref
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from seglake.format.codecs import kernels
+from seglake.format.records import Int64s
+
+_LZ4F_VERSION = 100  # of its interface, since 2014
+
+
+class _Library(NamedTuple):
+    """What a codec needs: its functions by the kernels' numbers, and a context for each thread."""
+
+    functions: dict[int, int]
+    context: int  # the kernels' number of the context
+    create: Callable[[], int | None]
+    free: Callable[[int], object]
+
+
+class _Thread(threading.local):
+    """The addresses for the kernels, with contexts of this thread, which are freed with it."""
+
+    def __init__(self) -> None:
+        self.addresses: Int64s = np.zeros(kernels.ADDRESSES, np.int64)
+        for library in _libraries():
+            if context := library.create():
+                weakref.finalize(self.addresses, library.free, context)
+                self.addresses[library.context] = context
+                self.addresses[list(library.functions)] = list(library.functions.values())
+
+
+def addresses() -> Int64s:
+    """The codecs' functions and this thread's contexts, by the kernels' numbers; 0: not here."""
+    return _THREAD.addresses
+
+
+def renew() -> None:
+    """Give this thread new contexts: after damaged data, lz4's is of no more use."""
+    _THREAD.__init__()  # type: ignore[misc]
+
+
+@cache
+def _libraries() -> list[_Library]:
+    return [library for make in (_zstd, _lz4) if (library := make()) is not None]
+
+
+def _zstd() -> _Library | None:
+    library = _load("zstandard._cffi", "ZSTD_decompressBound", "ZSTD_decompressDCtx")
+    if library is None:
+        return None
+    create, free = library.ZSTD_createDCtx, library.ZSTD_freeDCtx
+    create.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    functions = {
+        kernels.ZSTD_BOUND: _address(library.ZSTD_decompressBound),
+        kernels.ZSTD_DECOMPRESS: _address(library.ZSTD_decompressDCtx),
+    }
+    return _Library(functions, kernels.ZSTD_CONTEXT, create, free)
+
+
+def _lz4() -> _Library | None:
+    library = _load("lz4.frame._frame", "LZ4F_decompress", "LZ4F_createDecompressionContext")
+    if library is None:
+        return None
+    free = library.LZ4F_freeDecompressionContext
+    free.argtypes = [ctypes.c_void_p]
+
+    def create() -> int | None:
+        context = ctypes.c_void_p()
+        library.LZ4F_createDecompressionContext(ctypes.byref(context), _LZ4F_VERSION)
+        return context.value
+
+    functions = {kernels.LZ4_DECOMPRESS: _address(library.LZ4F_decompress)}
+    return _Library(functions, kernels.LZ4_CONTEXT, create, free)
+
+
+def _load(module: str, *names: str) -> ctypes.CDLL | None:
+    """The shared library of an extension module, if it exports these names."""
+    found = importlib.util.find_spec(module)
+    if found is None or found.origin is None or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    try:
+        library = ctypes.CDLL(found.origin)
+    except OSError:
+        return None
+    return library if all(hasattr(library, name) for name in names) else None
+
+
+def _address(function: object) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+
+
+_THREAD = _Thread()

@@ -356,10 +356,6 @@ class TestChoosing:
         assert some == whole[: len(some)]
         assert sum(map(len, some[:-1])) < max(1, enough)
         assert len(some) == len(whole) or sum(map(len, some)) >= enough
-        known = {int(row["position"]): part for row, part in zip(table, whole, strict=True)}
-        assert payload_of(read_only(b""), table, known=known).parts() == whole
-        half = {at: known[at] for at in list(known)[::2]}
-        assert payload_of(log, table, known=half).parts() == whole
 
 
 def small_log(codec: str) -> bytes:

@@ -15,10 +15,10 @@ from seglake.errors import CorruptData
 from seglake.read.decode.columns import SCHEMA
 from seglake.read.fetch import batch_cache
 from seglake.read.fetch.batch_cache import BatchCache
-from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.chunk import Fetch
 from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.piece import Window
+from seglake.read.fetch.slabs import SlabCache
 from seglake.read.fetch.threads import side_by_side
 from seglake.read.window.execute import ReadStats, execute
 from tests.judges.oracle import as_written
@@ -88,13 +88,13 @@ def test_what_is_cached_changes_nothing(
     asked: list[MadeLog], wanted: list[Window], cache_bytes: int, threads: int
 ) -> None:
     """Windows that meet, in a cache that holds nothing, some, or all."""
-    cache = ByteCache(cache_bytes)
+    slabs = SlabCache(cache_bytes)
     for window in [*wanted, *wanted]:
         store: Any = Shelf(asked, remote=False)
         stats = ReadStats()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(batch_cache, "_LARGEST_SHARE", 1)
-            fetch = BatchCache(LogFetch(store), cache)
+            fetch = BatchCache(LogFetch(store), slabs)
             found = read(fetch, asked, window, stats=stats, threads=threads)
         assert found == expected(asked, window)
         assert store.bytes_read == stats.bytes_fetched

@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,7 +90,7 @@ def test_caches_hold_about_what_they_count(
     for index in range(len(log.reader(0).view.segments.base_offsets)):
         log.reader(0).segment(index)
     reads = log._origin.reads
-    caches = [reads.zone_maps._cache, reads.cached_fetch._cache]
+    caches: list[Any] = [reads.zone_maps._cache, reads.cached_fetch.slabs]
     gc.collect()
     tracemalloc.start()
     try:

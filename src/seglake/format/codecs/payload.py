@@ -6,7 +6,6 @@ is decompressed one by one, with the errors of `compression`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,13 @@ class Payload(NamedTuple):
     starts: Int64s
     ends: Int64s
 
+    def copy(self) -> Payload:
+        """The same in an array of its own, from the first batch to the last one."""
+        first = self.starts[0]
+        return Payload(
+            self.data[first : self.ends[-1]].copy(), self.starts - first, self.ends - first
+        )
+
     def parts(self) -> list[memoryview]:
         """The records of each batch."""
         spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
@@ -37,18 +43,16 @@ def payload_of(
     *,
     max_bytes: int = MAX_BATCH_BYTES,
     enough_bytes: int = INT64_MAX,
-    known: Mapping[int, Any] | None = None,
 ) -> Payload:
     """Decompress the batches of `table` in order, until they yield `enough_bytes`.
 
-    `known` maps a batch's position to its records if they are decompressed already. No batch
-    yields more than `max_bytes`. Raises CorruptData with the position of the batch.
+    No batch yields more than `max_bytes`. Raises CorruptData with the position of the batch.
     """
     batches = _Batches.of(data, table)
-    if not known and not (batches.attributes & CODEC_MASK).any():
+    if not (batches.attributes & CODEC_MASK).any():
         count = 1 + int(np.searchsorted(np.cumsum(batches.ends - batches.starts), enough_bytes))
         return Payload(data, batches.starts[:count], batches.ends[:count])
-    return _Decompression(batches, known or {}, max_bytes, enough_bytes).payload()
+    return _Decompression(batches, max_bytes, enough_bytes).payload()
 
 
 class _Batches(NamedTuple):
@@ -64,22 +68,19 @@ class _Batches(NamedTuple):
         starts, ends = table["position"] + OVERHEAD, table["position"] + table["size"]
         return _Batches(data, starts, ends, table["attributes"].copy())
 
-    def take(self, rows: Any) -> _Batches:
-        return _Batches(self.data, *(column[rows] for column in self[1:]))
-
 
 class _Decompression:
     """Batches on their way into one array, `out`; batch b ends at ends[b] of it."""
 
-    def __init__(
-        self, batches: _Batches, known: Mapping[int, Any], max_bytes: int, enough_bytes: int
-    ) -> None:
-        self._batches, self._known = batches, known
+    def __init__(self, batches: _Batches, max_bytes: int, enough_bytes: int) -> None:
+        self._batches = batches
         self._max_bytes, self._enough_bytes = max_bytes, enough_bytes
-        self._bounds, self._ends = self._found_bounds(), np.zeros(len(batches.starts), np.int64)
-        room = min(int(np.maximum(self._bounds, 0).sum()), enough_bytes)
+        self._bounds, self._ends = np.empty((2, len(batches.starts)), np.int64)
+        kernels.payload_bounds(*batches, native.addresses(), max_bytes, self._bounds)
+        largest = int(self._bounds.max(initial=0))
+        room = min(int(np.maximum(self._bounds, 0).sum()), enough_bytes + largest)
         self._sizes = np.empty(2, np.int64)  # for lz4's function, which takes their addresses
-        self._out = np.empty(room + int(self._bounds.max(initial=0)), np.uint8)
+        self._out = np.empty(room, np.uint8)
 
     def payload(self) -> Payload:
         """Decompress batches until they are enough."""
@@ -95,29 +96,13 @@ class _Decompression:
             row, at = stop, int(self._ends[stop - 1])
         starts = np.zeros(row, np.int64)
         starts[1:] = self._ends[: max(row - 1, 0)]
-        return Payload(read_only(self._out[:at]), starts, self._ends[:row])
-
-    def _found_bounds(self) -> Int64s:
-        """How many bytes the records of each batch have at most, as `kernels.payload_bounds`."""
-        rows: Any = slice(None)
-        if self._known:
-            positions = (self._batches.starts - OVERHEAD).tolist()
-            unknown = [row for row, at in enumerate(positions) if at not in self._known]
-            rows = np.array(unknown, np.int64)
-        bounds = np.full(len(self._batches.starts), kernels.NOT_HERE, np.int64)
-        found = bounds[rows]
-        kernels.payload_bounds(
-            *self._batches.take(rows), native.addresses(), self._max_bytes, found
-        )
-        bounds[rows] = found
-        return bounds
+        data = self._out[:at]
+        data.flags.writeable = False
+        return Payload(data, starts, self._ends[:row])
 
     def _alone(self, row: int) -> Any:
-        """The records of one batch that is known, or has to be decompressed by itself."""
+        """The records of one batch, decompressed by itself."""
         start, end = int(self._batches.starts[row]), int(self._batches.ends[row])
-        known = self._known.get(start - OVERHEAD)
-        if known is not None:
-            return known
         if self._bounds[row] >= 0:
             native.renew()  # it is damaged, or several frames
         part, codec = self._batches.data[start:end], int(self._batches.attributes[row]) & CODEC_MASK

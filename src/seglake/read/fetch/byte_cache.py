@@ -26,6 +26,10 @@ class ByteCache:
         self._entries: dict[Hashable, _Entry] = {}
         self._lock = Lock()
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether there is a value of `key`; asking does not count as a use."""
+        return key in self._entries
+
     def get(self, key: Hashable) -> Any:
         """The value of `key`, or None."""
         entry = self._entries.get(key)

@@ -4,7 +4,7 @@ Reads know the interface `Fetch` alone. `log_fetch` implements it over a store; 
 another fetch and remembers what its chunks decompress.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +14,7 @@ from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode import Decoded, Within, decode
 from seglake.format.records import Int32s, Int64s, read_only
 from seglake.read.fetch.piece import Cost, Piece
+from seglake.read.fetch.slabs import ABSENT, Held
 
 FETCH_BYTES = 4 * 2**20
 
@@ -25,8 +26,8 @@ class Chunk:
     """Whole record batches of some pieces, their checksums and places checked.
 
     The position of a batch in `table` is that in `data`. Batch i belongs to pieces[owner_of[i]],
-    and begins at byte log_positions[i] of its log. `payloads` has the decompressed records of some
-    batches by position in `data`; the data may be without these batches. `cost` is that of fetching
+    and begins at byte log_positions[i] of its log. `held` has the decompressed records of
+    some batches of `table`; the data may be without these batches. `cost` is that of fetching
     what no chunk before it had.
     """
 
@@ -35,7 +36,7 @@ class Chunk:
     owner_of: Int32s
     log_positions: Int64s
     pieces: Sequence[Piece]
-    payloads: Mapping[int, Any]
+    held: Held | None
     cost: Cost
 
     @property
@@ -82,9 +83,17 @@ class Chunk:
             first += len(part)
 
     def decompress(self, rows: BatchTable, limit_bytes: int) -> Payload:
-        """The payloads of the first batches of `rows`, up to the one that reaches `limit_bytes`."""
-        data = read_only(self.data)
-        return payload_of(data, rows, enough_bytes=limit_bytes, known=self.payloads)
+        """The payloads of the first of `rows`, at most up to the batch that reaches the limit."""
+        if self.held is None:
+            return self.fresh(rows, limit_bytes)
+        held = self.held.take(self.table["position"].searchsorted(rows["position"]))
+        if held.slabs[0] != ABSENT:
+            return held.payload(limit_bytes)
+        return self.fresh(rows[: held.alike()], limit_bytes)
+
+    def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
+        """The same of batches that are not held."""
+        return payload_of(read_only(self.data), rows, enough_bytes=limit_bytes)
 
     def _in_file(self, damage: CorruptData) -> CorruptData:
         """The damage of the batch at `damage.position` of the data, by file and position there."""

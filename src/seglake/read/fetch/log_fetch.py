@@ -246,7 +246,7 @@ def _placed(
         table, starts, shifts, owners, lows, highs, last_offset, owner_of, log_positions
     )
     if not problem:
-        return Chunk(data, table, owner_of, log_positions, pieces, {}, cost)
+        return Chunk(data, table, owner_of, log_positions, pieces, None, cost)
     batch = table[row]
     what = "the record batch goes on behind the bytes that hold it"
     if problem == BAD_OFFSETS:

@@ -3,6 +3,7 @@
 from seglake.read.fetch.batch_cache import BatchCache
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.log_fetch import LogFetch, Meaning
+from seglake.read.fetch.slabs import SlabCache
 from seglake.read.lookup.block_search import BlockSearch
 from seglake.read.zones.cache import ZoneMapCache
 from seglake.store import Store
@@ -24,6 +25,6 @@ class SharedReads:
         self.store, self.cache_bytes = store, cache_bytes
         cache = ByteCache(cache_bytes // 2)
         self.fetch = LogFetch(store, missing) if missing else LogFetch(store)
-        self.cached_fetch = BatchCache(self.fetch, ByteCache(cache_bytes - cache_bytes // 2))
+        self.cached_fetch = BatchCache(self.fetch, SlabCache(cache_bytes - cache_bytes // 2))
         self.zone_maps = ZoneMapCache(store, cache, self.fetch)
         self.blocks = BlockSearch(self.fetch, cache)

@@ -22,6 +22,7 @@ from seglake.read.fetch.log_segment import LogRanges
 
 ABSENT = -1  # the slab of a batch whose records are not here
 _SLAB_BYTES, _SHELF_BYTES = 1024, 32  # of a slab beside its arrays, and of a batch on its shelf
+_SWEEP_EVERY = 512  # slabs
 
 
 class Held(NamedTuple):
@@ -88,15 +89,18 @@ class _Shelf(NamedTuple):
     def take(self, numbers: Any) -> _Shelf:
         return _Shelf(*(column[numbers] for column in self))
 
-    def plus(self, number: int, table: BatchTable) -> _Shelf:
-        """The shelf with another slab, whose batches take the places of those that are here."""
-        positions = table["position"].astype(np.int64)
-        added = _Shelf(
-            positions, positions + table["size"], np.full(len(table), number), np.arange(len(table))
-        )
-        left = self.take(~np.isin(self.positions, positions))
-        joined = _Shelf(*(np.concatenate(pair) for pair in zip(left, added, strict=True)))
-        return joined.take(np.argsort(joined.positions, kind="stable"))
+    def plus(self, slabs: Sequence[tuple[int, BatchTable]]) -> _Shelf:
+        """The shelf with other slabs, whose batches take the places of those that are here."""
+        parts = [self, *(_Shelf.of(number, table) for number, table in slabs)]
+        joined = _Shelf(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        order = joined.positions.argsort(kind="stable")
+        positions = joined.positions[order]
+        return joined.take(order[np.append(positions[1:] != positions[:-1], True)])
+
+    @staticmethod
+    def of(number: int, table: BatchTable) -> _Shelf:
+        positions, rows = table["position"].astype(np.int64), np.arange(len(table))
+        return _Shelf(positions, positions + table["size"], np.full(len(table), number), rows)
 
     def covering(self, ranges: LogRanges) -> Int64s | None:
         """The numbers of the batches that fill the ranges; None if one is not on the shelf."""
@@ -122,7 +126,8 @@ class SlabCache:
         self.limit_bytes = limit_bytes
         self._slabs = ByteCache(limit_bytes)
         self._shelves: dict[str, _Shelf] = {}
-        self._numbers, self._lock = count(), Lock()
+        self._unshelved: dict[str, list[tuple[int, BatchTable]]] = {}
+        self._numbers, self._lock = count(1), Lock()
 
     @property
     def size_bytes(self) -> int:
@@ -137,13 +142,13 @@ class SlabCache:
         slab, number = _Slab(table, payload), next(self._numbers)
         self._slabs.put(number, slab, slab.size_bytes)
         with self._lock:
+            self._unshelved.setdefault(log_key, []).append((number, table))
+        if number % _SWEEP_EVERY == 0:
             self._sweep()
-            shelf = self._swept(self._shelves.get(log_key, _EMPTY))
-            self._shelves[log_key] = shelf.plus(number, table)
 
     def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, Held] | None:
         """All batches in some ranges of a log, or None if one is not here."""
-        shelf = self._shelves.get(log_key, _EMPTY)
+        shelf = self._shelf(log_key)
         numbers = shelf.covering(ranges)
         if numbers is None:
             return None
@@ -155,21 +160,33 @@ class SlabCache:
 
         Of some that are here, only the headers may be.
         """
-        shelf = self._shelves.get(log_key, _EMPTY)
-        known = np.isin(positions, shelf.positions)
-        numbers = shelf.positions.searchsorted(positions[known])
-        _, found, here = self._found(shelf.take(numbers))
+        shelf = self._shelf(log_key)
+        numbers = shelf.positions.searchsorted(positions)
+        known = np.append(shelf.positions, -1)[numbers] == positions
         places, (starts, ends) = np.full(len(known), ABSENT), np.zeros((2, len(known)), np.int64)
+        if not known.any():
+            return Held(places, starts, ends, []), known
+        _, found, here = self._found(shelf.take(numbers[known]))
         places[known], starts[known], ends[known] = found[:3]
         known[known] = here
         return Held(places, starts, ends, found.data), known
+
+    def _shelf(self, log_key: str) -> _Shelf:
+        """The shelf of a log, with all slabs of it."""
+        shelf = self._shelves.get(log_key, _EMPTY)
+        if log_key not in self._unshelved:
+            return shelf
+        with self._lock:
+            if slabs := self._unshelved.pop(log_key, None):
+                shelf = self._shelves[log_key] = self._shelves.get(log_key, _EMPTY).plus(slabs)
+        return shelf
 
     def _found(self, shelf: _Shelf) -> tuple[BatchTable, Held, npt.NDArray[np.bool_]]:
         """Batches of a shelf: their headers, their records, and which of them are here still."""
         size, data = len(shelf.rows), list[Bytes]()
         table, here, places = np.empty(size, TABLE), np.zeros(size, bool), np.full(size, ABSENT)
         starts, ends = np.zeros((2, size), np.int64)
-        for number in np.unique(shelf.slabs).tolist():
+        for number in sorted(set(shelf.slabs.tolist())):
             slab: _Slab | None = self._slabs.get(number)
             if slab is None:
                 continue
@@ -182,14 +199,12 @@ class SlabCache:
                 data.append(slab.payload.data)
         return table, Held(places, starts, ends, data), here
 
-    def _swept(self, shelf: _Shelf) -> _Shelf:
-        """The shelf without the slabs that have left."""
-        left = [number for number in np.unique(shelf.slabs).tolist() if number in self._slabs]
-        return shelf.take(np.isin(shelf.slabs, left))
-
     def _sweep(self) -> None:
-        """Sweep one shelf, another one each time, so that none of them grows for ever."""
-        for log_key in list(self._shelves)[:1]:
-            shelf = self._swept(self._shelves.pop(log_key))
-            if len(shelf.rows):
-                self._shelves[log_key] = shelf
+        """Take from the shelves what has left the cache."""
+        for log_key in {*self._shelves, *self._unshelved}:
+            self._shelf(log_key)
+            with self._lock:
+                shelf = self._shelves.pop(log_key, _EMPTY)
+                shelf = shelf.take([number in self._slabs for number in shelf.slabs.tolist()])
+                if len(shelf.rows):
+                    self._shelves[log_key] = shelf

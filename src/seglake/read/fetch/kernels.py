@@ -1,4 +1,6 @@
-"""The compiled loop of fetching: where each fetched record batch stands in its log."""
+"""The compiled loops of fetching: where fetched batches stand in a log, which ones fill ranges."""
+
+import numpy as np
 
 from seglake.format.batch import BatchTable
 from seglake.format.records import Int32s, Int64s
@@ -41,3 +43,28 @@ def place_batches(
         if unmet > 1 or end != starts[current + 1]:  # else only the last stretch's batch is cut off
             return len(table) - 1, BAD_BOUNDARY
     return 0, 0
+
+
+@njit(cache=True, nogil=True)
+def covering(
+    positions: Int64s, stops: Int64s, starts: Int64s, ends: Int64s, numbers: Int64s
+) -> int:
+    """Fill in the numbers of the batches that fill the ranges without a gap, and return how many.
+
+    Batch i is at positions[i] to stops[i] of a log, in order. Returns -1 if a byte of a range is in
+    none, or a batch goes beyond its range.
+    """
+    found = 0
+    for i in range(len(starts)):
+        at = starts[i]
+        number = np.searchsorted(positions, at)
+        while at < ends[i]:
+            if number == len(positions) or positions[number] != at or found == len(numbers):
+                return -1
+            numbers[found] = number
+            found += 1
+            at = stops[number]
+            number += 1
+        if at != ends[i]:
+            return -1
+    return found

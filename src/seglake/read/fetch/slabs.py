@@ -16,13 +16,16 @@ import numpy.typing as npt
 from seglake.forks import Lock
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
-from seglake.format.records import Bytes, Int64s
+from seglake.format.records import Bytes, Int64s, fixed
 from seglake.read.fetch.byte_cache import ByteCache
+from seglake.read.fetch.kernels import covering
 from seglake.read.fetch.log_segment import LogRanges
 
 ABSENT = -1  # the slab of a batch whose records are not here
-_SLAB_BYTES, _SHELF_BYTES = 1024, 32  # of a slab beside its arrays, and of a batch on its shelf
+_SLAB_BYTES = 1024  # beside its arrays
+_BATCH_BYTES = TABLE.itemsize + 5 * 8  # on the shelf
 _SWEEP_EVERY = 512  # slabs
+_NOTHING: Bytes = np.empty(0, np.uint8)
 
 
 class Held(NamedTuple):
@@ -63,60 +66,52 @@ class Held(NamedTuple):
         return Payload(self.data[self.slabs[0]], self.starts[:stop], self.ends[:stop])
 
 
-class _Slab(NamedTuple):
-    """Batches, by position in their log; `payload` is None if only their headers were wanted."""
-
-    table: BatchTable
-    payload: Payload | None
-
-    @property
-    def size_bytes(self) -> int:
-        own = len(self.table) * (TABLE.itemsize + 16 + _SHELF_BYTES) + _SLAB_BYTES
-        if self.payload is None:
-            return own
-        data: Any = self.payload.data
-        return own + int((data if data.base is None else data.base).nbytes)
-
-
 class _Shelf(NamedTuple):
-    """Cached batches of a log, by position: row rows[i] of slab slabs[i] is one of them."""
+    """Cached batches of a log, by position, each with its slab and its place there.
+
+    Batch i lies between positions[i] and stops[i] of the log. Its records are at starts[i] to
+    ends[i] of slab slabs[i]; starts[i] is `ABSENT` if only its header was wanted.
+    """
 
     positions: Int64s
-    ends: Int64s
+    stops: Int64s
+    table: BatchTable
     slabs: Int64s
-    rows: Int64s
+    starts: Int64s
+    ends: Int64s
 
-    def take(self, numbers: Any) -> _Shelf:
-        return _Shelf(*(column[numbers] for column in self))
+    @staticmethod
+    def of(number: int, table: BatchTable, payload: Payload | None) -> _Shelf:
+        """A slab alone."""
+        positions, slabs = table["position"].astype(np.int64), np.full(len(table), number)
+        absent = np.full(len(table), ABSENT)
+        places = (absent, absent) if payload is None else (payload.starts, payload.ends)
+        return _Shelf(positions, positions + table["size"], table, slabs, *places)
 
-    def plus(self, slabs: Sequence[tuple[int, BatchTable]]) -> _Shelf:
+    def plus(self, slabs: Sequence[_Shelf]) -> _Shelf:
         """The shelf with other slabs, whose batches take the places of those that are here."""
-        parts = [self, *(_Shelf.of(number, table) for number, table in slabs)]
-        joined = _Shelf(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        joined = _Shelf(*(np.concatenate(each) for each in zip(self, *slabs, strict=True)))
         order = joined.positions.argsort(kind="stable")
         positions = joined.positions[order]
         return joined.take(order[np.append(positions[1:] != positions[:-1], True)])
 
-    @staticmethod
-    def of(number: int, table: BatchTable) -> _Shelf:
-        positions, rows = table["position"].astype(np.int64), np.arange(len(table))
-        return _Shelf(positions, positions + table["size"], np.full(len(table), number), rows)
+    def take(self, numbers: Any) -> _Shelf:
+        return _Shelf(*(column[numbers] for column in self))
 
-    def covering(self, ranges: LogRanges) -> Int64s | None:
+    def covering(self, ranges: LogRanges) -> Any:
         """The numbers of the batches that fill the ranges; None if one is not on the shelf."""
-        firsts, stops = self.positions.searchsorted(ranges[:2])
-        counts = stops - firsts
-        if not counts.all():
+        numbers = np.empty(len(self.positions), np.int64)
+        positions, stops, starts, ends = map(fixed, (*self[:2], *ranges[:2]))
+        count = covering(positions, stops, starts, ends, numbers)
+        if count < 0:
             return None
-        begins = np.cumsum(counts) - counts
-        numbers = np.arange(counts.sum()) + np.repeat(firsts - begins, counts)
-        expected = np.append(np.zeros(1, np.int64), self.ends[numbers[:-1]])
-        expected[begins] = ranges.starts
-        whole = np.array_equal(self.positions[numbers], expected)
-        return numbers if whole and np.array_equal(self.ends[stops - 1], ranges.ends) else None
+        first = int(numbers[0]) if count else 0
+        whole = count and numbers[count - 1] - first == count - 1
+        return slice(first, first + count) if whole else numbers[:count]
 
 
-_EMPTY = _Shelf(*np.empty((4, 0), np.int64))
+_INT64S: Int64s = np.empty(0, np.int64)
+_EMPTY = _Shelf(_INT64S, _INT64S, np.empty(0, TABLE), _INT64S, _INT64S, _INT64S)
 
 
 class SlabCache:
@@ -126,24 +121,28 @@ class SlabCache:
         self.limit_bytes = limit_bytes
         self._slabs = ByteCache(limit_bytes)
         self._shelves: dict[str, _Shelf] = {}
-        self._unshelved: dict[str, list[tuple[int, BatchTable]]] = {}
-        self._numbers, self._lock = count(1), Lock()
+        self._unshelved: dict[str, list[_Shelf]] = {}
+        self._numbers, self._lock = count(), Lock()
 
     @property
     def size_bytes(self) -> int:
-        """What the slabs and their rows on the shelves take."""
+        """What the slabs and their batches on the shelves take."""
         return self._slabs.size_bytes
 
     def put(self, log_key: str, table: BatchTable, payload: Payload | None) -> None:
         """Keep batches of a log; their positions in `table` are those there.
 
-        The array of the payload is kept, and never written to again.
+        The array of the payload is kept, and never written to again. Without one, only the headers
+        are kept.
         """
-        slab, number = _Slab(table, payload), next(self._numbers)
-        self._slabs.put(number, slab, slab.size_bytes)
+        number, data = next(self._numbers), _NOTHING if payload is None else payload.data
+        memory: Any = data if data.base is None else data.base
+        size = int(memory.nbytes) + _SLAB_BYTES + _BATCH_BYTES * len(table)
+        self._slabs.put(number, data, size)
         with self._lock:
-            self._unshelved.setdefault(log_key, []).append((number, table))
-        if number % _SWEEP_EVERY == 0:
+            slabs = self._unshelved.setdefault(log_key, [])
+            slabs.append(_Shelf.of(number, table, payload))
+        if number % _SWEEP_EVERY == _SWEEP_EVERY - 1:
             self._sweep()
 
     def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, Held] | None:
@@ -152,8 +151,9 @@ class SlabCache:
         numbers = shelf.covering(ranges)
         if numbers is None:
             return None
-        table, held, here = self._found(shelf.take(numbers))
-        return (table, held) if here.all() else None
+        found = shelf.take(numbers)
+        held, here = self._held(found)
+        return (found.table, held) if here.all() else None
 
     def at(self, log_key: str, positions: Int64s) -> tuple[Held, npt.NDArray[np.bool_]]:
         """Where the records of the batches at some positions of a log are, and which are here.
@@ -162,42 +162,37 @@ class SlabCache:
         """
         shelf = self._shelf(log_key)
         numbers = shelf.positions.searchsorted(positions)
-        known = np.append(shelf.positions, -1)[numbers] == positions
-        places, (starts, ends) = np.full(len(known), ABSENT), np.zeros((2, len(known)), np.int64)
+        known = np.append(shelf.positions, ABSENT)[numbers] == positions
+        places, starts, ends = (np.full(len(known), ABSENT) for _ in range(3))
         if not known.any():
             return Held(places, starts, ends, []), known
-        _, found, here = self._found(shelf.take(numbers[known]))
+        found, here = self._held(shelf.take(numbers[known]))
         places[known], starts[known], ends[known] = found[:3]
         known[known] = here
         return Held(places, starts, ends, found.data), known
 
+    def _held(self, shelf: _Shelf) -> tuple[Held, npt.NDArray[np.bool_]]:
+        """Where the records of a shelf's batches are, and which batches are here still."""
+        data, places = list[Bytes](), np.full(len(shelf.slabs), ABSENT)
+        here = np.zeros(len(places), bool)
+        for number in sorted(set(shelf.slabs.tolist())):
+            slab: Bytes | None = self._slabs.get(number)
+            if slab is not None:
+                own = shelf.slabs == number
+                here |= own
+                places[own & (shelf.starts != ABSENT)] = len(data)
+                data.append(slab)
+        return Held(places, shelf.starts, shelf.ends, data), here
+
     def _shelf(self, log_key: str) -> _Shelf:
         """The shelf of a log, with all slabs of it."""
-        shelf = self._shelves.get(log_key, _EMPTY)
         if log_key not in self._unshelved:
-            return shelf
+            return self._shelves.get(log_key, _EMPTY)
         with self._lock:
+            shelf = self._shelves.get(log_key, _EMPTY)
             if slabs := self._unshelved.pop(log_key, None):
-                shelf = self._shelves[log_key] = self._shelves.get(log_key, _EMPTY).plus(slabs)
+                shelf = self._shelves[log_key] = shelf.plus(slabs)
         return shelf
-
-    def _found(self, shelf: _Shelf) -> tuple[BatchTable, Held, npt.NDArray[np.bool_]]:
-        """Batches of a shelf: their headers, their records, and which of them are here still."""
-        size, data = len(shelf.rows), list[Bytes]()
-        table, here, places = np.empty(size, TABLE), np.zeros(size, bool), np.full(size, ABSENT)
-        starts, ends = np.zeros((2, size), np.int64)
-        for number in sorted(set(shelf.slabs.tolist())):
-            slab: _Slab | None = self._slabs.get(number)
-            if slab is None:
-                continue
-            own = np.flatnonzero(shelf.slabs == number)
-            rows = shelf.rows[own]
-            table[own], here[own] = slab.table[rows], True
-            if slab.payload is not None:
-                places[own] = len(data)
-                starts[own], ends[own] = slab.payload.starts[rows], slab.payload.ends[rows]
-                data.append(slab.payload.data)
-        return table, Held(places, starts, ends, data), here
 
     def _sweep(self) -> None:
         """Take from the shelves what has left the cache."""
@@ -206,5 +201,5 @@ class SlabCache:
             with self._lock:
                 shelf = self._shelves.pop(log_key, _EMPTY)
                 shelf = shelf.take([number in self._slabs for number in shelf.slabs.tolist()])
-                if len(shelf.rows):
+                if len(shelf.positions):
                     self._shelves[log_key] = shelf

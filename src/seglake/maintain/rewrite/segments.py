@@ -34,7 +34,7 @@ from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.fetch.piece import Piece
 from seglake.store import Store
 
-DECODE_BYTES = 8 * 2**20  # of decompressed records at once
+DECODE_BYTES = 2**20  # of decompressed records at once: more than this leaves the caches
 AHEAD_BYTES = 16 * 2**20  # that an object store is asked for before their turn
 
 

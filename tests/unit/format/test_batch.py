@@ -354,6 +354,7 @@ class TestChoosing:
         whole = payload_of(log, table).parts()
         some = payload_of(log, table, enough_bytes=enough).parts()
         assert some == whole[: len(some)]
+        assert some or not whole
         assert sum(map(len, some[:-1])) < max(1, enough)
         assert len(some) == len(whole) or sum(map(len, some)) >= enough
 

@@ -44,15 +44,16 @@ def payload_of(
     max_bytes: int = MAX_BATCH_BYTES,
     enough_bytes: int = INT64_MAX,
 ) -> Payload:
-    """Decompress the batches of `table` in order, until they yield `enough_bytes`.
+    """Decompress the batches of `table` in order, at least one, until they yield `enough_bytes`.
 
     No batch yields more than `max_bytes`. Raises CorruptData with the position of the batch.
     """
     batches = _Batches.of(data, table)
-    if not (batches.attributes & CODEC_MASK).any():
-        count = 1 + int(np.searchsorted(np.cumsum(batches.ends - batches.starts), enough_bytes))
-        return Payload(data, batches.starts[:count], batches.ends[:count])
-    return _Decompression(batches, max_bytes, enough_bytes).payload()
+    if not (batches.attributes & CODEC_MASK).any() and len(table):
+        plain = batches.plain(enough_bytes)
+        if len(plain.data) < 2 * (plain.ends - plain.starts).sum():  # what lies between is little
+            return plain
+    return _Decompression(batches, max_bytes, max(1, enough_bytes)).payload()
 
 
 class _Batches(NamedTuple):
@@ -67,6 +68,12 @@ class _Batches(NamedTuple):
     def of(data: Bytes, table: BatchTable) -> _Batches:
         starts, ends = table["position"] + OVERHEAD, table["position"] + table["size"]
         return _Batches(data, starts, ends, table["attributes"].copy())
+
+    def plain(self, enough_bytes: int) -> Payload:
+        """The payload where nothing is compressed: a view, with what lies between the batches."""
+        count = 1 + int(np.searchsorted(np.cumsum(self.ends - self.starts), enough_bytes))
+        starts, ends = self.starts[:count], self.ends[:count]
+        return Payload(self.data[starts[0] : ends[-1]], starts - starts[0], ends - starts[0])
 
 
 class _Decompression:

@@ -28,6 +28,8 @@ def install() -> None:
     bytescan.high_mask = _mask(lambda byte: byte >= 0x80)
     bytescan.pair_mask = _pair_mask
     from seglake.format import decode_kernels, encode_kernels  # noqa: PLC0415
+    from seglake.format.codecs import kernels as codecs  # noqa: PLC0415
+    from seglake.format.codecs import native  # noqa: PLC0415
     from seglake.read.decode import kernels as columns  # noqa: PLC0415
     from seglake.read.fetch import kernels as fetch  # noqa: PLC0415
     from seglake.read.zones import kernels as zones  # noqa: PLC0415
@@ -37,6 +39,7 @@ def install() -> None:
         "_zeros_below": lambda bits: np.uint64(_lowest_bit(int(bits) | 1 << 64)),
     }
     vars(encode_kernels)["_copy"] = _copy
+    vars(native)["addresses"] = lambda: np.zeros(codecs.ADDRESSES, np.int64)  # no library is called
     vars(decode_kernels).update(plain)
     for module in (decode_kernels, encode_kernels, columns, fetch, zones):
         for name, function in list(vars(module).items()):

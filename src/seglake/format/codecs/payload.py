@@ -13,7 +13,7 @@ import numpy as np
 from seglake.errors import CorruptData
 from seglake.format.batch import CODEC_MASK, MAX_BATCH_BYTES, OVERHEAD, BatchTable
 from seglake.format.codecs import compression, kernels, native
-from seglake.format.records import Bytes, Int64s, read_only
+from seglake.format.records import Bytes, Int64s, fixed, read_only
 from seglake.limits import INT64_MAX
 
 
@@ -26,10 +26,9 @@ class Payload(NamedTuple):
 
     def copy(self) -> Payload:
         """The same in an array of its own, from the first batch to the last one."""
-        first = self.starts[0]
-        return Payload(
-            self.data[first : self.ends[-1]].copy(), self.starts - first, self.ends - first
-        )
+        first, stop = self.starts[0], self.ends[-1]
+        data = fixed(self.data[first:stop].copy())
+        return Payload(data, self.starts - first, self.ends - first)
 
     def parts(self) -> list[memoryview]:
         """The records of each batch."""
@@ -103,9 +102,7 @@ class _Decompression:
             row, at = stop, int(self._ends[stop - 1])
         starts = np.zeros(row, np.int64)
         starts[1:] = self._ends[: max(row - 1, 0)]
-        data = self._out[:at]
-        data.flags.writeable = False
-        return Payload(data, starts, self._ends[:row])
+        return Payload(fixed(self._out[:at]), starts, self._ends[:row])
 
     def _alone(self, row: int) -> Any:
         """The records of one batch, decompressed by itself."""

@@ -37,8 +37,8 @@ class SeglakeRetryPolicy(RetryPolicy):
     def evaluate(
         self,
         exception: BaseException,
-        try_number: int,  # noqa: ARG002
-        max_tries: int,  # noqa: ARG002
+        try_number: int,  # noqa: ARG002  # Airflow's signature
+        max_tries: int,  # noqa: ARG002  # the same
         context: Context | None = None,
     ) -> RetryDecision:
         """Fail for exit codes 2 and 3."""
@@ -53,7 +53,7 @@ class SeglakeRetryPolicy(RetryPolicy):
     def _told_by_the_lake(self, context: Context) -> int | None:
         """The exit code of an attempt that failed since this try began."""
         from seglake.catalog.failed_run import failed_runs  # noqa: PLC0415  # DAG files stay light
-        from seglake.store import open_store  # noqa: PLC0415
+        from seglake.store import open_store  # noqa: PLC0415  # the same
 
         root, topic, template = self._run
         run_id = context["task"].render_template(template, context)
@@ -70,7 +70,7 @@ def _exit_code(exception: BaseException) -> int | None:
     return int(codes[-1]) if codes else None
 
 
-def forget_spark_job(context: Context, result: Any = None) -> None:  # noqa: ARG001
+def forget_spark_job(context: Context, result: Any = None) -> None:  # noqa: ARG001  # Airflow's
     """A `post_execute` of SparkSubmitOperator: a task that succeeded submits again when cleared.
 
     In cluster modes a durable operator remembers its job, so that a retry finds it. It would also

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import abstractmethod
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,9 @@ class _LakeTrigger(BaseEventTrigger):
             raise UsageError(f"poll_seconds is {poll_seconds}; give more than 0")
         self._poll_seconds, self._arguments = poll_seconds, arguments
 
+    @abstractmethod
     def _watch(self) -> Watch:
-        raise NotImplementedError
+        """The watch whose events these are."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The path of the class, and its arguments."""

@@ -1,8 +1,8 @@
 """Ingest what a pipeline file names: spark-submit jobs/ingest.py --conf-file web.toml --run-id R1.
 
 The same run id again does nothing; with --replace, a corrected input takes the place of the old
-records. Prints the run's report as one JSON object, on a line of its
-own; log lines and errors go to standard error, which spark-submit joins to standard output.
+records. Prints the run's report as one JSON object, on a line of its own; log lines and errors go
+to standard error, which spark-submit joins to standard output.
 
 Exit codes: 0 done, or done before; 2 bad configuration or input; 3 more rows rejected than the
 pipeline allows; 1 anything else.

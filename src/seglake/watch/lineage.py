@@ -29,7 +29,7 @@ from seglake.write.driver.report import Report
 Interval = tuple[Time | None, Time | None]
 
 _VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
-_PRODUCER = "https://pypi.org/project/seglake"
+_PRODUCER = "urn:seglake"
 _FILES = 100
 
 

@@ -11,8 +11,7 @@ from typing import Annotated
 
 import typer
 
-from seglake.cli.lifecycle.commands import lifecycle
-from seglake.cli.options import (
+from seglake.cli.arguments.options import (
     Conf,
     DryRun,
     Json,
@@ -24,6 +23,7 @@ from seglake.cli.options import (
     Version,
     Zone,
 )
+from seglake.cli.lifecycle.commands import lifecycle
 from seglake.cli.terminal.tables import show
 
 app = typer.Typer(
@@ -155,8 +155,8 @@ def offsets(
 ) -> None:
     """Find the first record at a time or later, in each partition."""
     import seglake
+    from seglake.cli.arguments.times import absolute
     from seglake.cli.catalog import offset_rows
-    from seglake.cli.times import absolute
 
     log = seglake.open(root, version).topic(topic)
     rows = offset_rows(log, absolute(time, zone) or time, partition)
@@ -279,7 +279,7 @@ def read(
     """
     import seglake
     from seglake.cli import records
-    from seglake.cli.times import window
+    from seglake.cli.arguments.times import window
 
     start, end = window(start, end, last, zone)
     how = {"--format": format, "--order": order, "--max-records": max_records, "--output": output}

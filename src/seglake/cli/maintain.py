@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from seglake.cli.old_options import INDEX_INTERVALS, say
+from seglake.cli.arguments.old_options import INDEX_INTERVALS, say
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Column, Rows, number, show
 

@@ -14,7 +14,7 @@ import argparse
 import logging
 import sys
 
-from seglake.cli.old_options import Renamed
+from seglake.cli.arguments.old_options import Renamed
 from seglake.errors import SeglakeError
 from seglake.format.index import POLICIES, IndexPolicy
 from seglake.maintain.health.reindex import reindex

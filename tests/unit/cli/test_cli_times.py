@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
-from seglake.cli.times import absolute, span_ms, window
+from seglake.cli.arguments.times import absolute, span_ms, window
 from seglake.errors import UsageError
 from seglake.times.instants import to_epoch_ms
 from tests.makers.lakes import Event, LakeMaker

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from seglake.cli.options import DryRun, Json, Partition, Root, Topic
+from seglake.cli.arguments.options import DryRun, Json, Partition, Root, Topic
 
 lifecycle = typer.Typer()
 

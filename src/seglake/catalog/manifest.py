@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple, get_args
 
 from seglake.catalog.rows import Row, SegmentId
-from seglake.errors import CorruptData
+from seglake.errors import CorruptData, MissingObject
 from seglake.layout import ATTEMPTS, manifest_key, success_key
 from seglake.store import Store
 
@@ -52,6 +52,14 @@ def write_manifest(store: Store, manifest: Manifest) -> None:
 def mark_committed(store: Store, attempt_id: str) -> None:
     """Mark the manifest of an attempt as committed."""
     store.put(success_key(attempt_id), b"")
+
+
+def mark_once(store: Store, attempt_id: str) -> None:
+    """Mark the manifest of an attempt as committed, unless it is."""
+    try:
+        store.size(success_key(attempt_id))
+    except MissingObject:
+        mark_committed(store, attempt_id)
 
 
 def unmarked(store: Store) -> dict[str, int]:

@@ -26,7 +26,7 @@ from seglake.catalog.delta.actions import Action, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
+from seglake.catalog.manifest import Manifest, mark_committed, mark_once, unmarked, write_manifest
 from seglake.catalog.removal import Removal, divided
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
@@ -243,8 +243,8 @@ class CatalogTable:
     ) -> int:
         """Make a change visible at once, see `Change`, and return the version that has it.
 
-        The change continues the version `base`. The attempts that a removal builds on are marked
-        first. An attempt commits once: its manifest is written before, and marked after. Raises
+        The change continues the version `base`. The attempts whose rows go are marked first: once
+        other rows replace these, only their manifests tell what they did. An attempt commits once: its manifest is written before, and marked after. Raises
         CommitConflict if the topic changed since `base` (with a removal: or its files were merged),
         AttemptAbandoned, CorruptData if the log would have a hole or an overlap, UsageError if a
         row contradicts the topic, and StoreError.
@@ -254,8 +254,8 @@ class CatalogTable:
         for each in (attempt_id, *files_of):
             fate.claim(self.store, each, topic)
         removals = checked.removals(base)
-        if removals:
-            self.mark_committed(base.files)
+        for each in checked.attempts_replaced():
+            mark_once(self.store, each)
         actions = self._redefine(checked) + self._write_files(checked, removals, base)
         manifest = Manifest(attempt_id, checked.rows, checked.replaced, sorted(forgotten))
         write_manifest(self.store, manifest._replace(version=base.version + 1))
@@ -287,8 +287,7 @@ class CatalogTable:
     def mark_committed(self, files: Collection[DataFile]) -> list[str]:
         """Mark the attempts that `unmarked` gives; returns them.
 
-        They died between their commit and their mark. Once other rows replace theirs, only their
-        manifests tell what they did.
+        They died between their commit and their mark.
         """
         found = sorted(self.unmarked(files))
         for attempt_id in found:

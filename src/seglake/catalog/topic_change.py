@@ -78,6 +78,12 @@ class TopicChange(NamedTuple):
             if any(getattr(row, name, None) is not None for row in self.rows)
         }
 
+    def attempts_replaced(self) -> list[str]:
+        """The attempts that the rows which go name."""
+        logs = {segment.attempt_id for segment in self.replaced}
+        indexes = {segment.index_attempt_id for segment in self.replaced}
+        return sorted({*logs, *indexes, *self.forgotten})
+
     def tables(self) -> dict[Kind, pa.Table]:
         """The new rows, by kind."""
         kinds: dict[Kind, list[Row]] = defaultdict(list)
@@ -104,7 +110,7 @@ def removed_segments(base: Snapshot, topic: str, places: Iterable[tuple[int, int
     for partition, offsets in by_partition.items():
         live = base.partition(topic, partition).segments
         _live(topic, partition, offsets, base)
-        chosen = live.take(np.searchsorted(live.base_offsets, np.sort(offsets)))
+        chosen = live.take(live.beginning_at(np.sort(offsets)))
         numbers = np.full(len(offsets), partition, np.int64)
         parts.append([numbers, *chosen.columns[:4], chosen.details["record_count"]])
     values = [np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)]
@@ -224,7 +230,8 @@ def _check_partition(row: PartitionRow, base: Snapshot) -> None:
 
 def _live(topic: str, partition: int, base_offsets: Int64s, base: Snapshot) -> Int64s:
     """The base offsets themselves; UsageError unless a live segment begins at each."""
-    if not np.isin(base_offsets, base.partition(topic, partition).segments.base_offsets).all():
+    live = base.partition(topic, partition).segments
+    if len(live.beginning_at(base_offsets)) < len(base_offsets):
         found = base_offsets.tolist()
         raise UsageError(f"{topic}-{partition}: no segment begins at some of {found}")
     return base_offsets

@@ -114,9 +114,17 @@ class Segments(NamedTuple):
         columns = [column[order] for column in self.columns]
         return Segments._make([*columns, self.attempts, None])
 
+    def beginning_at(self, base_offsets: Int64s) -> npt.NDArray[np.intp]:
+        """The positions of the segments that begin at these offsets, where there is one."""
+        found = self.base_offsets.searchsorted(base_offsets)
+        return found[np.append(self.base_offsets, -1)[found] == base_offsets]
+
     def without(self, base_offsets: Int64s) -> Segments:
         """The segments, except those that begin at one of `base_offsets`."""
-        return self.take(np.flatnonzero(~np.isin(self.base_offsets, base_offsets)))
+        gone = np.unique(self.beginning_at(base_offsets))
+        if len(gone) and gone[-1] == len(gone) - 1:  # the oldest ones: nothing has to be copied
+            return self.take(slice(len(gone), None))
+        return self.take(np.delete(np.arange(self.size), gone))
 
     def followed_by(self, others: Segments) -> Segments:
         """These segments and `others`, in the order of base offsets."""

@@ -244,10 +244,11 @@ class CatalogTable:
         """Make a change visible at once, see `Change`, and return the version that has it.
 
         The change continues the version `base`. The attempts whose rows go are marked first: once
-        other rows replace these, only their manifests tell what they did. An attempt commits once: its manifest is written before, and marked after. Raises
-        CommitConflict if the topic changed since `base` (with a removal: or its files were merged),
-        AttemptAbandoned, CorruptData if the log would have a hole or an overlap, UsageError if a
-        row contradicts the topic, and StoreError.
+        other rows replace these, only their manifests tell what they did. An attempt commits once:
+        its manifest is written before, and marked after. Raises CommitConflict if the topic changed
+        since `base` (with a removal: or its files were merged), AttemptAbandoned, CorruptData if
+        the log would have a hole or an overlap, UsageError if a row contradicts the topic, and
+        StoreError.
         """
         change = Change(rows, replaced, forgotten, files_of)
         checked = checked_change(change, topic, base)

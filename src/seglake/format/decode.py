@@ -29,7 +29,8 @@ from seglake.format.batch import (
     UNKNOWN,
     BatchTable,
 )
-from seglake.format.codecs import compression
+from seglake.format.codecs import compression, native
+from seglake.format.codecs import kernels as codec_kernels
 from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode_kernels import RecordColumns
 from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed, read_only
@@ -135,19 +136,27 @@ def intact_heads(data: Any) -> list[Head] | None:
 
 def check_crcs(data: Any, table: BatchTable, *, base_position: int = 0) -> None:
     """Raise CorruptData for the first batch whose CRC-32C is wrong."""
-    view, crc = memoryview(data), crc32c.crc32c
     starts = table["position"] - base_position
-    stored = np.empty(len(table), np.uint32)
-    decode_kernels.read_crcs(read_only(data), starts, stored)
-    extents = zip((starts + CRC_START).tolist(), (starts + table["size"]).tolist(), strict=True)
-    found = [crc(view[start:end]) for start, end in extents]
-    if found == stored.tolist():
+    stored, log = np.empty(len(table), np.uint32), read_only(data)
+    decode_kernels.read_crcs(log, starts, stored)
+    row = _wrong_checksum(log, starts + CRC_START, starts + table["size"], stored)
+    if row < 0:
         return
-    row = int(np.flatnonzero(stored != np.array(found, np.uint32))[0])
+    found = crc32c.crc32c(log[starts[row] + CRC_START : starts[row] + table["size"][row]].data)
     raise CorruptData(
-        f"CRC-32C of the record batch is {found[row]:08x}, its header says {stored[row]:08x}",
+        f"CRC-32C of the record batch is {found:08x}, its header says {stored[row]:08x}",
         position=int(table["position"][row]),
     )
+
+
+def _wrong_checksum(log: Bytes, starts: Int64s, ends: Int64s, stored: Any) -> int:
+    """The first batch whose log[starts[b] : ends[b]] has not the CRC-32C stored[b], or -1."""
+    addresses = native.addresses()
+    if addresses[codec_kernels.CRC32C]:
+        return int(codec_kernels.wrong_checksum(log, starts, ends, stored, addresses))
+    extents = zip(starts.tolist(), ends.tolist(), strict=True)
+    found = np.array([crc32c.crc32c(log[start:end].data) for start, end in extents], np.uint32)
+    return int(np.append(np.flatnonzero(found != stored), -1)[0])
 
 
 def decode_batches(

@@ -5,7 +5,7 @@ records into columns and check that every length fits its space (`DefaultRecord.
 
 Varints are Kafka's (`ByteUtils`), at most 5 bytes for 32-bit and 10 bytes for 64-bit values.
 Readers return the position after the value, or `BAD` if the bytes end early or the value is
-longer than its type allows. As in `encode_kernels`, a kernel calls only kernels of its own module.
+longer than its type allows.
 """
 
 import sys
@@ -260,7 +260,7 @@ def record_columns(count: int) -> RecordColumns:
 
 
 @njit(cache=True, nogil=True)
-def _parse_field(data, at, end):
+def parse_field(data, at, end):
     """(start, length or -1 for null, position after it or BAD) of a length-prefixed field."""
     length, at = get_varint(data, at, end, 5)
     if at == BAD or length < -1 or max(length, 0) > end - at:
@@ -269,7 +269,7 @@ def _parse_field(data, at, end):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _short_head(data, at, batch_end):
+def short_head(data, at, batch_end):
     """(whether it is valid, end of the record, timestamp delta, offset delta, position of its key).
 
     Nearly always, the fields before the key fit in eight bytes, and this decodes them without a
@@ -289,7 +289,7 @@ def _short_head(data, at, batch_end):
 
 
 @njit(cache=True, nogil=True)
-def _record_head(data, at, batch_end):
+def record_head(data, at, batch_end):
     """(end of the record, timestamp delta, offset delta, position of its key or BAD)."""
     length, at = get_varint(data, at, batch_end, 5)
     if at == BAD or length < _LEAST_LENGTH or length > batch_end - at:
@@ -328,11 +328,11 @@ def parse_records(
         for _ in range(row.count):
             valid = False
             if len(data) - at >= 8:
-                valid, end, timestamp_delta, offset_delta, key = _short_head(data, at, batch_end)
+                valid, end, timestamp_delta, offset_delta, key = short_head(data, at, batch_end)
             if valid:
                 at = key
             else:
-                end, timestamp_delta, offset_delta, at = _record_head(data, at, batch_end)
+                end, timestamp_delta, offset_delta, at = record_head(data, at, batch_end)
                 if at == BAD:
                     return n, batch, BAD_RECORD
             if offset_delta <= previous or offset_delta > last_delta:
@@ -344,10 +344,10 @@ def parse_records(
                     or offset < low_offset or offset > high_offset):  # fmt: skip
                 at = end
                 continue
-            key_starts[n], key_length, at = _parse_field(data, at, end)
+            key_starts[n], key_length, at = parse_field(data, at, end)
             if at == BAD:
                 return n, batch, BAD_KEY
-            value_starts[n], value_length, at = _parse_field(data, at, end)
+            value_starts[n], value_length, at = parse_field(data, at, end)
             if at == BAD:
                 return n, batch, BAD_VALUE
             headers, at = get_varint(data, at, end, 5)
@@ -379,9 +379,9 @@ def parse_times(data, base_offset, last_delta, base_timestamp, append_time, time
     for n in range(times.shape[1]):
         valid = False
         if batch_end - at >= 8:
-            valid, end, timestamp_delta, offset_delta, _ = _short_head(data, at, batch_end)
+            valid, end, timestamp_delta, offset_delta, _ = short_head(data, at, batch_end)
         if not valid:
-            end, timestamp_delta, offset_delta, key = _record_head(data, at, batch_end)
+            end, timestamp_delta, offset_delta, key = record_head(data, at, batch_end)
             if key == BAD:
                 return BAD_RECORD
         if offset_delta <= previous or offset_delta > last_delta:
@@ -406,9 +406,9 @@ def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
         for n in range(row.count):
             valid = False
             if len(data) - at >= 8:
-                valid, end, timestamp_delta, offset_delta, _ = _short_head(data, at, batch_end)
+                valid, end, timestamp_delta, offset_delta, _ = short_head(data, at, batch_end)
             if not valid:
-                end, timestamp_delta, offset_delta, key = _record_head(data, at, batch_end)
+                end, timestamp_delta, offset_delta, key = record_head(data, at, batch_end)
                 if key == BAD:
                     return batch, BAD_RECORD
             if offset_delta <= previous or offset_delta > last_delta:
@@ -435,11 +435,11 @@ def parse_headers(data, starts, ends, firsts, key_starts, key_lengths, value_sta
     for record in range(len(starts)):
         at, end = starts[record], ends[record]
         for h in range(firsts[record], firsts[record + 1]):
-            key_starts[h], length, at = _parse_field(data, at, end)
+            key_starts[h], length, at = parse_field(data, at, end)
             if at == BAD or length < 0:
                 return record
             key_lengths[h] = length
-            value_starts[h], length, at = _parse_field(data, at, end)
+            value_starts[h], length, at = parse_field(data, at, end)
             if at == BAD:
                 return record
             value_lengths[h] = length

@@ -6,8 +6,7 @@ is Kafka's partitioner, `append` is Kafka's append path over batch tables.
 
 Varints are Kafka's (`ByteUtils`): zigzag, then groups of seven bits, least significant first.
 
-Kernels have no annotations, because numba infers their types from the arguments. A kernel calls
-only kernels of its own module, because numba's cache notices changes only in a kernel's own file.
+Kernels have no annotations, because numba infers their types from the arguments.
 """
 
 import numpy as np

@@ -116,8 +116,9 @@ class Segments(NamedTuple):
 
     def beginning_at(self, base_offsets: Int64s) -> npt.NDArray[np.intp]:
         """The positions of the segments that begin at these offsets, where there is one."""
-        found = self.base_offsets.searchsorted(base_offsets)
-        return found[np.append(self.base_offsets, -1)[found] == base_offsets]
+        found: npt.NDArray[np.intp] = self.base_offsets.searchsorted(base_offsets)
+        here: npt.NDArray[np.bool_] = np.append(self.base_offsets, -1)[found] == base_offsets
+        return found[here]
 
     def without(self, base_offsets: Int64s) -> Segments:
         """The segments, except those that begin at one of `base_offsets`."""

@@ -23,6 +23,7 @@ from seglake.catalog.version.segment_columns import Int64s, Segments
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
+from seglake.format.records import fixed
 from seglake.layout import Suffix
 
 
@@ -82,6 +83,12 @@ class PartitionView:
     def running_max_timestamps(self) -> Int64s:
         """Largest timestamp in each segment and all before it: ascending, so it can be searched."""
         return self.segments.running_max_timestamps()
+
+    @cached_property
+    def extents(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        """Base offsets, end offsets, smallest and largest timestamps, as kernels take them."""
+        bases, ends, lows, highs = map(fixed, self.segments[:4])
+        return bases, ends, lows, highs
 
     def index_of(self, offset: int) -> int:
         """The position of the segment that covers `offset`, which must lie in the log."""

@@ -1,9 +1,8 @@
 """Compiled loops over compressed batches; they call the codecs' own libraries by address.
 
 `payload_bounds` says how much room the records of each batch need at most, `decompress` fills it.
-An address is an argument and never a constant, because numba's cache outlives the process.
-
-As in `format.encode_kernels`; the one kernel called from another module is `put_bytes`.
+`wrong_checksum` compares the checksums of batches. An address is an argument and never a constant,
+because numba's cache outlives the process.
 """
 
 import numpy as np
@@ -14,8 +13,8 @@ from numba.extending import intrinsic
 from seglake.format.encode_kernels import put_bytes
 from seglake.jit import njit
 
-ADDRESSES = 5
-ZSTD_BOUND, ZSTD_DECOMPRESS, ZSTD_CONTEXT, LZ4_DECOMPRESS, LZ4_CONTEXT = range(ADDRESSES)
+ADDRESSES = 6
+ZSTD_BOUND, ZSTD_DECOMPRESS, ZSTD_CONTEXT, LZ4_DECOMPRESS, LZ4_CONTEXT, CRC32C = range(ADDRESSES)
 NOT_HERE = -1  # the bound of a batch that is decompressed elsewhere
 
 _CODEC_MASK, _NONE, _LZ4, _ZSTD = 0x07, 0, 3, 4
@@ -40,7 +39,18 @@ def _call_of(count):
     return intrinsic(typed)
 
 
-_call2, _call5, _call6 = _call_of(2), _call_of(5), _call_of(6)
+_call2, _call3, _call5, _call6 = _call_of(2), _call_of(3), _call_of(5), _call_of(6)
+
+
+@njit(cache=True, nogil=True)
+def wrong_checksum(log, starts, ends, stored, addresses):
+    """The first batch whose log[starts[b] : ends[b]] has not the CRC-32C stored[b], or -1."""
+    for i in range(len(starts)):
+        words = (0xFFFFFFFF, log.ctypes.data + starts[i], ends[i] - starts[i])
+        found = ~_call3(addresses[CRC32C], words) & 0xFFFFFFFF
+        if found != np.int64(stored[i]):
+            return i
+    return -1
 
 
 @njit(cache=True, nogil=True)
@@ -51,8 +61,14 @@ def payload_bounds(log, starts, ends, attributes, addresses, max_bytes, bounds):
     more than `max_bytes`, and what is no frame of its codec.
     """
     for i in range(len(starts)):
-        bound = _bound(log, starts[i], ends[i], attributes[i] & _CODEC_MASK, addresses)
-        bounds[i] = bound if bound <= max_bytes else NOT_HERE
+        bounds[i] = payload_bound(log, starts[i], ends[i], attributes[i], addresses, max_bytes)
+
+
+@njit(cache=True, nogil=True)
+def payload_bound(log, start, end, attributes, addresses, max_bytes):
+    """How many bytes the payload log[start:end] of a batch has at most, as `payload_bounds`."""
+    bound = _bound(log, start, end, attributes & _CODEC_MASK, addresses)
+    return bound if bound <= max_bytes else np.int64(NOT_HERE)
 
 
 @njit(cache=True, nogil=True)
@@ -103,22 +119,10 @@ def decompress(
     """
     at = out_ends[row - 1] if row else np.int64(0)
     while row < len(starts) and bounds[row] >= 0 and at + bounds[row] <= len(out):
-        codec, size = attributes[row] & _CODEC_MASK, ends[row] - starts[row]
-        source, target = log.ctypes.data + starts[row], out.ctypes.data + at
-        if codec == _NONE:
-            put_bytes(out, at, log, starts[row], size)
-            found = size
-        elif codec == _ZSTD:
-            context = addresses[ZSTD_CONTEXT]
-            words = (context, target, bounds[row], source, size)
-            found = _call5(addresses[ZSTD_DECOMPRESS], words)
-        else:
-            sizes[0], sizes[1] = bounds[row], size
-            place = sizes.ctypes.data
-            words6 = (addresses[LZ4_CONTEXT], target, place, source, place + 8, 0)
-            left = _call6(addresses[LZ4_DECOMPRESS], words6)
-            found = sizes[0] if left == 0 and sizes[1] == size else -1
-        if found < 0 or found > bounds[row]:
+        found = put_payload(
+            out, at, bounds[row], log, starts[row], ends[row], attributes[row], addresses, sizes
+        )
+        if found < 0:
             break
         at += found
         out_ends[row] = at
@@ -126,3 +130,27 @@ def decompress(
         if at >= enough_bytes:
             break
     return row
+
+
+@njit(cache=True, nogil=True)
+def put_payload(out, at, bound, log, start, end, attributes, addresses, sizes):
+    """Decompress the payload log[start:end] of a batch to where it has `bound` bytes of room.
+
+    Returns its bytes, or -1 if it is damaged. `sizes` has room for two numbers.
+    """
+    codec, size = attributes & _CODEC_MASK, end - start
+    if codec == _NONE:
+        put_bytes(out, at, log, start, size)
+        return size
+    source, target = log.ctypes.data + start, out.ctypes.data + at
+    if codec == _ZSTD:
+        found = _call5(
+            addresses[ZSTD_DECOMPRESS], (addresses[ZSTD_CONTEXT], target, bound, source, size)
+        )
+        return found if 0 <= found <= bound else np.int64(-1)
+    sizes[0], sizes[1] = bound, size
+    place = sizes.ctypes.data
+    left = _call6(
+        addresses[LZ4_DECOMPRESS], (addresses[LZ4_CONTEXT], target, place, source, place + 8, 0)
+    )
+    return sizes[0] if left == 0 and sizes[1] == size and sizes[0] <= bound else np.int64(-1)

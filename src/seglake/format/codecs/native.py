@@ -1,7 +1,7 @@
-"""The libraries of zstd and lz4 by address, for kernels that decompress many batches in one call.
+"""The libraries of zstd, lz4 and CRC-32C by address, for kernels that treat many batches at once.
 
-The wheels of `zstandard` and `lz4` have them. Where one does not export what is needed, the
-addresses of its codec are 0, and its batches are decompressed one by one (`compression`).
+The wheels of `zstandard`, `lz4` and `crc32c` have them. Where one does not export what is needed,
+its addresses are 0, and Python calls the library batch by batch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
+import crc32c
 import numpy as np
 
 from seglake.format.codecs import kernels
@@ -36,6 +37,7 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.addresses: Int64s = np.zeros(kernels.ADDRESSES, np.int64)
+        self.addresses[kernels.CRC32C] = _crc32c()
         for library in _libraries():
             if context := library.create():
                 weakref.finalize(self.addresses, library.free, context)
@@ -44,7 +46,7 @@ class _Thread(threading.local):
 
 
 def addresses() -> Int64s:
-    """The codecs' functions and this thread's contexts, by the kernels' numbers; 0: not here."""
+    """The libraries' functions and this thread's contexts, by the kernels' numbers; 0: not here."""
     return _THREAD.addresses
 
 
@@ -85,6 +87,13 @@ def _lz4() -> _Library | None:
 
     functions = {kernels.LZ4_DECOMPRESS: _address(library.LZ4F_decompress)}
     return _Library(functions, kernels.LZ4_CONTEXT, create, free)
+
+
+@cache
+def _crc32c() -> int:
+    """The function for processors with an instruction for it; the others gain nothing."""
+    library = _load("crc32c._crc32c", "_crc32c_hw_adler") if crc32c.hardware_based else None
+    return _address(library._crc32c_hw_adler) if library else 0  # noqa: SLF001  # so it is exported
 
 
 def _load(module: str, *names: str) -> ctypes.CDLL | None:

@@ -1,6 +1,7 @@
 """Decoded records as Arrow batches, with the columns of a schema and no other."""
 
-from abc import ABC, abstractmethod
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -11,9 +12,20 @@ import pyarrow as pa
 
 from seglake.errors import CorruptData, UsageError
 from seglake.format.decode import Decoded
-from seglake.format.records import Headers, Int32s, Int64s, Records, Spans
+from seglake.format.records import Headers, Int32s, Int64s, Spans
 from seglake.limits import INT32_MAX
-from seglake.read.decode.kernels import append_items
+from seglake.read.decode.direct import Direct
+from seglake.read.decode.kernels import (
+    COUNT,
+    FULL,
+    HEADERS,
+    KEYS,
+    NULL_KEYS,
+    NULL_VALUES,
+    STATES,
+    VALUES,
+    append_items,
+)
 from seglake.read.fetch.log_segment import LogSegment
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -60,7 +72,8 @@ def record_batch(
         what = f"{size} bytes of records for one record batch"
         raise CorruptData(what, file=segment.log_key)
     columns = Columns(schema, len(chosen.offsets), size)
-    columns.append(chosen, [segment], np.zeros(len(chosen.offsets), np.int32))
+    columns.begin([segment], np.zeros(1, np.int32))
+    columns.append(chosen, 0)
     return columns.take()
 
 
@@ -72,184 +85,200 @@ class Columns:
     """
 
     def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
-        self.schema, self.size_bytes, self._records = schema, size_bytes, records
-        self._columns = [_COLUMNS[name](records, size_bytes) for name in schema.names]
-        self._count = 0
+        self.schema, self.size_bytes = schema, size_bytes
+        self.wanted = sum(flag for name, flag in _WANTED.items() if name in schema.names)
+        self._numbers = _Numbers.of(records)
+        self._keys, self._values = (
+            _Items(records, size_bytes) if self.wanted & flag else _Items(0, 0)
+            for flag in (KEYS, VALUES)
+        )
+        self._headers = _Headers()
+        self._state = np.zeros(STATES, np.int64)
+        self._segments: Sequence[LogSegment] = ()
+        self._owner_of: Int32s = np.empty(0, np.int32)
 
     def __len__(self) -> int:
-        return self._count
+        return int(self._state[COUNT])
 
-    def append(
-        self,
-        decoded: Decoded,
-        segments: Sequence[LogSegment],
-        owner_of: Int32s,
-        limit_bytes: int | None = None,
-    ) -> bool:
-        """Append records; batch b is of segments[owner_of[b]].
+    def begin(self, segments: Sequence[LogSegment], owner_of: Int32s) -> None:
+        """Be ready for records of these batches: batch b is of segments[owner_of[b]]."""
+        self._segments, self._owner_of = segments, owner_of
+        self._state[:] = 0
+
+    def fill(self, batches: Direct, limit_bytes: int) -> bool:
+        """Append records of batches until there is no room for the next one.
+
+        Keys, values and headers together take at most `limit_bytes`. Returns whether there was
+        room until the batches ended, or the next one was not for the kernel.
+        """
+        reason = batches.fill(
+            self.wanted, limit_bytes - self._headers.used_bytes, self._state,
+            *self._numbers, *self._keys.buffers, *self._values.buffers,
+        )  # fmt: skip
+        return reason != FULL
+
+    def append(self, decoded: Decoded, first_batch: int, limit_bytes: int | None = None) -> bool:
+        """Append records whose batches count from `first_batch`.
 
         Returns False and appends nothing if there is no room for all of them, or if keys, values
         and headers together might then take more than `limit_bytes`.
         """
-        used = sum(column.used_bytes for column in self._columns)
+        at, stop = len(self), len(self) + len(decoded.offsets)
+        used = self._keys.used(at) + self._values.used(at) + self._headers.used_bytes
         used += len(decoded.records.values.data)  # at least as much as is copied
         limit = self.size_bytes if limit_bytes is None else limit_bytes
-        if self._count + len(decoded.offsets) > self._records or used > limit:
+        if stop > len(self._numbers.offsets) or used > limit:
             return False
-        added = _Added(decoded, segments, owner_of)
-        for column in self._columns:
-            column.append(self._count, added)
-        self._count += len(decoded.offsets)
+        self._numbers.put(at, decoded, first_batch)
+        if self.wanted & KEYS:
+            self._state[NULL_KEYS] += self._keys.append(at, decoded.records.keys)
+        if self.wanted & VALUES:
+            self._state[NULL_VALUES] += self._values.append(at, decoded.records.values)
+        if self.wanted & HEADERS:
+            self._headers.append(at, decoded.records.headers)
+        self._state[COUNT] = stop
         return True
 
     def take(self) -> pa.RecordBatch:
         """The appended records; afterwards there is room for as many again."""
-        arrays = [column.take(self._count) for column in self._columns]
-        self._count = 0
+        arrays = [_ARRAYS[name](self) for name in self.schema.names]
+        self._state[:] = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def offsets(self) -> Array:
+        """The offset of each record."""
+        return _copied("offset", self._numbers.offsets[: len(self)])
 
-class _Added(NamedTuple):
-    """Records to append; batch b is of segments[owner_of[b]]."""
+    def timestamps(self) -> Array:
+        """The timestamp of each record."""
+        return _copied("timestamp", self._numbers.timestamps[: len(self)])
 
-    decoded: Decoded
-    segments: Sequence[LogSegment]
-    owner_of: Int32s
+    def timestamp_types(self) -> Array:
+        """0 or 1 for each record, see `_FIELDS`."""
+        types = self._numbers.timestamp_types[: len(self)]
+        return _array(_FIELDS["timestamp_type"], len(self), [None, types.astype(np.int32)])
 
-    def owners(self) -> Int32s:
-        """The position in `segments` of each record's segment."""
-        return self.owner_of[self.decoded.batch]
+    def partitions(self) -> Array:
+        """The partition of each record."""
+        return self._of_segments([each.partition for each in self._segments], pa.int32())
 
+    def topics(self) -> Array:
+        """The topic of each record."""
+        return self._of_segments([each.topic for each in self._segments], pa.string())
 
-class _Column(ABC):
-    used_bytes = 0  # of items of variable length
+    def keys(self) -> Array:
+        """The key of each record, or null."""
+        return self._keys.take(len(self), int(self._state[NULL_KEYS]))
 
-    @abstractmethod
-    def append(self, at: int, added: _Added) -> None:
-        """Copy the records behind the first `at` ones."""
+    def values(self) -> Array:
+        """The value of each record, or null."""
+        return self._values.take(len(self), int(self._state[NULL_VALUES]))
 
-    @abstractmethod
-    def take(self, count: int) -> Array:
-        """A copy of the first `count` items; afterwards the column is empty."""
+    def headers(self) -> Array:
+        """The list of headers of each record."""
+        return self._headers.take(len(self))
 
-
-class _Numbers(_Column):
-    """One number for each record."""
-
-    def __init__(
-        self, records: int, kind: Any, values_of: Callable[[_Added], npt.ArrayLike]
-    ) -> None:
-        self._values, self._kind = np.empty(records, _DTYPES[kind.bit_width]), kind
-        self._values_of = values_of
-
-    def append(self, at: int, added: _Added) -> None:
-        self._values[at : at + len(added.decoded.offsets)] = self._values_of(added)
-
-    def take(self, count: int) -> Array:
-        return _array(self._kind, count, [None, self._values[:count].copy()])
-
-
-class _Topics(_Numbers):
-    """The names of the records' topics, nearly always the same one."""
-
-    def __init__(self, records: int) -> None:
-        super().__init__(records, pa.int32(), self._codes)
-        self._names: dict[str, int] = {}
-
-    def _codes(self, added: _Added) -> npt.ArrayLike:
-        codes = [self._names.setdefault(each.topic, len(self._names)) for each in added.segments]
-        return codes[0] if len(self._names) == 1 else np.array(codes)[added.owners()]
-
-    def take(self, count: int) -> Array:
-        names, self._names = list(self._names), {}
-        if len(names) == 1:
-            return pa.repeat(pa.scalar(names[0], pa.string()), count)
-        return pa.array(names, pa.string()).take(super().take(count))
+    def _of_segments(self, values: list[Any], kind: Any) -> Array:
+        """The value of each record's segment, nearly always the same one."""
+        if len(set(values)) == 1:
+            return pa.repeat(pa.scalar(values[0], kind), len(self))
+        return pa.array(values, kind).take(self._owner_of[self._numbers.batches[: len(self)]])
 
 
-class _Bytes(_Column):
-    """A byte string for each record, or null."""
+_ARRAYS: dict[str, Callable[[Columns], Array]] = {
+    "topic": Columns.topics,
+    "partition": Columns.partitions,
+    "offset": Columns.offsets,
+    "timestamp": Columns.timestamps,
+    "timestamp_type": Columns.timestamp_types,
+    "key": Columns.keys,
+    "value": Columns.values,
+    "headers": Columns.headers,
+}
+_WANTED = {"key": KEYS, "value": VALUES, "headers": HEADERS}
 
-    def __init__(self, records: int, size_bytes: int, spans_of: Callable[[Records], Spans]) -> None:
-        self._items, self._spans_of = _Items(records, size_bytes), spans_of
 
-    def append(self, at: int, added: _Added) -> None:
-        self.used_bytes = self._items.append(at, self._spans_of(added.decoded.records))
+class _Numbers(NamedTuple):
+    """The numbers of each record."""
 
-    def take(self, count: int) -> Array:
-        self.used_bytes = 0
-        return self._items.take(count)
+    offsets: Int64s
+    timestamps: Int64s
+    timestamp_types: npt.NDArray[np.int8]
+    batches: Int32s
+
+    @staticmethod
+    def of(records: int) -> _Numbers:
+        """Room for as many records."""
+        offsets, timestamps = np.empty((2, records), np.int64)
+        return _Numbers(
+            offsets, timestamps, np.empty(records, np.int8), np.empty(records, np.int32)
+        )
+
+    def put(self, at: int, decoded: Decoded, first_batch: int) -> None:
+        """Copy the numbers of records whose batches count from `first_batch`."""
+        place = slice(at, at + len(decoded.offsets))
+        self.offsets[place], self.timestamps[place] = decoded.offsets, decoded.records.timestamps
+        self.timestamp_types[place] = decoded.timestamp_types
+        self.batches[place] = decoded.batch + first_batch
 
 
 class _Items:
     """Buffers for `count` byte strings of `size_bytes` together."""
 
     def __init__(self, count: int, size_bytes: int) -> None:
-        self._offsets, self._data = np.zeros(1 + count, np.int32), np.empty(size_bytes, np.uint8)
-        self._valid, self._nulls = np.empty(count, np.uint8), 0
+        self.buffers = (
+            np.zeros(1 + count, np.int32), np.empty(size_bytes, np.uint8), np.empty(count, np.uint8)
+        )  # fmt: skip
+        self._ends, self._data, self._valid = self.buffers
+
+    def used(self, count: int) -> int:
+        """The bytes of the first `count` items."""
+        return int(self._ends[count]) if len(self._valid) else 0
 
     def append(self, at: int, spans: Spans) -> int:
-        """Copy items behind the first `at` ones; returns the bytes of all."""
-        self._nulls += append_items(*spans, at, self._offsets, self._data, self._valid)
-        return int(self._offsets[at + len(spans)])
+        """Copy items behind the first `at` ones; returns how many of them are null."""
+        return int(append_items(*spans, at, *self.buffers))
 
-    def take(self, count: int) -> Array:
-        """A copy of the first `count` items as an array; afterwards there is room again."""
-        bits = np.packbits(self._valid[:count], bitorder="little") if self._nulls else None
-        self._nulls = 0
-        data = self._data[: self._offsets[count]].copy()
-        return _array(pa.binary(), count, [bits, self._offsets[: count + 1].copy(), data])
+    def take(self, count: int, nulls: int) -> Array:
+        """A copy of the first `count` items as an array."""
+        bits = np.packbits(self._valid[:count], bitorder="little") if nulls else None
+        data = self._data[: self._ends[count]].copy()
+        return _array(pa.binary(), count, [bits, self._ends[: count + 1].copy(), data])
 
 
-class _Headers(_Column):
+class _Headers:
     """The lists of headers; most logs have none."""
 
     def __init__(self) -> None:
         self._lists: list[Array] = []
-        self._empty = 0  # records without headers since the last list
+        self._count = self.used_bytes = 0
 
-    def append(self, _at: int, added: _Added) -> None:
-        headers = added.decoded.records.headers
-        if headers is None:
-            self._empty += len(added.decoded.offsets)
-        else:
-            self._flush()
+    def append(self, at: int, headers: Headers | None) -> None:
+        """Append the headers of records behind the first `at` ones."""
+        if headers is not None:
+            self._skip(at)
             self._lists.append(_lists_of(headers))
+            self._count += len(self._lists[-1])
             self.used_bytes += self._lists[-1].nbytes
 
-    def _flush(self) -> None:
-        if self._empty or not self._lists:
+    def _skip(self, at: int) -> None:
+        """The records up to the first `at` ones have no headers."""
+        if at > self._count or not self._lists:
             nothing: Any = pa.array([], HEADER)
             lists: Any = pa.ListArray
-            self._lists.append(lists.from_arrays(np.zeros(self._empty + 1, np.int32), nothing))
-            self._empty = 0
+            empty = np.zeros(at - self._count + 1, np.int32)
+            self._lists.append(lists.from_arrays(empty, nothing))
+            self._count = at
 
-    def take(self, _count: int) -> Array:
-        self._flush()
-        lists, self._lists, self.used_bytes = self._lists, [], 0
+    def take(self, count: int) -> Array:
+        """The lists of `count` records."""
+        self._skip(count)
+        lists, self._lists, self._count, self.used_bytes = self._lists, [], 0, 0
         return pa.concat_arrays(lists) if len(lists) > 1 else lists[0]
 
 
-_DTYPES: dict[int, Any] = {32: np.int32, 64: np.int64}
-_COLUMNS: dict[str, Callable[[int, int], _Column]] = {
-    "topic": lambda n, _: _Topics(n),
-    "partition": lambda n, _: _Numbers(n, pa.int32(), _partitions),
-    "offset": lambda n, _: _Numbers(n, pa.int64(), lambda added: added.decoded.offsets),
-    "timestamp": lambda n, _: _Numbers(
-        n, _FIELDS["timestamp"], lambda added: added.decoded.records.timestamps
-    ),
-    "timestamp_type": lambda n, _: _Numbers(
-        n, pa.int32(), lambda added: added.decoded.timestamp_types
-    ),
-    "key": lambda n, size: _Bytes(n, size, lambda records: records.keys),
-    "value": lambda n, size: _Bytes(n, size, lambda records: records.values),
-    "headers": lambda _n, _size: _Headers(),
-}
-
-
-def _partitions(added: _Added) -> npt.ArrayLike:
-    partitions = np.array([each.partition for each in added.segments])
-    return partitions[0] if len(partitions) == 1 else partitions[added.owners()]
+def _copied(name: str, values: npt.NDArray[Any]) -> Array:
+    return _array(_FIELDS[name], len(values), [None, values.copy()])
 
 
 def _array(kind: Any, count: int, parts: Sequence[npt.NDArray[Any] | None]) -> Array:
@@ -267,8 +296,7 @@ def _lists_of(headers: Headers) -> Array:
 
 def _binary(spans: Spans) -> Array:
     items = _Items(len(spans), int(np.maximum(spans.lengths, 0).sum(dtype=np.int64)))
-    items.append(0, spans)
-    return items.take(len(spans))
+    return items.take(len(spans), items.append(0, spans))
 
 
 def _strings(keys: Array) -> Array:

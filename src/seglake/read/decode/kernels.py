@@ -1,18 +1,32 @@
-"""The compiled loops of decoding: which record batches are wanted, and copies into Arrow columns.
+"""The compiled loops of decoding: which record batches are wanted, and how they fill Arrow columns.
 
-As in `format.encode_kernels`; the one kernel called from another module is `put_bytes`.
+`fill` goes from fetched bytes to columns in one call: it decompresses a batch, parses its records,
+and copies what is wanted of those in the window. What it does not know, it leaves: `append_items`
+copies what was parsed elsewhere.
 """
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import carray, types  # type: ignore[attr-defined]  # it is documented
+from numba.extending import intrinsic
 
-from seglake.format.batch import BatchTable
+from seglake.format.batch import LEAST_RECORD_BYTES, LOG_APPEND_TIME, OVERHEAD, BatchTable
+from seglake.format.codecs.kernels import payload_bound, put_payload
+from seglake.format.decode_kernels import BAD, get_varint, parse_field, record_head, short_head
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s
 from seglake.jit import njit
 
-_CONTROL = 0x20
+_CONTROL, _CODEC_MASK = 0x20, 0x07
+
+STATES = 3
+COUNT, NULL_KEYS, NULL_VALUES = range(STATES)  # of columns: records, and nulls among them
+ROW, ARENA_BYTES, LOG_BYTES = range(STATES)  # of batches: the next one, what those before took
+KEYS, VALUES, HEADERS = 1, 2, 4  # what is wanted of a record, beside its numbers
+DONE, FULL, UNKNOWN = 0, 1, 2  # why `fill` stopped
 
 
 @njit(cache=True, nogil=True)
@@ -52,15 +66,155 @@ def bytes_of_batches(table: BatchTable, batches: Int32s) -> int:
 @njit(cache=True, nogil=True)
 def append_items(
     data: Bytes, starts: Int64s, lengths: Int32s,
-    at: int, offsets: Int32s, out: Bytes, valid: Bytes,
+    at: int, ends: Int32s, out: Bytes, valid: Bytes,
 ) -> int:  # fmt: skip
     """Copy items behind the first `at` items of an Arrow column; returns how many are null."""
     nulls = 0
-    used = int(offsets[at])
+    used = int(ends[at])
     for i in range(len(starts)):
         length = int(lengths[i])
         used = put_bytes(out, used, data, starts[i], length)
-        offsets[at + i + 1] = used
+        ends[at + i + 1] = used
         valid[at + i] = length >= 0
         nulls += length < 0
     return nulls
+
+
+@intrinsic
+def _pointer(_typing_context, _address):
+    """An address as a pointer to bytes."""
+
+    def generate(_context, builder, _signature, arguments):
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.CPointer(types.uint8)(types.int64), generate
+
+
+@njit(cache=True, nogil=True)
+def fill(
+    log, table, window_of, windows, held, held_bytes, addresses, max_bytes,
+    arena, keeps, arena_ends, sizes, place, wanted, limit_bytes, state,
+    offsets, timestamps, timestamp_types, batches,
+    key_ends, keys, key_valid, value_ends, values, value_valid,
+):  # fmt: skip
+    """Append the records of batches from place[ROW] on that lie in their windows to columns.
+
+    Batch b is a row of `table`, with its position in `log`; its window is windows[window_of[b]].
+    Where held[b] is an address, its decompressed records are there, held_bytes[b] of them. Others
+    are decompressed to `arena`: one over another, or if `keeps` one behind another, each up to
+    arena_ends[b]. `place` goes on from call to call: the next batch, the bytes in the arena, the
+    bytes of batches with a record. So does `state`, that of the columns: the records in them, null
+    keys and null values. `wanted` is a sum of `KEYS`, `VALUES` and `HEADERS`; other columns are
+    left as they are, and of a record nothing is parsed that no column asks for.
+
+    Returns `DONE`, `FULL` if the columns lack room for the next batch or would hold more than
+    `limit_bytes`, or `UNKNOWN` if the next batch is damaged, has another codec, or has headers
+    that are wanted. Of that batch nothing is in the columns.
+    """
+    for row in range(place[ROW], len(table)):
+        place[ROW] = row
+        batch, window = table[row], windows[window_of[row]]
+        start, end = batch.position + OVERHEAD, batch.position + batch.size
+        address, size = held[row], held_bytes[row]
+        if address == 0 and batch.attributes & _CODEC_MASK == 0 and not keeps:
+            address, size = log.ctypes.data + start, end - start
+        elif address == 0:
+            at = place[ARENA_BYTES]
+            bound = payload_bound(log, start, end, batch.attributes, addresses, max_bytes)
+            if bound < 0 or bound > len(arena) - at:
+                return UNKNOWN
+            size = put_payload(
+                arena, at, bound, log, start, end, batch.attributes, addresses, sizes
+            )
+            if size < 0:
+                return UNKNOWN
+            address = arena.ctypes.data + at
+        if batch.count < 0 or np.int64(batch.count) * LEAST_RECORD_BYTES > size:
+            return UNKNOWN
+        first, used = state[COUNT], np.int64(0)
+        if wanted & KEYS:
+            used += key_ends[first]
+        if wanted & VALUES:
+            used += value_ends[first]
+        if first + batch.count > len(offsets) or used + size > limit_bytes:
+            return FULL
+        count, null_keys, null_values = _fill_one(
+            carray(_pointer(address), (size,)),  # type: ignore[call-arg]  # numba adds the context
+            batch, row, window, wanted, first,
+            offsets, timestamps, timestamp_types, batches,
+            key_ends, keys, key_valid, value_ends, values, value_valid,
+        )  # fmt: skip
+        if count < 0:
+            return UNKNOWN
+        if held[row] == 0 and keeps:
+            place[ARENA_BYTES] += size
+            arena_ends[row] = place[ARENA_BYTES]
+        place[LOG_BYTES] += batch.size if count else 0
+        state[COUNT] += count
+        state[NULL_KEYS] += null_keys
+        state[NULL_VALUES] += null_values
+    place[ROW] = len(table)
+    return DONE
+
+
+@njit(cache=True, nogil=True)
+def _fill_one(
+    data, batch, row, window, wanted, first,
+    offsets, timestamps, timestamp_types, batches,
+    key_ends, keys, key_valid, value_ends, values, value_valid,
+):  # fmt: skip
+    """(records appended, null keys, null values); `BAD` records if they are not as they must be."""
+    low_time, high_time, low_offset, high_offset = window[0], window[1], window[2], window[3]
+    base_offset, last_delta = batch.base_offset, batch.last_offset - batch.base_offset
+    base_timestamp, max_timestamp = batch.base_timestamp, batch.max_timestamp
+    append_time = (batch.attributes & LOG_APPEND_TIME) != 0
+    at, batch_end, previous = np.int64(0), len(data), np.int64(-1)
+    n, null_keys, null_values = first, 0, 0
+    key_at = np.int64(key_ends[n] if wanted & KEYS else 0)
+    value_at = np.int64(value_ends[n] if wanted & VALUES else 0)
+    for _ in range(batch.count):
+        valid = False
+        if batch_end - at >= 8:
+            valid, end, timestamp_delta, offset_delta, key = short_head(data, at, batch_end)
+        if valid:
+            at = key
+        else:
+            end, timestamp_delta, offset_delta, at = record_head(data, at, batch_end)
+            if at == BAD:
+                return np.int64(BAD), 0, 0
+        if offset_delta <= previous or offset_delta > last_delta:
+            return np.int64(BAD), 0, 0
+        previous = offset_delta
+        offset = base_offset + offset_delta
+        timestamp = max_timestamp if append_time else base_timestamp + timestamp_delta
+        if (timestamp < low_time or timestamp > high_time
+                or offset < low_offset or offset > high_offset):  # fmt: skip
+            at = end
+            continue
+        if wanted:
+            key_start, key_length, at = parse_field(data, at, end)
+            if at == BAD:
+                return np.int64(BAD), 0, 0
+            value_start, value_length, at = parse_field(data, at, end)
+            if at == BAD:
+                return np.int64(BAD), 0, 0
+            headers, at = get_varint(data, at, end, 5)
+            if at == BAD or headers < 0 or headers * 2 > end - at:
+                return np.int64(BAD), 0, 0
+            if (headers == 0) != (at == end) or (headers and wanted & HEADERS):
+                return np.int64(BAD), 0, 0
+            if wanted & KEYS:
+                key_at = put_bytes(keys, key_at, data, key_start, key_length)
+                key_valid[n], key_ends[n + 1] = key_length >= 0, key_at
+                null_keys += key_length < 0
+            if wanted & VALUES:
+                value_at = put_bytes(values, value_at, data, value_start, value_length)
+                value_valid[n], value_ends[n + 1] = value_length >= 0, value_at
+                null_values += value_length < 0
+        offsets[n], timestamps[n], timestamp_types[n] = offset, timestamp, append_time
+        batches[n] = row
+        n += 1
+        at = end
+    if at != batch_end:
+        return np.int64(BAD), 0, 0
+    return n - first, null_keys, null_values

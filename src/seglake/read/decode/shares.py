@@ -1,12 +1,13 @@
 """From fetched record batches to Arrow batches, in shares for threads side by side.
 
-A share is consecutive batches of a chunk. It decompresses a few of them at a time, so few that they
-stay in the processor's cache, and copies the records of the window into the columns of an Arrow
-batch.
+A share is consecutive batches of a chunk. A kernel takes them one by one, so that a decompressed
+batch stays in the processor's cache, and copies the records of the window into the columns of an
+Arrow batch. What is not for the kernel goes the long way, a few batches at a time.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -14,10 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.format.batch import LEAST_RECORD_BYTES, BatchTable
-from seglake.format.decode import Within
+from seglake.format.decode import Decoded, Within
+from seglake.format.records import Int32s
 from seglake.read.decode.columns import Columns
+from seglake.read.decode.direct import Direct
 from seglake.read.decode.kernels import bytes_of_batches, wanted_batches
 from seglake.read.fetch.chunk import Chunk
+from seglake.read.fetch.log_segment import LogSegment
 
 Share = Iterator[tuple[pa.RecordBatch, int]]
 """Arrow batches, each with the bytes of the record batches that its records come from."""
@@ -58,18 +62,21 @@ def _share(
 ) -> Share:
     """The records of the batches `rows` that are `within`."""
     segments = [piece.segment for piece in chunk.pieces]
-    part_bytes = min(_PART_BYTES, limit_bytes)
-    columns, matching, first = _borrow(schema, limit_bytes), 0, 0
-    for part, decoded in chunk.decode_in_parts(rows, part_bytes, within):
-        if len(decoded.offsets):
-            owners = within.window_of[first:]
-            if not columns.append(decoded, segments, owners, limit_bytes):
-                if len(columns):
-                    yield _taken(columns), matching
-                matching, size = 0, max(limit_bytes, len(decoded.records.values.data))
-                columns = _borrow(schema, size)
-                columns.append(decoded, segments, owners, size)
-            matching += bytes_of_batches(part, decoded.batch)
+    borrow = partial(_borrow, schema, segments, within.window_of)
+    columns, direct = borrow(limit_bytes), Direct(chunk, rows, within)
+    while not columns.fill(direct, limit_bytes) and len(columns):
+        yield _taken(columns), direct.matching_bytes()
+        columns = borrow(limit_bytes)
+    direct.keep()
+    matching, first = direct.matching_bytes(), direct.row
+    for part, decoded in _decoded(chunk, rows, within, first, limit_bytes):
+        if not columns.append(decoded, first, limit_bytes):
+            if len(columns):
+                yield _taken(columns), matching
+            matching, size = 0, max(limit_bytes, len(decoded.records.values.data))
+            columns = borrow(size)
+            columns.append(decoded, first, size)
+        matching += bytes_of_batches(part, decoded.batch)
         first += len(part)
     if len(columns):
         yield _taken(columns), matching
@@ -77,11 +84,23 @@ def _share(
         _give_back(columns)
 
 
-def _borrow(schema: pa.Schema, size_bytes: int) -> Columns:
+def _decoded(
+    chunk: Chunk, rows: BatchTable, within: Within, first: int, limit_bytes: int
+) -> Iterator[tuple[BatchTable, Decoded]]:
+    """The batches from `first` on, which were not for the kernel, some at a time."""
+    if first < len(rows):
+        rest = within._replace(window_of=within.window_of[first:])
+        yield from chunk.decode_in_parts(rows[first:], min(_PART_BYTES, limit_bytes), rest)
+
+
+def _borrow(
+    schema: pa.Schema, segments: Sequence[LogSegment], owner_of: Int32s, size_bytes: int
+) -> Columns:
     """This thread's columns if they fit, else new ones; no one else has them until given back."""
     columns: Columns | None = _THREAD.__dict__.pop("columns", None)
     if columns is None or columns.schema is not schema or columns.size_bytes < size_bytes:
-        return Columns(schema, size_bytes // LEAST_RECORD_BYTES, size_bytes)
+        columns = Columns(schema, size_bytes // LEAST_RECORD_BYTES, size_bytes)
+    columns.begin(segments, owner_of)
     return columns
 
 

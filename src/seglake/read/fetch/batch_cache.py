@@ -3,6 +3,9 @@
 Decompression is most of the cost of a small window; waiting for storage is the rest. If the cache
 has all wanted batches of a piece, nothing of it is fetched. If it has some of them, the piece is
 fetched, but these batches are not decompressed again.
+
+From an object store, a batch is kept when it is first read. From a local disk, it is kept when it
+is read again: most batches never are, and new memory costs as much as decompression.
 """
 
 from __future__ import annotations
@@ -84,7 +87,7 @@ class BatchCache:
 
         Batches from before the window are never decompressed; their headers are cached here.
         """
-        if not len(chunk.table):
+        if not len(chunk.table) or not (self.gap_bytes or self._again(chunk)):
             return chunk
         parts = list[Held]()
         for owner, rows in _runs(chunk.owner_of):
@@ -100,6 +103,12 @@ class BatchCache:
             Held.joined(parts), chunk.cost, self.slabs,
         )  # fmt: skip
 
+    def _again(self, chunk: Chunk) -> bool:
+        """Whether most batches of the chunk were read before."""
+        keys = [piece.segment.log_key for piece in chunk.pieces]
+        seen = self.slabs.seen(keys, chunk.owner_of, chunk.log_positions)
+        return 2 * int(np.count_nonzero(seen)) > len(seen)
+
 
 @dataclass(frozen=True)
 class _CachingChunk(Chunk):
@@ -107,16 +116,23 @@ class _CachingChunk(Chunk):
 
     slabs: SlabCache
 
+    @property
+    def keeps(self) -> bool:
+        return True
+
     def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
         payload = super().fresh(rows, limit_bytes)
-        numbers = self.table["position"].searchsorted(rows["position"][: len(payload.ends)])
         kept = payload
         if np.may_share_memory(payload.data, read_only(self.data)):
             kept = payload.copy()  # else all that was fetched would stay in memory
-        for owner, part in _runs(self.owner_of[numbers]):
-            own = Payload(kept.data, kept.starts[part], kept.ends[part])
-            self.slabs.put(self.pieces[owner].segment.log_key, _in_log(self, numbers[part]), own)
+        self.keep(rows[: len(payload.ends)], kept)
         return payload
+
+    def keep(self, rows: BatchTable, payload: Payload) -> None:
+        numbers = self.table["position"].searchsorted(rows["position"])
+        for owner, part in _runs(self.owner_of[numbers]):
+            own = Payload(payload.data, payload.starts[part], payload.ends[part])
+            self.slabs.put(self.pieces[owner].segment.log_key, _in_log(self, numbers[part]), own)
 
 
 def _runs(owners: Int32s) -> Iterator[tuple[int, slice]]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from seglake.errors import CorruptData
 from seglake.format.batch import CONTROL, BatchTable
 from seglake.format.codecs.payload import Payload, payload_of
@@ -38,6 +40,23 @@ class Chunk:
     pieces: Sequence[Piece]
     held: Held | None
     cost: Cost
+
+    @property
+    def keeps(self) -> bool:
+        """Whether `keep` wants the decompressed records."""
+        return False
+
+    def keep(self, rows: BatchTable, payload: Payload) -> None:
+        """Keep the decompressed records of the batches `rows` for later reads."""
+
+    def held_places(self, rows: BatchTable) -> tuple[Int64s, Int64s]:
+        """The addresses in memory of the held records of the batches `rows`, and their bytes.
+
+        The address 0 stands for a batch that is not held.
+        """
+        if self.held is None:
+            return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        return self.held.take(self.table["position"].searchsorted(rows["position"])).places()
 
     @property
     def record_batches(self) -> BatchTable:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from seglake.forks import Lock
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
-from seglake.format.records import Bytes, Int64s, fixed
+from seglake.format.records import Bytes, Int32s, Int64s, fixed
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.kernels import covering
 from seglake.read.fetch.log_segment import LogRanges
@@ -25,6 +25,8 @@ ABSENT = -1  # the slab of a batch whose records are not here
 _SLAB_BYTES = 1024  # beside its arrays
 _BATCH_BYTES = TABLE.itemsize + 5 * 8  # on the shelf
 _SWEEP_EVERY = 512  # slabs
+_REMEMBERED = 2**16  # batches
+_SLOT_SHIFT, _MIXING = np.uint64(48), np.uint64(0x9E3779B97F4A7C15)
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
 
@@ -49,6 +51,14 @@ class Held(NamedTuple):
     def take(self, rows: Any) -> Held:
         """The batches at `rows`."""
         return Held(self.slabs[rows], self.starts[rows], self.ends[rows], self.data)
+
+    def places(self) -> tuple[Int64s, Int64s]:
+        """Where the records of each batch are in memory, and their bytes; 0 where they are not."""
+        slabs = [0, *(slab.ctypes.data for slab in self.data)]
+        here = self.slabs != ABSENT
+        return np.where(
+            here, np.array(slabs)[self.slabs + 1] + self.starts, 0
+        ), self.ends - self.starts
 
     def alike(self) -> int:
         """How many batches from the first on are in one slab, or in none."""
@@ -123,11 +133,27 @@ class SlabCache:
         self._shelves: dict[str, _Shelf] = {}
         self._unshelved: dict[str, list[_Shelf]] = {}
         self._numbers, self._lock = count(), Lock()
+        self._seen = np.zeros(_REMEMBERED, np.uint64)
 
     @property
     def size_bytes(self) -> int:
         """What the slabs and their batches on the shelves take."""
         return self._slabs.size_bytes
+
+    def seen(
+        self, log_keys: Sequence[str], owner_of: Int32s, positions: Int64s
+    ) -> npt.NDArray[np.bool_]:
+        """Whether this was asked before of the batches at these positions of their logs.
+
+        Batch b is of log_keys[owner_of[b]]. The cache remembers some 65,000 batches, and may
+        confuse two in a great while.
+        """
+        logs = np.array([hash(key) for key in log_keys])[owner_of]
+        marks = (logs + positions).view(np.uint64) * _MIXING
+        slots = marks >> _SLOT_SHIFT
+        found: npt.NDArray[np.bool_] = self._seen[slots] == marks
+        self._seen[slots] = marks
+        return found
 
     def put(self, log_key: str, table: BatchTable, payload: Payload | None) -> None:
         """Keep batches of a log; their positions in `table` are those there.
@@ -148,7 +174,7 @@ class SlabCache:
     def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, Held] | None:
         """All batches in some ranges of a log, or None if one is not here."""
         shelf = self._shelf(log_key)
-        numbers = shelf.covering(ranges)
+        numbers = shelf.covering(ranges) if len(shelf.table) else None
         if numbers is None:
             return None
         found = shelf.take(numbers)

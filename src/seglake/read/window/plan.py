@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from seglake.format.records import Int64s, fixed
+from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
 from seglake.read.fetch.chunk import Fetch
 from seglake.read.fetch.log_segment import LogSegment
@@ -51,7 +51,7 @@ def _calls(
         window = asked.above(view.log_start_offset)
         if window != bounds.window:  # partitions nearly always share it
             bounds = Bounds.of(window, windows)
-        bases, ends, lows, highs = map(fixed, view.segments[:4])
+        bases, ends, lows, highs = view.extents
         numbers, whole = bounds.meet(lows, highs, bases, ends)
         counts = view.segments.details["record_count"][numbers]
         for number, all_wanted, records in zip(

@@ -21,7 +21,7 @@ BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-unit test-spark test-kafka test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
-  s3-server lint fmt docs golden bench chaos fuzz explore coverage bench-report lock wheel archive check-java
+  s3-server lint fmt docs golden bench chaos fuzz explore coverage bench-report lock wheel archive site picture check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,16 @@ fmt: $(INSTALLED) ## Format the code, mend what can be mended
 
 docs: $(INSTALLED) ## Write docs/settings.md from the settings' own descriptions
 	$(BIN)/python -m seglake.config.reference > docs/settings.md
+
+picture: docs/picture.svg ## Draw docs/picture.svg from docs/picture.dot; needs Graphviz
+
+docs/picture.svg: docs/picture.dot
+	dot -Tsvg $< -o $@
+
+site: ## Build the docs as a site into build/site, links checked
+	python3 -m venv .venv-site
+	.venv-site/bin/pip install --quiet --disable-pip-version-check -r conf/site/requirements.txt
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet -f conf/site/mkdocs.yml
 
 golden: setup ## Let Kafka write the golden files of the tests anew
 	$(BIN)/python -m tests.kafka.make_golden

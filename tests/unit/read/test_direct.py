@@ -1,4 +1,4 @@
-"""From fetched bytes to columns in one kernel: equal to the long way, and what it leaves to that."""
+"""From fetched bytes to columns in one kernel: equal to the long way, and what it leaves there."""
 
 from __future__ import annotations
 

@@ -114,7 +114,8 @@ coverage: $(INSTALLED) ## Run the tests that need no Java; fail below the floor,
 	  -m "not spark and not kafka and not s3 and not browser and not airflow and not slow" --cov=seglake
 
 bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
-	$(BIN)/python -m tests.bench $(BENCH)
+	$(PIP) install --target build/bench --upgrade --no-deps -r tests/bench/requirements.txt
+	PYTHONPATH=build/bench $(BIN)/python -m tests.bench $(BENCH)
 
 wheel: $(INSTALLED) ## Build the wheel into dist
 	rm -rf build/lib build/bdist.* dist/*.whl

@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from seglake.read.log import Log
 from seglake.read.window.execute import ReadStats
+from tests.bench import peers
 from tests.bench.events import Int64s, numbers_in
 from tests.bench.measure import Goal, Samples, Section, Table, Timed, say, timed
 from tests.bench.workbench import TOPIC, Sizes, Workbench, require
 
 LENGTHS_MS = {1_000: 8.0, 10_000: 5.0, 60_000: 3.0}  # with the goal against the best of Parquet
+AGAINST_VORTEX = {1_000: 0.8, 10_000: 0.85, 60_000: 1.15}
 LIMITS = {"arrival": 2.0, "time": 1.2}  # of the amplification, by order
 COLUMNS = ["key", "value", "timestamp"]
 FETCH_BYTES = 2**18
@@ -28,7 +30,9 @@ _TEXT = """\
 to the caller (Arrow tables; Java objects in the consumer). The records of every window are
 compared with the events that a pass over all of them finds. Events are up to seconds late.
 Parquet holds them sorted by time in row groups of 8,192 rows, the best layout found for short
-windows; the Delta table is hash-partitioned and sorted by time. Kafka's broker serves the files
+windows; the Delta table is hash-partitioned and sorted by time. Readers with *times in memory* find
+the rows of a window there, and read them from a file in the order of time: Parquet in row groups of
+1,024 rows, Vortex, Lance. Kafka's broker serves the files
 that `order = "arrival"` wrote; its tuned Java consumer asks for the offsets of the two times,
 seeks, and reads to the second offset, and so does Spark's Kafka source with `startingTimestamp`
 and `endingTimestamp`. The Java consumer sends the next fetch at once: `fetch.queue.backoff.ms` is a
@@ -156,6 +160,7 @@ def _systems(bench: Workbench) -> list[System]:
     systems += [
         System("Polars on Parquet", _polars(bench), lambda table: table["value"], runs),
         System("DuckDB on Parquet", _duckdb(bench), lambda table: table["value"], runs),
+        *_peers(bench),
         System("Kafka consumer, tuned", *_consumer(bench), runs, exact=False),
         System("Spark on Delta", _spark_delta(bench), lambda table: table["value"], 1),
     ]
@@ -176,6 +181,15 @@ def _new(bench: Workbench, order: str) -> Callable[[int, int], Timed]:
         return timed(partial(_again(log), start, end))
 
     return read
+
+
+def _peers(bench: Workbench) -> list[System]:
+    """Readers of other formats, with the times of all events in memory."""
+    found = peers.readers(bench.parquet, bench.scratch("peers"))
+    if len(found) < len(peers.MAKERS):
+        bench.skipped.append("Vortex and Lance: `make bench` installs what they need.")
+    runs = bench.sizes.runs
+    return [System(name, read, lambda table: table["value"], runs) for name, read in found.items()]
 
 
 def _polars(bench: Workbench) -> Callable[[int, int], Any]:
@@ -254,6 +268,13 @@ def _goals(seconds: dict[str, list[list[float]]], length: int, goal: float) -> l
         parquet = [_ratios(ours, seconds[name])[1] for name in seconds if "Parquet" in name]
         text = f"Windows of {length // 1000} s as a multiple of the best reader of Parquet, {kind}"
         goals.append(Goal(text, min(parquet), goal))
+        for name in seconds:
+            if name.startswith("Vortex"):
+                against = _ratios(seconds[name], seconds[f"Seglake, time, {kind}"])[1]
+                text = (
+                    f"Windows of {length // 1000} s, order time: times the time of Vortex, {kind}"
+                )
+                goals.append(Goal(text, against, AGAINST_VORTEX[length], at_least=False))
         if length == 10_000:
             middle = statistics.median(1000 * s for each in ours for s in each)
             goals.append(Goal(f"A window of 10 s, {kind}, ms", middle, 10.0, at_least=False))

@@ -2,7 +2,8 @@
 
 A machine needs only pip and a Java 17 or 21 runtime: the Ivy that pyspark ships fetches Delta's
 jars once. `python -m seglake.session jars` fetches them ahead of time and prints them, joined by
-commas, for `spark-submit --jars`; `python -m seglake.session java` checks the runtime.
+commas, for `spark-submit --jars`; `kafka-jars` those of Spark's Kafka source; `java` checks the
+runtime.
 
 Ingest commits without Spark and needs no Delta jars. Spark SQL on the catalog needs them.
 """
@@ -66,18 +67,36 @@ _DELTA_MODULE = f"""<ivy-module version="2.0">
 """
 
 
+# Spark's Kafka source with what it needs and pyspark has not. The token provider has no release
+# 4.2.0, and the source works with this one.
+KAFKA_MODULE = """<ivy-module version="2.0">
+  <info organisation="seglake" module="kafka"/>
+  <dependencies defaultconf="default->default">
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0"
+                transitive="false"/>
+    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"
+                transitive="false"/>
+    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.1" transitive="false"/>
+    <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.0" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
 def spark_session(
     app_name: str,
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     delta: bool = True,
+    kafka: bool = False,
 ) -> SparkSession:
     """The running session, or a new one with Seglake's settings.
 
     A running session is returned unchanged. For a new one, settings of spark-submit (`--conf`,
     `--master`, a properties file) come before `conf`, and `conf` before `SETTINGS`. Without any
-    master, the session is `local[*]`. `delta` adds Delta's SQL extension, catalog and jars.
+    master, the session is `local[*]`. `delta` adds Delta's SQL extension, catalog and jars, `kafka`
+    the jars of Spark's Kafka source.
 
     Raises:
         ConfigError: another Spark; no usable Java; or `delta`, and the running session or JVM has
@@ -86,7 +105,8 @@ def spark_session(
     require_version(pyspark.__version__)
     running = SparkSession.getActiveSession()
     if running is None:
-        wanted = {"spark.app.name": app_name, **_settings(master, conf or {}, delta=delta)}
+        settings = _settings(master, conf or {}, delta=delta, kafka=kafka)
+        wanted = {"spark.app.name": app_name, **settings}
         running = SparkSession.builder.config(conf=_launch(wanted)).getOrCreate()
     require_version(running.version)  # its JVM may be of another Spark, which SPARK_HOME names
     if delta:
@@ -113,9 +133,20 @@ def delta_jars() -> list[Path]:
         ConfigError: no usable Java.
         SeglakeError: the jars could not be fetched; the message has Ivy's output.
     """
-    folder = _jars_folder()
+    folder = _jars_folder("SEGLAKE_JARS", f"{DELTA_ARTIFACT}-{DELTA_VERSION}")
     if not list(folder.glob(f"{DELTA_ARTIFACT}-*.jar")):
         fetch_jars(_DELTA_MODULE, folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def kafka_jars() -> list[Path]:
+    """The jars of Spark's Kafka source, which the first call fetches; raises as `delta_jars`.
+
+    Their folder is `$SEGLAKE_KAFKA_JARS`, or else beside Delta's.
+    """
+    folder = _jars_folder("SEGLAKE_KAFKA_JARS", "spark-sql-kafka-4.2.0")
+    if not list(folder.glob("spark-sql-kafka-*.jar")):
+        fetch_jars(KAFKA_MODULE, folder)
     return sorted(folder.glob("*.jar"))
 
 
@@ -167,11 +198,11 @@ def _unusable(java: str) -> str:
     return ""
 
 
-def _jars_folder() -> Path:
-    if chosen := os.environ.get("SEGLAKE_JARS"):
+def _jars_folder(variable: str, name: str) -> Path:
+    if chosen := os.environ.get(variable):
         return Path(chosen).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "seglake" / "jars" / f"{DELTA_ARTIFACT}-{DELTA_VERSION}"
+    return Path(cache).expanduser() / "seglake" / "jars" / name
 
 
 def _run_ivy(java: Path, ivy_module: str, scratch: Path) -> None:
@@ -194,12 +225,15 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
 
 
-def _settings(master: str | None, conf: Mapping[str, str], *, delta: bool) -> dict[str, str]:
+def _settings(
+    master: str | None, conf: Mapping[str, str], *, delta: bool, kafka: bool
+) -> dict[str, str]:
     settings = {"spark.master": master or "local[*]", **SETTINGS, **_quiet_log()}
     if settings["spark.master"].startswith("local"):
         settings |= _OF_ONE_MACHINE
-    if delta and not _submitted():
-        settings["spark.jars"] = ",".join(map(str, delta_jars()))
+    if (delta or kafka) and not _submitted():
+        jars = [*(delta_jars() if delta else ()), *(kafka_jars() if kafka else ())]
+        settings["spark.jars"] = ",".join(map(str, jars))
     return settings | (DELTA_SETTINGS if delta else {}) | dict(conf)
 
 
@@ -260,15 +294,17 @@ def _require_delta(session: SparkSession) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`jars` prints Delta's jars, `java` the Java launcher. Returns the exit code."""
+    """`jars` and `kafka-jars` print jars, `java` the Java launcher. Returns the exit code."""
     try:
         match arguments:
             case ["jars"]:
                 print(",".join(map(str, delta_jars())))
+            case ["kafka-jars"]:
+                print(",".join(map(str, kafka_jars())))
             case ["java"]:
                 print(find_java())
             case _:
-                raise ConfigError("usage: python -m seglake.session jars|java")
+                raise ConfigError("usage: python -m seglake.session jars|kafka-jars|java")
     except SeglakeError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from seglake.session import fetch_jars
+from seglake.session import KAFKA_MODULE, fetch_jars
 
 KAFKA_VERSION = "4.2.0"
 PROJECT = Path(__file__).resolve().parents[2]
@@ -33,21 +33,6 @@ _KAFKA_MODULE = f"""<ivy-module version="2.0">
 </ivy-module>
 """
 
-# The token provider has no release 4.2.0 on Maven Central, and the source works with this one; what
-# else the source depends on is in pyspark already.
-_SPARK_KAFKA_MODULE = """<ivy-module version="2.0">
-  <info organisation="seglake.tests" module="spark-kafka"/>
-  <dependencies defaultconf="default->default">
-    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0"
-                transitive="false"/>
-    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"
-                transitive="false"/>
-    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.1" transitive="false"/>
-    <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.0" transitive="false"/>
-  </dependencies>
-</ivy-module>
-"""
-
 
 def kafka_jars() -> list[Path]:
     """Kafka's jars with their dependencies; SeglakeError if they cannot be fetched."""
@@ -56,7 +41,7 @@ def kafka_jars() -> list[Path]:
 
 def spark_kafka_jars() -> list[Path]:
     """The four jars of Spark's Kafka source; SeglakeError if they cannot be fetched."""
-    return _cached(_SPARK_KAFKA_MODULE, SPARK_KAFKA)
+    return _cached(KAFKA_MODULE, SPARK_KAFKA)
 
 
 def pyspark_jar(prefix: str) -> Path:

@@ -60,7 +60,7 @@ def redrive(
         raise UsageError(
             f"{conf_file} is for the topic {pipeline.topic.name!r}, not {topic!r}: correct one"
         )
-    with _spark() as progress:
+    with on_spark() as progress:
         report = redrive_run(pipeline, run_id, dry_run=dry_run, progress=progress, master=master)
     return _told(report, as_json=as_json)
 
@@ -84,14 +84,14 @@ def ingest_on(
     """Ingest with Spark on a master, by default this machine; show each step while it lasts."""
     from seglake.watch.run import ingest_or_replace
 
-    with _spark() as progress:
+    with on_spark() as progress:
         return ingest_or_replace(
             pipeline, replaces, run_id=run_id, interval=interval, progress=progress, master=master
         )
 
 
 @contextmanager
-def _spark() -> Iterator[Callable[[str], None]]:
+def on_spark() -> Iterator[Callable[[str], None]]:
     """The function of `_steps`; a session that starts in the block is stopped at its end."""
     with extra("spark", "an ingest"):
         from pyspark.sql import SparkSession

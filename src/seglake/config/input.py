@@ -88,7 +88,7 @@ class Input(Section):
     order_column: FieldName | None = Field(
         default=None,
         description="dataframe: a unique integer in every row, which decides among equal event "
-        "times, or alone; the rows of a DataFrame have no other order",
+        "times, or alone; the rows of a DataFrame have no other order, but `topic.offset_field`",
     )
 
     @property
@@ -113,8 +113,6 @@ class Input(Section):
             for key in kind.own_keys if kind != self.kind else ():
                 if self._given(key) and getattr(self, key) is not None:
                     yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
-        if self.format == "dataframe" and self.order_column is None:
-            yield "input.order_column is missing; name a column with a unique integer in every row"
         for key in ("paths", "include", "exclude") if not self.kind.in_files else ():
             if getattr(self, key):
                 yield f"input.{key} contradicts input.format = {self.format!r}; remove {key}"

@@ -47,15 +47,33 @@ class Pipeline(Section):
     )
 
     _event_times: tuple[int, int] = PrivateAttr(default=ALL_TIMES)
+    _first_offsets: tuple[int, ...] | None = PrivateAttr(default=None)
 
-    def for_run(self, topic: Topic, clock_ms: int) -> Self:
+    def for_run(
+        self, topic: Topic, clock_ms: int, first_offsets: tuple[int, ...] | None = None
+    ) -> Self:
         """These settings for the tasks of a run: with the topic's settings that are in force.
 
-        `clock_ms` is what the limits of event time are measured from.
+        `clock_ms` is what the limits of event time are measured from. `first_offsets` has for each
+        log partition where it goes on, if records keep their offsets.
         """
         settings = self.model_copy(update={"topic": topic})
         settings._event_times = topic.event_times(clock_ms)  # noqa: SLF001  # of this class
+        settings._first_offsets = first_offsets  # noqa: SLF001
         return settings
+
+    @property
+    def first_offsets(self) -> tuple[int, ...] | None:
+        """For each log partition, rows with an offset below are skipped; None: no row is.
+
+        Only in the settings that `for_run` gives.
+        """
+        return self._first_offsets
+
+    @property
+    def row_number(self) -> str | None:
+        """The column that numbers the rows of a DataFrame."""
+        return self.input.order_column or self.topic.offset_field
 
     @property
     def event_times(self) -> tuple[int, int]:
@@ -84,6 +102,9 @@ class Pipeline(Section):
             *self.value.columns,
             *self.headers.fields,
             self.topic.partition_field,
+            self.topic.offset_field,
+            self.timestamp.type_field,
+            self.headers.array_field,
         )
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
@@ -107,6 +128,7 @@ class Pipeline(Section):
 
     def _contradictions(self) -> Iterator[str]:
         yield from self._time_problems()
+        yield from self._offset_problems()
         if self.input.columnar and self.value_source == "line":
             yield (
                 f"value.from = 'line' contradicts input.format = {self.input.format!r}; "
@@ -138,3 +160,18 @@ class Pipeline(Section):
             yield "timestamp.field is missing, but pipeline.order = 'time' needs it; use 'arrival'"
         if self.timestamp.field and not self.timestamp.format and not self.input.columnar:
             yield "timestamp.format is missing; say how the time is written, as in 'iso8601'"
+
+    def _offset_problems(self) -> Iterator[str]:
+        if self.topic.offset_field is None:
+            if self.timestamp.type_field is not None:
+                yield "timestamp.type_field needs topic.offset_field; add it or remove type_field"
+            if self.row_number is None and not self.input.kind.in_files:
+                column = "a column with a unique integer in every row"
+                yield f"input.order_column is missing; name {column}"
+            return
+        if self.order == "time":
+            yield "topic.offset_field contradicts pipeline.order = 'time'; use 'arrival'"
+        if self.timestamp.field is None:
+            yield "topic.offset_field needs timestamp.field; name the field that holds the time"
+        if self.input.order_column is not None:
+            yield "input.order_column contradicts topic.offset_field, which orders; remove it"

@@ -62,6 +62,11 @@ class Timestamp(Section):
     year: int | None = Field(
         default=None, ge=1970, le=9999, description="for patterns without a year"
     )
+    type_field: FieldName | None = Field(
+        default=None,
+        description="with `topic.offset_field`: the field that holds the record's timestamp type, "
+        "`0` or `CreateTime`, `1` or `LogAppendTime`; without it all have the topic's",
+    )
 
     @property
     def time_format(self) -> TimeFormat:
@@ -138,10 +143,20 @@ class HeaderFields(Section):
     fields: FieldNames = Field(
         default=(), description="each becomes a header; a missing one is null"
     )
+    array_field: FieldName | None = Field(
+        default=None,
+        description="instead: the field that holds all headers, an array of objects or structs "
+        "with `key` and `value`, as Spark's Kafka source has it",
+    )
     source: bool = Field(
         default=False,
         description="add headers `seglake.source.file` and `seglake.source.line` (1-based)",
     )
+
+    def _contradictions(self) -> Iterator[str]:
+        for key in ("fields", "source"):
+            if self.array_field is not None and getattr(self, key):
+                yield f"headers.array_field contradicts headers.{key}; remove one"
 
 
 class Task(Section):

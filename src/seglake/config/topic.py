@@ -33,6 +33,12 @@ class Topic(Section):
         default=None,
         description="the field that holds the partition number, instead of a partitioner",
     )
+    offset_field: FieldName | None = Field(
+        default=None,
+        description="the field that holds the offset: records keep it, gaps stay, and rows below "
+        "the end of their log partition are skipped. Needs `partition_field` and "
+        '`pipeline.order = "arrival"`',
+    )
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
         default="CreateTime",
         alias="message.timestamp.type",
@@ -166,6 +172,13 @@ class Topic(Section):
         le=INT64_MAX,
         description="the same for times after it; default: no limit (Kafka's: an hour)",
     )
+    kafka_topic_id: str | None = Field(
+        default=None,
+        alias="kafka.topic.id",
+        min_length=1,
+        description="of the Kafka topic whose offsets the records keep: a run that says another is "
+        "refused",
+    )
     quarantine_retention_ms: int = Field(
         default=-1,
         alias="quarantine.retention.ms",
@@ -214,6 +227,8 @@ class Topic(Section):
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def _contradictions(self) -> Iterator[str]:
+        if self.offset_field is not None and self.partition_field is None:
+            yield "topic.offset_field needs topic.partition_field; add it"
         if self.partition_field is not None and self._given("partitioner"):
             yield "topic.partitioner contradicts topic.partition_field; remove one"
         intervals = [u for u in ("bytes", "records", "ms") if self._given(f"index_interval_{u}")]
@@ -236,7 +251,14 @@ class Topic(Section):
             yield "topic.name leaves no room for '-<partition>' in a file name; shorten it"
 
 
-IDENTITY = {"name", "partitions", "partitioner", "partition_field", "message_timestamp_type"}
+IDENTITY = {
+    "name",
+    "partitions",
+    "partitioner",
+    "partition_field",
+    "offset_field",
+    "message_timestamp_type",
+}
 DEFAULTS: Mapping[str, Any] = {
     info.alias or name: info.default
     for name, info in Topic.model_fields.items()
@@ -253,6 +275,7 @@ LIFECYCLE = (
     "message.timestamp.before.max.ms",
     "message.timestamp.after.max.ms",
     "quarantine.retention.ms",
+    "kafka.topic.id",
 )
 LIFECYCLE_FIELDS = {key.replace(".", "_") for key in LIFECYCLE}
 _INTERVAL = "index.interval."

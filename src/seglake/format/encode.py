@@ -29,7 +29,7 @@ from seglake.format.batch import (
     BatchTable,
 )
 from seglake.format.codecs.compression import Compress
-from seglake.format.records import Bytes, Int64s, Records, fixed
+from seglake.format.records import Bytes, Flags, Int64s, Records, fixed
 
 
 class Bodies(NamedTuple):
@@ -125,28 +125,85 @@ def encode_batches(
     the records and `encoding.batch_bytes`. Raises InputError for a timestamp below -1, and
     ConfigError for a batch above `MAX_BATCH_BYTES`, because readers refuse it.
     """
+    _require_times(timestamps)
     timestamps, bodies = fixed(timestamps), bodies.fixed()
-    if timestamps.min(initial=0) < -1:
-        raise InputError(f"timestamp {timestamps.min()} is before 1970; Kafka has no such times")
     firsts = np.empty(len(timestamps) + 1, np.int64)  # number of each batch's first record
     sizes = np.empty(len(timestamps), np.int64)  # uncompressed bytes of each batch's records
     n = encode_kernels.cut_batches(
         timestamps, bodies.sizes, encoding.batch_bytes - OVERHEAD, firsts, sizes
     )
-    firsts, sizes = firsts[: n + 1], sizes[:n] + OVERHEAD
+    firsts, sizes = firsts[: n + 1], _batch_sizes(sizes[:n])
+    starts, data = _places(sizes)
+    encode_kernels.fill_records(timestamps, *bodies, firsts, starts + OVERHEAD, data)
+    table = _describe(timestamps, firsts, encoding, base_offset)
+    return _finished(data, starts, sizes, table, encoding)
+
+
+def encode_batches_at(
+    timestamps: Int64s, bodies: Bodies, encoding: Encoding, offsets: Int64s, stamped: Flags
+) -> Batches:
+    """Frame n records as batches at offsets of their own, which must rise; gaps stay.
+
+    `stamped` says which timestamps are append times of a broker: a batch has records of one
+    timestamp type and, under LogAppendTime, of one time. `encoding.append_time_ms` is not used.
+    Otherwise as `encode_batches`.
+    """
+    _require_times(timestamps)
+    timestamps, offsets, stamped = fixed(timestamps), fixed(offsets), fixed(stamped)
+    bodies = bodies.fixed()
+    firsts = np.empty(len(timestamps) + 1, np.int64)
+    sizes = np.empty(len(timestamps), np.int64)
+    n = encode_kernels.cut_batches_at(
+        timestamps, offsets, stamped, bodies.sizes, encoding.batch_bytes - OVERHEAD, firsts, sizes
+    )
+    firsts, sizes = firsts[: n + 1], _batch_sizes(sizes[:n])
+    starts, data = _places(sizes)
+    encode_kernels.fill_records_at(timestamps, offsets, *bodies, firsts, starts + OVERHEAD, data)
+    table = _describe_at(timestamps, offsets, firsts)
+    table["attributes"] = encoding.codec | LOG_APPEND_TIME * stamped[firsts[:-1]]
+    return _finished(data, starts, sizes, table, encoding)
+
+
+def _require_times(timestamps: Int64s) -> None:
+    if timestamps.min(initial=0) < -1:
+        raise InputError(f"timestamp {timestamps.min()} is before 1970; Kafka has no such times")
+
+
+def _batch_sizes(sizes: Int64s) -> Int64s:
+    """Uncompressed bytes of batches, given those of their records. Raises ConfigError."""
+    sizes += OVERHEAD
     if sizes.max(initial=0) > MAX_BATCH_BYTES:
         raise ConfigError(
             f"a record batch has {sizes.max()} bytes, but readers take at most {MAX_BATCH_BYTES}: "
             "lower batch.size or max.message.bytes"
         )
-    starts, data = _places(sizes)
-    encode_kernels.fill_records(timestamps, *bodies, firsts, starts + OVERHEAD, data)
+    return sizes
+
+
+def _finished(
+    data: Bytes, starts: Int64s, sizes: Int64s, table: BatchTable, encoding: Encoding
+) -> Batches:
+    """Batches of framed records, compressed and with their headers."""
     if encoding.compress is not None:
         data, sizes = _compress(data, starts, encoding.compress)
-    table = _describe(timestamps, firsts, encoding, base_offset)
     table["size"], table["position"] = sizes, np.cumsum(sizes) - sizes
     _write_headers(data, table)
     return Batches(data, table)
+
+
+def _describe_at(timestamps: Int64s, offsets: Int64s, firsts: Int64s) -> BatchTable:
+    n = len(firsts) - 1
+    table = np.zeros(n, TABLE)
+    table["base_offset"] = offsets[firsts[:-1]]
+    table["last_offset"] = offsets[firsts[1:] - 1]
+    table["count"] = np.diff(firsts)
+    table["base_timestamp"] = timestamps[firsts[:-1]]
+    lows, highs, at, late = np.empty((4, n), np.int64)
+    encode_kernels.extremes(timestamps, firsts, lows, highs, at, late)
+    table["lateness"] = late
+    table["min_timestamp"], table["max_timestamp"] = lows, highs
+    table["offset_of_max"] = offsets[at]
+    return table
 
 
 def _describe(

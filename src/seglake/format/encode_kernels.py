@@ -206,6 +206,52 @@ def fill_records(timestamps, starts, sizes, bodies, firsts, places, out):
 
 
 @njit(cache=True, nogil=True)
+def cut_batches_at(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_sizes):
+    """As `cut_batches`, for records with offsets of their own, which rise.
+
+    A batch has one timestamp type and, of the `stamped`, one time; its offsets fit 32 bits.
+    """
+    batches = 0
+    total = np.int64(0)
+    first = 0
+    for i in range(len(timestamps)):
+        since, behind = timestamps[i] - timestamps[first], offsets[i] - offsets[first]
+        length = _record_length(since, behind, sizes[i])
+        length += varint_size(length)
+        if i == first or (
+            total + length <= max_bytes and behind <= INT32_MAX
+            and stamped[i] == stamped[first] and (since == 0 or not stamped[i])
+        ):  # fmt: skip
+            total += length
+            continue
+        firsts[batches], batch_sizes[batches] = first, total
+        batches += 1
+        first = i
+        length = _record_length(0, 0, sizes[i])
+        total = length + varint_size(length)
+    if len(timestamps):
+        firsts[batches], batch_sizes[batches] = first, total
+        batches += 1
+    firsts[batches] = len(timestamps)
+    return batches
+
+
+@njit(cache=True, nogil=True)
+def fill_records_at(timestamps, offsets, starts, sizes, bodies, firsts, places, out):
+    """As `fill_records`, for records with offsets of their own."""
+    for batch in range(len(places)):
+        first = firsts[batch]
+        at = places[batch]
+        for i in range(first, firsts[batch + 1]):
+            since, behind = timestamps[i] - timestamps[first], offsets[i] - offsets[first]
+            at = put_varint(out, at, _record_length(since, behind, sizes[i]))
+            out[at] = 0  # attributes, unused
+            at = put_varint(out, at + 1, since)
+            at = put_varint(out, at, behind)
+            at = put_bytes(out, at, bodies, starts[i], sizes[i])
+
+
+@njit(cache=True, nogil=True)
 def group_batches(table, fit, sizes, max_bytes, firsts):
     """Group neighbouring batches that fit to be one of `max_bytes`. Returns the number of groups.
 

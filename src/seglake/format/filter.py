@@ -32,10 +32,8 @@ from seglake.format.batch import (
 from seglake.format.codecs.compression import NAMES, Compress, compressor
 from seglake.format.decode import Decoded, scan_batches, with_extremes
 from seglake.format.encode import Batches, encode_bodies
-from seglake.format.records import Int64s, Records, fixed, read_only
+from seglake.format.records import Flags, Int64s, Records, fixed, read_only
 from seglake.limits import INT32_MAX
-
-Flags = npt.NDArray[np.bool_]
 
 NO_HORIZON = -1
 

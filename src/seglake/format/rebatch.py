@@ -16,8 +16,8 @@ from seglake.format.batch import CODEC_MASK, HEADER, LOG_APPEND_TIME, OVERHEAD, 
 from seglake.format.codecs.payload import Payload
 from seglake.format.decode import decode, with_extremes, with_record_times
 from seglake.format.encode import Batches
-from seglake.format.filter import Flags, copied, joined, reencoded, renumbered
-from seglake.format.records import Int64s, fixed, read_only
+from seglake.format.filter import copied, joined, reencoded, renumbered
+from seglake.format.records import Flags, Int64s, fixed, read_only
 
 
 def rebatch(data: Any, table: BatchTable, payload: Payload, batch_bytes: int) -> Batches:

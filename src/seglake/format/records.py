@@ -17,6 +17,7 @@ import numpy.typing as npt
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
 
 NULL = -1  # the length of a null item, as in Kafka's encoding
 
@@ -90,6 +91,13 @@ class Headers(NamedTuple):
     firsts: Int64s  # n + 1 entries
     keys: Spans
     values: Spans
+
+    def take(self, order: Int64s) -> Headers:
+        """The headers of the records at the positions `order`, over the same buffers."""
+        counts = np.diff(self.firsts)[order]
+        firsts = np.append(0, np.cumsum(counts)).astype(np.int64)
+        items = np.arange(firsts[-1]) + np.repeat(self.firsts[order] - firsts[:-1], counts)
+        return Headers(firsts, self.keys.take(items), self.values.take(items))
 
 
 @dataclass(frozen=True)

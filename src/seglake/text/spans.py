@@ -156,6 +156,25 @@ def small_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) -> 
 
 
 @njit(cache=True, nogil=True)
+def large_integers(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
+    """Decimal integers below 10^18 as numbers; -1 for any other text and for null."""
+    base = data.ctypes.data
+    numbers = np.full(len(starts), -1, np.int64)
+    for row in range(len(starts)):
+        value = np.int64(-1)
+        if 0 < lengths[row] <= 18:
+            value = np.int64(0)
+            for k in range(starts[row], starts[row] + lengths[row]):
+                digit = byte_at(base, k) - 0x30
+                if digit < 0 or digit > 9:
+                    value = np.int64(-1)
+                    break
+                value = value * 10 + digit
+        numbers[row] = value
+    return numbers
+
+
+@njit(cache=True, nogil=True)
 def fnv_hashes(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
     """The 64-bit FNV-1a hash of each item; null is hashed as empty."""
     hashes = np.empty(len(starts), np.int64)

@@ -75,12 +75,13 @@ def ingest(
     are columns of `df`, dotted for fields of structs. A quarantined row has its number in the order
     column as its line. `run_id` and `interval` are those of `run_pipeline`.
     """
-    column = settings.input.order_column
-    if column is None:
+    column = settings.row_number
+    if column is None or settings.input.kind.in_files:
         raise ConfigError("seglake.ingest needs a pipeline with input.format = 'dataframe'")
     if column not in df.columns:
+        name = "topic.offset_field" if settings.topic.offset_field else "input.order_column"
         columns = ", ".join(df.columns)
-        raise ConfigError(f"input.order_column: no column {column!r}; there are {columns}")
+        raise ConfigError(f"{name}: no column {column!r}; there are {columns}")
     run = declared(run_id, interval)
     return ingest_frame(df, column, settings, run, progress)
 

@@ -1,6 +1,7 @@
 """One try at a run, with what all its steps need."""
 
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from seglake.catalog.rows import RunRow
+from seglake.catalog.rows import PartitionRow, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
@@ -29,6 +30,7 @@ class DeclaredRun(NamedTuple):
     run_id: str
     interval: tuple[int, int] | None = None  # [start_ms, end_ms)
     clock_ms: int | None = None  # of the limits of event time, if it is that of another run
+    offsets: Mapping[int, tuple[int, int]] = {}  # [start, end) that it covers, if records keep them
 
     def clock(self, started_ms: int) -> int:
         """What the limits of event time are measured from, in an attempt that began at a time."""
@@ -89,7 +91,40 @@ class Attempt:
     def settings(self) -> Pipeline:
         """The pipeline with what the catalog says of its topic, for tasks. Raises ConfigError."""
         topic = topic_in_force(self.base, self.pipeline)
-        return self.pipeline.for_run(topic, self.run.clock(self.started_ms))
+        clock_ms = self.run.clock(self.started_ms)
+        first = None
+        if topic.offset_field is not None:
+            first = tuple(map(self.first_offset, range(topic.partitions)))
+        return self.pipeline.for_run(topic, clock_ms, first)
+
+    def first_offset(self, partition: int) -> int:
+        """Where a log partition goes on: at its end, or, if it never had a record, at the start.
+
+        The start is that of the offsets which the run declares to cover.
+        """
+        end = end_offsets(self.base, self.topic).get(partition, 0)
+        return end or self.run.offsets.get(partition, (0, 0))[0]
+
+    def bounds(self) -> list[PartitionRow]:
+        """The rows of log partitions that begin above 0, as their Kafka topic's log does."""
+        begun = {p for p, end in end_offsets(self.base, self.topic).items() if end}
+        return [
+            PartitionRow(
+                topic=self.topic,
+                partition=partition,
+                sequence=self._sequence(partition) + 1,
+                log_start_offset=start,
+                next_offset=start,
+            )
+            for partition, (start, _) in self.run.offsets.items()
+            if start and partition not in begun
+        ]
+
+    def _sequence(self, partition: int) -> int:
+        try:
+            return self.base.partition(self.topic, partition).sequence
+        except UnknownTopic:
+            return 0
 
     @cached_property
     def append_time_ms(self) -> int:

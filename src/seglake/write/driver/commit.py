@@ -71,7 +71,11 @@ class Commit:
         before, after = (end_offsets(each, attempt.topic) for each in (self._base, newest))
         self._base, self._topic_rows = newest, topic_row(newest, attempt.pipeline)
         deltas = {partition: end - before.get(partition, 0) for partition, end in after.items()}
-        if self._segments and any(deltas.values()):
+        if not any(deltas.values()):
+            return
+        if attempt.settings.topic.offset_field is not None:
+            raise PlanAgain("another run appended to the log, and these records keep their offsets")
+        if self._segments:
             self._segments = self._moved(deltas, self._segments)
 
     def _moved(self, deltas: dict[int, int], segments: list[SegmentRow]) -> list[SegmentRow]:
@@ -108,7 +112,8 @@ class Commit:
             sequence=self._sequence(others),
             offset_ranges=_offset_ranges(self._segments),
         )
-        return [*self._topic_rows, run, *self._segments, *self._sources]
+        bounds = attempt.bounds()
+        return [*self._topic_rows, *bounds, run, *self._segments, *self._sources]
 
     def _sequence(self, others: Iterable[Row]) -> int:
         """The sequence of the run's row: above those of its key in the catalog and in `others`."""

@@ -100,6 +100,22 @@ def base_offsets(pieces: Sequence[Bounds], counts: list[int], ends: Mapping[int,
     return bases
 
 
+def fixed_ends(
+    pieces: Sequence[Bounds], ends: Mapping[int, int]
+) -> list[tuple[int | None, int | None]]:
+    """(first offset, end) of each piece whose records keep their offsets, which are sort keys.
+
+    The first piece of a log partition begins where the log goes on: None. The last one ends at the
+    end of its log partition, if `ends` has it.
+    """
+    found = list[tuple[int | None, int | None]]()
+    for piece in pieces:
+        start = None if piece.start == FIRST else piece.start.sort_key
+        end = ends.get(piece.partition) if piece.end == LAST else piece.end.sort_key
+        found.append((start, end))
+    return found
+
+
 def share_pieces(
     blobs: Blobs, assignments: list[tuple[int, int]], pieces: int, tasks: int
 ) -> list[list[tuple[int, list[int]]]]:

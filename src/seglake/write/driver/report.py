@@ -14,6 +14,8 @@ from seglake.catalog.rows import RunRow, SegmentRow
 from seglake.shown import ShowsTable, Table, of_report
 from seglake.write.driver.selection import Differences, Selection
 
+_UNUSUAL = ("absent_fields", "replaced_runs", "skipped_records")
+
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
@@ -28,8 +30,10 @@ def silent(_step: str) -> None:
 class Report(ShowsTable):
     """The result of one run.
 
-    input_rows = records + quarantined, always. `reasons` counts the quarantined rows by reason. The
-    topic had `skipped_files` before, and `replaced_runs` are gone from it with their records.
+    input_rows = records + quarantined + skipped_records, always. Skipped are rows whose offset the
+    log had already, where records keep their offsets. `reasons` counts the quarantined rows by
+    reason. The topic had `skipped_files` before, and `replaced_runs` are gone from it with their
+    records.
     `absent_fields` says which fields no row has. If the run was done already, `new_files`,
     `changed_files` and `gone_files` are what became of its input since.
     `end_offsets` are exclusive, for each log partition that grew.
@@ -53,6 +57,7 @@ class Report(ShowsTable):
     input_rows: int = 0
     records: int = 0
     quarantined: int = 0
+    skipped_records: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     absent_fields: list[str] = field(default_factory=list)
     segments: int = 0
@@ -101,7 +106,8 @@ class Report(ShowsTable):
         if self.status == "already done":
             return f"already committed{self._since()}"
         if self.input_files or self.input_rows:
-            return f"{self.records:,} records, {self.quarantined:,} rejected"
+            skipped = f", {self.skipped_records:,} skipped" if self.skipped_records else ""
+            return f"{self.records:,} records, {self.quarantined:,} rejected{skipped}"
         known = [*self.skipped_files, *self.changed_files]
         if not known:
             return "nothing new: the input is empty"
@@ -148,7 +154,7 @@ class Report(ShowsTable):
         What is only known after a commit is left out, and what a usual run has none of.
         """
         row = {**asdict(self), "skipped_files": len(self.skipped_files)}
-        unusual = [name for name in ("absent_fields", "replaced_runs") if not row[name]]
+        unusual = [name for name in _UNUSUAL if not row[name]]
         for name in ("new_files", "gone_files", *unusual):
             del row[name]
         return json.dumps(row, ensure_ascii=False)

@@ -10,7 +10,7 @@ is run again, with the input and the settings of that moment.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
+from seglake.write.spool.order import FIRST, LAST
 from seglake.write.spool.spool import REJECTS, SUMMARY, WITH_RECORDS, clear, of_kinds
 
 if TYPE_CHECKING:
@@ -91,10 +92,14 @@ def ingest_frame(
     pipeline: Pipeline,
     run: DeclaredRun,
     progress: Progress = silent,
+    check: Callable[[], None] = lambda: None,
 ) -> Report:
-    """Ingest the rows of a DataFrame, once, as `ingest_files` does; it has no source rows."""
+    """Ingest the rows of a DataFrame, once, as `ingest_files` does; it has no source rows.
+
+    `check` is called each time after its rows are read, and may raise.
+    """
     engine = SparkEngine(frame.sparkSession)
-    rows = InputFrame(frame, order_column)
+    rows = InputFrame(frame, order_column, check)
     return _ingest(engine, pipeline, run, progress, Frame(rows))
 
 
@@ -106,6 +111,11 @@ def _ingest(
     given: Input,
     replacing: Replacing | None = None,
 ) -> Report:
+    if replacing is not None and pipeline.topic.offset_field is not None:
+        raise ConfigError(
+            "topic.offset_field contradicts a replacement: its records would keep offsets that lie "
+            "below the end of the log; ingest them into another topic"
+        )
     store = open_store(pipeline.root, pipeline.storage)
     table = CatalogTable.create(store)
     begun = Report(pipeline.topic.name, pipeline.name, run.run_id)
@@ -234,12 +244,14 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     """The counts of every split; fills in the report."""
     report = attempt.report
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
-    counts, report.reasons, report.max_lateness_ms, absent = add_up(summaries)
+    counts, report.reasons, report.max_lateness_ms, absent, report.skipped_records = add_up(
+        summaries
+    )
     report.absent_fields = absent.sentences(attempt.pipeline)
     report.input_rows = sum(split.rows for split in counts.values())
     report.records = _records(of_kinds(spooled, *WITH_RECORDS))
     report.quarantined = _records(of_kinds(spooled, REJECTS))
-    if report.input_rows != report.records + report.quarantined:
+    if report.input_rows != report.records + report.quarantined + report.skipped_records:
         raise AssertionError(f"rows do not add up: {report}")
     return counts
 
@@ -273,10 +285,11 @@ def _records(spooled: pa.Table) -> int:
 
 def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
     spooled = of_kinds(spooled, *WITH_RECORDS)
-    if not len(spooled):
-        return []
     with attempt.step("plan"):
-        tasks = _plan(attempt, spooled)
+        keeps_offsets = attempt.settings.topic.offset_field is not None
+        tasks = _plan_at_offsets(attempt, spooled) if keeps_offsets else _plan(attempt, spooled)
+    if not tasks:
+        return []
     settings, order_column = attempt.settings, attempt.input.order_column
     merge_bytes, append_time_ms = settings.task.merge_bytes, attempt.append_time_ms
     write = WritePieces(attempt.store, settings.topic, append_time_ms, merge_bytes, order_column)
@@ -290,17 +303,53 @@ def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
 
 def _plan(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
     """The pieces that each reduce task writes, with their blobs and base offsets."""
+    if not len(spooled):
+        return []
     blobs = plan.Blobs.of(spooled)
     pieces = plan.cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
     assignments = plan.assign(blobs, pieces)
     straddling = _count_straddling(attempt, spooled, assignments, pieces)
     counts = plan.count_records(blobs, assignments, straddling)
     bases = plan.base_offsets(pieces, counts, end_offsets(attempt.base, attempt.topic))
+    return _shared(attempt, spooled, blobs, assignments, pieces, [(base, None) for base in bases])
+
+
+def _plan_at_offsets(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
+    """The pieces of a run whose records keep their offsets.
+
+    A log partition without a record has one, too, if the run declares to cover offsets of it.
+    """
+    blobs = plan.Blobs.of(spooled)
+    pieces = plan.cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
+    full = {piece.partition for piece in pieces}
+    ends = {partition: end for partition, (_, end) in attempt.run.offsets.items()}
+    pieces += [
+        Bounds(partition, FIRST, LAST)
+        for partition, end in ends.items()
+        if partition not in full and end > attempt.first_offset(partition)
+    ]
+    offsets = [
+        (attempt.first_offset(piece.partition) if start is None else start, end)
+        for piece, (start, end) in zip(pieces, plan.fixed_ends(pieces, ends), strict=True)
+    ]
+    return _shared(attempt, spooled, blobs, plan.assign(blobs, pieces), pieces, offsets)
+
+
+def _shared(
+    attempt: Attempt,
+    spooled: pa.Table,
+    blobs: plan.Blobs,
+    assignments: list[tuple[int, int]],
+    pieces: list[Bounds],
+    offsets: Sequence[tuple[int, int | None]],
+) -> list[list[PieceInput]]:
+    """The pieces of each task; `offsets` has of each piece the first offset, and the end."""
 
     def piece_input(number: int, members: list[int]) -> PieceInput:
         name = (attempt.topic, pieces[number].partition, attempt.attempt_id)
-        piece = Piece(*name, bases[number], attempt.started_ms)
-        return PieceInput(piece, pieces[number], spooled.take(pa.array(members)))
+        base, end = offsets[number]
+        piece = Piece(*name, base, attempt.started_ms, end)
+        return PieceInput(piece, pieces[number], spooled.take(pa.array(members, pa.int64())))
 
     most = TASKS_PER_CORE * attempt.engine.cores
     tasks = plan.share_pieces(blobs, assignments, len(pieces), most)

@@ -93,12 +93,17 @@ class InputFiles:
 
 
 class InputFrame:
-    """A DataFrame. Every attempt evaluates it anew, and it has no source rows."""
+    """A DataFrame. Every attempt evaluates it anew, and it has no source rows.
+
+    `check` is called after its rows are read, and raises if they cannot be trusted.
+    """
 
     selection = Selection([], [], [])
 
-    def __init__(self, frame: DataFrame, order_column: str) -> None:
-        self._frame, self.order_column = frame, order_column
+    def __init__(
+        self, frame: DataFrame, order_column: str, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self._frame, self.order_column, self._check = frame, order_column, check
 
     def is_empty(self) -> bool:
         """False: only reading the DataFrame would tell."""
@@ -108,7 +113,9 @@ class InputFrame:
         self, store: Store, settings: Pipeline, attempt_id: str, _append_time_ms: int
     ) -> pa.Table:
         """Run the map side over each partition of the DataFrame."""
-        return MapFrame(store, settings, self.order_column, attempt_id).read(self._frame)
+        spooled = MapFrame(store, settings, self.order_column, attempt_id).read(self._frame)
+        self._check()
+        return spooled
 
     def origins(self, _counts: SplitCounts) -> dict[int, Origin]:
         """One origin: the line of a reject is its number in the order column."""

@@ -70,6 +70,7 @@ def _require_same(known: TopicRow, topic: Topic, said: Mapping[str, Any]) -> Non
             "topic.partitions"
         )
     stored = json.loads(known.settings)
+    _require_same_source(known, stored, said)
     for key in (key for key in LIFECYCLE if key in said):
         value = stored.get(key, DEFAULTS[key])
         if value != said[key]:
@@ -78,6 +79,19 @@ def _require_same(known: TopicRow, topic: Topic, said: Mapping[str, Any]) -> Non
                 f"pipeline, or change the topic with `seglake alter ROOT {known.topic} "
                 f"{key}={said[key]}`"
             )
+
+
+def _require_same_source(
+    known: TopicRow, stored: Mapping[str, Any], said: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError for another Kafka topic than the one whose offsets the records keep."""
+    kept, named = stored.get("kafka.topic.id"), said.get("kafka.topic.id")
+    if named is not None and kept is not None and kept != named:
+        raise ConfigError(
+            f"topic {known.topic!r} has the offsets of the Kafka topic with id {kept}, and this "
+            f"one has id {named}: it was deleted and made again, so its offsets are those of "
+            "other records; archive it as another topic"
+        )
 
 
 def settings_json(topic: Topic, stored: Mapping[str, Any]) -> str:
@@ -98,8 +112,10 @@ def _row(topic: Topic, sequence: int, stored: Mapping[str, Any]) -> TopicRow:
 
 
 def _partitioner(topic: Topic) -> str:
-    field = topic.partition_field
-    return topic.partitioner if field is None else f"field:{field}"
+    field, offsets = topic.partition_field, topic.offset_field
+    if field is None:
+        return topic.partitioner
+    return f"field:{field}" if offsets is None else f"field:{field} offset:{offsets}"
 
 
 def append_time(snapshot: Snapshot, topic: str, now_ms: int) -> int:

@@ -71,7 +71,10 @@ def _settings(pipeline: Pipeline) -> dict[str, Sequence[str]]:
         "value.field": [pipeline.value.field],
         "value.columns": pipeline.value.columns,
         "headers.fields": pipeline.headers.fields,
+        "headers.array_field": [pipeline.headers.array_field],
         "topic.partition_field": [pipeline.topic.partition_field],
+        "topic.offset_field": [pipeline.topic.offset_field],
+        "timestamp.type_field": [pipeline.timestamp.type_field],
     }
     return {setting: [name for name in names if name] for setting, names in named.items()}
 

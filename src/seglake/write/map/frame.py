@@ -2,7 +2,8 @@
 
 Spark promises no order and no stable partitions. So the order column, unique integers of the
 caller, decides among equal event times (`order = "time"`), or is the whole order (`order =
-"arrival"`). The log is then a function of the rows, however Spark divides them.
+"arrival"`). The log is then a function of the rows, however Spark divides them. Where records keep
+their offsets, these are the order, and the order column only numbers the rejects.
 """
 
 from __future__ import annotations
@@ -77,8 +78,10 @@ class MapFrame(NamedTuple):
     def _blobs_of(
         self, chunk: Extracted, orders: Int64s, maker: BlobMaker, unit: int
     ) -> Iterator[Blob]:
-        ties = np.delete(orders, chunk.rejects.lines)
-        if len(ties):
+        if chunk.kept is not None and len(chunk.records):
+            yield from maker.blobs(chunk.records, chunk.partitions, kept=chunk.kept)
+        elif chunk.kept is None and len(chunk.records):
+            ties = np.delete(orders, chunk.rejects.lines)
             yield from maker.blobs(chunk.records, self._partitions(chunk, ties), ties)
         if len(chunk.rejects):
             lines = orders[chunk.rejects.lines]

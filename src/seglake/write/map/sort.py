@@ -13,7 +13,7 @@ from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Records
 from seglake.write.map.lateness import Arrivals
-from seglake.write.rows.records import Rejects
+from seglake.write.rows.records import Kept, Rejects
 from seglake.write.spool.order import sort_order
 from seglake.write.spool.packing import pack_batches, pack_records, pack_rejects
 from seglake.write.spool.sorted_records import SortedRecords
@@ -37,12 +37,17 @@ class BlobMaker:
         self.arrivals = Arrivals(pipeline.topic.partitions)
 
     def blobs(
-        self, records: Records, partitions: Int32s | None, tie_breakers: Int64s | None = None
+        self,
+        records: Records,
+        partitions: Int32s | None,
+        tie_breakers: Int64s | None = None,
+        kept: Kept | None = None,
     ) -> Iterator[Blob]:
         """The blobs of the next chunk.
 
         Without `partitions` the record keys choose the log partitions. Without `tie_breakers`
-        records with equal sort keys stay in the order of the chunk.
+        records with equal sort keys stay in the order of the chunk. `kept` are the offsets that
+        the records keep, which then are the sort keys.
         """
         if partitions is None:
             partitions = partition_of(records.keys, self._partitions, first_null=self._first_null)
@@ -50,7 +55,9 @@ class BlobMaker:
         self.arrivals.add(records.timestamps, partitions)
         order, ends = _grouped(partitions, self._partitions)
         sort_keys = records.timestamps
-        if tie_breakers is not None and not self._by_time:
+        if kept is not None:
+            sort_keys, tie_breakers = kept.offsets, kept.stamped.astype(np.int64)
+        elif tie_breakers is not None and not self._by_time:
             sort_keys = np.zeros_like(tie_breakers)
         if self._encoding is None:
             _sort_groups(order, ends, sort_keys, tie_breakers)

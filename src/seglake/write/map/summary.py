@@ -34,6 +34,7 @@ class UnitSummary:
         self._splits: dict[int, SplitCount] = {}
         self._reasons: Counter[str] = Counter()
         self._absent = NO_ROWS
+        self._skipped = 0
 
     def begin(self, split: int) -> None:
         """Begin a split, which may turn out to be empty."""
@@ -47,11 +48,13 @@ class UnitSummary:
         texts = REASON_TEXTS[reasons].tolist()
         self._reasons.update(dict(zip(texts, counts.tolist(), strict=True)))
         self._absent = self._absent.and_in(absent_in(chunk))
+        self._skipped += chunk.skipped
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
         """The summary as a blob; `arrivals` only if the unit's records have an order of arrival."""
         ranges = None if arrivals is None else arrivals.ranges()
         counted = {"splits": self._splits, "reasons": self._reasons, "absent": self._absent}
+        counted["skipped"] = self._skipped
         return Blob(SUMMARY, unit, text=json.dumps({**counted, "unit": unit, "arrivals": ranges}))
 
 
@@ -60,12 +63,14 @@ class Summary(NamedTuple):
 
     `splits` has the counts of every split, `reasons` the count of rejects for each reason.
     `max_lateness_ms` is None without an order of arrival. `absent` are the fields that no row has.
+    `skipped` counts the rows whose offset the log has already.
     """
 
     splits: dict[int, SplitCount]
     reasons: dict[str, int]
     max_lateness_ms: int | None
     absent: AbsentFields
+    skipped: int
 
 
 def add_up(texts: Iterable[str]) -> Summary:
@@ -80,4 +85,5 @@ def add_up(texts: Iterable[str]) -> Summary:
         absent = absent.and_in(AbsentFields(*summary["absent"]))
     arrivals = [summary["arrivals"] for summary in summaries]
     lateness = None if None in arrivals else largest_lateness_ms(arrivals)
-    return Summary(splits, dict(sorted(reasons.items())), lateness, absent)
+    skipped = sum(summary["skipped"] for summary in summaries)
+    return Summary(splits, dict(sorted(reasons.items())), lateness, absent, skipped)

@@ -19,7 +19,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
-from seglake.write.rows.records import Extracted, read_split
+from seglake.write.rows.records import Extracted, join_kept, read_split
 from seglake.write.rows.rows import MOST_ROWS
 from seglake.write.spool.spool import Blob, SpoolWriter
 
@@ -87,7 +87,7 @@ def blobs_of_unit(
 
     `read` reads a split; without it every row is read.
     """
-    in_order = pipeline.order == "arrival"
+    in_order = pipeline.order == "arrival" and pipeline.topic.offset_field is None
     encoding = encoding_of(pipeline.topic, append_time_ms) if in_order else None
     maker, summary = BlobMaker(pipeline, unit.number, encoding), UnitSummary()
     for chunks in _gather(unit, files, pipeline, summary, read):
@@ -96,7 +96,8 @@ def blobs_of_unit(
             parts = [chunk.records for chunk in full]
             records = parts[0] if len(parts) == 1 else concatenate(parts)
             chosen = [chunk.partitions for chunk in full if chunk.partitions is not None]
-            yield from maker.blobs(records, np.concatenate(chosen) if chosen else None)
+            kept = join_kept([chunk.kept for chunk in full if chunk.kept is not None])
+            yield from maker.blobs(records, np.concatenate(chosen) if chosen else None, kept=kept)
         for split, chunk in chunks:
             if len(chunk.rejects):
                 yield reject_blob(unit.number, split, chunk.rejects)

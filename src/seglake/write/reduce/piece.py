@@ -16,13 +16,18 @@ class Bounds(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The log partition and attempt that a piece is written for, and its first offset."""
+    """The log partition and attempt that a piece is written for, and its first offset.
+
+    `end_offset` (exclusive) is where the piece must end if its records keep their offsets; without
+    it the piece ends behind its last record.
+    """
 
     topic: str
     partition: int
     attempt_id: str
     base_offset: int
     created_at_ms: int
+    end_offset: int | None = None
 
 
 class PieceInput(NamedTuple):

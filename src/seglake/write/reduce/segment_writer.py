@@ -33,7 +33,10 @@ class SegmentWriter:
         self.rows: list[SegmentRow] = []
 
     def append(self, batches: Batches) -> None:
-        """Append record batches with absolute, consecutive offsets."""
+        """Append record batches with absolute offsets, which rise.
+
+        A segment begins where the one before it ends, even if its first record stands higher.
+        """
         table, row = batches.table, 0
         while row < len(table):
             appended = self._roller.append(table[row:])
@@ -44,7 +47,7 @@ class SegmentWriter:
             row += appended
             if row < len(table):
                 self._seal()
-                self._roller.begin(int(table["base_offset"][row]))
+                self._roller.begin(self.rows[-1].end_offset)
 
     def close(self) -> list[SegmentRow]:
         """Seal the last segment; returns the rows of all segments of the piece."""

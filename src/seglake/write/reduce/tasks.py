@@ -15,9 +15,9 @@ from seglake.config import Topic
 from seglake.format.encode import Batches
 from seglake.store import Store
 from seglake.write.encoding import encoding_of
-from seglake.write.reduce.batches import consecutive, encode
+from seglake.write.reduce.batches import Covered, consecutive, encode, encode_at
 from seglake.write.reduce.merge import merge
-from seglake.write.reduce.piece import Bounds, PieceInput, StraddlingBlob
+from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
 from seglake.write.reduce.segment_writer import SegmentWriter
 from seglake.write.spool.order import PlacedRecords
 from seglake.write.spool.packing import unpack_batches, unpack_records
@@ -57,21 +57,32 @@ class WritePieces(NamedTuple):
         for piece, bounds, spooled in inputs:
             blobs = read_blobs(self.store, spooled)
             with SegmentWriter(self.store, piece, self.topic) as writer:
-                for batches in self._batches(blobs, bounds, piece.base_offset):
+                for batches in self._batches(blobs, bounds, piece):
                     writer.append(batches)
                 rows += writer.close()
         return rows
 
     def _batches(
-        self, blobs: Iterator[SpooledBlob], bounds: Bounds, base_offset: int
+        self, blobs: Iterator[SpooledBlob], bounds: Bounds, piece: Piece
     ) -> Iterator[Batches]:
-        first = next(blobs)
+        if self.topic.offset_field is not None:
+            return self._at_offsets(blobs, bounds, piece)
+        base_offset, first = piece.base_offset, next(blobs)
         blobs = chain([first], blobs)
         if first.row["kind"] == BATCHES:
             return consecutive((unpack_batches(blob.data) for blob in blobs), base_offset)
         inside = (_within(_placed(blob), bounds) for blob in blobs)
         merged = merge(inside, self.merge_bytes, self.order_column)
         return encode(merged, encoding_of(self.topic, self.append_time_ms), base_offset)
+
+    def _at_offsets(
+        self, blobs: Iterator[SpooledBlob], bounds: Bounds, piece: Piece
+    ) -> Iterator[Batches]:
+        inside = (_within(_placed(blob), bounds) for blob in blobs)
+        merged = merge(inside, self.merge_bytes)
+        name = f"{piece.topic}-{piece.partition}"
+        covered = Covered(name, piece.base_offset, piece.end_offset)
+        return encode_at(merged, encoding_of(self.topic, self.append_time_ms), covered)
 
 
 def _placed(blob: SpooledBlob) -> PlacedRecords:

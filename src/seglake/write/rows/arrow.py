@@ -8,13 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import InputError
-from seglake.format.records import Int64s, Spans
+from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.text.json import json_objects
 from seglake.times.directives import TimeFormat
 from seglake.times.kernels import READ, UNREADABLE
 from seglake.times.readers import Times, in_range, read_times
 from seglake.times.zones import to_utc
 from seglake.write.rows.arrow_json import LISTS, as_lists, json_of, json_or_null, text_of
+from seglake.write.rows.header_json import read_headers
 from seglake.write.rows.rows import Absent, most_rows
 
 _MS = pa.timestamp("ms")
@@ -90,6 +91,29 @@ class ArrowRows:
         return in_range(
             to_utc(ms, local, form.zone), np.where(null, UNREADABLE, READ).astype(np.int8)
         )
+
+    def headers(self, name: str) -> tuple[Headers, Flags]:
+        """Lists of structs, or maps, as record headers; text is read as JSON."""
+        column = self._column(name)
+        if not any(test(column.type) for test in LISTS):
+            return read_headers(text_of(column, self._path))
+        return self._listed_headers(name, as_lists(column))
+
+    def _listed_headers(self, name: str, column: Any) -> tuple[Headers, Flags]:
+        kind = column.type.value_type
+        if not pa.types.is_struct(kind) or {field.name for field in kind} != {"key", "value"}:
+            raise InputError(
+                f"{self._path}: headers.array_field {name!r} has type {kind} in its lists: it must "
+                "be a struct of key and value"
+            )
+        items = column.flatten()
+        keys, values = (
+            text_of(pc.struct_field(items, part), self._path) for part in ("key", "value")
+        )
+        sizes = column.value_lengths().fill_null(0).to_numpy()
+        firsts = np.append(0, np.cumsum(sizes)).astype(np.int64)
+        nameless = np.append(0, np.cumsum(keys.lengths < 0))
+        return Headers(firsts, keys, values), np.diff(nameless[firsts]) > 0
 
     def objects(self, names: Sequence[str]) -> Spans:
         """One JSON object per row; without names, of every column."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.config import Pipeline
-from seglake.format.records import Int64s, Spans
+from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.text.spans import constant, fnv_hashes, join_rows, with_line_feed
 from seglake.times.directives import TimeFormat
 from seglake.times.readers import Times
@@ -132,6 +132,11 @@ class ChosenRows:
         """The values of a field as times."""
         ms, codes = self._rows.times(name, form)
         return Times(ms[self._at], codes[self._at])
+
+    def headers(self, name: str) -> tuple[Headers, Flags]:
+        """The values of a field as record headers, and which cannot be read."""
+        headers, unreadable = self._rows.headers(name)
+        return headers.take(self._at), unreadable[self._at]
 
     def objects(self, names: Sequence[str]) -> Spans:
         """One JSON object per row, of these fields; without names, of every field."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.config import Pipeline
-from seglake.format.records import Bytes, Int64s, Spans
+from seglake.format.records import Bytes, Flags, Headers, Int64s, Spans
 from seglake.text.json import json_objects, quoted
 from seglake.text.newlines import first_newline, last_newline, skip_lines
 from seglake.text.simd import PADDING, padded
@@ -23,6 +23,7 @@ from seglake.times.readers import Times, read_times
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.streams import Stream
+from seglake.write.rows.header_json import read_headers
 from seglake.write.rows.rows import Absent, Codes, Reason, Rows, most_rows
 
 REJECTED_BYTES = 64 * 1024  # the quarantine gets at most this much of a rejected row
@@ -80,6 +81,10 @@ class LineRows(ABC):
     def times(self, name: str, form: TimeFormat) -> Times:
         """The values of a field as times."""
         return read_times(self.field(name), form)
+
+    def headers(self, name: str) -> tuple[Headers, Flags]:
+        """The values of a field, JSON arrays, as record headers; see `Rows.headers`."""
+        return read_headers(self.field(name))
 
     def json(self, name: str) -> Spans:
         """The values of a field as JSON strings; null stays null."""

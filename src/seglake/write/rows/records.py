@@ -4,17 +4,26 @@ Every row of the input becomes one record, or one reject with its reason. A row 
 not empty, a CSV record other than the header, or a row of a Parquet file or a DataFrame.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from seglake.config import Pipeline
 from seglake.format.batch import OVERHEAD
-from seglake.format.records import Headers, Int32s, Int64s, Records, Spans
+from seglake.format.records import Flags, Headers, Int32s, Int64s, Records, Spans
 from seglake.limits import ALL_TIMES
-from seglake.text.spans import constant, decimal_text, interleave, join_fields, small_integers
+from seglake.text.spans import (
+    constant,
+    decimal_text,
+    fnv_hashes,
+    interleave,
+    join_fields,
+    large_integers,
+    small_integers,
+)
 from seglake.text.utf8 import invalid_utf8
 from seglake.times.kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.write.input.content import InputStore
@@ -26,6 +35,7 @@ from seglake.write.rows.rows import Absent, Codes, Reason, Rows
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
 _LENGTH_BYTES = 5  # the longest varint in front of a key, a value or a part of a header
+_CREATE_TIME, _LOG_APPEND_TIME = (b"0", b"CreateTime"), (b"1", b"LogAppendTime")
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,24 @@ class Rejects:
         return len(self.lines)
 
 
+class Kept(NamedTuple):
+    """The offsets that records keep, and whether each timestamp is a broker's append time."""
+
+    offsets: Int64s
+    stamped: Flags
+
+    def take(self, rows: Int64s) -> "Kept":
+        """Those at the positions `rows`."""
+        return Kept(self.offsets[rows], self.stamped[rows])
+
+
+def join_kept(parts: Sequence[Kept]) -> Kept | None:
+    """Those of several parts; None of no part."""
+    if not parts:
+        return None
+    return Kept(*map(np.concatenate, zip(*parts, strict=True)))
+
+
 @dataclass(frozen=True)
 class Extracted:
     """The records and rejects of one chunk of a split.
@@ -47,7 +75,9 @@ class Extracted:
     `partitions` is the log partition of each record if `topic.partition_field` is set, else None.
     `line_count` includes empty lines and headers: its sum over all earlier chunks of the file is
     the number of the chunk's first line. `absent` are the fields that no row has; None if
-    the rows tell nothing about it.
+    the rows tell nothing about it. `kept` are the offsets if `topic.offset_field` is set, else
+    None; `skipped` counts the rows below the end of their log partition, which are neither records
+    nor rejects.
     """
 
     records: Records
@@ -55,11 +85,13 @@ class Extracted:
     line_count: int
     rejects: Rejects
     absent: Absent | None = None
+    kept: Kept | None = None
+    skipped: int = 0
 
     @property
     def row_count(self) -> int:
-        """The count of rows: each is a record or a reject."""
-        return len(self.records) + len(self.rejects)
+        """The count of rows: each is a record or a reject, or skipped."""
+        return len(self.records) + len(self.rejects) + self.skipped
 
     @property
     def memory_bytes(self) -> int:
@@ -102,27 +134,34 @@ def extract(
     timestamps = _timestamps(rows, pipeline, reasons)
     keys = _keys(rows, pipeline, reasons)
     partitions = _partitions(rows, pipeline, reasons)
+    kept = _kept(rows, pipeline, reasons)
     values = _values(rows, pipeline)
     if pipeline.value_source == "columns":
         _reject(reasons, invalid_utf8(*values), Reason.INVALID_UTF8)
-    records = Records(timestamps, keys, values, None)
+    records = Records(timestamps, keys, values, _header_arrays(rows, pipeline, reasons))
     names, columns = _headers(rows, pipeline, path, lines - path_line)
     too_large = _sizes(records, names, columns) > pipeline.topic.max_message_bytes
     _reject(reasons, too_large, Reason.TOO_LARGE)
     unread = rows.reasons != Reason.NONE
     reasons[unread] = rows.reasons[unread]
+    known = _known(kept, partitions, pipeline)
+    reasons[known] = Reason.NONE
     good = reasons == Reason.NONE
+    good[known] = False
     if not good.all():
         chosen = np.flatnonzero(good)
-        records = Records(timestamps[chosen], keys.take(chosen), records.values.take(chosen), None)
+        arrays = None if records.headers is None else records.headers.take(chosen)
+        records = Records(timestamps[chosen], keys.take(chosen), values.take(chosen), arrays)
         columns = [column.take(chosen) for column in columns]
         partitions = None if partitions is None else partitions[chosen]
+        kept = None if kept is None else kept.take(chosen)
     if names:
         headers = _interleaved(names, columns, len(records))
         records = Records(records.timestamps, records.keys, records.values, headers)
     rejects = _rejects(rows, reasons, lines)
     absent = rows.absent(pipeline.fields())
-    return Extracted(records, partitions, rows.line_count, rejects, absent)
+    found = (records, partitions, rows.line_count, rejects, absent)
+    return Extracted(*found, kept, len(known))
 
 
 def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> None:
@@ -175,6 +214,40 @@ def _partitions(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int32s | None
     return partitions
 
 
+def _kept(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Kept | None:
+    """The offsets that the records keep, -1 for one that cannot be read."""
+    name, kind = pipeline.topic.offset_field, pipeline.timestamp.type_field
+    if name is None:
+        return None
+    offsets = large_integers(*rows.field(name))
+    _reject(reasons, offsets < 0, Reason.OFFSET_UNREADABLE)
+    if kind is None:
+        by_topic = pipeline.topic.message_timestamp_type == "LogAppendTime"
+        return Kept(offsets, np.full(len(offsets), by_topic))
+    kinds = rows.field(kind)
+    event, append = (_is_one_of(kinds, texts) for texts in (_CREATE_TIME, _LOG_APPEND_TIME))
+    _reject(reasons, ~(event | append), Reason.TIMESTAMP_TYPE_UNREADABLE)
+    return Kept(offsets, append)
+
+
+def _is_one_of(values: Spans, texts: Sequence[bytes]) -> Flags:
+    """Whether each value is one of some texts."""
+    wanted = Spans.of(list(texts))
+    hashes = fnv_hashes(*wanted.fixed())
+    same = np.isin(fnv_hashes(*values.fixed()), hashes)
+    found: Flags = same & np.isin(values.lengths, wanted.lengths)
+    return found
+
+
+def _known(kept: Kept | None, partitions: Int32s | None, pipeline: Pipeline) -> Int64s:
+    """The rows whose offset the log has already."""
+    first_offsets = pipeline.first_offsets
+    if kept is None or partitions is None or first_offsets is None:
+        return np.empty(0, np.int64)
+    ends = np.array(first_offsets, np.int64)[partitions]
+    return np.flatnonzero((kept.offsets >= 0) & (partitions >= 0) & (kept.offsets < ends))
+
+
 def _values(rows: Rows, pipeline: Pipeline) -> Spans:
     match pipeline.value_source:
         case "line":
@@ -183,6 +256,16 @@ def _values(rows: Rows, pipeline: Pipeline) -> Spans:
             return rows.field(str(pipeline.value.field))
         case _:
             return rows.objects(pipeline.value.columns)
+
+
+def _header_arrays(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Headers | None:
+    """The record headers, if one field has them all."""
+    name = pipeline.headers.array_field
+    if name is None:
+        return None
+    headers, unreadable = rows.headers(name)
+    _reject(reasons, unreadable, Reason.HEADERS_UNREADABLE)
+    return headers
 
 
 def _headers(
@@ -210,6 +293,10 @@ def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s
     sizes = np.full(len(records), _RECORD_BYTES + _LENGTH_BYTES * len(spans), np.int64)
     for span in spans:
         sizes += np.maximum(span.lengths, 0)
+    if records.headers is not None:
+        firsts, *parts = records.headers
+        items = sum(_LENGTH_BYTES + np.maximum(part.lengths, 0) for part in parts)
+        sizes += np.diff(np.append(0, np.cumsum(items))[firsts])
     return sizes + sum(_LENGTH_BYTES + len(name) for name in names)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.config import Pipeline
-from seglake.format.records import Int64s, Spans
+from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.times.directives import TimeFormat
 from seglake.times.readers import Times
 from seglake.write.input.content import InputStore
@@ -63,6 +63,9 @@ class Reason(IntEnum):
     EVENT_TOO_LONG = 9, "event too long"
     TIMESTAMP_TOO_OLD = 10, "timestamp too old for message.timestamp.before.max.ms"
     TIMESTAMP_TOO_NEW = 11, "timestamp too new for message.timestamp.after.max.ms"
+    OFFSET_UNREADABLE = 12, "offset missing or unreadable"
+    TIMESTAMP_TYPE_UNREADABLE = 13, "timestamp type missing or unreadable"
+    HEADERS_UNREADABLE = 14, "headers unreadable"
 
 
 REASON_TEXTS = np.array([reason.text for reason in Reason])
@@ -99,6 +102,12 @@ class Rows(Protocol):
 
     def field(self, name: str) -> Spans:
         """The values of a field as bytes; null if a row has no value."""
+
+    def headers(self, name: str) -> tuple[Headers, Flags]:
+        """The values of a field as record headers, and which rows have none that can be read.
+
+        A row without a value has no headers.
+        """
 
     def times(self, name: str, form: TimeFormat) -> Times:
         """The values of a field as times."""

@@ -3,7 +3,8 @@
 Records are ordered by (sort key, tie-breaker, unit, blob number, position in the blob). For files
 sorted by time the sort key is the event time and the tie-breaker 0, so records with equal times
 stand in the order of file and position. For a DataFrame the tie-breaker is the order column. In
-arrival order the sort key is 0.
+arrival order the sort key is 0. Where records keep their offsets (`topic.offset_field`), the sort
+key is the offset, and the tie-breaker, which decides nothing then, 1 under LogAppendTime, else 0.
 """
 
 from __future__ import annotations

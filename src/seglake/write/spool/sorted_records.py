@@ -57,9 +57,12 @@ class SortedRecords:
 
 def append(first: SortedRecords, second: SortedRecords) -> SortedRecords:
     """The records of `second`, all later in the total order, after those of `first`."""
+    ties = None
+    if first.tie_breakers is not None and second.tie_breakers is not None:
+        ties = np.concatenate([first.tie_breakers, second.tie_breakers])
     return SortedRecords(
         np.concatenate([first.sort_keys, second.sort_keys]),
-        None,
+        ties,
         np.concatenate([first.timestamps, second.timestamps]),
         join_bodies([first.bodies, second.bodies]),
     )

@@ -63,6 +63,11 @@ def redrive(
             f"input.format = {pipeline.input.format!r} cannot be redriven: say how the files of "
             "the run are to be read"
         )
+    if pipeline.topic.offset_field is not None:
+        raise ConfigError(
+            "topic.offset_field contradicts a redrive: the offsets of rejected rows lie below the "
+            "end of the log; ingest the corrected rows into another topic"
+        )
     work = _Redrive(engine, pipeline, run_id, dry_run, progress)
     while (report := work.run()) is None:
         pass

@@ -1,0 +1,265 @@
+"""Live topics are archived: each run takes what the broker has and the lake has not.
+
+The lake is the checkpoint. A run reads from the end of the archive to the broker's last stable
+offset, the records keep their offsets, and one commit makes them visible. So whatever dies, the
+next run goes on where the last commit ended, and every log partition ends where the broker's did.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.config import Pipeline
+from seglake.errors import InputError, SeglakeError, UnknownTopic, UsageError
+from seglake.format.batch import MAX_BATCH_BYTES
+from seglake.shown import ShowsTable, Table
+from seglake.store import open_store
+from seglake.write.api import declared
+from seglake.write.driver.attempt import DeclaredRun, end_offsets
+from seglake.write.driver.report import Progress, Report, silent
+from seglake.write.driver.run import ingest_frame
+from seglake.write.driver.topics import topic_in_force
+from seglake.write.live.broker import Broker, LiveTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PIPELINE = "archive"  # the name of the pipeline of these runs
+GAP_EXIT_CODE = 4
+_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "timestampType int, headers array<struct<key: string, value: binary>>"
+)
+
+_log = logging.getLogger(__name__)
+
+Ranges = dict[int, tuple[int, int]]  # offsets [start, end) by partition
+
+
+@dataclass
+class TopicArchive:
+    """What came of one topic.
+
+    `topic` is its name in the lake. `offsets` are the offsets [start, end) that were new on the
+    broker. `gaps` are those [start, end) that the broker had deleted before they were archived.
+    `run` is the report of the run; None if nothing was new, or after the `error`.
+    """
+
+    kafka_topic: str
+    topic: str
+    topic_id: str = ""
+    status: Literal["archived", "nothing new", "failed"] = "nothing new"
+    offsets: Ranges = field(default_factory=dict)
+    gaps: Ranges = field(default_factory=dict)
+    run: dict[str, Any] | None = None
+    error: str | None = None
+    exit_code: int = 0
+
+    @property
+    def summary(self) -> str:
+        """What came of it, in a few words."""
+        if self.error is not None:
+            return f"failed: {self.error}"
+        told = f"{self.run['records']:,} records" if self.run else "nothing new"
+        for partition, (start, end) in self.gaps.items():
+            told += f"; of partition {partition} the broker had deleted {start} to {end - 1}"
+        return told
+
+
+@dataclass(repr=False)
+class Archive(ShowsTable):
+    """What came of all topics, in the order in which they were given."""
+
+    topics: list[TopicArchive] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """That of the first error; without one 4 if the broker had deleted something, else 0."""
+        codes = [each.exit_code for each in self.topics]
+        errors = [code for code in codes if code not in {0, GAP_EXIT_CODE}]
+        return errors[0] if errors else max(codes, default=0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {"topics": [{**asdict(each), "summary": each.summary} for each in self.topics]}
+
+    def as_json(self) -> str:
+        """One JSON object."""
+        return json.dumps(self.as_dict(), ensure_ascii=False)
+
+    def _table(self) -> Table:
+        rows = [(each.kafka_topic, each.topic, each.summary) for each in self.topics]
+        return Table("archive", ("kafka topic", "topic", "result"), rows, len(rows))
+
+
+def archive(
+    root: str,
+    topics: Sequence[str],
+    options: Mapping[str, str],
+    *,
+    run_id: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    progress: Progress = silent,
+) -> Archive:
+    """Archive what is new in topics of a broker; each commits on its own.
+
+    A topic is its name, or NAME:TOPIC for another name in the lake. `options` are those of Kafka's
+    clients, `bootstrap.servers` among them. Without a run id the clock names the run. `spark` needs
+    Spark's Kafka source; without it a session starts on `master`, by default this machine. An error
+    of one topic is in its report, and the others are archived all the same. Raises UsageError for
+    names that are given twice, ConfigError for a session without the source, StoreError if no
+    client can be made.
+    """
+    from seglake.session import spark_session  # noqa: PLC0415  # Spark may be missing
+
+    names = _names(topics)
+    run = declared(run_id, (None, None))
+    spark = spark or spark_session("seglake archive", master=master, delta=False, kafka=True)
+    place = _Place(root, dict(storage_options or {}), options, spark, progress)
+    found = Archive()
+    with Broker(spark, options) as broker:
+        for kafka_topic, topic in names:
+            found.topics.append(_archived(place, broker, TopicArchive(kafka_topic, topic), run))
+    return found
+
+
+def _names(topics: Sequence[str]) -> list[tuple[str, str]]:
+    """(name on the broker, name in the lake) of each topic."""
+    parts = [(name, second or name) for name, _, second in (each.partition(":") for each in topics)]
+    targets = [topic for _, topic in parts]
+    if not targets or len(set(targets)) < len(targets):
+        raise UsageError("name the topics to archive, each once: NAME, or NAME:TOPIC in the lake")
+    return parts
+
+
+class _Place(NamedTuple):
+    """Where the records come from and go to."""
+
+    root: str
+    storage: dict[str, str]
+    options: Mapping[str, str]
+    spark: SparkSession
+    progress: Progress
+
+
+def _archived(
+    place: _Place, broker: Broker, report: TopicArchive, run: DeclaredRun
+) -> TopicArchive:
+    """The report of a topic after its archive; whatever goes wrong is told by it."""
+    place.progress(f"archive {report.kafka_topic}")
+    try:
+        done = _archive_topic(place, broker, report, run)
+        if done is not None:
+            report.status, report.run = "archived", done.as_dict()
+        report.exit_code = GAP_EXIT_CODE if report.gaps else 0
+    except SeglakeError as error:
+        report.status, report.error, report.exit_code = "failed", str(error), error.exit_code
+    except Exception as error:
+        _log.exception("the archive of %s failed", report.kafka_topic)
+        report.status, report.exit_code = "failed", 1
+        report.error = f"{type(error).__name__}: the log of the driver has the rest"
+    return report
+
+
+def _archive_topic(
+    place: _Place, broker: Broker, report: TopicArchive, run: DeclaredRun
+) -> Report | None:
+    """Archive what is new of a topic; None if nothing is."""
+    live = broker.topic(report.kafka_topic)
+    report.topic_id = live.topic_id
+    base = CatalogTable.create(open_store(place.root, place.storage)).snapshot()
+    is_known = any(row.topic == report.topic for row in base.topics())
+    pipeline = _pipeline(place, report, live, _clock(base, broker, report))
+    topic_in_force(base, pipeline)  # refuses the wrong topic before anything is read
+    ends = end_offsets(base, report.topic)
+    for partition, (_, end) in live.offsets.items():
+        _require_ahead(report, partition, ends.get(partition, 0), end)
+    report.gaps = {
+        partition: (ends.get(partition, 0), start)
+        for partition, (start, _) in live.offsets.items()
+        if is_known and start > ends.get(partition, 0)
+    }
+    covered = {p: (max(start, ends.get(p, 0)), end) for p, (start, end) in live.offsets.items()}
+    report.offsets = {p: (start, end) for p, (start, end) in covered.items() if start < end}
+    if is_known and not report.offsets and not report.gaps:
+        return None
+
+    def check() -> None:
+        if broker.topic_id(live.name) != live.topic_id:
+            raise InputError(f"topic {live.name!r} was made again while it was read; run again")
+
+    frame = _frame(place, live.name, report.offsets)
+    covering = run._replace(offsets=covered)
+    return ingest_frame(frame, "offset", pipeline, covering, place.progress, check)
+
+
+def _clock(base: Snapshot, broker: Broker, report: TopicArchive) -> str:
+    """The timestamp type of the topic in the lake, or else on the broker."""
+    try:
+        return base.topic(report.topic).timestamp_type
+    except UnknownTopic:
+        return broker.timestamp_type(report.kafka_topic)
+
+
+def _require_ahead(report: TopicArchive, partition: int, ours: int, end: int) -> None:
+    if end < ours:
+        raise InputError(
+            f"partition {partition} of {report.kafka_topic!r} ends at {end} on the broker, and at "
+            f"{ours} in the lake: the broker lost records, and their offsets will be those of "
+            "others; archive the topic as another one"
+        )
+
+
+def _pipeline(place: _Place, report: TopicArchive, live: LiveTopic, clock: str) -> Pipeline:
+    """The settings of a run: the columns of Spark's Kafka source, every record as it is."""
+    topic = {
+        "name": report.topic,
+        "partitions": len(live.offsets),
+        "partition_field": "partition",
+        "offset_field": "offset",
+        "message.timestamp.type": clock,
+        "max.message.bytes": MAX_BATCH_BYTES,  # the broker took them
+        "kafka.topic.id": live.topic_id,
+    }
+    return Pipeline.model_validate(
+        {
+            "name": PIPELINE,
+            "root": place.root,
+            "storage": place.storage,
+            "order": "arrival",
+            "max_quarantine_ratio": 0.0,
+            "input": {"format": "dataframe"},
+            "timestamp": {"field": "timestamp", "type_field": "timestampType"},
+            "key": {"fields": ["key"]},
+            "value": {"from": "field", "field": "value"},
+            "headers": {"array_field": "headers"},
+            "topic": topic,
+        }
+    )
+
+
+def _frame(place: _Place, topic: str, offsets: Ranges) -> DataFrame:
+    """The committed records at these offsets."""
+    spark = place.spark
+    if not offsets:
+        return spark.createDataFrame([], _SCHEMA)
+    first, last = ({topic: {str(p): ends[at] for p, ends in offsets.items()}} for at in (0, 1))
+    options = {f"kafka.{key}": value for key, value in place.options.items()}
+    options |= {
+        "kafka.isolation.level": "read_committed",
+        "assign": json.dumps({topic: list(offsets)}),
+        "startingOffsets": json.dumps(first),
+        "endingOffsets": json.dumps(last),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        "minPartitions": str(max(len(offsets), spark.sparkContext.defaultParallelism)),
+    }
+    return spark.read.format("kafka").options(**options).load()

@@ -1,0 +1,141 @@
+"""A Kafka cluster, asked by Kafka's own admin client in the JVM of Spark's driver.
+
+The client comes with the jars of Spark's Kafka source, so it needs no package of Python, and takes
+the same options as the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from seglake.errors import ConfigError, InputError, StoreError, UsageError
+from seglake.extras import extra
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_UNKNOWN = ("UnknownTopicOrPartitionException", "InvalidTopicException")
+_JARS = '--jars "$(python -m seglake.session kafka-jars)"'
+
+
+class LiveTopic(NamedTuple):
+    """A topic of a broker.
+
+    `offsets` has for each partition the log start offset and the end offset for `read_committed`
+    consumers: the last stable offset, exclusive.
+    """
+
+    name: str
+    topic_id: str
+    offsets: dict[int, tuple[int, int]]
+
+
+def kafka_options(bootstrap: str, pairs: Sequence[str], file: Path | None) -> dict[str, str]:
+    """The options of Kafka's clients: of a properties file, of KEY=VALUE pairs, the servers.
+
+    Raises UsageError for what is no pair, or a file that cannot be read.
+    """
+    try:
+        text = "" if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the properties file {file} cannot be read: {error}") from error
+    lines = [line.strip() for line in text.replace("\\\n", "").splitlines()]
+    given = [*(line for line in lines if line and line[0] not in "#!"), *pairs]
+    options = {}
+    for pair in given:
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise UsageError("an option of Kafka's clients is not of the form KEY=VALUE: mend it")
+        options[key.strip()] = value.strip()
+    return {**options, "bootstrap.servers": bootstrap}
+
+
+class Broker:
+    """The admin client; a context manager that closes it."""
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
+        self._servers = options["bootstrap.servers"]
+        try:
+            self._jvm: Any = spark._jvm  # noqa: SLF001  # see `ALLOWED` of tests/test_tidy.py
+        except Exception as error:  # Spark Connect has no JVM, and an error of its own for that
+            raise ConfigError("an archive needs a Spark session with a JVM: no Connect") from error
+        properties = self._jvm.java.util.Properties()
+        for key, value in options.items():
+            properties.setProperty(key, value)
+        admin = self._jvm.org.apache.kafka.clients.admin
+        if not callable(getattr(admin.AdminClient, "create", None)) or "JavaPackage" in repr(
+            type(admin.AdminClient)
+        ):
+            raise ConfigError(f"this Spark session has no Kafka source: give spark-submit {_JARS}")
+        with self._errors():
+            self._admin = admin.AdminClient.create(properties)
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._admin.close()
+
+    def topic(self, name: str) -> LiveTopic:
+        """The topic as it is now. Raises InputError if there is none, StoreError."""
+        topic_id, partitions = self._description(name)
+        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        starts = self._offsets(name, partitions, spec.earliest())
+        ends = self._offsets(name, partitions, spec.latest())
+        return LiveTopic(name, topic_id, {p: (starts[p], ends[p]) for p in range(partitions)})
+
+    def topic_id(self, name: str) -> str:
+        """The id of a topic. Raises InputError if there is none, StoreError."""
+        return self._description(name)[0]
+
+    def timestamp_type(self, name: str) -> str:
+        """The topic's `message.timestamp.type`; CreateTime if this client may not ask."""
+        config = self._jvm.org.apache.kafka.common.config.ConfigResource
+        kind = getattr(self._jvm, "org.apache.kafka.common.config.ConfigResource$Type", None)
+        resource = config(kind.TOPIC, name)
+        try:
+            with self._errors():
+                found = self._admin.describeConfigs([resource]).all().get().get(resource)
+        except StoreError:
+            return "CreateTime"
+        return str(found.get("message.timestamp.type").value())
+
+    def _description(self, name: str) -> tuple[str, int]:
+        with self._errors(name):
+            found = self._admin.describeTopics([name]).allTopicNames().get().get(name)
+        return str(found.topicId().toString()), int(found.partitions().size())
+
+    def _offsets(self, name: str, partitions: int, spec: Any) -> dict[int, int]:
+        common = self._jvm.org.apache.kafka.common
+        places = [common.TopicPartition(name, number) for number in range(partitions)]
+        wanted = self._jvm.java.util.HashMap()
+        for place in places:
+            wanted.put(place, spec)
+        committed = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(
+            common.IsolationLevel.READ_COMMITTED
+        )
+        with self._errors(name):
+            found = self._admin.listOffsets(wanted, committed).all().get()
+        return {place.partition(): int(found.get(place).offset()) for place in places}
+
+    @contextmanager
+    def _errors(self, topic: str = "") -> Iterator[None]:
+        """Kafka's errors as Seglake's."""
+        with extra("spark", "an archive"):
+            from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # it may be missing
+        try:
+            yield
+        except Py4JJavaError as error:
+            cause = error.java_exception.getCause() or error.java_exception
+            kind = cause.getClass().getSimpleName()
+            if kind in _UNKNOWN:
+                raise InputError(
+                    f"the broker at {self._servers} has no topic {topic!r}: correct the name; what "
+                    "the lake has of it stays"
+                ) from None
+            raise StoreError(
+                f"the broker at {self._servers} did not answer: {kind}: {cause.getMessage()}"
+            ) from None

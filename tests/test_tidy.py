@@ -28,7 +28,9 @@ BANNED = {
     "exec": "settings and data are never code",
     "pickle": "blobs and files have formats of their own",
 }
-ALLOWED: dict[tuple[str, str], str] = {}  # (file, name): why there is no other way
+ALLOWED: dict[tuple[str, str], str] = {  # (file, name): why there is no other way
+    ("src/seglake/write/live/broker.py", "_jvm"): "Kafka's admin client is where Spark's source is"
+}
 UNFINISHED = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from seglake.cli.archive import live
 from seglake.cli.arguments.options import (
     Conf,
     DryRun,
@@ -32,6 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(live)
 app.add_typer(lifecycle)
 
 
@@ -333,30 +335,6 @@ def ingest(
     changes = {"pipeline.root": root, "input.paths": source or None}
     given = {name: value for name, value in changes.items() if value is not None}
     raise typer.Exit(run(conf_file, given, run_id, interval, replaces, master, as_json=json))
-
-
-@app.command()
-def archive(
-    root: Root,
-    topics: Annotated[
-        list[str], typer.Argument(help="Topics of the broker; NAME:TOPIC renames one in the lake.")
-    ],
-    bootstrap: Annotated[str, typer.Option(help="Servers of the broker: HOST:PORT,…")],
-    kafka: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE for Kafka's clients; repeatable.")
-    ] = None,
-    kafka_file: Annotated[
-        Path | None, typer.Option(help="… more of them, as a properties file.")
-    ] = None,
-    run_id: Annotated[str | None, typer.Option(help="Makes a repeated run the same run.")] = None,
-    master: Master = None,
-    json: Json = False,
-) -> None:
-    """Archive what is new in topics of a broker, with Spark; offsets stay."""
-    from seglake.cli.archive import run
-
-    options = (kafka or [], kafka_file)
-    raise typer.Exit(run(root, topics, bootstrap, options, run_id, master, as_json=json))
 
 
 @app.command()

@@ -1,43 +1,49 @@
 """`seglake archive`: take what is new in topics of a broker into the lake."""
 
-# ruff: noqa: PLC0415  # a command imports its modules when it runs
+# ruff: noqa: PLC0415  # as in `app`
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from seglake.cli.ingest import on_spark
+import typer
+
+from seglake.cli.arguments.options import Json, Master, Root
 from seglake.cli.terminal.tables import Column, Rows, show
 
+live = typer.Typer(add_completion=False)
 
-def run(
-    root: str,
-    topics: Sequence[str],
-    bootstrap: str,
-    options: tuple[Sequence[str], Path | None],
-    run_id: str | None,
-    master: str | None,
-    *,
-    as_json: bool,
-) -> int:
-    """Archive the topics; `options` are pairs for Kafka's clients, and a properties file.
 
-    Returns the exit code.
-    """
-    from seglake.write.live.archive import archive
+@live.command()
+def archive(
+    root: Root,
+    topics: Annotated[
+        list[str], typer.Argument(help="Topics of the broker; NAME:TOPIC renames one in the lake.")
+    ],
+    bootstrap: Annotated[str, typer.Option(help="Servers of the broker: HOST:PORT,…")],
+    kafka: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE for Kafka's clients; repeatable.")
+    ] = None,
+    kafka_file: Annotated[
+        Path | None, typer.Option(help="… more of them, as a properties file.")
+    ] = None,
+    run_id: Annotated[str | None, typer.Option(help="Makes a repeated run the same run.")] = None,
+    master: Master = None,
+    json: Json = False,
+) -> None:
+    """Archive what is new in topics of a broker, with Spark; offsets stay."""
+    from seglake.cli.ingest import on_spark
+    from seglake.write.live import archive as work
     from seglake.write.live.broker import kafka_options
 
-    given = kafka_options(bootstrap, *options)
+    options = kafka_options(bootstrap, kafka or [], kafka_file)
     with on_spark() as progress:
-        report = archive(root, topics, given, run_id=run_id, master=master, progress=progress)
-    if as_json:
+        report = work.archive(
+            root, topics, options, run_id=run_id, master=master, progress=progress
+        )
+    if json:
         print(report.as_json())
-        return report.exit_code
-    columns = [
-        Column("kafka_topic", "kafka topic"),
-        Column("topic", "topic"),
-        Column("summary", "result"),
-    ]
-    show("archive", Rows(columns, report.as_dict()["topics"]), as_json=False)
-    return report.exit_code
+    else:
+        names = {"kafka_topic": "kafka topic", "topic": "topic", "summary": "result"}
+        columns = [Column(name, title) for name, title in names.items()]
+        show("archive", Rows(columns, report.as_dict()["topics"]), as_json=False)
+    raise typer.Exit(report.exit_code)

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from seglake.errors import SeglakeError
-from seglake.write.live.archive import archive
+from seglake.write.live import archive as work
 from seglake.write.live.broker import kafka_options
 
 
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     told = logging.getLogger("seglake.archive").info
     try:
         options = kafka_options(given.bootstrap, given.kafka, given.kafka_file)
-        report = archive(given.root, given.topic, options, run_id=given.run_id, progress=told)
+        report = work.archive(given.root, given.topic, options, run_id=given.run_id, progress=told)
     except SeglakeError as error:
         print(f"archive: {error}", file=sys.stderr)
         return error.exit_code

@@ -56,7 +56,7 @@ def describe(
     return [
         Setting(key, known[key], info.default, known[key] != info.default, info.description or "")
         for name, info in Topic.model_fields.items()
-        if (key := info.alias or name) not in {"name", "partition_field"}
+        if (key := info.alias or name) not in {"name", "partition_field", "offset_field"}
     ]
 
 

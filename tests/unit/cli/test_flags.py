@@ -22,6 +22,7 @@ from seglake.engine import LocalEngine
 from seglake.errors import SeglakeError, UsageError
 from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
+from seglake.write.live.archive import Archive, TopicArchive
 from tests.harness.flags import JOBS, Table, load_job, options_of_job, options_of_the_program
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 
@@ -139,7 +140,7 @@ def _jobs(it: Place) -> None:
     assert found.keys() == {job.stem for job in JOBS.glob("*.py")}
     assert all("def main" in file.read_text() for file in found.values())
     assert Path(it.tell("jobs", "ingest").rstrip()) == found["ingest"]
-    it.refused("no job 'digest'; there are around, ingest", "jobs", "digest")
+    it.refused("no job 'digest'; there are archive, around", "jobs", "digest")
 
 
 @TABLE.shows("ingest --master", "redrive --master")
@@ -158,6 +159,38 @@ def _master(it: Place) -> None:
         it.tell("ingest", *conf, "--replace")
         it.tell("redrive", it.folder / "new", "web", *conf)
     assert masters == ["spark://far:7077"] * 3
+
+
+@TABLE.shows(
+    "archive --bootstrap", "archive --kafka", "archive --kafka-file", "archive --run-id",
+    "archive --master", "archive --json", "jobs/archive --root", "jobs/archive --topic",
+    "jobs/archive --bootstrap", "jobs/archive --kafka", "jobs/archive --kafka-file",
+    "jobs/archive --run-id",
+)  # fmt: skip
+def _archive(it: Place) -> None:
+    """What reaches the archive; tests/kafka/test_live_archive.py runs it."""
+    asked: list[tuple[Any, ...]] = []
+
+    def answer(*given: Any, **how: Any) -> Archive:
+        asked.append((*given, how["run_id"], how.get("master")))
+        return Archive([TopicArchive("a", "b", gaps={0: (5, 7)}, exit_code=4)])
+
+    file = it.folder / "client.properties"
+    file.write_text("# comment\na.b = c=d \\\n e\n\nsecurity.protocol=SSL\n")
+    options = {"a.b": "c=d  e", "security.protocol": "PLAINTEXT", "bootstrap.servers": "h:1"}
+    how = "--bootstrap", "h:1", "--kafka-file", file, "--run-id", "7"
+    pair = "--kafka", "security.protocol=PLAINTEXT"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seglake.write.live.archive.archive", answer)
+        by_job = it.job("archive", "--root", it.root, "--topic", "a:b", "--topic", "c", *how, *pair)
+        assert it.code == 4
+        by_command = it.json("archive", it.root, "a:b", "c", *how, *pair, "--master", "local[1]")
+        assert it.code == 4
+        assert "had deleted 5 to 6" in " ".join(it.tell("archive", it.root, "a", *how).split())
+        it.refused("not of the form KEY=VALUE", "archive", it.root, "a", *how, "--kafka", "x")
+        it.refused("cannot be read", "archive", it.root, "a", *how, "--kafka-file", it.folder)
+    assert by_job == by_command
+    assert asked[:2] == [(str(it.root), ["a:b", "c"], options, "7", m) for m in (None, "local[1]")]
 
 
 @TABLE.shows("check --conf-file", "check --sample", "check --source", "check --json")

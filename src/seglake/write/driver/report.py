@@ -30,8 +30,8 @@ def silent(_step: str) -> None:
 class Report(ShowsTable):
     """The result of one run.
 
-    input_rows = records + quarantined + skipped_records, always. Skipped are rows whose offset the
-    log had already, where records keep their offsets. `reasons` counts the quarantined rows by
+    input_rows = records + quarantined, always. `skipped_records` are rows beside these, whose offset
+    the log had already, where records keep their offsets. `reasons` counts the quarantined rows by
     reason. The topic had `skipped_files` before, and `replaced_runs` are gone from it with their
     records.
     `absent_fields` says which fields no row has. If the run was done already, `new_files`,
@@ -105,7 +105,7 @@ class Report(ShowsTable):
         """What came of the run, in one sentence."""
         if self.status == "already done":
             return f"already committed{self._since()}"
-        if self.input_files or self.input_rows:
+        if self.input_files or self.input_rows or self.skipped_records:
             skipped = f", {self.skipped_records:,} skipped" if self.skipped_records else ""
             return f"{self.records:,} records, {self.quarantined:,} rejected{skipped}"
         known = [*self.skipped_files, *self.changed_files]

@@ -63,8 +63,8 @@ class Reason(IntEnum):
     EVENT_TOO_LONG = 9, "event too long"
     TIMESTAMP_TOO_OLD = 10, "timestamp too old for message.timestamp.before.max.ms"
     TIMESTAMP_TOO_NEW = 11, "timestamp too new for message.timestamp.after.max.ms"
-    OFFSET_UNREADABLE = 12, "offset missing or unreadable"
-    TIMESTAMP_TYPE_UNREADABLE = 13, "timestamp type missing or unreadable"
+    OFFSET_UNREADABLE = 12, "offset unreadable"
+    TIMESTAMP_TYPE_UNREADABLE = 13, "timestamp type unreadable"
     HEADERS_UNREADABLE = 14, "headers unreadable"
 
 

@@ -81,7 +81,9 @@ def test_what_a_pipeline_does_not_say_stays_as_it_is(runs: list[dict[str, Any]])
         assert [row.sequence for row in rows] in ([], [snapshot.topic("events").sequence])
 
 
-IDENTITY = {"partitions", "partitioner", "partition_field", "message.timestamp.type"}
+IDENTITY = {
+    "partitions", "partitioner", "partition_field", "offset_field", "message.timestamp.type",
+}  # fmt: skip
 OTHERS: dict[str, Any] = {
     "retention.ms": 5,
     "retention.bytes": 5,
@@ -93,6 +95,7 @@ OTHERS: dict[str, Any] = {
     "message.timestamp.before.max.ms": 5,
     "message.timestamp.after.max.ms": 5,
     "quarantine.retention.ms": 5,
+    "kafka.topic.id": "an id",
 }
 
 

@@ -20,7 +20,7 @@ BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-unit test-spark test-kafka test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
+.PHONY: help setup demo test test-unit test-spark test-kafka test-live test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
   s3-server lint fmt docs golden bench chaos fuzz explore coverage bench-report lock wheel archive site picture check-java
 
 help: ## List the targets
@@ -42,6 +42,9 @@ test-spark: setup ## Run the tests that need a Spark session
 
 test-kafka: setup ## Run the tests that compare with Kafka's own classes
 	$(PYTEST) -m kafka
+
+test-live: setup ## Archive live topics of a broker six times, with kills between, at every step (minutes)
+	$(PYTEST) tests/kafka -o python_files="long_live_*.py"
 
 test-s3: setup ## Run the tests on a real S3 server, which Go builds the first time
 	$(PYTEST) -m s3

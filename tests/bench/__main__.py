@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import (
+    archive,
     catalog,
     cold,
     compaction,
@@ -32,6 +33,7 @@ PARTS = {
     "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
     "density": density.run, "growth": growth.run, "catalog": catalog.run,
     "hot": hot.run, "compaction": compaction.run, "merge": merge.run, "cold": cold.run,
+    "archive": archive.run,
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -85,7 +86,7 @@ public class Producing implements Runnable {
         try {
             while (!stopping) {
                 produce(1);
-                Thread.sleep(5);
+                Thread.sleep(100);
             }
         } catch (Exception error) {
             failure = error.toString();
@@ -197,6 +198,16 @@ public class Producing implements Runnable {
         try {
             admin.deleteRecords(Collections.singletonMap(new TopicPartition(topic, partition),
                 RecordsToDelete.beforeOffset(before))).all().get();
+        } finally {
+            admin.close();
+        }
+    }
+
+    public void createTopic(String topic, int partitions) throws Exception {
+        Admin admin = Admin.create(new HashMap(settings));
+        try {
+            admin.createTopics(Collections.singleton(
+                new NewTopic(topic, partitions, (short) 1))).all().get();
         } finally {
             admin.close();
         }

@@ -73,7 +73,7 @@ def logs(draw: st.DrawFn, most: int = 30) -> list[Row]:
         offset = draw(st.sampled_from([0, 0, 5, 2**40]))
         for step in draw(st.lists(_steps, max_size=most)):
             kind = draw(st.sampled_from([0, 0, 0, 1]))
-            time = draw(st.sampled_from([T, T, T + 5, T + 10**6, 0]))
+            time = draw(st.sampled_from([T, T, T + 5, T + 10**6, 0, -1]))
             parts = (draw(_bytes), draw(_bytes), draw(_headers))
             rows.append(Row(partition, offset, time, kind, *parts))
             offset += step
@@ -160,7 +160,7 @@ def records_of(root: Path) -> list[Row]:
             continue
         for row in log.read(partition, start, max_records=10**9).to_pylist():
             headers = [(h["key"], h["value"]) for h in row["headers"] or []]
-            time = int(row["timestamp"].timestamp() * 1000 + 0.5)
+            time = round(row["timestamp"].timestamp() * 1000)
             numbers = (row["offset"], time, row["timestamp_type"])
             rows.append(Row(partition, *numbers, row["key"], row["value"], headers))
     return rows

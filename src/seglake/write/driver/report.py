@@ -30,10 +30,9 @@ def silent(_step: str) -> None:
 class Report(ShowsTable):
     """The result of one run.
 
-    input_rows = records + quarantined, always. `skipped_records` are rows beside these, whose offset
-    the log had already, where records keep their offsets. `reasons` counts the quarantined rows by
-    reason. The topic had `skipped_files` before, and `replaced_runs` are gone from it with their
-    records.
+    input_rows = records + quarantined, always; `skipped_records` are rows beside these, whose
+    offset the log had already. `reasons` counts the quarantined rows by reason. The topic had
+    `skipped_files` before, and `replaced_runs` are gone from it with their records.
     `absent_fields` says which fields no row has. If the run was done already, `new_files`,
     `changed_files` and `gone_files` are what became of its input since.
     `end_offsets` are exclusive, for each log partition that grew.

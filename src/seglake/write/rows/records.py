@@ -174,6 +174,8 @@ def _timestamps(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int64s:
     if settings.field is None:
         return np.full(len(reasons), -1, np.int64)
     ms, codes = rows.times(settings.field, settings.time_format)
+    if pipeline.topic.offset_field is not None:  # a record of Kafka may have no time: -1
+        codes = np.where((codes == OUT_OF_RANGE) & (ms == -1), np.int8(READ), codes)
     if pipeline.event_times != ALL_TIMES:
         _limit(ms, codes == READ, pipeline.event_times, reasons)
     if (codes == READ).all():

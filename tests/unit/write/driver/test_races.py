@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -82,4 +83,29 @@ def test_a_race_with_a_changed_file_moves_what_is_written(tmp_path: Path) -> Non
     found = [record.value for log in read_lake(lake).values() for record in log]
     assert len(found) == 2 * LINES + 7
     assert before < set(found)
+    assert read_lake(lake) == read_raw(lake)
+
+
+def test_runs_that_keep_offsets_plan_again_and_move_nothing(tmp_path: Path) -> None:
+    """Two overlapping parts of one log at once: the loser skips what the winner brought in."""
+    lake, offsets = tmp_path / "lake", [range(20), range(10, 30)]
+    for number, some in enumerate(offsets):
+        lines = ({"ts": T + at, "p": at % 2, "o": at // 2 * 3, "k": str(at)} for at in some)
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        (tmp_path / f"{number}.jsonl").write_text(text)
+    topic = {"partition_field": "p", "offset_field": "o"}
+    with writers(2) as start:
+        settings = [
+            pipeline_of(lake, tmp_path / f"{number}.jsonl", order="arrival", topic=topic)
+            for number in range(2)
+        ]
+        done = results([start(each, str(number)) for number, each in enumerate(settings)])
+    late = done[1].report  # of the run that ended last
+    assert (late.rebased, done[1].read) == (0, 2)
+    assert late.input_rows + late.skipped_records == 20
+    known = {each // 2 * 3 for each in offsets[0] if each % 2 == 0}
+    for partition, log in read_lake(lake).items():
+        found = [record.offset for record in log]
+        assert found == sorted({*found})
+        assert {*found} >= known or partition == 2 or late.run_id == "0"
     assert read_lake(lake) == read_raw(lake)

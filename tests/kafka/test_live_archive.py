@@ -1,0 +1,177 @@
+"""The archive of live topics, on a real broker, against a `read_committed` consumer.
+
+A producer writes transactions, aborted ones too, and plain records, to a topic with event times and
+to one with append times, while the job is run and killed. `make test-live` kills it more often.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import seglake
+from seglake.errors import OffsetOutOfRange, SeglakeError
+from seglake.maintain.health.verify import verify
+from seglake.read.log import Log as LakeLog
+from tests.harness.archivist import Archivist
+from tests.judges.kafka_jars import spark_kafka_jars
+from tests.judges.kafka_judge import Kafka
+from tests.judges.kafka_producing import PARTITIONS, TOPICS, Consumed, Producing, producing
+from tests.makers.lakes import open_catalog
+
+
+class World:
+    """A broker with a producer, a lake, and the process that archives."""
+
+    def __init__(self, folder: Path, address: str, producer: Producing) -> None:
+        self.folder, self.root, self.address = folder, folder / "lake", address
+        self.producer = producer
+        self.archivist = self.another()
+
+    def another(self) -> Archivist:
+        """A new process, which starts its Spark session when it is asked."""
+        self.archivist = Archivist(self.folder, self.root, self.address)
+        return self.archivist
+
+    def log(self, topic: str) -> LakeLog:
+        return seglake.open(str(self.root)).topic(topic)
+
+    def assert_archived(self, topic: str, *, live: str = "", behind: bool = False) -> None:
+        """The lake has what a consumer reads; `behind`, up to its own end only."""
+        log = self.log(topic)
+        for partition in range(PARTITIONS):
+            theirs = self.producer.consumed(live or topic, partition)
+            end = log.end_offsets()[partition]
+            assert end <= theirs.end if behind else end == theirs.end
+            known = [record for record in theirs.records if record.offset < end]
+            ours = [each for each in records_of(log, partition) if each.offset >= theirs.start]
+            assert ours == known
+        assert verify(str(self.root), deep=True, topics=[topic]).exit_code == 0
+
+    def assert_committed_offsets_are_good(self, topic: str) -> None:
+        """A consumer that goes on in the lake where it was on the broker misses nothing."""
+        log = self.log(topic)
+        for partition in range(PARTITIONS):
+            theirs = self.producer.consumed(topic, partition)
+            offsets = [record.offset for record in theirs.records]
+            behind = {each + 1 for each in offsets} - {*offsets}  # gaps: markers, aborted records
+            chosen = random.Random(5).sample(
+                range(log.beginning_offsets()[partition], theirs.end), 100
+            )
+            for offset in {theirs.end, *sorted(behind)[-50:], *chosen}:
+                found = log.read(partition, offset, max_records=1)["offset"].to_pylist()
+                at = bisect_left(offsets, offset)
+                assert found == offsets[at : at + 1]
+            with pytest.raises(OffsetOutOfRange):
+                log.read(partition, theirs.end + 1, max_records=1)
+
+
+def records_of(log: LakeLog, partition: int) -> list[Consumed]:
+    start, end = log.beginning_offsets()[partition], log.end_offsets()[partition]
+    rows = log.read(partition, start, max_records=10**9).to_pylist() if start < end else []
+    return [
+        Consumed(
+            row["offset"], int(row["timestamp"].timestamp() * 1000 + 0.5), row["timestamp_type"],
+            row["key"], row["value"], [(h["key"], h["value"]) for h in row["headers"] or []],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    try:
+        spark_kafka_jars()
+    except SeglakeError as error:
+        pytest.skip(f"Spark's Kafka source cannot be fetched: {error}")
+    folder = tmp_path_factory.mktemp("live")
+    with producing(kafka, folder / "broker", seed=7) as (broker, producer):
+        producer("produce", 10)
+        place = World(folder, broker.address, producer)
+        try:
+            yield place
+        finally:
+            place.archivist.kill()
+
+
+def killed_again_and_again(world: World, steps: list[str], seed: int) -> None:
+    """Run the job with a kill at each of these steps, then to its end, while a producer writes."""
+    chance = random.Random(seed)
+    world.producer("start")
+    for step in steps:
+        world.archivist.killed_at(step, list(TOPICS), chance.random() / 5)
+        world.another()
+        if (world.root / "catalog").exists():
+            for topic in {row.topic for row in open_catalog(str(world.root)).snapshot().topics()}:
+                world.assert_archived(topic, behind=True)
+    assert world.archivist.run(list(TOPICS)).code == 0
+    for topic in TOPICS:
+        world.assert_archived(topic, behind=True)
+    world.producer("stop")
+    done = world.archivist.run(list(TOPICS))
+    assert (done.code, [each["error"] for each in done.topics]) == (0, [None, None])
+    for topic in TOPICS:
+        world.assert_archived(topic)
+
+
+def test_nothing_is_lost_and_nothing_is_there_twice(world: World) -> None:
+    killed_again_and_again(world, ["write segments", "commit"], seed=1)
+    done = world.archivist.run(list(TOPICS))
+    assert [each["status"] for each in done.topics] == ["nothing new"] * 2
+    found = [
+        record for t in TOPICS for p in range(PARTITIONS) for record in records_of(world.log(t), p)
+    ]
+    assert {record.timestamp_type for record in found} == {0, 1}
+    assert any(len({name for name, _ in r.headers}) < len(r.headers) for r in found)
+    assert any(value is None for record in found for _, value in record.headers)
+    for topic in TOPICS:
+        world.assert_committed_offsets_are_good(topic)
+
+
+def test_an_open_transaction_ends_the_archive(world: World) -> None:
+    world.producer("open")
+    assert world.archivist.run(["web"]).code == 0
+    world.assert_archived("web")
+    world.producer("commit")
+    assert world.archivist.run(["web"]).code == 0
+    world.assert_archived("web")
+
+
+def test_what_the_broker_deleted_is_a_gap_with_a_name(world: World) -> None:
+    before = world.log("web").end_offsets()[0]
+    world.producer("produce", 8)
+    end = world.producer.consumed("web", 0).end
+    world.producer("deleteRecords", "web", 0, end - 2)
+    done = world.archivist.run(["web"])
+    assert (done.code, done.topics[0]["gaps"]) == (4, {"0": [before, end - 2]})
+    assert f"had deleted {before} to {end - 3}" in done.topics[0]["summary"]
+    world.assert_archived("web")
+    assert world.archivist.run(["web"]).code == 0
+    assert world.archivist.run(["web:late"]).code == 0  # an archive that begins late has no gap
+    assert world.log("late").beginning_offsets()[0] == end - 2
+    world.assert_archived("late", live="web")
+
+
+def test_a_topic_that_is_gone_or_made_again_is_refused(world: World) -> None:
+    world.producer("deleteTopic", "app")
+    version = seglake.open(str(world.root)).version
+    done = world.archivist.run(["app", "web"])
+    assert (done.code, [each["status"] for each in done.topics]) == (2, ["failed", "nothing new"])
+    assert "has no topic 'app'" in done.topics[0]["error"]
+    world.producer("createTopic", "app", PARTITIONS)
+    done = world.archivist.run(["app"])
+    assert done.code == 2
+    assert "was deleted and made again" in done.topics[0]["error"]
+    assert seglake.open(str(world.root)).version == version
+    assert world.archivist.run(["app:again"]).code == 0
+
+
+def test_a_broker_that_does_not_answer_is_told(world: World) -> None:
+    options = "--kafka", "default.api.timeout.ms=2000", "--kafka", "request.timeout.ms=1000"
+    done = world.archivist.run(["web"], "127.0.0.1:1", *options)
+    assert done.code == 1
+    assert "the broker at 127.0.0.1:1 did not answer" in done.topics[0]["error"]

@@ -226,7 +226,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _settings(
-    master: str | None, conf: Mapping[str, str], *, delta: bool, kafka: bool
+    master: str | None, conf: Mapping[str, str], *, delta: bool, kafka: bool = False
 ) -> dict[str, str]:
     settings = {"spark.master": master or "local[*]", **SETTINGS, **_quiet_log()}
     if settings["spark.master"].startswith("local"):

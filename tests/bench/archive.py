@@ -13,8 +13,8 @@ OURS, DELTA = "`seglake archive`", "Spark's Kafka source to Delta"
 _TEXT = """\
 A broker's topic of {events:,} records in {partitions} partitions, from its beginning to its end,
 in a Spark session that is warm; into a new lake, and into a new Delta table (zstd), each time. Both
-read by Spark's Kafka source as `read_committed`, with headers. Seglake keeps offsets and writes every
-index; the Delta table gets the columns of the source as they are, in no order.
+read by Spark's Kafka source as `read_committed`, with headers. Seglake keeps offsets and writes
+every index; the Delta table gets the columns of the source as they are, in no order.
 """
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from seglake.errors import ConfigError, InputError, StoreError, UsageError
 from seglake.extras import extra
@@ -59,9 +59,10 @@ class Broker:
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
         self._servers = options["bootstrap.servers"]
         try:
-            self._jvm: Any = spark._jvm  # noqa: SLF001  # see `ALLOWED` of tests/test_tidy.py
+            jvm: Any = spark._jvm  # noqa: SLF001  # see `ALLOWED` of tests/test_tidy.py
         except Exception as error:  # Spark Connect has no JVM, and an error of its own for that
             raise ConfigError("an archive needs a Spark session with a JVM: no Connect") from error
+        self._jvm = cast("Any", jvm)
         properties = self._jvm.java.util.Properties()
         for key, value in options.items():
             properties.setProperty(key, value)
@@ -94,8 +95,7 @@ class Broker:
     def timestamp_type(self, name: str) -> str:
         """The topic's `message.timestamp.type`; CreateTime if this client may not ask."""
         config = self._jvm.org.apache.kafka.common.config.ConfigResource
-        kind = getattr(self._jvm, "org.apache.kafka.common.config.ConfigResource$Type", None)
-        resource = config(kind.TOPIC, name)
+        resource = config(config.Type.TOPIC, name)
         try:
             with self._errors():
                 found = self._admin.describeConfigs([resource]).all().get().get(resource)

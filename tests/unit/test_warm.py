@@ -26,6 +26,8 @@ from seglake.maintain.rewrite.keep import OnlyOffsets, WithoutKeys, WithoutOffse
 from seglake.maintain.rewrite.segments import Target, rewrite
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.raw_events import ingest, pipeline_of
+from tests.unit.write.test_offsets_kept import Row, write_jsonl, write_parquet
+from tests.unit.write.test_offsets_kept import pipeline_of as offsets_kept
 
 T = 1_700_000_000_000
 ROWS = [
@@ -79,6 +81,16 @@ def ingest_everything(folder: Path) -> None:
             assert read.stdout.count("\n") == len(ROWS)
 
 
+def ingest_offsets(folder: Path) -> None:
+    """Records that keep their offsets, of lines and of columns."""
+    rows = [Row(i % 2, i * 3, T + i, i // 7 % 2, b"k", None, [("a", b"b")]) for i in range(40)]
+    write_parquet(folder / "columns", rows)
+    write_jsonl(folder / "lines", rows)
+    for form, name in (("parquet", "columns"), ("jsonl", "lines")):
+        settings = offsets_kept(folder / f"offsets-{form}", folder / name, form)
+        assert ingest(settings).records == len(rows)
+
+
 def tend_a_lake(root: Path) -> None:
     maker = LakeMaker(root, settings={"cleanup.policy": "compact"})
     for codec in ("none", "zstd"):
@@ -105,6 +117,7 @@ def compiled_later(folder: Path) -> set[tuple[str, str]]:
     before = compiled()
     assert len({kernel for kernel, _ in before}) > 20
     ingest_everything(folder)
+    ingest_offsets(folder)
     tend_a_lake(folder / "tended")
     return compiled() - before
 

@@ -61,7 +61,7 @@ class Row(NamedTuple):
 _bytes = st.none() | st.sampled_from([b"", b"a", b"key", b"\xff\x00", "größe".encode()])
 _headers = st.lists(st.tuples(st.sampled_from(["", "id", "größe"]), _bytes), max_size=3)
 _steps = st.one_of(
-    st.just(1), st.just(1), st.integers(1, 9), st.sampled_from([FAR - 1, FAR, FAR + 1, 3 * 2**31])
+    st.just(1), st.just(1), st.integers(1, 9), st.sampled_from([FAR - 1, FAR, FAR + 1, 2**32])
 )
 
 
@@ -70,7 +70,7 @@ def logs(draw: st.DrawFn, most: int = 30) -> list[Row]:
     """Records of all partitions: gaps of any length, both timestamp types, any times."""
     rows = []
     for partition in range(PARTITIONS):
-        offset = draw(st.sampled_from([0, 0, 5, 2**40]))
+        offset = draw(st.sampled_from([0, 0, 5, 2**32]))
         for step in draw(st.lists(_steps, max_size=most)):
             kind = draw(st.sampled_from([0, 0, 0, 1]))
             time = draw(st.sampled_from([T, T, T + 5, T + 10**6, 0, -1]))

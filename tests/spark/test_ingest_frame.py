@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,51 @@ def test_the_order_column_belongs_to_the_settings_of_a_run(
     other = settings_of(tmp_path, input={"format": "dataframe", "order_column": "number"})
     with pytest.raises(ConfigError, match="committed with other settings"):
         seglake.ingest(few, other, run_id="1")
+
+
+KAFKA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "timestampType int, headers array<struct<key: string, value: binary>>"
+)
+
+
+def kafka_rows() -> list[tuple[Any, ...]]:
+    """Rows as Spark's Kafka source has them; offsets have gaps, headers repeat a key."""
+    headers = [None, [("a", b"1"), ("a", None)], [("größe", b"")]]
+    return [
+        (None if at % 5 == 0 else b"k\xff", b"%d" % at, "web", at % 2, at // 2 * 3 + at % 2,
+         dt.datetime.fromtimestamp(T // 1000 + at // 7, dt.UTC), at // 50 % 2, headers[at % 3])
+        for at in range(300)
+    ]  # fmt: skip
+
+
+def test_rows_of_sparks_kafka_source_keep_their_offsets(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = kafka_rows()
+    frame = spark.createDataFrame(rows, KAFKA)
+    settings = settings_of(
+        tmp_path, "arrival", input={"format": "dataframe"},
+        timestamp={"field": "timestamp", "type_field": "timestampType"},
+        key={"fields": ["key"]}, value={"from": "field", "field": "value"},
+        headers={"array_field": "headers"},
+        topic={"name": "web", "partitions": 2, "partition_field": "partition",
+               "offset_field": "offset", **TOPIC},
+    )  # fmt: skip
+    first = seglake.ingest(frame.where("offset < 200").repartition(3), settings, run_id="1")
+    again = seglake.ingest(frame.orderBy(F.rand(5)), settings, run_id="2")
+    assert (again.records, again.skipped_records) == (300 - first.records, first.records)
+    read = spark.read.format("seglake").option("subscribe", "web").option("includeHeaders", "true")
+    found = read.load(str(tmp_path)).orderBy("partition", "offset").collect()
+    wanted = frame.orderBy("partition", "offset").collect()
+    assert [tuple(row) for row in found] == [tuple(row) for row in wanted]
+    ends = seglake.open(str(tmp_path)).topic("web").end_offsets()
+    assert ends == {0: 448, 1: 449}
+    later = frame.withColumn("offset", F.lit(600) + F.col("partition")).limit(9)
+    with pytest.raises(InputError, match=r"web-[01] has offset 60[01] twice"):
+        seglake.ingest(later, settings, run_id="3")
+    with pytest.raises(ConfigError, match=r"topic.offset_field: no column 'offset'"):
+        seglake.ingest(frame.drop("offset"), settings, run_id="4")
+    headers = F.expr("array(named_struct('k', 'a', 'v', 'b'))")
+    with pytest.raises(InputError, match="must be a struct of key and value"):
+        seglake.ingest(frame.withColumn("headers", headers), settings, run_id="5")

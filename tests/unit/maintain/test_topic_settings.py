@@ -73,9 +73,8 @@ def test_a_change_holds_and_all_else_stays(steps: list[tuple[dict[str, Any], lis
             assert report.changes == differ
             assert (table.snapshot().version > version) == bool(differ)
         kept = table.snapshot().topic("orders")
-        assert (
-            topic_of(kept).model_dump(by_alias=True, exclude={"name", "partition_field"}) == model
-        )
+        fields = {"name", "partition_field", "offset_field"}
+        assert topic_of(kept).model_dump(by_alias=True, exclude=fields) == model
 
 
 @pytest.fixture
@@ -87,7 +86,7 @@ def root(tmp_path: Path) -> str:
 def test_describe_tells_values_defaults_and_meanings(root: str) -> None:
     seglake.alter(root, "events", {"retention.ms": 5})
     told = {each.key: each for each in seglake.describe(root, "events")}
-    assert told.keys() == DEFAULTS.keys() - {"partition_field"}
+    assert told.keys() == DEFAULTS.keys() - {"partition_field", "offset_field"}
     assert (told["retention.ms"].value, told["retention.ms"].default) == (5, -1)
     assert [each.key for each in told.values() if each.is_set] == ["retention.ms"]
     assert all(each.meaning for each in told.values())

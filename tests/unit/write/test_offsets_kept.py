@@ -298,6 +298,13 @@ def test_a_log_begins_where_it_is_declared_to(tmp_path: Path) -> None:
     assert_sound(tmp_path / "lake", [row, later], {0: 70, 1: 10})
 
 
+def test_a_run_of_markers_alone_moves_the_end(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", [])
+    report = ingest(pipeline_of(tmp_path / "lake", tmp_path / "a.parquet"), offsets={0: (0, 5)})
+    assert (report.records, report.end_offsets) == (0, {0: 5})
+    assert_sound(tmp_path / "lake", [], {0: 5})
+
+
 @pytest.mark.parametrize("task", [{}, TINY, {**TINY, "piece_bytes": 60, "merge_bytes": 1}])
 @pytest.mark.parametrize("kind", [0, 1])
 def test_an_offset_twice_is_refused(tmp_path: Path, task: dict[str, int], kind: int) -> None:

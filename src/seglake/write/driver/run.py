@@ -285,8 +285,10 @@ def _records(spooled: pa.Table) -> int:
 
 def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
     spooled = of_kinds(spooled, *WITH_RECORDS)
+    keeps_offsets = attempt.settings.topic.offset_field is not None
+    if not len(spooled) and not keeps_offsets:
+        return []
     with attempt.step("plan"):
-        keeps_offsets = attempt.settings.topic.offset_field is not None
         tasks = _plan_at_offsets(attempt, spooled) if keeps_offsets else _plan(attempt, spooled)
     if not tasks:
         return []
@@ -303,8 +305,6 @@ def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
 
 def _plan(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
     """The pieces that each reduce task writes, with their blobs and base offsets."""
-    if not len(spooled):
-        return []
     blobs = plan.Blobs.of(spooled)
     pieces = plan.cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
     assignments = plan.assign(blobs, pieces)

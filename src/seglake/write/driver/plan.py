@@ -11,83 +11,143 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from seglake.engine import share_out
+from seglake.format.records import Int64s
 from seglake.write.reduce.piece import Bounds
 from seglake.write.spool.order import FIRST, LAST, Place
-from seglake.write.spool.spool import places
+
+_UNIT_SHIFT = 32  # of the number of a unit, beside that of a blob in it
 
 
 @dataclass(frozen=True)
 class Blobs:
-    """The blobs with records, in columns: one item per blob."""
+    """The blobs with records, in columns: one item per blob.
 
-    partition: np.ndarray
-    first: list[Place]  # of the first record
-    last: list[Place]  # of the last record
-    records: np.ndarray
-    size_bytes: np.ndarray
+    `first` and `last` rank the places of the first and the last record among all of these.
+    """
+
+    partition: Int64s
+    first: Int64s
+    last: Int64s
+    records: Int64s
+    size_bytes: Int64s
+    places: tuple[Int64s, ...]  # of the first record, the columns of `Place`
 
     @classmethod
     def of(cls, spooled: pa.Table) -> Blobs:
         """From rows of SPOOLED; the number of a blob is the number of its row."""
-        names = ("partition", "records", "size_bytes")
-        partition, records, size_bytes = (spooled[name].to_numpy() for name in names)
-        first = places(spooled, "sort_key", "tie_breaker")
-        last = places(spooled, "last_sort_key", "last_tie_breaker")
-        return cls(partition, first, last, records, size_bytes)
+        partition, records, size_bytes, unit, number, *sorted_by = (
+            spooled[name].to_numpy().astype(np.int64) for name in _NAMES
+        )
+        places = (*sorted_by[:2], unit, number)
+        ranks = _ranks(*map(_joined, zip(places, (*sorted_by[2:], unit, number), strict=True)))
+        first, last = ranks[: len(unit)], ranks[len(unit) :]
+        return cls(partition, first, last, records, size_bytes, places)
 
     def __len__(self) -> int:
         return len(self.first)
 
+    def place(self, blob: int) -> Place:
+        """The place of the first record of a blob."""
+        return Place(*(int(column[blob]) for column in self.places))
+
+    def ranks_of(self, places: Sequence[Place]) -> Int64s:
+        """The ranks of places that are `FIRST`, or those of first records."""
+        names = (self.places[2] << _UNIT_SHIFT) | self.places[3]
+        asked = np.array([place.unit << _UNIT_SHIFT | place.blob for place in places], np.int64)
+        candidates = np.flatnonzero(np.isin(names, asked)).tolist()
+        ranks = {self.place(blob): int(self.first[blob]) for blob in candidates}
+        return np.array([ranks.get(place, -1) for place in places], np.int64)
+
+
+_NAMES = (
+    "partition", "records", "size_bytes", "unit", "number",
+    "sort_key", "tie_breaker", "last_sort_key", "last_tie_breaker",
+)  # fmt: skip
+
+
+def _joined(columns: tuple[Int64s, Int64s]) -> Int64s:
+    return np.concatenate(columns)
+
+
+def _ranks(*columns: Int64s) -> Int64s:
+    """The rank of each row among all rows, by the first column, then the next; equals share it."""
+    order = np.lexsort(columns[::-1])
+    above = np.zeros(len(order), bool)
+    for column in columns:
+        ordered = column[order]
+        above[1:] |= ordered[1:] != ordered[:-1]
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.cumsum(above)
+    return ranks
+
+
+class Routes(NamedTuple):
+    """Every piece that may have records of a blob, as pairs in ascending order."""
+
+    blobs: Int64s
+    pieces: Int64s
+
+    def straddling(self) -> Any:
+        """Which pairs are of a blob with several pieces."""
+        same = self.blobs[1:] == self.blobs[:-1]
+        return (np.append(False, same) | np.append(same, False))[: len(self.blobs)]
+
 
 def cut_partitions(blobs: Blobs, max_bytes: int) -> list[Bounds]:
     """The pieces of every log partition that has records, each of about `max_bytes` of bodies."""
+    order = np.lexsort((blobs.first, blobs.partition))
+    partitions, begins = np.unique(blobs.partition[order], return_index=True)
     pieces = []
-    for partition in np.unique(blobs.partition).tolist():
-        members = np.flatnonzero(blobs.partition == partition).tolist()
-        members.sort(key=blobs.first.__getitem__)
+    for partition, members in zip(partitions.tolist(), np.split(order, begins)[1:], strict=True):
         ends = np.cumsum(blobs.size_bytes[members])
         count = -(-int(ends[-1]) // max_bytes)
         targets = ends[-1] * np.arange(1, count) // count
-        cuts = [blobs.first[members[i]] for i in np.searchsorted(ends, targets, "right").tolist()]
-        edges = [FIRST, *sorted(set(cuts) - {blobs.first[members[0]]}), LAST]
+        cuts = np.unique(np.searchsorted(ends, targets, "right"))
+        edges = [FIRST, *(blobs.place(members[cut]) for cut in cuts[cuts > 0].tolist()), LAST]
         pieces += [Bounds(partition, *edge) for edge in pairwise(edges)]
     return pieces
 
 
-def assign(blobs: Blobs, pieces: Sequence[Bounds]) -> list[tuple[int, int]]:
-    """(blob, piece) for every piece that may have records of a blob, in ascending order."""
-    of_partition: dict[int, list[int]] = {}
-    for number, piece in enumerate(pieces):
-        of_partition.setdefault(piece.partition, []).append(number)
-    return [
-        (blob, piece)
-        for blob, partition in enumerate(blobs.partition.tolist())
-        for piece in of_partition[partition]
-        if blobs.first[blob] < pieces[piece].end and blobs.last[blob] >= pieces[piece].start
-    ]
+def assign(blobs: Blobs, pieces: Sequence[Bounds]) -> Routes:
+    """The pieces of every blob; pieces of one log partition follow each other without a gap."""
+    width = 2 * len(blobs) + 2  # of the ranks, with that of FIRST
+    partitions = np.array([piece.partition for piece in pieces], np.int64)
+    starts = partitions * width + blobs.ranks_of([piece.start for piece in pieces]) + 1
+    order = np.argsort(starts)
+    starts, own = starts[order], blobs.partition * width + 1
+    lows, highs = (starts.searchsorted(own + r, "right") - 1 for r in (blobs.first, blobs.last))
+    counts = highs - lows + 1
+    numbers = np.repeat(np.arange(len(blobs)), counts)
+    nth = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return Routes(numbers, order[lows[numbers] + nth])
 
 
-def straddlers(assignments: list[tuple[int, int]]) -> dict[int, list[int]]:
+def straddlers(routes: Routes) -> dict[int, list[int]]:
     """The pieces of every blob that may have records in more than one piece."""
-    pieces: dict[int, list[int]] = {}
-    for blob, piece in assignments:
-        pieces.setdefault(blob, []).append(piece)
-    return {blob: members for blob, members in pieces.items() if len(members) > 1}
+    found: dict[int, list[int]] = {}
+    several = routes.straddling()
+    pairs = zip(routes.blobs[several].tolist(), routes.pieces[several].tolist(), strict=True)
+    for blob, piece in pairs:
+        found.setdefault(blob, []).append(piece)
+    return found
 
 
 def count_records(
-    blobs: Blobs, assignments: list[tuple[int, int]], straddling: Mapping[tuple[int, int], int]
+    blobs: Blobs, routes: Routes, straddling: Mapping[tuple[int, int], int]
 ) -> list[int]:
     """The count of records of each piece; `straddling` counts those of (straddler, piece)."""
-    totals = [0] * (1 + max((piece for _, piece in assignments), default=-1))
-    for blob, piece in assignments:
-        totals[piece] += straddling.get((blob, piece), int(blobs.records[blob]))
-    return totals
+    records, several = blobs.records[routes.blobs], routes.straddling()
+    pairs = zip(routes.blobs[several].tolist(), routes.pieces[several].tolist(), strict=True)
+    records[several] = [straddling[pair] for pair in pairs]
+    totals = np.zeros(1 + int(routes.pieces.max(initial=-1)), np.int64)
+    np.add.at(totals, routes.pieces, records)
+    return totals.tolist()
 
 
 def base_offsets(pieces: Sequence[Bounds], counts: list[int], ends: Mapping[int, int]) -> list[int]:
@@ -117,12 +177,12 @@ def fixed_ends(
 
 
 def share_pieces(
-    blobs: Blobs, assignments: list[tuple[int, int]], pieces: int, tasks: int
-) -> list[list[tuple[int, list[int]]]]:
+    blobs: Blobs, routes: Routes, pieces: int, tasks: int
+) -> list[list[tuple[int, Int64s]]]:
     """For each of at most `tasks` tasks: (piece, its blobs in the order of their places)."""
-    members: list[list[int]] = [[] for _ in range(pieces)]
-    for blob, piece in assignments:
-        members[piece].append(blob)
-    sizes = [int(blobs.size_bytes[of_piece].sum()) for of_piece in members]
-    ordered = [sorted(of_piece, key=blobs.first.__getitem__) for of_piece in members]
-    return [[(piece, ordered[piece]) for piece in share] for share in share_out(sizes, tasks)]
+    order = np.lexsort((blobs.first[routes.blobs], routes.pieces))
+    members, numbers = routes.blobs[order], routes.pieces[order]
+    begins = numbers.searchsorted(np.arange(pieces))
+    of_piece = np.split(members, begins)[1:]
+    sizes = [int(blobs.size_bytes[each].sum()) for each in of_piece]
+    return [[(piece, of_piece[piece]) for piece in share] for share in share_out(sizes, tasks)]

@@ -26,6 +26,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
 from seglake.errors import ConfigError, CorruptData, QuarantineLimit, StoreError
+from seglake.format.records import Int64s
 from seglake.layout import new_attempt
 from seglake.store import open_store
 from seglake.times.instants import format_ms
@@ -284,7 +285,7 @@ def _records(spooled: pa.Table) -> int:
 
 
 def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
-    spooled = of_kinds(spooled, *WITH_RECORDS)
+    spooled = of_kinds(spooled, *WITH_RECORDS).combine_chunks()
     keeps_offsets = attempt.settings.topic.offset_field is not None
     if not len(spooled) and not keeps_offsets:
         return []
@@ -307,11 +308,11 @@ def _plan(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
     """The pieces that each reduce task writes, with their blobs and base offsets."""
     blobs = plan.Blobs.of(spooled)
     pieces = plan.cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
-    assignments = plan.assign(blobs, pieces)
-    straddling = _count_straddling(attempt, spooled, assignments, pieces)
-    counts = plan.count_records(blobs, assignments, straddling)
+    routes = plan.assign(blobs, pieces)
+    straddling = _count_straddling(attempt, spooled, routes, pieces)
+    counts = plan.count_records(blobs, routes, straddling)
     bases = plan.base_offsets(pieces, counts, end_offsets(attempt.base, attempt.topic))
-    return _shared(attempt, spooled, blobs, assignments, pieces, [(base, None) for base in bases])
+    return _shared(attempt, spooled, blobs, routes, pieces, [(base, None) for base in bases])
 
 
 def _plan_at_offsets(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
@@ -339,30 +340,30 @@ def _shared(
     attempt: Attempt,
     spooled: pa.Table,
     blobs: plan.Blobs,
-    assignments: list[tuple[int, int]],
+    routes: plan.Routes,
     pieces: list[Bounds],
     offsets: Sequence[tuple[int, int | None]],
 ) -> list[list[PieceInput]]:
     """The pieces of each task; `offsets` has of each piece the first offset, and the end."""
 
-    def piece_input(number: int, members: list[int]) -> PieceInput:
+    def piece_input(number: int, members: Int64s) -> PieceInput:
         name = (attempt.topic, pieces[number].partition, attempt.attempt_id)
         base, end = offsets[number]
         piece = Piece(*name, base, attempt.started_ms, end)
         return PieceInput(piece, pieces[number], spooled.take(pa.array(members, pa.int64())))
 
     most = TASKS_PER_CORE * attempt.engine.cores
-    tasks = plan.share_pieces(blobs, assignments, len(pieces), most)
+    tasks = plan.share_pieces(blobs, routes, len(pieces), most)
     return [[piece_input(number, members) for number, members in task] for task in tasks]
 
 
 def _count_straddling(
-    attempt: Attempt, spooled: pa.Table, assignments: list[tuple[int, int]], pieces: list[Bounds]
+    attempt: Attempt, spooled: pa.Table, routes: plan.Routes, pieces: list[Bounds]
 ) -> dict[tuple[int, int], int]:
     """The records of each straddling blob in each of its pieces, as {(blob, piece): count}."""
     straddling = [
-        StraddlingBlob(blob, {number: pieces[number] for number in members}, spooled.slice(blob, 1))
-        for blob, members in plan.straddlers(assignments).items()
+        StraddlingBlob(blob, {number: pieces[number] for number in members}, spooled.take([blob]))
+        for blob, members in plan.straddlers(routes).items()
     ]
     tasks = min(len(straddling), TASKS_PER_CORE * attempt.engine.cores)
     shares = [straddling[first::tasks] for first in range(tasks)]

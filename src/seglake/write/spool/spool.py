@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import crc32c
@@ -52,7 +51,9 @@ _COLUMNS: dict[str, pa.DataType] = {
     "crc32c": pa.int64(),
 }
 SPOOLED = pa.schema(_COLUMNS)
-_AHEAD = 2  # blobs that are fetched while the caller works on one
+_REQUEST_BYTES, _AHEAD_BYTES = 2 * 2**20, 8 * 2**20
+_THREADS = 4  # that wait for storage
+_ROWS = 1024  # in Python at a time
 
 
 class Blob(NamedTuple):
@@ -114,17 +115,41 @@ class SpooledBlob(NamedTuple):
 
 
 def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
-    """The blobs in the order of `rows`, a few of them fetched ahead.
+    """The blobs in the order of `rows`, up to `_AHEAD_BYTES` of them fetched ahead.
 
-    Raises CorruptData, or StoreError, naming the object.
+    Blobs that stand one behind another in an object are one request of at most `_REQUEST_BYTES`,
+    or of one blob. Raises CorruptData, or StoreError, naming the object.
     """
-    wanted = iter(rows.to_pylist())
-    with ThreadPoolExecutor(1) as pool:
-        coming = deque(pool.submit(_fetch, store, row) for row in islice(wanted, _AHEAD))
-        while coming:
-            blob = coming.popleft().result()
-            coming.extend(pool.submit(_fetch, store, row) for row in islice(wanted, 1))
-            yield blob
+    requests, ahead = _requests(rows), 0
+    with ThreadPoolExecutor(_THREADS) as pool:
+        coming = deque[tuple[int, Future[list[SpooledBlob]]]]()
+        for request in requests:
+            size = request[-1]["end"] - request[0]["start"]
+            while coming and ahead + size > _AHEAD_BYTES:
+                own, fetched = coming.popleft()
+                yield from fetched.result()
+                ahead -= own
+            coming.append((size, pool.submit(_fetch, store, request)))
+            ahead += size
+        for _, fetched in coming:
+            yield from fetched.result()
+
+
+def _requests(rows: pa.Table) -> Iterator[list[dict[str, Any]]]:
+    """The rows, those of neighbours in an object together."""
+    request = list[dict[str, Any]]()
+    for batch in rows.to_batches(max_chunksize=_ROWS):
+        for row in batch.to_pylist():
+            if request and not (
+                row["object"] == request[0]["object"]
+                and row["start"] == request[-1]["end"]
+                and row["end"] - request[0]["start"] <= _REQUEST_BYTES
+            ):
+                yield request
+                request = []
+            request.append(row)
+    if request:
+        yield request
 
 
 def of_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
@@ -132,27 +157,23 @@ def of_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
     return spooled.filter(pa.array(np.isin(spooled["kind"].to_numpy(), kinds)))
 
 
-def places(spooled: pa.Table, *sorted_by: str) -> list[Place]:
-    """The place of the first or last record of each blob; `sorted_by` are its sort columns."""
-    columns = (spooled[name].to_pylist() for name in (*sorted_by, "unit", "number"))
-    return [Place(*place) for place in zip(*columns, strict=True)]
-
-
 def place_of(row: dict[str, Any]) -> Place:
     """The place of the first record of a blob, given its row."""
     return Place(row["sort_key"], row["tie_breaker"], row["unit"], row["number"])
 
 
-def _fetch(store: Store, row: dict[str, Any]) -> SpooledBlob:
-    start, end = row["start"], row["end"]
-    data = store.read(row["object"], start, end) if start < end else b""
-    if crc32c.crc32c(data) != row["crc32c"]:
-        raise CorruptData(
-            "the blob is not the one that the map side wrote; run again",
-            file=f"{store.uri}/{row['object']}",
-            position=start,
-        )
-    return SpooledBlob(row, data)
+def _fetch(store: Store, request: list[dict[str, Any]]) -> list[SpooledBlob]:
+    first, last = request[0]["start"], request[-1]["end"]
+    data = memoryview(store.read(request[0]["object"], first, last) if first < last else b"")
+    parts = [data[row["start"] - first : row["end"] - first] for row in request]
+    for row, part in zip(request, parts, strict=True):
+        if crc32c.crc32c(part) != row["crc32c"]:
+            raise CorruptData(
+                "the blob is not the one that the map side wrote; run again",
+                file=f"{store.uri}/{row['object']}",
+                position=row["start"],
+            )
+    return list(map(SpooledBlob, request, parts))
 
 
 def clear(store: Store, attempt_id: str) -> None:

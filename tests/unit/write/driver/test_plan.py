@@ -14,7 +14,7 @@ from seglake.engine import share_out
 from seglake.write.driver import plan
 from seglake.write.reduce.merge import merge
 from seglake.write.reduce.piece import Bounds
-from seglake.write.spool.order import Place, PlacedRecords
+from seglake.write.spool.order import FIRST, LAST, Place, PlacedRecords
 from seglake.write.spool.spool import RECORDS, SPOOLED, Blob
 from tests.makers.sorted_blobs import Item, blob_lists, items_of
 
@@ -53,7 +53,12 @@ def place_of(blob: PlacedRecords, item: Item) -> Place:
     return Place(item.sort_key, item.tie_breaker, *blob.place[2:])
 
 
-def counted(topic: Topic, cuts: list[Bounds], routes: list[tuple[int, int]]) -> dict[Any, int]:
+def members_of(routes: plan.Routes, piece: int) -> list[int]:
+    blobs: list[int] = routes.blobs[routes.pieces == piece].tolist()
+    return blobs
+
+
+def counted(topic: Topic, cuts: list[Bounds], routes: plan.Routes) -> dict[Any, int]:
     """What the count stage finds."""
     return {
         (blob, number): topic.blobs[blob][1].count_before(cut.end)
@@ -76,7 +81,7 @@ def test_pieces_hold_every_record_once_and_follow_each_other(
     bases = plan.base_offsets(cuts, counts, ends)
     following = {partition: ends.get(partition, 0) for partition, _ in topic.blobs}
     for number, cut in enumerate(cuts):
-        members = [topic.blobs[blob] for blob, piece in routes if piece == number]
+        members = [topic.blobs[blob] for blob in members_of(routes, number)]
         inside = sum(
             cut.start <= place_of(blob, item) < cut.end
             for partition, blob in topic.blobs
@@ -102,7 +107,7 @@ def test_pieces_one_after_another_are_the_whole(topic: Topic, piece_bytes: int) 
         for number, cut in enumerate(cuts):
             if cut.partition != partition:
                 continue
-            chosen = sorted((topic.blobs[blob][1] for blob, piece in routes if piece == number))
+            chosen = sorted(topic.blobs[blob][1] for blob in members_of(routes, number))
             inside = (b.part(b.count_before(cut.start), b.count_before(cut.end)) for b in chosen)
             pieces += [item for run in merge(inside, 50) for item in items_of(run)]
         assert pieces == whole
@@ -136,9 +141,19 @@ def test_every_piece_is_one_tasks_with_its_blobs_in_order(topic: Topic, tasks: i
     assert len(shares) == min(tasks, len(cuts))
     assert sorted(piece for share in shares for piece, _ in share) == list(range(len(cuts)))
     for piece, blobs in (each for share in shares for each in share):
-        assert sorted(blobs) == [blob for blob, other in routes if other == piece]
+        assert sorted(blobs.tolist()) == members_of(routes, piece)
         places = [topic.blobs[blob][1].place for blob in blobs]
         assert places == sorted(places)
+
+
+def test_pieces_without_blobs_are_planned() -> None:
+    """Of a run whose records keep their offsets: it covers offsets that have no record."""
+    none, piece = plan.Blobs.of(meta_of([])), Bounds(0, FIRST, LAST)
+    assert plan.cut_partitions(none, 1) == []
+    routes = plan.assign(none, [piece])
+    assert plan.straddlers(routes) == {}
+    (((number, members),),) = plan.share_pieces(none, routes, 1, 4)
+    assert (number, members.tolist()) == (0, [])
 
 
 @given(st.lists(st.integers(0, 1000), max_size=60), st.integers(1, 12))

@@ -55,6 +55,7 @@ CRC_START = ATTRIBUTES_AT  # the checksum covers the bytes from here on
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # without that attribute, and with it
+TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40  # the base timestamp is when Kafka's cleaner may drop the batch's tombstones
 

@@ -23,6 +23,7 @@ from seglake.cli.arguments.options import (
     Version,
     Zone,
 )
+from seglake.cli.broker.commands import broker
 from seglake.cli.lifecycle.commands import lifecycle
 from seglake.cli.terminal.tables import show
 
@@ -32,6 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(broker)
 app.add_typer(lifecycle)
 
 

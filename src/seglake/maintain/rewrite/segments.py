@@ -101,7 +101,7 @@ def write_segment(store: Store, new: NewSegment, parts: Iterable[Batches]) -> Se
     """
     base = new.id.base_offset
     with store.writer(new.id.key("log")) as sink:
-        log = _Log(sink, base)
+        log = LogWriter(sink, base)
         for batches in parts:
             log.write(batches)
         if log.end < new.end_offset:
@@ -166,8 +166,8 @@ def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
     return first.base_offset, last.end_offset
 
 
-class _Log:
-    """The log being written: its checksum, and the table of its batches."""
+class LogWriter:
+    """A log being written into a stream: its checksum, and the table of its batches."""
 
     def __init__(self, sink: Any, base_offset: int) -> None:
         self._sink, self._tables = sink, [np.empty(0, TABLE)]
@@ -192,6 +192,14 @@ class _Log:
         return table
 
 
+def staying(store: Store, rows: Sequence[SegmentRow], keep: Keep) -> Iterator[Batches]:
+    """The batches of segments that stay, checked, with complete tables, some at a time.
+
+    Batches without records are left out. Raises CorruptData and StoreError.
+    """
+    return _Source(store, rows, _Sieve(keep, None)).batches()
+
+
 class _Source:
     """The logs that are read. `header` is that of the last batch read, and `last_offset` its."""
 
@@ -204,7 +212,7 @@ class _Source:
         """The batches that stay, with complete tables, some at a time. Raises CorruptData."""
         read = self._sieve.keep.fates(_as_batches(self._rows)) != GOES
         rows = [row for row, wanted in zip(self._rows, read, strict=True) if wanted]
-        segments = [_log_segment(row) for row in rows]
+        segments = [log_segment(row) for row in rows]
         checks = {row.key("log"): LogCheck(row) for row in rows}
         pieces = [Piece.of(segment, segment.log) for segment in segments]
         for chunk in LogFetch(self._store).chunks(pieces, ahead_bytes=AHEAD_BYTES):
@@ -249,10 +257,12 @@ def _as_batches(rows: Sequence[SegmentRow]) -> BatchTable:
     table["base_offset"] = [row.base_offset for row in rows]
     table["last_offset"] = [row.end_offset - 1 for row in rows]
     table["count"] = [row.record_count for row in rows]
+    table["max_timestamp"] = [row.max_timestamp for row in rows]
     return table
 
 
-def _log_segment(row: SegmentRow) -> LogSegment:
+def log_segment(row: SegmentRow) -> LogSegment:
+    """The segment of a row, as reads see it."""
     return LogSegment(
         row.topic, row.partition, row.key("log"), row.key("zonemap"),
         row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,

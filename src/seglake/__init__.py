@@ -6,8 +6,9 @@
     log.read_range("2026-11-20T01:00:00Z", "2026-11-20T01:00:10Z")
 
 `open` and its results need no Spark; `ingest` writes a DataFrame with Spark; `errors` has the
-exceptions. `report` shows what a lake looks like. `import_logs` and `export_logs` exchange logs with
-Kafka brokers. The others maintain a lake, each as the command of its name. Each is imported at its first use.
+exceptions. `report` shows what a lake looks like. `import_logs` and `export_logs` exchange logs
+with Kafka brokers. The others maintain a lake, each as the command of its name. Each is imported at
+its first use.
 """
 
 from __future__ import annotations

@@ -124,10 +124,8 @@ def import_logs(
     for folder in folders:
         topics[folder.topic].append(folder)
     if not topics:
-        what = "topic " + repr(topic) if topic is not None else "a topic that is not internal"
-        raise InputError(
-            f"{', '.join(sources)}: no folder here is of {what}; name one with --topic"
-        )
+        what = "only the broker's own topics" if topic is None else f"no topic {topic}"
+        raise InputError(f"{', '.join(sources)} holds {what}: name one that is there by --topic")
     if name is not None and len(topics) > 1:
         raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
     lake = _Lake(open_store(root, storage_options), progress)

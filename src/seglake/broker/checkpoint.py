@@ -73,6 +73,8 @@ def _text(rows: Iterable[str]) -> bytes:
 
 
 def _rows(data: bytes, file: str) -> list[str]:
+    if not data:  # as a broker makes it at its first start
+        return []
     version, count, *rows = [*_lines(data, file), "", ""]
     rows = [row for row in rows if row]
     if version != _VERSION or count != str(len(rows)):

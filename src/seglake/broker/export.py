@@ -1,18 +1,20 @@
 """`seglake export`: a topic as partition folders that a broker mounts, offsets kept.
 
 Logs and indexes are copied byte for byte; a window holds exactly its records. Leader epochs become
-0, the first one of a new topic: a broker takes higher ones for the future's. Each log goes on in an
+0, the first one of a new topic: a broker takes higher ones for the future's. A segment without
+records is left out, but for the first one, whose batch gets a time: a broker takes a segment
+without times for as new as its file, and finds no time behind it. Each log goes on in an
 empty segment at its end offset, so that no record of the broker gets an offset below. What is not
 copied stays the target's own: `partition.metadata` has the id of its topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import crc32c
@@ -26,6 +28,7 @@ from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import UsageError
 from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
 from seglake.format.encode import Batches
+from seglake.format.filter import blank
 from seglake.format.records import Bytes
 from seglake.format.segment import rebuild
 from seglake.layout import Suffix
@@ -102,7 +105,7 @@ def export_logs(
         raise UsageError(f"{target.uri} is not empty, it holds {found.key}: name a new folder")
     rows = [row for row in table.segments(snapshot, topic) if _is_wanted(row, views, window)]
     work = partial(_write, target=target, window=window)
-    tasks = [_Task(row, (views[row.partition].leader_epoch or 0) > FIRST_EPOCH) for row in rows]
+    tasks = [*_tasks(rows, views)]
     with _removed_on_error(target):
         written = SegmentTasks(table.store, None, progress).map(work, tasks)
         logs = [each for each in written if each is not None]
@@ -142,6 +145,7 @@ class _Task(NamedTuple):
 
     row: SegmentRow
     has_epochs: bool
+    is_first: bool  # of its log partition
 
     @property
     def log_bytes(self) -> int:
@@ -170,6 +174,13 @@ def _window(start: Time | None, end: Time | None) -> _Window | None:
     return window
 
 
+def _tasks(rows: Iterable[SegmentRow], views: Mapping[int, PartitionView]) -> Iterator[_Task]:
+    for partition, its in groupby(rows, key=lambda row: row.partition):
+        has_epochs = (views[partition].leader_epoch or 0) > FIRST_EPOCH
+        for number, row in enumerate(its):
+            yield _Task(row, has_epochs, number == 0)
+
+
 def _is_wanted(row: SegmentRow, views: Mapping[int, PartitionView], window: _Window | None) -> bool:
     above = row.end_offset > views[row.partition].log_start_offset
     return above and (window is None or (row.record_count > 0 and window.meets(row)))
@@ -180,6 +191,9 @@ def _write(store: Store, task: _Task, *, target: Store, window: _Window | None) 
     row = task.row
     if window is not None and not window.holds(row):
         return _write_some(target, row, staying(store, [row], window.keep))
+    if not row.record_count:
+        nothing = blank(row.base_offset, row.end_offset - 1, max_timestamp=0)
+        return _write_some(target, row, iter([nothing])) if task.is_first else None
     for suffix in _COPIED:
         data = store.read_all(row.key(suffix))
         check_crc(row, suffix, crc32c.crc32c(data))

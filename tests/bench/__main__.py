@@ -19,6 +19,7 @@ from tests.bench import (
     growth,
     hot,
     ingest,
+    kafka,
     lookup,
     merge,
     report,
@@ -32,6 +33,7 @@ PARTS = {
     "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
     "density": density.run, "growth": growth.run, "catalog": catalog.run,
     "hot": hot.run, "compaction": compaction.run, "merge": merge.run, "cold": cold.run,
+    "kafka": kafka.run,
 }  # fmt: skip
 
 

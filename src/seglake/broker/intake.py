@@ -464,11 +464,11 @@ def _located(folder: PartitionFolder) -> Iterator[None]:
 
 def _batches(task: _Task) -> Iterator[Batches]:
     """The batches that come in, checked. Raises CorruptData and StoreError."""
-    folder, (log, begin, stop, *offsets) = task.folder, task.part
+    folder, (log, begin, stop, base, end) = task.folder, task.part
     if begin == stop:
         return
-    segment = LogSegment(folder.topic, folder.partition, log.key, "", *offsets, log.size, 0)
-    piece = Piece.of(segment, LogRanges.one(begin, stop, *offsets))
+    segment = LogSegment(folder.topic, folder.partition, log.key, "", base, end, log.size, 0)
+    piece = Piece.of(segment, LogRanges.one(begin, stop, base, end))
     for chunk in LogFetch(folder.store).chunks([piece], ahead_bytes=AHEAD_BYTES):
         rows = _staying(chunk, task.aborted)
         yield from chunk.in_parts(rows, DECODE_BYTES, partial(_settled, chunk.data))

@@ -22,6 +22,7 @@ from seglake.format.batch import (
     COUNT_AT,
     HEADER,
     OVERHEAD,
+    PRODUCER_AT,
     TRANSACTIONAL,
     BatchTable,
 )
@@ -41,7 +42,6 @@ ENTRY = np.dtype(
     ]
 )
 
-_PRODUCER_AT = int((HEADER.fields or {})["producer_id"][1])  # id, epoch, sequence; then the count
 _KEY_BYTES = 4  # of a marker: version i16, type i16
 
 
@@ -79,7 +79,7 @@ def settled(batches: Batches) -> Batches:
     data, table = batches.data.copy(), batches.table.copy()
     starts = table["position"][rows]
     data[starts + ATTRIBUTES_AT + 1] &= 0xFF - TRANSACTIONAL
-    data[starts[:, None] + np.arange(_PRODUCER_AT, COUNT_AT)] = 0xFF
+    data[starts[:, None] + np.arange(PRODUCER_AT, COUNT_AT)] = 0xFF
     table["attributes"][rows] &= ~TRANSACTIONAL
     first = int(starts[0])
     write_crcs(data[first:], table[rows])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import seglake
 from seglake.broker import intake
 from seglake.broker.intake import PARTITIONER, Imported, import_logs
+from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, CorruptData, InputError, UsageError
@@ -413,7 +414,7 @@ def test_two_imports_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     log = BrokerLog([Step(-1, ONE), Step(-1, TWO, rolls=True), Step(6, ONE), Step(6)])
     log.write(home / "events-0")
     note(home, HW, {"events-0": 3})
-    first = intake.transact
+    first = transact
     raced: list[int] = []
 
     def race(*given: object, **more: object) -> int | None:

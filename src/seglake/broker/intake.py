@@ -13,16 +13,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby, islice
-from typing import Any, NamedTuple
 
 from seglake.broker.folder import PartitionFolder, find
+from seglake.broker.parts import PartTask, write_part
 from seglake.broker.replicas import require_same
-from seglake.broker.survey import Extent, Part, extent_of, logs_to_scan, scan_log
-from seglake.broker.transactions import Transactions, are_aborted
+from seglake.broker.survey import Extent, extent_of, logs_to_scan, scan_log
 from seglake.catalog.rows import PartitionRow, Row, SegmentId, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -30,30 +28,13 @@ from seglake.catalog.transaction import PATIENCE, transact
 from seglake.catalog.version.segment_columns import Segments
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.config import Topic
-from seglake.errors import (
-    CommitConflict,
-    CorruptData,
-    InputError,
-    MissingObject,
-    UnknownTopic,
-    UsageError,
-)
-from seglake.format.batch import TRANSACTIONAL, BatchTable
-from seglake.format.codecs.payload import Payload
-from seglake.format.decode import with_record_times
-from seglake.format.encode import Batches
-from seglake.format.filter import copied
+from seglake.errors import CommitConflict, InputError, MissingObject, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
-from seglake.format.transactions import headers_of, settled
 from seglake.layout import check_topic
 from seglake.maintain.report import Report, TopicReport, now_ms
-from seglake.maintain.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, NewSegment, write_segment
+from seglake.maintain.rewrite.segments import NewSegment
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.maintain.topic_settings import topic_of
-from seglake.read.fetch.chunk import Chunk
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.log_segment import LogRanges, LogSegment
-from seglake.read.fetch.piece import Piece
 from seglake.store import Store, open_store
 from seglake.write.encoding import policy_of
 
@@ -159,20 +140,6 @@ class _Lake:
         return self._table
 
 
-class _Task(NamedTuple):
-    """A part of a log, and the segment that it becomes."""
-
-    folder: PartitionFolder
-    part: Part
-    aborted: Transactions
-    new: NewSegment
-
-    @property
-    def log_bytes(self) -> int:
-        """Bytes of log."""
-        return self.part.log_bytes
-
-
 class _Import:
     """The import of a topic, tried until its commit continues the version that it looked at."""
 
@@ -251,14 +218,14 @@ class _Import:
     def _attempt(self) -> bool:
         """Whether what the first pass found is written and committed."""
         table, report = self._lake.table(), self.report
-        rows = [SegmentRow(**found) for found in self._lake.tasks.map(_write, [*self._tasks()])]
+        rows = [SegmentRow(**found) for found in self._lake.tasks.map(write_part, [*self._tasks()])]
         report.records = sum(row.record_count for row in rows)
         report.new_log_bytes = sum(row.log_bytes for row in rows)
         version = transact(table, self._name, report.attempt_id, partial(self._change, rows))
         report.version = -1 if version is None else version
         return version is not None
 
-    def _tasks(self) -> Iterator[_Task]:
+    def _tasks(self) -> Iterator[PartTask]:
         """The segments to write."""
         policy = IndexPolicy() if self._known is None else policy_of(topic_of(self._known))
         attempt_id, now = self.report.attempt_id, now_ms()
@@ -267,7 +234,7 @@ class _Import:
                 place = (self._name, extent.folder.partition, part.base_offset)
                 new_id = SegmentId(*place, attempt_id, attempt_id)
                 new = NewSegment(new_id, part.end_offset, policy, now)
-                yield _Task(extent.folder, part, extent.aborted, new)
+                yield PartTask(extent.folder, part, extent.aborted, new)
 
     def _change(self, segments: Sequence[SegmentRow], base: Snapshot) -> Change | None:
         """The commit; None if the topic is not any more as the first pass found it."""
@@ -443,52 +410,3 @@ def _partition_rows(view: PartitionView, extent: Extent) -> list[PartitionRow]:
         log_start_offset=start, next_offset=extent.end,
         leader_epoch=epoch if epoch >= 0 else None,
     )]  # fmt: skip
-
-
-def _write(store: Store, task: _Task) -> dict[str, Any]:
-    """The row of the segment that a part of a log becomes."""
-    with _located(task.folder):
-        return asdict(write_segment(store, task.new, _batches(task)))
-
-
-@contextmanager
-def _located(folder: PartitionFolder) -> Iterator[None]:
-    """In the block, damage is named with the path of the folder."""
-    try:
-        yield
-    except CorruptData as damage:
-        raise CorruptData(
-            damage.what, file=folder.place(damage.file), position=damage.position
-        ) from damage
-
-
-def _batches(task: _Task) -> Iterator[Batches]:
-    """The batches that come in, checked. Raises CorruptData and StoreError."""
-    folder, (log, begin, stop, base, end) = task.folder, task.part
-    if begin == stop:
-        return
-    segment = LogSegment(folder.topic, folder.partition, log.key, "", base, end, log.size, 0)
-    piece = Piece.of(segment, LogRanges.one(begin, stop, base, end))
-    for chunk in LogFetch(folder.store).chunks([piece], ahead_bytes=AHEAD_BYTES):
-        rows = _staying(chunk, task.aborted)
-        yield from chunk.in_parts(rows, DECODE_BYTES, partial(_settled, chunk.data))
-
-
-def _staying(chunk: Chunk, aborted: Transactions) -> BatchTable:
-    """The batches without markers and without aborted transactions."""
-    table = chunk.record_batches
-    of_transactions = table["attributes"] & TRANSACTIONAL != 0
-    if not of_transactions.any():
-        return table
-    first, last = table["base_offset"][0], table["last_offset"][-1]
-    near = aborted[(aborted["last"] >= first) & (aborted["first"] <= last)]
-    some = table[of_transactions]
-    producers = headers_of(chunk.data, some)["producer_id"].astype("i8")
-    goes = of_transactions.copy()
-    goes[of_transactions] = are_aborted(producers, some["base_offset"], near)
-    kept: BatchTable = table[~goes]
-    return kept
-
-
-def _settled(data: Any, part: BatchTable, payload: Payload) -> Batches:
-    return settled(copied(data, with_record_times(part, payload)))

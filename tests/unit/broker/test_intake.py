@@ -43,8 +43,9 @@ ONE = (Event(T, b"k", b"v"),)
 TWO = (Event(T + 1, b"k", b"w"), Event(T + 2, None, None))
 
 
-def take(root: Path, *sources: Path, **how: object) -> Imported:
-    (report,) = import_logs(str(root), [str(each) for each in sources], **how)  # type: ignore[arg-type]
+def take(root: Path, *sources: Path, dry_run: bool = False, name: str | None = None) -> Imported:
+    places = [str(each) for each in sources]
+    (report,) = import_logs(str(root), places, dry_run=dry_run, name=name)
     return report
 
 

@@ -6,15 +6,18 @@ broker then mounts the exports of all lakes, by the steps in docs/kafka.md.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
@@ -357,6 +360,25 @@ def test_other_clients(mounted: Mounted) -> None:
             assert watermarks == (starts[place], log.end_offsets()[place[1]])
     finally:
         consumer.close()
+
+
+def test_sparks_source(mounted: Mounted, tmp_path: Path) -> None:
+    """Every record at its offset, and no loss of data where offsets are gaps."""
+    file, topics = tmp_path / "found.json", {topic for topic, _ in MOUNTED}
+    command = [sys.executable, "-m", "tests.kafka.spark_records", mounted.broker.address]
+    subprocess.run([*command, str(file), *sorted(topics)], check=True, cwd=PAGE.parents[1])
+    found = sorted(map(tuple, json.loads(file.read_text())))
+    assert found == sorted(
+        (
+            topic,
+            number,
+            each.offset,
+            each.timestamp,
+            None if each.value is None else crc32(each.value),
+        )
+        for topic, number in MOUNTED
+        for each in all_of(mounted.lakes[topic], number)
+    )
 
 
 def test_producers_go_on_at_our_end(mounted: Mounted) -> None:

@@ -30,6 +30,7 @@ from seglake.limits import INT64_MAX
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
+from seglake.maintain.topic_settings import alter
 from seglake.read.log import Log
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import Kafka, Record
@@ -230,9 +231,10 @@ def mounted(
 ) -> Iterator[Mounted]:
     home = tmp_path_factory.mktemp("mounted")
     own = ours(home / "ours")
-    window = (T + 500, T + 4000)
+    again = kept_up(lake, home / "again")
     lakes = {topic: (lake, topic) for topic in written_logs.TOPICS}
-    lakes |= {"ours": (own.root, "ours")}
+    lakes |= {"ours": (own.root, "ours"), "transactions.merged": (again, "transactions"),
+              "compacted.again": (again, "compacted.transactions")}  # fmt: skip
     logs = {topic: seglake.open(str(root)).topic(name) for topic, (root, name) in lakes.items()}
     broker = Broker(kafka, home / "broker")
     try:
@@ -243,24 +245,34 @@ def mounted(
         broker.create_topic("codecs.window", 2, {})
         broker.stop()
         for topic, (root, name) in lakes.items():
-            export_logs(str(root), name, str(home / "out" / topic))
+            export_as(topic, root, name, home / "out" / topic)
             put_in_place(home / "out" / topic, broker.folder, topic)
-        export_window(lake, home, window)
-        put_in_place(home / "out" / "codecs.window", broker.folder, "codecs.window")
+        window = home / "out" / "codecs.window"
+        export_as("codecs.window", lake, "codecs", window, start=T + 500, end=T + 4000)
+        put_in_place(window, broker.folder, "codecs.window")
         broker.start()
         yield Mounted(broker, Producers(kafka, broker), logs, home / "out")
     finally:
         broker.stop()
 
 
-def export_window(lake: Path, home: Path, window: tuple[int, int]) -> None:
-    """A window of a topic, as folders of another topic."""
-    dest = home / "out" / "codecs.window"
-    export_logs(str(lake), "codecs", str(dest), start=window[0], end=window[1])
-    for folder in dest.glob("codecs-*"):
-        folder.rename(dest / folder.name.replace("codecs-", "codecs.window-"))
+def kept_up(lake: Path, root: Path) -> Path:
+    """A copy of a lake of imports, merged and compacted by Seglake."""
+    shutil.copytree(lake, root)
+    merge(str(root), "transactions", everything=True, rebatch=True)
+    alter(str(root), "compacted.transactions", {"cleanup.policy": "compact"})
+    assert compact(str(root), "compacted.transactions", force=True).version > 0
+    assert verify(str(root), deep=True).findings == []
+    return root
+
+
+def export_as(topic: str, root: Path, name: str, dest: Path, **window: int) -> None:
+    """A topic of a lake as folders of a topic that has another name on the broker."""
+    export_logs(str(root), name, str(dest), **window)  # type: ignore[arg-type]
+    for folder in dest.glob(f"{name}-*"):
+        folder.rename(dest / folder.name.replace(f"{name}-", f"{topic}-"))
     note = dest / "log-start-offset-checkpoint"
-    note.write_text(note.read_text().replace("codecs ", "codecs.window "))
+    note.write_text(note.read_text().replace(f"{name} ", f"{topic} "))
 
 
 def put_in_place(exported: Path, log_dir: Path, topic: str) -> None:
@@ -273,7 +285,8 @@ def put_in_place(exported: Path, log_dir: Path, topic: str) -> None:
     subprocess.run(["bash", "-c", script], check=True, env={**os.environ, **places})
 
 
-MOUNTED = [(topic, number) for topic in (*written_logs.TOPICS, "ours") for number in range(2)]
+OURS = ("ours", "transactions.merged", "compacted.again")
+MOUNTED = [(topic, number) for topic in (*written_logs.TOPICS, *OURS) for number in range(2)]
 
 
 @pytest.mark.parametrize("place", MOUNTED)
@@ -297,7 +310,7 @@ def test_a_broker_finds_the_same_times(mounted: Mounted, place: tuple[str, int])
     times = [records[0].timestamp - 1, *(chance.choice(records).timestamp for _ in range(5))]
     found = [log.offsets_for_times({number: time_ms})[number] for time_ms in times]
     told = [None if at is None else (at.offset, at.timestamp) for at in found]
-    if topic in CLEANED:
+    if topic.startswith("compacted"):
         folder = mounted.exported / topic / f"{topic}-{number}"
         told = [kafkas_answer(folder, records, time_ms) for time_ms in times]
     assert mounted.producers.offsets_for_times(topic, number, times) == told

@@ -20,7 +20,7 @@ from seglake.format.decode import scan_batches
 from seglake.format.encode import encode_batches, encode_bodies, write_crcs
 from seglake.format.transactions import ENTRY
 from tests.makers.lakes import Event, Shape, Written, records_of
-from tests.makers.strategies import T
+from tests.makers.strategies import FAR, T
 
 PLAIN, ABORTED, COMMITTED = "plain", "aborted", "committed"
 SHAPE = Shape()
@@ -177,7 +177,8 @@ def note(root: Path, name: str, rows: Mapping[str, int]) -> None:
 def logs(draw: DrawFn) -> BrokerLog:
     """Plain records and transactions of three producers, interleaved, over several segments."""
     events = st.builds(
-        Event, st.integers(T - 20, T + 200), st.sampled_from([None, b"a", b"b"]),
+        Event, st.one_of(st.integers(T - 20, T + 200), st.sampled_from([-1, T, FAR])),
+        st.sampled_from([None, b"a", b"b"]),
         st.sampled_from([None, b"", b"value" * 5]),
     )  # fmt: skip
     some = st.lists(events, min_size=1, max_size=3).map(tuple)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -201,14 +203,12 @@ def _base(pattern: re.Pattern[str], file: str) -> int | None:
 def _require_stopped(root: Store) -> None:
     """Raise InputError if a broker on this machine has the log.dir."""
     lock = Path(root.uri, checkpoint.LOCK)
-    if root.remote or not lock.is_file():
+    if root.remote or not os.access(lock, os.R_OK):
         return
-    import fcntl  # noqa: PLC0415  # it is not on every system
-
     with lock.open("rb") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
+        except (BlockingIOError, PermissionError) as error:
             raise InputError(
                 f"a running broker has {root.uri}, and its active segments change: stop it, or "
                 "import a copy"

@@ -82,7 +82,6 @@ class Scan:
     log_end: int = -1
     complete: bool = True
     leader_epoch: int = -1
-    batches: int = 0
     records: int = 0
     cut: str | None = None
     events: list[Events] = field(default_factory=list)
@@ -105,7 +104,6 @@ class Scan:
             self.first = int(rows["base_offset"][0])
         self.stop = stretch.position + int(rows["position"][-1]) + int(rows["size"][-1])
         self.end = int(rows["last_offset"][-1]) + 1
-        self.batches += len(rows)
         self.records += int(rows["count"][rows["attributes"] & CONTROL == 0].sum(dtype=np.int64))
         self.leader_epoch = max(self.leader_epoch, _largest_epoch(stretch.data, rows))
         found = events_in(stretch.data, rows)

@@ -159,6 +159,30 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert (again.version, again.segments) == (-1, 0)
 
 
+def test_partitions_that_came_later(tmp_path: Path) -> None:
+    home, root = tmp_path / "logs", tmp_path / "lake"
+    BrokerLog([Step(-1, ONE)]).write(home / "events-0")
+    take(root, home)
+    BrokerLog([Step(-1, TWO)]).write(home / "events-2")
+    report = take(root, home)
+    assert report.segments == 1
+    log = seglake.open(str(root)).topic("events")
+    assert log.end_offsets() == {0: 1, 1: 0, 2: 2}
+    assert log.settings.sequence == 2
+    assert_sound(root)
+
+
+def test_index_files_of_the_broker_do_not_count(tmp_path: Path) -> None:
+    """They may be padded, sparse or damaged; ours are made from the log."""
+    log = BrokerLog([Step(-1, TWO)] * 9, Shape("lz4"))
+    folder = log.write(tmp_path / "events-0")
+    for suffix in ("index", "timeindex", "snapshot"):
+        (folder / f"{0:020d}.{suffix}").write_bytes(b"rubbish" * 1000)
+    take(tmp_path / "lake", folder)
+    assert read(tmp_path / "lake") == log.committed()[0]
+    assert_sound(tmp_path / "lake")
+
+
 def test_the_log_start_is_honoured(tmp_path: Path) -> None:
     home, root = tmp_path / "logs", tmp_path / "lake"
     BrokerLog([Step(-1, TWO), Step(-1, ONE, rolls=True), Step(-1, TWO), Step(-1, TWO)]).write(

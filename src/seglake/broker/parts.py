@@ -50,7 +50,7 @@ def write_part(store: Store, task: PartTask) -> dict[str, Any]:
     Raises CorruptData, with file and position, UsageError and StoreError.
     """
     with _located(task.folder):
-        return asdict(write_segment(store, task.new, _batches(task)))
+        return asdict(write_segment(store, task.new, batches_of(task)))
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def _located(folder: PartitionFolder) -> Iterator[None]:
         ) from damage
 
 
-def _batches(task: PartTask) -> Iterator[Batches]:
+def batches_of(task: PartTask) -> Iterator[Batches]:
     """The batches that come in, checked. Raises CorruptData and StoreError."""
     folder, (log, begin, stop, base, end) = task.folder, task.part
     if begin == stop:

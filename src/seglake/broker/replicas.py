@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from seglake.broker.folder import LogFile, PartitionFolder
-from seglake.broker.survey import Extent, stretches
+from seglake.broker.survey import Extent, Part, stretches
 from seglake.errors import CorruptData, InputError
 from seglake.format.batch import DELETE_HORIZON
 from seglake.format.records import read_only
@@ -26,7 +25,7 @@ _BATCH = np.dtype(
         ("count", np.int64),
         ("crc", np.int64),
         ("size", np.int64),
-        ("log", np.int64),  # number of the log in its folder
+        ("part", np.int64),  # its number in the extent
         ("position", np.int64),
     ]
 )
@@ -35,32 +34,32 @@ _Batches = npt.NDArray[np.void]
 
 
 class _Side(NamedTuple):
-    """A folder, and its batches from `start` to `end`."""
+    """What comes in from a folder, and its batches of the offsets `start` to `end`."""
 
-    folder: PartitionFolder
+    extent: Extent
     start: int
     end: int
 
     def batches(self) -> Iterator[_Batches]:
         """Some batches at a time, in order."""
-        logs = self.folder.logs
-        ends = [*(log.base_offset for log in logs[1:]), self.end]
-        for number, (log, end) in enumerate(zip(logs, ends, strict=True)):
-            if end > self.start and log.base_offset < self.end:
-                yield from self._of_log(number, log)
+        for number, part in enumerate(self.extent.parts):
+            if part.end_offset > self.start and part.base_offset < self.end:
+                yield from self._of_part(number, part)
 
-    def _of_log(self, number: int, log: LogFile) -> Iterator[_Batches]:
-        for stretch in stretches(self.folder.store, log):
+    def _of_part(self, number: int, part: Part) -> Iterator[_Batches]:
+        for stretch in stretches(self.extent.folder.store, part.log):
             if isinstance(stretch, CorruptData):
-                return  # the first pass has judged it
-            table = stretch.table
-            table = table[(table["last_offset"] >= self.start) & (table["last_offset"] < self.end)]
+                return  # it is behind the part
+            table, places = stretch.table, stretch.table["position"] + stretch.position
+            wanted = (places >= part.begin) & (places < part.stop)
+            wanted &= (table["base_offset"] >= self.start) & (table["last_offset"] < self.end)
+            table, places = table[wanted], places[wanted]
             found = np.empty(len(table), _BATCH)
             for name in ("base_offset", "last_offset", "count", "size"):
                 found[name] = table[name]
-            found["crc"], found["log"] = headers_of(stretch.data, table)["crc"], number
+            found["crc"], found["part"] = headers_of(stretch.data, table)["crc"], number
             found["crc"][table["attributes"] & DELETE_HORIZON != 0] = -1
-            found["position"] = table["position"] + stretch.position
+            found["position"] = places
             if len(found):
                 yield found
 
@@ -68,10 +67,10 @@ class _Side(NamedTuple):
 def require_same(one: Extent, other: Extent) -> None:
     """Raise InputError, which names the byte, if two folders of one partition disagree.
 
-    Both were looked at; only offsets that come in from both count.
+    Only offsets that come in from both count.
     """
     start, end = max(one.start, other.start), min(one.end, other.end)
-    sides = _Side(one.folder, start, end), _Side(other.folder, start, end)
+    sides = _Side(one, start, end), _Side(other, start, end)
     for ours, theirs in _aligned(*(side.batches() for side in sides)):
         differ = _first_difference(ours, theirs)
         if differ is not None:
@@ -114,9 +113,10 @@ def _disagreement(sides: tuple[_Side, _Side], batches: tuple[Any, Any]) -> Input
     """The error that names the first byte in which two batches differ."""
     read = []
     for side, batch in zip(sides, batches, strict=True):
-        log, position = side.folder.logs[int(batch["log"])], int(batch["position"])
-        data = side.folder.store.read(log.key, position, position + int(batch["size"]))
-        read.append((side.folder.place(log.key), position, read_only(data)))
+        key, folder = side.extent.parts[int(batch["part"])].log.key, side.extent.folder
+        position = int(batch["position"])
+        data = folder.store.read(key, position, position + int(batch["size"]))
+        read.append((folder.place(key), position, read_only(data)))
     (one, at, ours), (other, place, theirs) = read
     both = min(len(ours), len(theirs))
     differ = ours[:both] != theirs[:both]

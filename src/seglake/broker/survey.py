@@ -53,13 +53,21 @@ class Stretch(NamedTuple):
 
 
 class LogToScan(NamedTuple):
-    """A log of a folder, and the offsets [start, limit) that are wanted of it."""
+    """A log of a folder, and the offsets [start, limit) that are wanted of it.
+
+    The log after it begins at `next_offset`.
+    """
 
     folder: PartitionFolder
     log: LogFile
-    is_last: bool
+    next_offset: int
     start: int
     limit: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the log of the active segment."""
+        return self.next_offset == INT64_MAX
 
     @property
     def log_bytes(self) -> int:
@@ -89,6 +97,7 @@ class Scan:
     def add(self, stretch: Stretch, wanted: LogToScan) -> None:
         """Count the batches of a stretch that are wanted. Raises CorruptData."""
         table = stretch.table
+        _require_order(table, max(self.log_end, wanted.log.base_offset), wanted.next_offset)
         beyond = table[table["last_offset"] >= wanted.limit]
         below = len(table) - len(beyond)
         if len(beyond):
@@ -109,6 +118,18 @@ class Scan:
         found = events_in(stretch.data, rows)
         found["position"] += stretch.position
         self.events.append(found)
+
+
+def _require_order(table: BatchTable, first: int, end: int) -> None:
+    """Raise CorruptData unless offsets ascend from `first` on, and stay below `end`.
+
+    No checksum covers them.
+    """
+    follows = np.append(first, table["last_offset"][:-1] + 1)
+    for row in np.flatnonzero((table["base_offset"] < follows) | (table["last_offset"] >= end))[:1]:
+        low, high = table["base_offset"][row], table["last_offset"][row]
+        what = f"offsets {low} to {high} cannot stand here, between {follows[row]} and {end}"
+        raise CorruptData(what, position=int(table["position"][row]))
 
 
 class Part(NamedTuple):
@@ -151,7 +172,7 @@ def logs_to_scan(folder: PartitionFolder, start: int, limit: int | None) -> list
     top = INT64_MAX if limit is None else limit
     ends = [*(log.base_offset for log in folder.logs[1:]), INT64_MAX]
     return [
-        LogToScan(folder, log, end == INT64_MAX, start, top)
+        LogToScan(folder, log, end, start, top)
         for log, end in zip(folder.logs, ends, strict=True)
         if end > start and (log.base_offset < top or end == INT64_MAX)
     ]
@@ -167,7 +188,10 @@ def scan_log(_store: Store, wanted: LogToScan) -> Scan:
                 break
             whole = _intact(wanted, stretch, result)
             if len(whole.table):
-                result.add(whole, wanted)
+                try:
+                    result.add(whole, wanted)
+                except CorruptData as damage:
+                    raise damage.within("", stretch.position) from damage
             if result.cut is not None or not result.complete:
                 break
     except CorruptData as damage:

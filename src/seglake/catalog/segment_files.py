@@ -88,12 +88,14 @@ class LogCheck:
                 self._epochs.append((int(epochs[row]), self._at + int(starts[row])))
 
     def _odd_epoch(self) -> int | None:
-        """The first batch with a leader epoch above a later one, or below an earlier one.
+        """The first batch with an impossible leader epoch, or with one that is out of order.
 
         What Seglake writes has epoch 0, so a single other one behind that is odd, too.
         """
         epochs = np.array(self._epochs, np.int64).reshape(-1, 2)
         values = epochs[:, 0]
+        for impossible in np.flatnonzero(values < -1)[:1]:
+            return int(epochs[impossible, 1])
         later = np.minimum.accumulate(values[::-1])[::-1]
         odd = np.flatnonzero((values > later) | (values < np.maximum.accumulate(values)))
         if not len(odd) and len(values) == 2 and not values[0]:

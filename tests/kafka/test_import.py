@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 
 import seglake
+from seglake.broker.checkpoint import HIGH_WATERMARKS
 from seglake.broker.export import export_logs
 from seglake.broker.intake import import_logs
 from seglake.format.decode import scan_batches
@@ -184,8 +185,10 @@ def test_a_crash(kafka: Kafka, tmp_path: Path) -> None:
     with written_logs.begun(kafka, tmp_path / "broker") as (broker, producers):
         own = producers.open()
         own.send("codecs", 0, written_logs.some(random.Random(1), 100))
-        time.sleep(6)  # high watermarks are noted every five seconds
-        seen = producers.committed("codecs", 0)
+        seen, note = producers.committed("codecs", 0), broker.folder / HIGH_WATERMARKS
+        deadline = time.monotonic() + 30
+        while f"codecs 0 {seen.end}\n" not in note.read_text():
+            assert time.monotonic() < deadline
         own.close()
         broker.kill()
         with (broker.folder / "codecs-0" / f"{0:020d}.log").open("ab") as log:

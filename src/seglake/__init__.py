@@ -6,8 +6,9 @@
     log.read_range("2026-11-20T01:00:00Z", "2026-11-20T01:00:10Z")
 
 `open` and its results need no Spark; `ingest` writes a DataFrame with Spark; `errors` has the
-exceptions. `report` shows what a lake looks like. The others maintain a lake, each as the command
-of its name. Each is imported at its first use.
+exceptions. `report` shows what a lake looks like. `import_logs` and `export_logs` exchange logs
+with Kafka brokers. The others maintain a lake, each as the command of its name. Each is imported at
+its first use.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seglake import errors
+    from seglake.broker.export import export_logs
+    from seglake.broker.intake import import_logs
     from seglake.maintain.compaction.compact import compact
     from seglake.maintain.erasure.erase import erase
     from seglake.maintain.expiry.delete_records import delete_records
@@ -37,6 +40,8 @@ __all__ = [
     "describe",
     "erase",
     "errors",
+    "export_logs",
+    "import_logs",
     "ingest",
     "maintain_lake",
     "merge",
@@ -53,6 +58,8 @@ _MODULES = {
     "delete_records": "seglake.maintain.expiry.delete_records",
     "describe": "seglake.maintain.topic_settings",
     "erase": "seglake.maintain.erasure.erase",
+    "export_logs": "seglake.broker.export",
+    "import_logs": "seglake.broker.intake",
     "ingest": "seglake.write.api",
     "maintain_lake": "seglake.maintain.schedule",
     "merge": "seglake.maintain.merge",

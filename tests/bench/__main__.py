@@ -20,6 +20,7 @@ from tests.bench import (
     growth,
     hot,
     ingest,
+    kafka,
     lookup,
     merge,
     report,
@@ -33,7 +34,7 @@ PARTS = {
     "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
     "density": density.run, "growth": growth.run, "catalog": catalog.run,
     "hot": hot.run, "compaction": compaction.run, "merge": merge.run, "cold": cold.run,
-    "archive": archive.run,
+    "archive": archive.run, "kafka": kafka.run,
 }  # fmt: skip
 
 

@@ -39,7 +39,7 @@ SHAPE = Shape("maintenance", other="races")
 SHRINKING = ("undo", "delete-records", "retain", "compact", "erase")  # fewer records after it
 STORY = (
     "reindex", "repair", "reindex again", "replace", *SHRINKING[:3], "merge", *SHRINKING[3:],
-    "redrive", "alter", "maintain", "vacuum", "rebuild",
+    "redrive", "alter", "import", "maintain", "vacuum", "rebuild",
 )  # fmt: skip
 CHANGING = tuple(verb for verb in STORY if verb not in ("repair", "vacuum", "rebuild"))
 PARTS = 4  # of `maintain`, each with a commit of its own: retention, compaction, merge, expiry

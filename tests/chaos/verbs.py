@@ -6,12 +6,14 @@ Done again, each does nothing more. They know of the lake its root alone; the to
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from seglake.broker.intake import import_logs
 from seglake.engine import LocalEngine
 from seglake.errors import UsageError
 from seglake.format.index import IndexPolicy
@@ -29,6 +31,8 @@ from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun
+from tests.makers.broker_folders import BrokerLog, Step
+from tests.makers.lakes import Event
 from tests.makers.raw_events import TINY, Line, T, pipeline_of, write_file
 
 RUN, OTHER = "run", "other"  # two committed runs; the first one has rejects that can be redriven
@@ -55,6 +59,21 @@ def _replace(lake: str) -> None:
     path = write_file(folder / "corrected.jsonl", [Line(T + 10 * n, f"c{n % 3}") for n in range(9)])
     os.utime(path, (T // 1000, T // 1000))
     replace_files(LocalEngine(), pipeline_of(lake, folder, name="beside"), DeclaredRun(OTHER))
+
+
+def _import(lake: str) -> None:
+    """What a broker wrote, transactions in it, as a topic of its own."""
+    folder = Path(tempfile.gettempdir()) / f"seglake-imported-{os.getpid()}"
+    steps = [
+        Step(-1, (Event(T, b"k"),) * 3), Step(1, (Event(T + 1, b"k"),) * 2), Step(1, commits=False),
+        Step(2, (Event(T + 2, b"k"),) * 2, rolls=True), Step(2), Step(-1, (Event(T + 3),)),
+    ]  # fmt: skip
+    try:
+        for number in range(2):
+            BrokerLog(steps[number:]).write(folder / f"imported-{number}", epoch=1)
+        import_logs(lake, [str(folder)])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _undo(lake: str) -> None:
@@ -87,6 +106,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "erase": partial(
         erase, topic="events", keys=["a"], raw_containing=HOPELESS, vacuum=True, grace_hours=0
     ),
+    "import": _import,
     "alter": partial(alter, topic="events", settings=ALTERED),
     "maintain": _maintain,
     "vacuum": partial(vacuum, dry_run=False, grace_hours=0, retention_hours=0),

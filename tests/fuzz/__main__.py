@@ -21,12 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz import inputs, stored
+from tests.fuzz import folders, inputs, stored
 from tests.fuzz.targets import TARGETS, Target
 
 PROJECT = Path(__file__).parents[2]
 INTERPRETED = 6  # one input in so many is tried with kernels as plain Python
-MODULES = (stored, inputs)  # which fill TARGETS
+MODULES = (stored, inputs, folders)  # which fill TARGETS
 
 
 class Tried(NamedTuple):

@@ -81,7 +81,7 @@ def _load(mode: str) -> None:
     bytescan.padded = lambda size: bounds.guarded_buffer(size + bytescan.PADDING)
     if mode == "interpreted":
         interpreted.install()
-    from tests.fuzz import inputs, stored  # noqa: F401, PLC0415
+    from tests.fuzz import folders, inputs, stored  # noqa: F401, PLC0415
 
 
 def _try(name: str, given: argparse.Namespace) -> None:

@@ -21,6 +21,8 @@ STORED = (
     "texts",
     "commits",
     "catalog_files",
+    "broker_logs",
+    "broker_notes",
 )
 INPUT = (
     "json_lines",
@@ -60,11 +62,12 @@ def test_kernels_can_be_interpreted(tmp_path: Path) -> None:
 
 
 def test_every_target_is_tried() -> None:
-    from tests.fuzz import inputs, stored  # noqa: PLC0415
+    from tests.fuzz import folders, inputs, stored  # noqa: PLC0415
     from tests.fuzz.targets import TARGETS  # noqa: PLC0415
 
     assert set(STORED + INPUT) == set(TARGETS)
     assert stored.__doc__
+    assert folders.__doc__
     assert inputs.__doc__
     assert {folder.name for folder in FOUND.iterdir() if folder.is_dir()} <= set(TARGETS)
 

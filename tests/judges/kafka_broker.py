@@ -61,7 +61,9 @@ class Broker:
 
     java_options: Sequence[str] = _SMALL_JVM  # it starts fast; a benchmark wants others
 
-    def __init__(self, kafka: Kafka, folder: Path) -> None:
+    def __init__(
+        self, kafka: Kafka, folder: Path, properties: Mapping[str, str] | None = None
+    ) -> None:
         self._kafka = kafka
         self._client = kafka.instance("Client")
         self._data = folder.absolute() / "data"
@@ -70,8 +72,9 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         self._port, controller = free_ports(2)
         self._data.mkdir(parents=True)
+        more = "".join(f"{name}={value}\n" for name, value in (properties or {}).items())
         self._properties.write_text(
-            _PROPERTIES.format(port=self._port, controller=controller, data=self._data)
+            _PROPERTIES.format(port=self._port, controller=controller, data=self._data) + more
         )
         self._call("format", str(self._properties))
 
@@ -159,6 +162,24 @@ class Broker:
         return "\n".join(self._printed.read_text(errors="replace").splitlines()[-40:])
 
     # ---------------------------------------------------------------- clients
+
+    @property
+    def folder(self) -> Path:
+        """The log.dir."""
+        return self._data
+
+    @property
+    def printed(self) -> str:
+        """All that the broker has logged."""
+        return self._printed.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """Ends the broker at once, as a crash does."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait(STOP_SECONDS)
+            self._call("close")
 
     @property
     def address(self) -> str:

@@ -194,7 +194,7 @@ class PartitionRow:
     Whatever removes records writes this row. `next_offset`: no future record gets a lower offset.
     `last_append_time_ms` is the largest time that a record got under LogAppendTime, deleted records
     included; None for CreateTime. Compaction has cleaned what lies below `cleaned_offset`; None if
-    it never ran.
+    it never ran. `leader_epoch` is the largest in imported record batches; None without an import.
     """
 
     KIND: ClassVar[Kind] = "partition"
@@ -205,6 +205,7 @@ class PartitionRow:
     next_offset: int
     last_append_time_ms: int | None = None
     cleaned_offset: int | None = None
+    leader_epoch: int | None = None
 
 
 Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow | MaintenanceRow
@@ -214,10 +215,10 @@ PARTITION_COLUMNS = ["kind", "topic"]
 _LATER: Mapping[Kind, Collection[str]] = {  # columns that are null in older rows
     "segment": {"index_attempt_id"},
     "run": {"sequence", "state", "offset_ranges"},
-    "partition": {"cleaned_offset"},
+    "partition": {"cleaned_offset", "leader_epoch"},
 }
 LATER_COLUMNS = frozenset(  # an older table may lack them
-    {"index_attempt_id", "state", "offset_ranges", "operation", "cleaned_offset"}
+    {"index_attempt_id", "state", "offset_ranges", "operation", "cleaned_offset", "leader_epoch"}
 )
 _INT32 = frozenset({"partition", "partitions"})
 

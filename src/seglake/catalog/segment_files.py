@@ -8,10 +8,12 @@ import numpy as np
 from seglake.catalog.rows import SegmentId, SegmentRow
 from seglake.errors import CorruptData
 from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
-from seglake.format.records import Bytes
+from seglake.format.records import Bytes, Int64s
 from seglake.format.segment import Sealed
 from seglake.layout import Suffix
 from seglake.store import Store
+
+_EPOCHS = 1000  # that differ from the one before, remembered of one log
 
 
 def index_files(sealed: Sealed) -> dict[Suffix, bytes]:
@@ -54,32 +56,55 @@ class LogCheck:
 
     A batch's own checksum leaves out its base offset and leader epoch. If only the log's checksum
     is wrong, the damage is in the first batch whose base offset does not follow the batch before
-    it, or whose epoch is not 0, as Seglake writes it. A log that lost records has such base offsets
-    when it is sound, so there the place of a wrong one is not known.
+    it, or whose leader epoch is out of order. A log that lost records has such base offsets when it
+    is sound, so there the place of a wrong one is not known.
     """
 
     def __init__(self, row: SegmentRow) -> None:
         self._row, self._next_offset = row, row.base_offset
         self._gaps = row.record_count < row.end_offset - row.base_offset
         self._at = self._crc = 0
-        self._odd: int | None = None
+        self._stray: int | None = None
+        self._epochs: list[tuple[int, int]] = []  # each that differs from the one before; position
 
     def add(self, data: memoryview, table: BatchTable) -> None:
         """Add the next whole batches; `table` describes them."""
         self._crc = crc32c.crc32c(data, self._crc)
-        if self._odd is None:
-            self._odd = self._first_odd(np.frombuffer(data, np.uint8), table)
+        starts = table["position"] - table["position"][0]
+        if self._stray is None and not self._gaps:
+            follows = np.append(self._next_offset, table["last_offset"][:-1] + 1)
+            strays = np.flatnonzero(table["base_offset"] != follows)
+            self._stray = self._at + int(starts[strays[0]]) if len(strays) else None
+        self._add_epochs(np.frombuffer(data, np.uint8), starts)
         self._next_offset = int(table["last_offset"][-1]) + 1
         self._at += int(table["size"].sum(dtype=np.int64))
 
-    def _first_odd(self, data: Bytes, table: BatchTable) -> int | None:
-        starts = table["position"] - table["position"][0]
-        follows = np.append(self._next_offset, table["last_offset"][:-1] + 1)
-        epochs = data[starts[:, None] + (LEADER_EPOCH_AT + np.arange(4))]
-        strays = table["base_offset"] != follows
-        odd = np.flatnonzero((strays & (not self._gaps)) | epochs.any(axis=1))
-        return self._at + int(starts[odd[0]]) if len(odd) else None
+    def _add_epochs(self, data: Bytes, starts: Int64s) -> None:
+        places = starts[:, None] + (LEADER_EPOCH_AT + np.arange(4))
+        epochs = np.ascontiguousarray(data[places]).view(">i4")[:, 0].astype(np.int64)
+        last = self._epochs[-1][0] if self._epochs else int(epochs[0]) - 1
+        for row in np.flatnonzero(np.diff(epochs, prepend=last)).tolist():
+            if len(self._epochs) < _EPOCHS:
+                self._epochs.append((int(epochs[row]), self._at + int(starts[row])))
+
+    def _odd_epoch(self) -> int | None:
+        """The first batch with an impossible leader epoch, or with one that is out of order.
+
+        What Seglake writes has epoch 0, so a single other one behind that is odd, too.
+        """
+        epochs = np.array(self._epochs, np.int64).reshape(-1, 2)
+        values = epochs[:, 0]
+        for impossible in np.flatnonzero(values < -1)[:1]:
+            return int(epochs[impossible, 1])
+        later = np.minimum.accumulate(values[::-1])[::-1]
+        odd = np.flatnonzero((values > later) | (values < np.maximum.accumulate(values)))
+        if not len(odd) and len(values) == 2 and not values[0]:
+            odd = np.array([1])
+        return int(epochs[odd[0], 1]) if len(odd) else None
 
     def check(self) -> None:
         """Raise CorruptData, with file and position, unless the log has its row's checksum."""
-        check_crc(self._row, "log", self._crc, self._odd or 0)
+        if self._crc == self._row.log_crc32c:
+            return
+        odd = [at for at in (self._stray, self._odd_epoch()) if at is not None]
+        check_crc(self._row, "log", self._crc, min(odd, default=0))

@@ -184,7 +184,7 @@ def _by_partition(segments: Iterable[tuple[int, int]]) -> dict[int, Int64s]:
 
 
 def _complete(row: PartitionRow, base: Snapshot) -> PartitionRow:
-    """The row with what it leaves open as it was: how far the log is cleaned.
+    """The row with what it leaves open as it was: how far the log is cleaned, its leader epoch.
 
     A LogAppendTime topic also keeps its last append time: segments to remove may have it.
     """
@@ -195,6 +195,8 @@ def _complete(row: PartitionRow, base: Snapshot) -> PartitionRow:
         return row
     if row.cleaned_offset is None:
         row = replace(row, cleaned_offset=view.cleaned_offset)
+    if row.leader_epoch is None:
+        row = replace(row, leader_epoch=view.leader_epoch)
     if not stamped or row.last_append_time_ms is not None:
         return row
     return replace(row, last_append_time_ms=view.largest_timestamp)

@@ -24,6 +24,7 @@ from seglake.cli.arguments.options import (
     Version,
     Zone,
 )
+from seglake.cli.broker.commands import broker
 from seglake.cli.lifecycle.commands import lifecycle
 from seglake.cli.terminal.tables import show
 
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(live)
+app.add_typer(broker)
 app.add_typer(lifecycle)
 
 

@@ -45,7 +45,7 @@ HEADER = np.dtype(
 # the byte of a batch at which each field of its header begins
 (
     BASE_OFFSET_AT, LENGTH_AT, LEADER_EPOCH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT,
-    LAST_OFFSET_DELTA_AT, BASE_TIMESTAMP_AT, MAX_TIMESTAMP_AT, _, _, _, COUNT_AT,
+    LAST_OFFSET_DELTA_AT, BASE_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_AT, _, _, COUNT_AT,
 ) = (int(place[1]) for place in (HEADER.fields or {}).values())  # fmt: skip
 
 OVERHEAD = HEADER.itemsize
@@ -55,6 +55,7 @@ CRC_START = ATTRIBUTES_AT  # the checksum covers the bytes from here on
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # without that attribute, and with it
+TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40  # the base timestamp is when Kafka's cleaner may drop the batch's tombstones
 

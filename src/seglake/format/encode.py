@@ -249,10 +249,11 @@ def _write_headers(data: Bytes, table: BatchTable) -> None:
     headers["count"] = table["count"]
     places = table["position"][:, None] + np.arange(OVERHEAD)
     data[places] = headers.view(np.uint8).reshape(-1, OVERHEAD)
-    _write_crcs(data, table)
+    write_crcs(data, table)
 
 
-def _write_crcs(data: Bytes, table: BatchTable) -> None:
+def write_crcs(data: Bytes, table: BatchTable) -> None:
+    """Put the checksum of each batch into its header; `data` begins with the first batch."""
     starts, view = _starts(table), data.data
     pairs = zip(starts.tolist(), table["size"].tolist(), strict=True)
     crcs = [crc32c.crc32c(view[start + CRC_START : start + size]) for start, size in pairs]
@@ -283,5 +284,5 @@ def restamp(batches: Batches, append_time_ms: int) -> Batches:
         table[name] = append_time_ms
     stamps = np.full(len(table), append_time_ms, np.int64)
     encode_kernels.put_big_endians(data, _starts(table), MAX_TIMESTAMP_AT, stamps, 8)
-    _write_crcs(data, table)
+    write_crcs(data, table)
     return Batches(data, table)

@@ -87,10 +87,10 @@ def emptied(header: Any) -> Batches:
     return _bare(found)
 
 
-def blank(base_offset: int, last_offset: int) -> Batches:
+def blank(base_offset: int, last_offset: int, *, max_timestamp: int = -1) -> Batches:
     """An empty batch of no producer, for offsets that have no record (`last_offset` inclusive).
 
-    Raises UsageError for more than 2^31 offsets.
+    `max_timestamp`, in ms, is what its header says. Raises UsageError for more than 2^31 offsets.
     """
     if not 0 <= last_offset - base_offset <= INT32_MAX:
         what = f"offsets {base_offset} to {last_offset}"
@@ -98,7 +98,7 @@ def blank(base_offset: int, last_offset: int) -> Batches:
     header = np.zeros(1, HEADER)
     header["base_offset"], header["magic"] = base_offset, 2
     header["last_offset_delta"] = last_offset - base_offset
-    header["base_timestamp"] = header["max_timestamp"] = -1
+    header["base_timestamp"], header["max_timestamp"] = -1, max_timestamp
     header["producer_id"] = header["producer_epoch"] = header["base_sequence"] = -1
     return _bare(header)
 

@@ -24,6 +24,7 @@ from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
 from seglake.write.live.archive import Archive, TopicArchive
 from tests.harness.flags import JOBS, Table, load_job, options_of_job, options_of_the_program
+from tests.makers.broker_folders import TOPIC_ID
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 
 T = 1_700_000_000_000
@@ -202,6 +203,28 @@ def _check(it: Place) -> None:
         "check", "--conf-file", it.folder / "web.toml", "--source", it.folder / "*.jsonl"
     )
     assert "4 of 4 rows" in told
+
+
+@TABLE.shows(
+    *(f"import --{name}" for name in ("root", "topic", "name", "dry-run", "json")),
+    *(f"export --{name}" for name in ("start", "end", "zone", "topic-id", "version", "json")),
+)
+def _exchange(it: Place) -> None:
+    export, folders = ("export", it.root, "events"), it.folder / "folders"
+    told = it.json(*export, folders / "old", "--version", 1, "--topic-id", TOPIC_ID)
+    part = told["partitions"][0]
+    assert (part["end_offset"], part["folder"]) == (3, f"{folders}/old/events-0")
+    assert TOPIC_ID in (folders / "old" / "events-0" / "partition.metadata").read_text()
+    day = "--start", "2023-11-14", "--end", "2023-11-15", "--zone", "UTC"
+    assert "events-1" in it.tell(*export, folders / "day", *day)
+    it.refused("is not empty", *export, folders / "day")
+    take = "import", folders / "day", "--root", it.folder / "taken"
+    (told,) = it.json(*take, "--topic", "events", "--name", "theirs", "--dry-run")
+    assert (told["topic"], told["version"]) == ("theirs", -1)
+    assert not (it.folder / "taken").exists()
+    assert "302 records" in it.tell(*take)
+    assert "Nothing is new" in it.tell(*take)
+    assert "high watermark" in it.errors
 
 
 @TABLE.shows("topics --version", "topics --json")

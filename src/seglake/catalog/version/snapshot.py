@@ -51,8 +51,9 @@ class PartitionView:
     """A log partition; its segments cover log_start_offset to end_offset (exclusive) without hole.
 
     The length is the number of segments, which may be 0. The first segment may begin below the log
-    start offset: the records before that offset are deleted. `sequence`, `last_append_time_ms`
-    and `cleaned_offset` are those of the partition row that holds; 0 and None without one.
+    start offset: the records before that offset are deleted. `sequence`, `last_append_time_ms`,
+    `cleaned_offset` and `leader_epoch` are those of the partition row that holds; 0 and None
+    without one.
     """
 
     topic: str
@@ -63,6 +64,7 @@ class PartitionView:
     sequence: int = 0
     last_append_time_ms: int | None = None
     cleaned_offset: int | None = None
+    leader_epoch: int | None = None
 
     def __len__(self) -> int:
         return self.segments.size
@@ -175,7 +177,10 @@ class PartitionView:
         return CorruptData(f"{self.topic}-{self.partition}: {what}", file=layout.LOG_TABLE)
 
 
-_BOUNDS = ("log_start_offset", "next_offset", "sequence", "last_append_time_ms", "cleaned_offset")
+_BOUNDS = (
+    "log_start_offset", "next_offset", "sequence", "last_append_time_ms", "cleaned_offset",
+    "leader_epoch",
+)  # fmt: skip
 _NOTHING: Mapping[tuple[str, int], Any] = MappingProxyType({})
 
 

@@ -93,6 +93,25 @@ class WithoutOffsets(Keep):
 
 
 @dataclass(frozen=True)
+class WithinTimes(Keep):
+    """Only records of the times [start_ms, end_ms) stay."""
+
+    start_ms: int
+    end_ms: int
+
+    def fates(self, table: BatchTable) -> Fates:
+        """As `Keep.fates`."""
+        goes = (table["max_timestamp"] < self.start_ms) | (table["count"] == 0)
+        return np.where(goes, GOES, UNDECIDED).astype(np.int8)
+
+    def records(self, table: BatchTable, decoded: Decoded) -> Flags:
+        """As `Keep.records`."""
+        del table
+        times = decoded.records.timestamps
+        return (times >= self.start_ms) & (times < self.end_ms)
+
+
+@dataclass(frozen=True)
 class OnlyOffsets(Keep):
     """Only the offsets of bitmaps stay.
 

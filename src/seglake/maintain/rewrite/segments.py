@@ -7,7 +7,8 @@ each batch that stays, memory holds only a table row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,7 +19,15 @@ import numpy as np
 from seglake.catalog.rows import SegmentId, SegmentRow
 from seglake.catalog.segment_files import LogCheck, put_indexes
 from seglake.errors import UsageError
-from seglake.format.batch import OVERHEAD, TABLE, BatchTable
+from seglake.format.batch import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    OVERHEAD,
+    TABLE,
+    TIMESTAMP_TYPES,
+    BatchTable,
+)
+from seglake.format.codecs.compression import NAMES
 from seglake.format.codecs.payload import Payload
 from seglake.format.decode import decode, with_record_times
 from seglake.format.encode import Batches
@@ -61,40 +70,83 @@ def rewrite(store: Store, rows: Sequence[SegmentRow], keep: Keep, target: Target
     but its log may exist.
     """
     base, end = _span(rows)
-    policy = target.policy or rows[0].index_policy
-    identity = SegmentId(
-        rows[0].topic, rows[0].partition, base, target.attempt_id, target.attempt_id
+    first, last = rows[0], rows[-1]
+    attempt_id = target.attempt_id
+    new = NewSegment(
+        SegmentId(first.topic, first.partition, base, attempt_id, attempt_id),
+        end,
+        target.policy or first.index_policy,
+        max(row.created_at_ms for row in rows),
     )
     source = _Source(store, rows, _Sieve(keep, target.batch_bytes))
-    with store.writer(identity.key("log")) as sink:
-        log = _Log(sink, base)
-        for batches in source.batches():
+    row = write_segment(store, new, _with_end(source, base, end))
+    return replace(row, timestamp_type=last.timestamp_type, codec=last.codec)
+
+
+class NewSegment(NamedTuple):
+    """A segment to be: it covers the offsets from that of its id to `end_offset`, exclusive."""
+
+    id: SegmentId
+    end_offset: int
+    policy: IndexPolicy
+    created_at_ms: int
+
+
+def write_segment(store: Store, new: NewSegment, parts: Iterable[Batches]) -> SegmentRow:
+    """Write consecutive batches, with complete tables, as a segment.
+
+    An empty batch is added for offsets behind the last batch. The row's codec is that of most
+    bytes, its timestamp type that of the last record. Raises what `parts` raises, CorruptData,
+    UsageError and StoreError; then there is no segment, but its log may exist.
+    """
+    base = new.id.base_offset
+    with store.writer(new.id.key("log")) as sink:
+        log = LogWriter(sink, base)
+        for batches in parts:
             log.write(batches)
-        if source.header is not None and log.end <= source.last_offset == end - 1:
-            log.write(emptied(source.header))
-        if log.end < end:
-            log.write(blank(log.end, end - 1))
-    sealed = rebuild(base, log.table, policy)
+        if log.end < new.end_offset:
+            log.write(blank(log.end, new.end_offset - 1))
+    table = log.table
+    sealed = rebuild(base, table, new.policy)
+    timestamp_type, codec = _kinds(table)
     return SegmentRow(
-        topic=rows[0].topic,
-        partition=rows[0].partition,
+        topic=new.id.topic,
+        partition=new.id.partition,
         base_offset=base,
-        end_offset=end,
+        end_offset=new.end_offset,
         record_count=sealed.record_count,
         min_timestamp=sealed.min_timestamp,
         max_timestamp=sealed.max_timestamp,
         offset_of_max_timestamp=sealed.offset_of_max_timestamp,
         max_lateness_ms=sealed.max_lateness_ms,
-        timestamp_type=rows[-1].timestamp_type,
-        codec=rows[-1].codec,
+        timestamp_type=timestamp_type,
+        codec=codec,
         log_bytes=log.size,
         log_crc32c=log.crc,
-        index_interval_kind=policy.by,
-        index_interval=policy.interval,
-        attempt_id=target.attempt_id,
-        created_at_ms=max(row.created_at_ms for row in rows),
-        **put_indexes(store, identity, sealed),
+        index_interval_kind=new.policy.by,
+        index_interval=new.policy.interval,
+        attempt_id=new.id.attempt_id,
+        created_at_ms=new.created_at_ms,
+        **put_indexes(store, new.id, sealed),
     )
+
+
+def _kinds(table: BatchTable) -> tuple[str, str]:
+    """Timestamp type and codec of a segment whose batches may differ."""
+    filled = table[table["count"] > 0]
+    sizes = np.bincount(filled["attributes"] & CODEC_MASK, filled["size"], len(NAMES))
+    stamped = len(filled) > 0 and bool(filled["attributes"][-1] & LOG_APPEND_TIME)
+    return TIMESTAMP_TYPES[stamped], NAMES[int(sizes.argmax())]
+
+
+def _with_end(source: _Source, base: int, end: int) -> Iterator[Batches]:
+    """The batches that stay; the last one stays as a header if its records go (KAFKA-17076)."""
+    at = base
+    for batches in source.batches():
+        at = int(batches.table["last_offset"][-1]) + 1 if len(batches.table) else at
+        yield batches
+    if source.header is not None and at <= source.last_offset == end - 1:
+        yield emptied(source.header)
 
 
 def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
@@ -114,8 +166,8 @@ def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
     return first.base_offset, last.end_offset
 
 
-class _Log:
-    """The log being written: its checksum, and the table of its batches."""
+class LogWriter:
+    """A log being written into a stream: its checksum, and the table of its batches."""
 
     def __init__(self, sink: Any, base_offset: int) -> None:
         self._sink, self._tables = sink, [np.empty(0, TABLE)]
@@ -140,6 +192,14 @@ class _Log:
         return table
 
 
+def staying(store: Store, rows: Sequence[SegmentRow], keep: Keep) -> Iterator[Batches]:
+    """The batches of segments that stay, checked, with complete tables, some at a time.
+
+    Batches without records are left out. Raises CorruptData and StoreError.
+    """
+    return _Source(store, rows, _Sieve(keep, None)).batches()
+
+
 class _Source:
     """The logs that are read. `header` is that of the last batch read, and `last_offset` its."""
 
@@ -152,7 +212,7 @@ class _Source:
         """The batches that stay, with complete tables, some at a time. Raises CorruptData."""
         read = self._sieve.keep.fates(_as_batches(self._rows)) != GOES
         rows = [row for row, wanted in zip(self._rows, read, strict=True) if wanted]
-        segments = [_log_segment(row) for row in rows]
+        segments = [log_segment(row) for row in rows]
         checks = {row.key("log"): LogCheck(row) for row in rows}
         pieces = [Piece.of(segment, segment.log) for segment in segments]
         for chunk in LogFetch(self._store).chunks(pieces, ahead_bytes=AHEAD_BYTES):
@@ -197,10 +257,12 @@ def _as_batches(rows: Sequence[SegmentRow]) -> BatchTable:
     table["base_offset"] = [row.base_offset for row in rows]
     table["last_offset"] = [row.end_offset - 1 for row in rows]
     table["count"] = [row.record_count for row in rows]
+    table["max_timestamp"] = [row.max_timestamp for row in rows]
     return table
 
 
-def _log_segment(row: SegmentRow) -> LogSegment:
+def log_segment(row: SegmentRow) -> LogSegment:
+    """The segment of a row, as reads see it."""
     return LogSegment(
         row.topic, row.partition, row.key("log"), row.key("zonemap"),
         row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,

@@ -1,0 +1,96 @@
+"""A part of a broker's log becomes a segment: its record batches are copied, checked, settled.
+
+Markers and aborted transactions leave. A log is read some MiB at a time; of each batch that stays,
+memory holds only a table row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import Any, NamedTuple
+
+from seglake.broker.folder import PartitionFolder
+from seglake.broker.survey import Part
+from seglake.broker.transactions import Transactions, are_aborted
+from seglake.errors import CorruptData
+from seglake.format.batch import TRANSACTIONAL, BatchTable
+from seglake.format.codecs.payload import Payload
+from seglake.format.decode import with_record_times
+from seglake.format.encode import Batches
+from seglake.format.filter import copied
+from seglake.format.transactions import headers_of, settled
+from seglake.maintain.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, NewSegment, write_segment
+from seglake.read.fetch.chunk import Chunk
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.log_segment import LogRanges, LogSegment
+from seglake.read.fetch.piece import Piece
+from seglake.store import Store
+
+
+class PartTask(NamedTuple):
+    """A part of a log, and the segment that it becomes."""
+
+    folder: PartitionFolder
+    part: Part
+    aborted: Transactions
+    new: NewSegment
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of log."""
+        return self.part.log_bytes
+
+
+def write_part(store: Store, task: PartTask) -> dict[str, Any]:
+    """The columns of the row of the segment that a part of a log becomes.
+
+    Raises CorruptData, with file and position, UsageError and StoreError.
+    """
+    with _located(task.folder):
+        return asdict(write_segment(store, task.new, batches_of(task)))
+
+
+@contextmanager
+def _located(folder: PartitionFolder) -> Iterator[None]:
+    """In the block, damage is named with the path of the folder."""
+    try:
+        yield
+    except CorruptData as damage:
+        raise CorruptData(
+            damage.what, file=folder.place(damage.file), position=damage.position
+        ) from damage
+
+
+def batches_of(task: PartTask) -> Iterator[Batches]:
+    """The batches that come in, checked. Raises CorruptData and StoreError."""
+    folder, (log, begin, stop, base, end) = task.folder, task.part
+    if begin == stop:
+        return
+    segment = LogSegment(folder.topic, folder.partition, log.key, "", base, end, log.size, 0)
+    piece = Piece.of(segment, LogRanges.one(begin, stop, base, end))
+    for chunk in LogFetch(folder.store).chunks([piece], ahead_bytes=AHEAD_BYTES):
+        rows = _staying(chunk, task.aborted)
+        yield from chunk.in_parts(rows, DECODE_BYTES, partial(_settled, chunk.data))
+
+
+def _staying(chunk: Chunk, aborted: Transactions) -> BatchTable:
+    """The batches without markers and without aborted transactions."""
+    table = chunk.record_batches
+    of_transactions = table["attributes"] & TRANSACTIONAL != 0
+    if not of_transactions.any():
+        return table
+    first, last = table["base_offset"][0], table["last_offset"][-1]
+    near = aborted[(aborted["last"] >= first) & (aborted["first"] <= last)]
+    some = table[of_transactions]
+    producers = headers_of(chunk.data, some)["producer_id"].astype("i8")
+    goes = of_transactions.copy()
+    goes[of_transactions] = are_aborted(producers, some["base_offset"], near)
+    kept: BatchTable = table[~goes]
+    return kept
+
+
+def _settled(data: Any, part: BatchTable, payload: Payload) -> Batches:
+    return settled(copied(data, with_record_times(part, payload)))

@@ -1,0 +1,1 @@
+"""The commands that exchange logs with Kafka brokers, and what they print."""

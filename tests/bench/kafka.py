@@ -1,0 +1,114 @@
+"""In and out of Kafka: how fast partition folders come in and go out, beside a plain copy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import crc32c
+
+from seglake.broker.export import export_logs
+from seglake.broker.intake import import_logs
+from tests.bench.measure import Contender, Goal, Samples, Section, Table, race
+from tests.bench.workbench import TOPIC, Workbench, require
+
+MB = 10**6
+COPY_BYTES = 8 * 2**20
+LEAST_MB = 400.0  # of log a second and core, which is the goal
+CODECS = ("none", "lz4", "zstd")
+
+_TEXT = """\
+One thread imports the partition folders of a broker, with {records:,} records in one partition, and
+exports them again. *Copy* reads and writes the same logs and syncs each file, *copy and CRC*
+computes one checksum of them too. An import decodes every record as well: zone maps need each time.
+"""
+
+
+def run(bench: Workbench) -> Section:
+    """Measure."""
+    section = Section("kafka", "In and out of Kafka", _TEXT.format(records=bench.sizes.events))
+    for codec in CODECS:
+        megabytes, samples = _race(bench, codec)
+        section.tables.append(_table(codec, megabytes, samples))
+        section.goals += [
+            Goal(f"MB of log per second and core, {each.name}, {codec}",
+                 megabytes / each.spread()[1], LEAST_MB)
+            for each in samples[2:]
+        ]  # fmt: skip
+    return section
+
+
+def _race(bench: Workbench, codec: str) -> tuple[float, list[Samples]]:
+    """MB of log, and the samples of both copies, the import and the export."""
+    root = bench.lake("arrival", partitions=1, compression_type=codec)
+    folders = bench.folder / f"folders-{codec}"
+    export_logs(root, TOPIC, str(folders))
+    logs = sorted(folders.glob("*/*.log"))
+    size, target, lake = sum(log.stat().st_size for log in logs), "copied", f"imported-{codec}"
+    imported = str(bench.scratch(lake))
+    import_logs(imported, [str(folders)])
+    contenders = [
+        Contender("copy", partial(_copy, logs, bench.folder / target), prepare=_no(bench, target)),
+        Contender(
+            "copy and CRC", partial(_copy, logs, bench.folder / target, checked=True),
+            prepare=_no(bench, target),
+        ),
+        Contender(
+            "import", partial(_import, bench.folder / "again", folders), _all_of(bench),
+            _no(bench, "again"),
+        ),
+        Contender(
+            "export", partial(_export, imported, bench.folder / "out"), prepare=_no(bench, "out")
+        ),
+    ]  # fmt: skip
+    with patch.object(os, "cpu_count", return_value=1):
+        return size / MB, race(contenders, bench.sizes.runs)
+
+
+def _no(bench: Workbench, name: str) -> Callable[[], None]:
+    def prepare() -> None:
+        bench.scratch(name)
+
+    return prepare
+
+
+def _all_of(bench: Workbench) -> Callable[[Any], None]:
+    def check(reports: Any) -> None:
+        require(reports[0].records == bench.sizes.events, "an import lost records")
+
+    return check
+
+
+def _import(root: Path, folders: Path) -> Any:
+    return import_logs(str(root), [str(folders)])
+
+
+def _export(root: str, dest: Path) -> Any:
+    return export_logs(root, TOPIC, str(dest))
+
+
+def _copy(logs: list[Path], folder: Path, *, checked: bool = False) -> None:
+    folder.mkdir()
+    for log in logs:
+        with log.open("rb") as source, (folder / log.name).open("wb") as target:
+            crc = 0
+            while data := source.read(COPY_BYTES):
+                crc = crc32c.crc32c(data, crc) if checked else 0
+                target.write(data)
+            target.flush()
+            os.fsync(target.fileno())
+
+
+def _table(codec: str, megabytes: float, samples: list[Samples]) -> Table:
+    copy = samples[0]
+    rows: list[list[Any]] = []
+    for each in samples:
+        low, middle, high = each.spread()
+        speeds = [megabytes / high, megabytes / middle, megabytes / low]
+        rows.append([each.name, megabytes, *speeds, each.times_as_fast_as(copy)[1]])
+    columns = ["one thread", "MB of log", "MB per second: min", "median", "max"]
+    return Table(f"Codec {codec}", [*columns, "times as fast as a copy"], rows)

@@ -1,0 +1,48 @@
+"""Import from an S3 server and export to it: the folders of a broker on object storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import seglake
+from seglake.broker.export import export_logs
+from seglake.broker.intake import import_logs
+from seglake.errors import InputError, UsageError
+from seglake.maintain.health.verify import verify
+from seglake.store import open_store
+from tests.judges.oracle import as_written
+from tests.makers.broker_folders import BrokerLog, Step, note
+from tests.makers.lakes import Event, Shape, Written
+from tests.makers.strategies import T
+
+
+def read(lake: str) -> list[Written]:
+    log = seglake.open(lake).topic("events")
+    return as_written(log.plan_offsets({0: (0, log.end_offsets()[0])}).execute().read_all())
+
+
+def test_in_out_and_in_again(place: str, tmp_path: Path) -> None:
+    rows = tuple(Event(T + n, b"k", b"v" * 50) for n in range(40))
+    steps = [Step(-1, rows), Step(1, rows, rolls=True), Step(1, commits=False), Step(-1, rows)]
+    log = BrokerLog(steps, Shape("zstd"))
+    log.write(tmp_path / "events-0", epoch=2)
+    note(tmp_path, "replication-offset-checkpoint", {"events-0": log.end})
+    source, store = f"{place}/broker", open_store(f"{place}/broker")
+    for path in sorted(tmp_path.rglob("*")):
+        if path.is_file():
+            store.put(path.relative_to(tmp_path).as_posix(), path.read_bytes())
+    with pytest.raises(InputError, match="is no log of a broker"):
+        import_logs(f"{place}/lake", [f"{place}/nothing"])
+    (report,) = import_logs(f"{place}/lake", [source])
+    assert (report.records, report.notes) == (80, [])
+    assert read(f"{place}/lake") == log.committed()[0]
+    (again,) = import_logs(f"{place}/lake", [f"{source}/events-0"])
+    assert again.version == -1
+    export_logs(f"{place}/lake", "events", f"{place}/out")
+    with pytest.raises(UsageError, match="is not empty"):
+        export_logs(f"{place}/lake", "events", f"{place}/out")
+    import_logs(f"{place}/back", [f"{place}/out"])
+    assert read(f"{place}/back") == log.committed()[0]
+    assert [verify(f"{place}/{name}", deep=True).findings for name in ("lake", "back")] == [[], []]

@@ -3,7 +3,7 @@
 A part (reading, groups, security) has a function that returns its `Api`s; the server joins them.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -18,13 +18,11 @@ Handler = Callable[[Any, "Connection"], Awaitable[Any]]
 class Api(NamedTuple):
     """An API: the versions [low, high] that are advertised, and what answers a request.
 
-    `request` and `response` are kafka-python's classes. `before_login`: it is answered on a
-    connection whose client has not shown who it is. Versions below `served` are advertised, but
-    refused: Produce has them for old clients.
+    `request` is kafka-python's class. `before_login`: it is answered on a connection whose client
+    has not shown who it is.
     """
 
     request: Any
-    response: Any
     low: int
     high: int
     handle: Handler
@@ -43,8 +41,3 @@ class Api(NamedTuple):
 
 class Refused(Exception):
     """The connection must be closed; the text says why, for the log."""
-
-
-def by_key(apis: Iterable[Api]) -> dict[int, Api]:
-    """The APIs by Kafka's number."""
-    return {api.key: api for api in apis}

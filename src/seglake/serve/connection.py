@@ -13,12 +13,13 @@ import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from seglake.serve.api import Api, Refused
 from seglake.serve.codes import Code
 from seglake.serve.counts import Counts
 from seglake.serve.frames import Header, Malformed, decode, encode, header_of
+from seglake.serve.records.files import FileSpan
 from seglake.serve.settings import Server
 
 _log = logging.getLogger(__name__)
@@ -28,21 +29,16 @@ _SIZE = struct.Struct(">i")
 _API_VERSIONS = 18
 
 
-class FileSpan(NamedTuple):
-    """Bytes [start, start + size) of an open file, to be sent without a copy."""
-
-    file: BinaryIO
-    start: int
-    size: int
+Part = bytes | bytearray | memoryview | FileSpan
 
 
 class Reply(NamedTuple):
     """A response whose frame is made by hand: its parts in order, without the leading size.
 
-    The header of the response is among the parts.
+    The header of the response is among the parts. Files are sent without a copy.
     """
 
-    parts: Sequence[bytes | bytearray | memoryview | FileSpan]
+    parts: Sequence[Part]
 
 
 class QueuedBytes:
@@ -110,7 +106,9 @@ class Connection:
                 self.counts.malformed_requests += 1
             _log.warning("%s: connection closed: %s", self, why)
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
-            pass
+            pass  # the client went, in the middle of something
+        except Exception:
+            _log.exception("%s: connection closed", self)
         finally:
             await self._end()
 

@@ -61,7 +61,6 @@ def decode(api: Api, header: Header, frame: memoryview) -> Any:
     if end != len(frame):
         what = f"it ends at byte {end} of {len(frame)}"
         raise Malformed(f"no {api.name} request of version {header.version}: {what}")
-    request.API_VERSION = header.version
     if null := _null_in(request, api.request._struct, header.version):  # noqa: SLF001
         raise Malformed(f"{api.name}: {null} is null")
     return request
@@ -69,8 +68,9 @@ def decode(api: Api, header: Header, frame: memoryview) -> Any:
 
 def encode(response: Any, version: int, correlation_id: int) -> bytearray:
     """The frame of a response of kafka-python's class."""
+    response.API_VERSION = version  # before there is a header
     response.with_header(correlation_id)
-    frame: bytearray = response.encode(version=version, header=True, framed=True)
+    frame: bytearray = response.encode(header=True, framed=True)
     return frame
 
 
@@ -114,10 +114,12 @@ def _null_in(message: Any, schema: Any, version: int) -> str | None:
     for field in schema.untagged_fields(version):
         value = getattr(message, field.name)
         if value is None:
-            if not field.nullable_for_version_q(version):
-                return str(field.name)
+            if field.type_str != "uuid" and not field.nullable_for_version_q(version):
+                return str(field.name)  # an id of zeros is decoded as None
         elif field.is_struct_array():
             for item in value:
                 if (null := _null_in(item, field.array_of, version)) is not None:
                     return f"{field.name}.{null}"
+        elif field.type_str == "[]string" and None in value:
+            return f"an item of {field.name}"
     return None

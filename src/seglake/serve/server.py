@@ -12,7 +12,7 @@ import ssl
 from collections import Counter
 from collections.abc import Iterable
 
-from seglake.serve.api import Api, by_key
+from seglake.serve.api import Api
 from seglake.serve.connection import Connection, QueuedBytes
 from seglake.serve.counts import Counts
 from seglake.serve.settings import Address, Settings
@@ -27,19 +27,23 @@ class Listener:
 
     def __init__(
         self,
-        apis: Iterable[Api],
         settings: Settings,
         counts: Counts,
         *,
         tls: ssl.SSLContext | None = None,
         must_log_in: bool = False,
     ) -> None:
-        self._apis, self._settings, self.counts = by_key(apis), settings.server, counts
+        self._settings, self.counts = settings.server, counts
+        self._apis = dict[int, Api]()
         self._tls, self._must_log_in = tls, must_log_in
         self._queued = QueuedBytes(settings.server.queued_bytes)
         self._tasks = set[asyncio.Task[None]]()
         self._by_host = Counter[str]()
         self._server: asyncio.Server | None = None
+
+    def offer(self, apis: Iterable[Api]) -> None:
+        """The APIs that clients get; before that, they get none."""
+        self._apis |= {api.key: api for api in apis}
 
     async def start(self) -> Address:
         """Listen; returns the address, with the port that was free if it was 0."""

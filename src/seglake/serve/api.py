@@ -4,15 +4,12 @@ A part (reading, groups, security) has a function that returns its `Api`s; the s
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from seglake.serve.connection import Connection
-
-# A handler gets a decoded request of kafka-python, and the connection. It returns kafka-python's
+# A handler gets a decoded request of kafka-python, and the `Connection`. It returns kafka-python's
 # response of any version (the connection encodes it in the request's), a `Reply`, or None for no
 # answer. It raises Refused to close the connection with a line in the log.
-Handler = Callable[[Any, "Connection"], Awaitable[Any]]
+Handler = Callable[[Any, Any], Awaitable[Any]]
 
 
 class Api(NamedTuple):

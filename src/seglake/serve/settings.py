@@ -52,42 +52,44 @@ class _Section(BaseModel):
 class Server(_Section):
     """What is served where, and how much at once. Times are in ms, sizes in bytes."""
 
-    listen: HostPort = Field(Address("127.0.0.1", 9092), description="where clients connect")
-    advertise: HostPort | None = Field(
-        None, description="the address that clients are told; default that of `listen`"
+    listen: HostPort = Field(
+        default=Address("127.0.0.1", 9092), description="where clients connect"
     )
-    topics: tuple[str, ...] = Field((), description="serve these topics alone; none: all")
+    advertise: HostPort | None = Field(
+        default=None, description="the address that clients are told; default that of `listen`"
+    )
+    topics: tuple[str, ...] = Field(default=(), description="serve these topics alone; none: all")
     insecure: bool = Field(
-        False, description="listen on other addresses than loopback without TLS and SASL"
+        default=False, description="listen on other addresses than loopback without TLS and SASL"
     )
     refresh_ms: int = Field(
         1000, ge=10, description="how often a new catalog version is looked for"
     )
-    max_connections: int = Field(1000, alias="max.connections", ge=1)
-    max_connections_per_ip: int = Field(1000, alias="max.connections.per.ip", ge=1)
-    idle_ms: int = Field(600_000, alias="connections.max.idle.ms", ge=1)
-    request_bytes: int = Field(2 * 2**20, alias="socket.request.max.bytes", ge=1024)
+    max_connections: int = Field(default=1000, alias="max.connections", ge=1)
+    max_connections_per_ip: int = Field(default=1000, alias="max.connections.per.ip", ge=1)
+    idle_ms: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
+    request_bytes: int = Field(default=2 * 2**20, alias="socket.request.max.bytes", ge=1024)
     queued_bytes: int = Field(
-        64 * 2**20, alias="queued.max.request.bytes", ge=1024,
+        default=64 * 2**20, alias="queued.max.request.bytes", ge=1024,
         description="requests of all connections that are in memory at once",
     )  # fmt: skip
     fetch_bytes: int = Field(
-        57_671_680, alias="fetch.max.bytes", ge=1024, description="records of one answer"
+        default=57_671_680, alias="fetch.max.bytes", ge=1024, description="records of one answer"
     )
-    windows: int = Field(1000, ge=1, description="window topics that are known at once")
+    windows: int = Field(default=1000, ge=1, description="window topics that are known at once")
 
 
 class Tls(_Section):
     """TLS of the listener, from PEM files."""
 
-    certificate: File | None = Field(None, description="the certificate chain")
-    key: File | None = Field(None, description="its private key")
+    certificate: File | None = Field(default=None, description="the certificate chain")
+    key: File | None = Field(default=None, description="its private key")
 
 
 class Sasl(_Section):
     """Who may connect. `users` is a file; `users_variable` an environment variable of that form."""
 
-    mechanisms: tuple[str, ...] = Field(("SCRAM-SHA-256", "SCRAM-SHA-512"))
+    mechanisms: tuple[str, ...] = Field(default=("SCRAM-SHA-256", "SCRAM-SHA-512"))
     users: File | None = None
     users_variable: str | None = None
 
@@ -95,13 +97,13 @@ class Sasl(_Section):
 class Groups(_Section):
     """Consumer groups, and the file that has what they committed."""
 
-    file: File | None = Field(None, description="a SQLite file; none: in memory")
+    file: File | None = Field(default=None, description="a SQLite file; none: in memory")
 
 
 class Metrics(_Section):
     """Metrics for Prometheus and a health page."""
 
-    listen: HostPort | None = Field(None, description="a second port; none: off")
+    listen: HostPort | None = Field(default=None, description="a second port; none: off")
 
 
 class Settings(_Section):

@@ -127,12 +127,12 @@ class Fetching:
         return Answer(number, code, -1, -1, _NOTHING), None
 
     async def _after_vacuum(self, error: SeglakeError) -> None:
-        """Files of the version that is served may be gone: the client comes again to a newer one."""
+        """Files of a version may be gone: the client comes again, to a newer one."""
         _log.warning("%s", error)
         try:
             await self._topics.refresh()
         except SeglakeError as worse:
-            _log.error("%s", worse)  # noqa: TRY400  # the sentence says it all
+            code_of(worse)
 
     async def _records(
         self, topic: Topic, asked: Any, room: int, size: int, connection: Connection

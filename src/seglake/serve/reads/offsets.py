@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: where a log begins and ends, and the first record at a time.
+"""ListOffsets and OffsetForLeaderEpoch: where logs begin and end, the first record at a time.
 
 Lookups by time are Kafka's, but always right: see docs/lookups.md. Those that wait for an object
 store run on a thread; from a local disk they take less time than handing them over.

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,7 @@ _MOST_STRETCHES = 32_768  # that are remembered: 32 GiB of logs
 _ZSTD = 4
 
 Bytes = memoryview | FileSpan
+_Result = TypeVar("_Result")
 
 
 class Stretch(NamedTuple):
@@ -129,7 +130,7 @@ class Stretches:
         """End its threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def run(self, work: Callable[[], Any]) -> Any:
+    async def run(self, work: Callable[[], _Result]) -> _Result:
         """The result of blocking work, done on a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 

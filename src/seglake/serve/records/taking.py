@@ -18,6 +18,7 @@ from seglake.format.batch import OVERHEAD
 from seglake.format.decode import decode_batches, scan_batches
 from seglake.format.encode import Batches
 from seglake.format.filter import blank, filter_batches
+from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.log_segment import LogSegment
@@ -135,7 +136,7 @@ class _Taking:
         positions = np.append(table["position"], len(batches.data))
         stop = min(last, self._stop(positions, first))
         if stop > first:
-            self._append(memoryview(batches.data)[int(positions[first]) : int(positions[stop])])
+            self._append(batches.data.data[int(positions[first]) : int(positions[stop])])
             self.zstd |= stretch.zstd
             self.offset = int(lasts[stop - 1]) + 1
         if stop < last:
@@ -155,7 +156,7 @@ class _Taking:
             self._filtered.put(key, batches, 512 + len(batches.data) + batches.table.nbytes)
         return batches
 
-    def _stop(self, positions: np.ndarray, first: int) -> int:  # type: ignore[type-arg]
+    def _stop(self, positions: Int64s, first: int) -> int:
         """Behind the last batch that there is room for."""
         if first >= len(positions) - 1:
             return first
@@ -185,7 +186,7 @@ class _Taking:
             and (self._whole_first or self._limit > OVERHEAD)
         ):
             last = min(self._end - 1, self._asked + INT32_MAX)
-            self._append(memoryview(blank(self._asked, last).data))
+            self._append(blank(self._asked, last).data.data)
             self.offset = last + 1
 
 

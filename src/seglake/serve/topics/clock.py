@@ -50,11 +50,13 @@ class ReplayedPartition:
         self._ends, self._latest = window.blocks()
 
     def end(self) -> int:
+        """See `Partition`."""
         now = self._clock.event_time_ms()
         shown = 0 if now is None else int(self._latest.searchsorted(now))
         return int(self._ends[shown - 1]) if shown else self.start
 
     def grows_in(self) -> float | None:
+        """See `Partition`."""
         self._clock.start()
         later = int(self._ends.searchsorted(self.end(), "right"))
         if later == len(self._ends):
@@ -62,10 +64,13 @@ class ReplayedPartition:
         return self._clock.seconds_until(int(self._latest[later]))
 
     def runs(self, offset: int) -> Iterator[Run]:
+        """See `Partition`."""
         return self._window.runs(offset)
 
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
         return self._window.at_time(timestamp)
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
         return self._window.max_timestamp()

@@ -11,7 +11,7 @@ from seglake.serve.records.taking import Run
 
 
 class Partition(Protocol):
-    """What the handlers ask. `start` is the log start offset; `remote`: lookups wait for storage."""
+    """What handlers ask. `start` is the log start offset; `remote`: lookups wait for storage."""
 
     start: int
     remote: bool
@@ -41,12 +41,15 @@ class WholePartition:
         self.remote = reader.store.remote
 
     def end(self) -> int:
+        """See `Partition`."""
         return self._end
 
     def grows_in(self) -> float | None:
+        """See `Partition`."""
         return None
 
     def runs(self, offset: int) -> Iterator[Run]:
+        """See `Partition`."""
         for index in range(max(0, self._view.index_of(offset)), len(self._view)):
             segment = self._reader.segment(index)
             if segment.log_bytes:
@@ -54,7 +57,9 @@ class WholePartition:
                 yield Run(segment, 0, segment.log_bytes, base, end)
 
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
         return self._reader.offset_for_time(timestamp)
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
         return self._reader.max_timestamp()

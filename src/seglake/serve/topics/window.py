@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 
 from seglake.format.records import Int64s, fixed
 from seglake.limits import INT64_MAX, INT64_MIN
@@ -46,26 +48,31 @@ class WindowPartition:
         self._ends = [run.end_offset for run in self._runs]
 
     def end(self) -> int:
+        """See `Partition`."""
         return self._end
 
     def grows_in(self) -> float | None:
+        """See `Partition`."""
         return None
 
     def runs(self, offset: int) -> Iterator[Run]:
+        """See `Partition`."""
         return iter(self._runs[bisect_right(self._ends, offset) :])
 
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
         window = self._window._replace(start_ms=max(timestamp, self._window.start_ms))
         if window.start_ms >= window.end_ms:
             return None
         pieces = pieces_of([(self._reader, window)])
         for batch in execute(self._reads.cached_fetch, pieces, schema_of(_TIMES)):
             if batch.num_rows:
-                offset, time = batch.column(0)[0].as_py(), batch.column(1).cast("int64")[0].as_py()
-                return OffsetAndTimestamp(offset, time)
+                offset, time = (column.cast(pa.int64())[0].as_py() for column in batch.columns)
+                return OffsetAndTimestamp(int(offset), int(time))
         return None
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
         low, high, newest = self._window.start_ms - 1, self._window.end_ms - 1, None
         while low < high:
             found = self.at_time((low + high + 1) // 2)
@@ -96,11 +103,12 @@ class WindowPartition:
 
     def _trim(self) -> None:
         """Leave out what has no record at both ends; find where the log starts and ends."""
+        first = last = None
         while self._runs and (first := self._edge(self._runs[0], 0)) is None:
             del self._runs[0]
         while self._runs and (last := self._edge(self._runs[-1], -1)) is None:
             del self._runs[-1]
-        if self._runs:
+        if first and last:
             self.start, self._end = first[0], last[1]
 
     def _edge(self, run: Run, row: int) -> tuple[int, int] | None:
@@ -110,9 +118,10 @@ class WindowPartition:
             block = self._reader.ask(
                 run.segment, ZoneSearch.block_at, run.end_offset - 1 if row else run.first_offset
             )
-            table = fetch.chunk_of(run.segment, block.ranges).table if block else ()
-            rows = [each for each in table if run.start <= int(each["position"]) + block.position]
-            return _offsets(rows[row]) if rows else None
+            if block is None:
+                return None
+            table = fetch.chunk_of(run.segment, block.ranges).table
+            return _offsets(table[row]) if len(table) else None
         return _edge_within(fetch, run, row)
 
 
@@ -174,7 +183,7 @@ def _split(wanted: LogRanges, strange: LogRanges) -> Iterator[tuple[int, int, in
     for start, end, first, stop in zip(*(column.tolist() for column in wanted), strict=True):
         inner = places[places.searchsorted(start, "right") : places.searchsorted(end)].tolist()
         bounds = [(start, first), *((place, cuts[place]) for place in inner), (end, stop)]
-        for (low, low_offset), (high, high_offset) in zip(bounds, bounds[1:], strict=False):
+        for (low, low_offset), (high, high_offset) in pairwise(bounds):
             yield low, high, low_offset, high_offset, _holds(strange, low)
 
 

@@ -41,15 +41,7 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from seglake.serve.topics.catalog import LEADER_EPOCH
 from tests.harness.lake_server import Serving, Wire, serving
-from tests.makers.fetches import (
-    LATEST,
-    Wanted,
-    fetch,
-    fetch_request,
-    metadata,
-    offset_at,
-    topic_id,
-)
+from tests.makers.fetches import LATEST, Wanted, fetch, fetch_request, metadata, offset_at, topic_id
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import examples
 
@@ -410,6 +402,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 def test_nothing_that_is_sent_harms_the_server(frames: list[bytes]) -> None:
     """Each is answered, or the connection is closed; then the next one is served."""
     server = fuzzed()
+    FAILURES.records.clear()
     for frame in frames:
         with Wire(server.address, 20) as wire:
             wire.send_bytes(frame)
@@ -417,8 +410,22 @@ def test_nothing_that_is_sent_harms_the_server(frames: list[bytes]) -> None:
             wire.receive()
     with Wire(server.address, 20) as wire:
         assert api_versions(wire, 0).error_code == 0
+    assert [logging.Formatter().format(record) for record in FAILURES.records] == []
 
 
+class Failures(logging.Handler):
+    """Log records that have a traceback: nobody thought of these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records = list[logging.LogRecord]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.records.append(record)
+
+
+FAILURES = Failures()
 FUZZED = list[Serving]()
 
 
@@ -427,8 +434,11 @@ def fuzzed() -> Serving:
 
 
 @pytest.fixture(autouse=True)
-def _for_the_fuzz(server: Serving) -> None:
+def _for_the_fuzz(server: Serving) -> Iterator[None]:
     FUZZED[:] = [server]
+    logging.getLogger().addHandler(FAILURES)
+    yield
+    logging.getLogger().removeHandler(FAILURES)
 
 
 @pytest.mark.parametrize("version", [1, 4, 8, 9, 12])

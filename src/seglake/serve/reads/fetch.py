@@ -143,7 +143,9 @@ class Fetching:
         code = epoch_error(asked.current_leader_epoch) if version >= 9 else Code.NONE
         if not code and not start <= offset <= end:
             code = Code.OFFSET_OUT_OF_RANGE
-        if code or offset == end:
+        if code:
+            return Answer(asked.partition, code, -1, -1, _NOTHING), wait
+        if offset == end:
             return Answer(asked.partition, code, start, end, _NOTHING), wait
         limit = min(max(0, asked.partition_max_bytes), room)
         if partition.remote:

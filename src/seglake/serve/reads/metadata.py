@@ -91,7 +91,7 @@ class Describing:
         )
         return kind(
             error_code=found.code, name=found.name, topic_id=found.id, is_internal=False,
-            partitions=_partitions(partition, range(count)),
+            partitions=_partitions(kind.MetadataResponsePartition, range(count)),
         )  # fmt: skip
 
     async def _describe_topics(self, request: Any, _: Connection) -> Any:
@@ -117,7 +117,10 @@ class Describing:
             some = range(first, min(count, first + left))
             topics.append(kind(
                 error_code=found.code, name=name, topic_id=found.id, is_internal=False,
-                partitions=_partitions(kind.DescribeTopicPartitionsResponsePartition, some),
+                partitions=_partitions(
+                    kind.DescribeTopicPartitionsResponsePartition, some,
+                    eligible_leader_replicas=[], last_known_elr=[],  # null ends Java's client
+                ),
             ))  # fmt: skip
             left -= len(some)
             if some.stop < count:
@@ -143,11 +146,11 @@ class Describing:
         )  # fmt: skip
 
 
-def _partitions(kind: Any, numbers: Sequence[int]) -> list[Any]:
+def _partitions(kind: Any, numbers: Sequence[int], **more: Any) -> list[Any]:
     return [
         kind(
             error_code=Code.NONE, partition_index=number, leader_id=NODE,
-            leader_epoch=LEADER_EPOCH, replica_nodes=[NODE], isr_nodes=[NODE], offline_replicas=[],
+            leader_epoch=LEADER_EPOCH, replica_nodes=[NODE], isr_nodes=[NODE], offline_replicas=[], **more,
         )
         for number in numbers
     ]  # fmt: skip

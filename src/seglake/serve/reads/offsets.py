@@ -90,12 +90,12 @@ class Lookups:
 
     async def _looked_up(self, topic: str, asked: Any, version: int) -> _Answer:
         time = asked.timestamp
+        if time < _LATEST_TIERED or version < _SINCE.get(time, 1):
+            return _Answer(Code.UNSUPPORTED_VERSION)
         try:
             partition = await partition_of(self._topics, topic, asked.partition_index)
             if version >= 4 and (wrong := epoch_error(asked.current_leader_epoch)):
                 return _Answer(wrong)
-            if time < _LATEST_TIERED or version < _SINCE.get(time, 1):
-                return _Answer(Code.UNSUPPORTED_VERSION)
             return _Answer(Code.NONE, await self._at(partition, time))
         except SeglakeError as error:
             return _Answer(code_of(error))

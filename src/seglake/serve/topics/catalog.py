@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from seglake.catalog.rows import TopicRow
-from seglake.errors import SeglakeError, UnknownTopic
+from seglake.errors import SeglakeError, UnknownTopic, UsageError
+from seglake.layout import is_topic_name
 from seglake.read.fetch.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.log import Log
@@ -90,6 +91,8 @@ class Topics:
         topic = self._topics.get(name)
         if topic is not None:
             return topic
+        if not is_topic_name(name):
+            raise UsageError(f"{name!r} is no name of a topic")
         asked = parse(name)
         if asked is None or asked.topic not in self._topics:
             raise UnknownTopic(f"topic {name!r} is not in version {self.version} of the lake")

@@ -1,8 +1,7 @@
 """Frames of Kafka's protocol: a request decoded within its own bounds, a response encoded.
 
-kafka-python's codecs stop at nothing: a text that goes on behind the frame is shortened, what
-follows a message is ignored, and null is taken where there may be none. Here all of that is
-`Malformed`.
+kafka-python's codecs stop at nothing: a text that goes on behind the frame is shortened, and null
+is taken where there may be none. Here both are `Malformed`.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def decode(api: Api, header: Header, frame: memoryview) -> Any:
     except _BAD as error:
         what = f"{type(error).__name__}: {error}"
         raise Malformed(f"no {api.name} request of version {header.version}: {what}") from error
-    if end != len(frame):
+    if end > len(frame):  # bytes behind a message are ignored, as in Kafka: librdkafka sends some
         what = f"it ends at byte {end} of {len(frame)}"
         raise Malformed(f"no {api.name} request of version {header.version}: {what}")
     if null := _null_in(request, api.request._struct, header.version):  # noqa: SLF001

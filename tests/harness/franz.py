@@ -39,7 +39,10 @@ def read_topic(address: str, topic: str, count: int) -> list[FranzRecord]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    return sorted(FranzRecord(*row[:3], _bytes(row[3]), _bytes(row[4])) for row in found)
+    return sorted(
+        FranzRecord(partition, offset, timestamp, _bytes(key), _bytes(value))
+        for partition, offset, timestamp, key, value in found
+    )
 
 
 def _bytes(text: str | None) -> bytes | None:

@@ -73,7 +73,7 @@ def serving(root: Path | str, **changes: object) -> Iterator[Serving]:
     try:
         yield found[0]
     finally:
-        found[0]._loop.call_soon_threadsafe(lambda: stop.set())
+        found[0]._loop.call_soon_threadsafe(stop.set)
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
     if ended:

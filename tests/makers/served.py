@@ -1,4 +1,4 @@
-"""A lake that has everything a client may meet: all codecs, nulls, headers, gaps, segments, runs."""
+"""A lake that has all that a client may meet: codecs, nulls, headers, gaps, segments, runs."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Server(_Section):
         default=False, description="listen on other addresses than loopback without TLS and SASL"
     )
     refresh_ms: int = Field(
-        1000, ge=10, description="how often a new catalog version is looked for"
+        default=1000, ge=10, description="how often a new catalog version is looked for"
     )
     max_connections: int = Field(default=1000, alias="max.connections", ge=1)
     max_connections_per_ip: int = Field(default=1000, alias="max.connections.per.ip", ge=1)

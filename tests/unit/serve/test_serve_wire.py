@@ -307,9 +307,8 @@ def test_requests_in_memory_are_bounded(maker: LakeMaker) -> None:
         greedy = Wire(server.address)
         greedy.send_raw(struct.pack(">i", 2**20 - 4))
         time.sleep(0.2)
-        with Wire(server.address, 0.5) as wire:
-            with pytest.raises(TimeoutError):
-                api_versions(wire, 0)
+        with Wire(server.address, 0.5) as wire, pytest.raises(TimeoutError):
+            api_versions(wire, 0)
         greedy.close()
         with Wire(server.address) as wire:
             assert api_versions(wire, 0).error_code == 0

@@ -86,9 +86,6 @@ class Describing:
 
     def _described(self, kind: Any, found: _Found) -> Any:
         count = 0 if found.topic is None else len(found.topic.partitions)
-        partition = (
-            getattr(kind, f"{kind.__name__}Partition", None) or kind.MetadataResponsePartition
-        )
         return kind(
             error_code=found.code, name=found.name, topic_id=found.id, is_internal=False,
             partitions=_partitions(kind.MetadataResponsePartition, range(count)),
@@ -150,7 +147,8 @@ def _partitions(kind: Any, numbers: Sequence[int], **more: Any) -> list[Any]:
     return [
         kind(
             error_code=Code.NONE, partition_index=number, leader_id=NODE,
-            leader_epoch=LEADER_EPOCH, replica_nodes=[NODE], isr_nodes=[NODE], offline_replicas=[], **more,
+            leader_epoch=LEADER_EPOCH, replica_nodes=[NODE], isr_nodes=[NODE], offline_replicas=[],
+            **more,
         )
         for number in numbers
     ]  # fmt: skip

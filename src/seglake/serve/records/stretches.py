@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from seglake.errors import CorruptData, SeglakeError
-from seglake.format.batch import CODEC_MASK, LENGTH_AT, LOG_OVERHEAD, OVERHEAD
-from seglake.format.decode import scan
+from seglake.format.batch import CODEC_MASK
+from seglake.format.decode import check_crcs, scan
 from seglake.format.records import Int64s
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.chunk import Chunk
@@ -227,47 +227,55 @@ class Stretches:
         """The first stretch of a range, and its bytes. On a thread."""
         try:
             chunk = self._chunk(segment, ranges, ahead=ahead)
+            self._check_end(segment, stretch := _stretch_of(chunk))
         except CorruptData as damage:
             if damage.file != segment.log_key:
                 raise
-            return self._around(segment, ranges, damage)
-        return _stretch_of(chunk), chunk.data
+            return self._in_block(segment, ranges)
+        return stretch, chunk.data
+
+    def _check_end(self, segment: LogSegment, stretch: Stretch) -> None:
+        """Offsets are in no checksum, and no batch is behind the last one: ask the zone map.
+
+        Raises CorruptData.
+        """
+        block, last = self._ask(segment, ZoneSearch.block_at, stretch.last_offset), -2
+        if block is None or not block.position <= int(stretch.positions[last]) < block.end:
+            what = f"offset {stretch.last_offset} cannot stand here"
+            place = int(stretch.positions[last])
+            raise CorruptData(what, file=segment.log_key, position=place)
 
     def _chunk(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> Chunk:
         if self._streams is not None:
             return self._streams.next(segment, ranges, ahead=ahead)
         return next(self._fetch.chunks_of(segment, ranges, fetch_bytes=STRETCH_BYTES))
 
-    def _around(
-        self, segment: LogSegment, ranges: LogRanges, damage: CorruptData
-    ) -> tuple[Stretch, Any]:
-        """What stands before the damage; or the damaged batch, if the range begins with it."""
-        start, end, low, high = (int(column[0]) for column in ranges)
-        if damage.position > start:
-            before = LogRanges.one(start, damage.position, low, high)
-            with suppress(CorruptData):
-                chunk = self._fetch.chunk_of(segment, before)
-                return _stretch_of(chunk), chunk.data
-        stop, last = self._end_of_damage(segment, start, end, low, high)
-        both = np.array([start, stop], np.int64)
-        offsets = np.array([[low], [last]], np.int64)
-        return Stretch(both, offsets[0], offsets[1], zstd=False, damage=damage), b""
+    def _in_block(self, segment: LogSegment, ranges: LogRanges) -> tuple[Stretch, Any]:
+        """The first stretch of a range that has damage: what is sound of its first index block.
 
-    def _end_of_damage(
-        self, segment: LogSegment, start: int, end: int, low: int, high: int
-    ) -> tuple[int, int]:
-        """Where a damaged batch ends, and its last offset: by its header, else with its block."""
-        (data,) = self._fetch.read(segment, [start], [min(end, start + OVERHEAD)])
-        size = LOG_OVERHEAD + int.from_bytes(memoryview(data)[LENGTH_AT:LOG_OVERHEAD], "big")
-        if OVERHEAD <= size <= end - start:
-            (data,) = self._fetch.read(segment, [start], [start + size])
-            table, _ = scan(data)
-            if len(table) == 1 and low <= table[0]["base_offset"] <= table[0]["last_offset"] < high:
-                return start + size, int(table[0]["last_offset"])
+        A batch with a wrong checksum is a stretch of its own. If anything else is wrong, it is not
+        known which batches have it, and the block is one.
+        """
+        start, stop, low, high = (int(column[0]) for column in ranges)
         block = self._ask(segment, ZoneSearch.block_at, low)
-        if block is not None and start < block.end <= end:
-            return block.end, min(block.end_offset, high) - 1
-        return end, high - 1
+        if block is not None and block.position <= start < block.end:
+            stop, high = min(stop, block.end), min(high, block.end_offset)
+        (data,) = self._fetch.read(segment, [start], [stop])
+        table, _ = scan(data)
+        try:
+            check_crcs(data, table)
+        except CorruptData as damage:
+            row = int(table["position"].searchsorted(damage.position))
+            if row:
+                stop, high = start + damage.position, int(table[row - 1]["last_offset"]) + 1
+            elif low <= table[0]["base_offset"] <= table[0]["last_offset"] < high:
+                named, end = damage.within(segment.log_key, start), start + int(table[0]["size"])
+                return _damaged(named, start, end, low, int(table[0]["last_offset"]))
+        try:
+            chunk = self._fetch.chunk_of(segment, LogRanges.one(start, stop, low, high))
+        except CorruptData as damage:
+            return _damaged(damage, start, stop, low, high - 1)
+        return _stretch_of(chunk), chunk.data
 
     def _read_ahead(self, log: _Log, segment: LogSegment, stretch: Stretch) -> None:
         """Load what follows, as most readers go on with it."""
@@ -334,6 +342,15 @@ def _stretch_of(chunk: Chunk) -> Stretch:
     zstd = bool(np.any(table["attributes"] & CODEC_MASK == _ZSTD))
     firsts, lasts = table["base_offset"].astype(np.int64), table["last_offset"].astype(np.int64)
     return Stretch(positions, firsts, lasts, zstd)
+
+
+def _damaged(
+    damage: CorruptData, start: int, end: int, low: int, last_offset: int
+) -> tuple[Stretch, Any]:
+    """Bytes [start, end) that are not sent, with offsets from `low` to `last_offset`."""
+    places = np.array([start, end], np.int64)
+    offsets = np.array([[low], [last_offset]], np.int64)
+    return Stretch(places, offsets[0], offsets[1], zstd=False, damage=damage), b""
 
 
 def _forget(task: asyncio.Future[Stretch]) -> None:

@@ -62,9 +62,7 @@ class Server(_Section):
     insecure: bool = Field(
         default=False, description="listen on other addresses than loopback without TLS and SASL"
     )
-    refresh_ms: int = Field(
-        default=1000, ge=10, description="how often a new catalog version is looked for"
-    )
+    refresh_ms: int = Field(default=1000, ge=10, description="between two looks for a version")
     max_connections: int = Field(default=1000, alias="max.connections", ge=1)
     max_connections_per_ip: int = Field(default=1000, alias="max.connections.per.ip", ge=1)
     idle_ms: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)

@@ -1,11 +1,10 @@
-"""What stands on storage: damage is named and never sent, lost files are no end, stores are alike."""
+"""What stands on storage: damage is named and never sent; lost files are no end."""
 
 from __future__ import annotations
 
 import logging
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -159,9 +158,8 @@ def test_files_that_a_vacuum_removed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local._LocalStore, "remote", True)
-    yield
 
 
 @given(runs, cuts, lost, st.sampled_from([1, 700, 2**20]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,7 @@ def test_only_batches_with_strangers_are_encoded_again(tmp_path: Path) -> None:
         data = b"".join(everything(wire, window_name("events", T + 103, T + 391), 0))
     table = scan_batches(data)
     cuts_at = [*table["position"].tolist(), len(data)]
-    batches = [data[a:b] for a, b in zip(cuts_at, cuts_at[1:], strict=False)]
+    batches = [data[a:b] for a, b in pairwise(cuts_at)]
     assert [batch in whole for batch in batches] == [False, *[True] * (len(batches) - 2), False]
 
 

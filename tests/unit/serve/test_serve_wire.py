@@ -163,8 +163,10 @@ def test_describing(wire: Wire, server: Serving) -> None:
 
 def test_configs(wire: Wire) -> None:
     kind = DescribeConfigsRequest.DescribeConfigsResource
-    asked = [("events", 2, None), ("events", 2, ["cleanup.policy"]), ("none", 2, None), ("1", 4, None),
-             ("x", 99, None)]  # fmt: skip
+    asked = [
+        ("events", 2, None), ("events", 2, ["cleanup.policy"]), ("none", 2, None), ("1", 4, None),
+        ("x", 99, None),
+    ]  # fmt: skip
     request = DescribeConfigsRequest(
         resources=[
             kind(resource_type=number, resource_name=name, configuration_keys=keys)
@@ -364,8 +366,11 @@ def requests() -> list[bytes]:
     topics = [MetadataRequest.MetadataRequestTopic(name="events")]
     described = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     fetching = fetch_request("events", [Wanted(0, 0), Wanted(1, 0)])
-    some = [(listing, 1), (listing, 7), (described, 1), (described, 9), (fetching, 4), (fetching, 12),
-            (ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)]  # fmt: skip
+    versions = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    some = [
+        (listing, 1), (listing, 7), (described, 1), (described, 9), (fetching, 4), (fetching, 12),
+        (versions, 3),
+    ]  # fmt: skip
     frames = []
     for request, version in some:
         request.API_VERSION = version

@@ -91,11 +91,18 @@ class Connection:
         self.version = 0  # of the request that is handled
         self.correlation_id = 0
         self.next_request: asyncio.Task[memoryview | None] | None = None
+        self._finishing = False
 
     @property
     def api_keys(self) -> Mapping[int, Api]:
         """Every API that this server has."""
         return self._apis
+
+    def finish(self) -> None:
+        """Answer the request that is handled, early if it waits, and take no other."""
+        self._finishing = True
+        if self.next_request is not None:
+            self.next_request.cancel()
 
     async def serve(self) -> None:
         """Answer requests until the client goes, is idle for too long, or breaks the rules."""
@@ -107,6 +114,9 @@ class Connection:
             _log.warning("%s: connection closed: %s", self, why)
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
             pass  # the client went, in the middle of something
+        except asyncio.CancelledError:
+            if not self._finishing:
+                raise
         except Exception:
             _log.exception("%s: connection closed", self)
         finally:
@@ -116,14 +126,13 @@ class Connection:
         return f"{self.peer} ({self.client_id or '?'})"
 
     async def _serve(self) -> None:
-        frame = await self._frame()
-        while frame is not None:
+        self.next_request = asyncio.create_task(self._frame())
+        while not self._finishing and (frame := await self.next_request) is not None:
             self.next_request = asyncio.create_task(self._frame())
             try:
                 await self._answer(frame)
             finally:
                 await self._queued.give_back(len(frame))
-            frame = await self.next_request
 
     async def _frame(self) -> memoryview | None:
         """The next request; None when the client has gone or was idle for too long."""

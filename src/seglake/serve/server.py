@@ -38,6 +38,7 @@ class Listener:
         self._tls, self._must_log_in = tls, must_log_in
         self._queued = QueuedBytes(settings.server.queued_bytes)
         self._tasks = set[asyncio.Task[None]]()
+        self._connections = set[Connection]()
         self._by_host = Counter[str]()
         self._server: asyncio.Server | None = None
 
@@ -56,12 +57,12 @@ class Listener:
         """Accept no more; give answers that are under way a moment, then close every connection."""
         if self._server is not None:
             self._server.close()
+        for connection in self._connections:
+            connection.finish()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=0)
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_GRACE_S)
+            _, late = await asyncio.wait(self._tasks, timeout=_GRACE_S)
+            for task in late:
+                task.cancel()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if (task := asyncio.current_task()) is not None:
@@ -89,9 +90,11 @@ class Listener:
         counts.connections += 1
         counts.open_connections += 1
         self._by_host[host] += 1
+        self._connections.add(connection)
         try:
             await connection.serve()
         finally:
+            self._connections.discard(connection)
             counts.open_connections -= 1
             self._by_host[host] -= 1
             if not self._by_host[host]:

@@ -89,7 +89,9 @@ class Soak:
     def _all(self, chance: random.Random) -> None:
         partition = chance.randrange(3)
         with Wire(self._server.address) as wire:
-            data = b"".join(everything(wire, "events", partition, max_bytes=chance.randint(1, 10**5)))
+            data = b"".join(
+                everything(wire, "events", partition, max_bytes=chance.randint(1, 10**5))
+            )
         assert records_in(data, partition) == self._records[partition]
 
     def _window(self, chance: random.Random) -> None:
@@ -126,7 +128,9 @@ def growth(looks: list[Look]) -> list[str]:
     before, after = looks[third : 2 * third], looks[2 * third :]
     found = []
     for name, limit in (("memory_mb", MEMORY_MB), ("descriptors", DESCRIPTORS)):
-        first, last = (statistics.median(getattr(look, name) for look in some) for some in (before, after))
+        first, last = (
+            statistics.median(getattr(look, name) for look in some) for some in (before, after)
+        )
         if last > first + limit:
             found.append(f"{name} grew from {first:.0f} to {last:.0f}")
     first, last = (statistics.median(look.seconds for look in some) for some in (before, after))

@@ -24,6 +24,7 @@ from seglake.cli.arguments.options import (
     Zone,
 )
 from seglake.cli.lifecycle.commands import lifecycle
+from seglake.cli.serve import server
 from seglake.cli.terminal.tables import show
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(lifecycle)
+app.add_typer(server)
 
 
 class Format(StrEnum):
@@ -212,36 +214,6 @@ def metrics(
     from seglake.cli import watch
 
     watch.metrics(root, topic, output, push)
-
-
-@app.command()
-def serve(
-    root: Root,
-    listen: Annotated[
-        str | None, typer.Option(help="Where clients connect; default 127.0.0.1:9092.")
-    ] = None,
-    advertise: Annotated[
-        str | None, typer.Option(help="The address that clients are told; default the same.")
-    ] = None,
-    topics: Annotated[
-        str | None, typer.Option(help="Some topics, with commas between them; default all.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen to other machines without TLS and SASL.")
-    ] = False,
-) -> None:
-    """Serve the lake to Kafka's clients, which can read it and change nothing."""
-    from seglake.cli.serve import run
-
-    names = tuple(filter(None, topics.split(","))) if topics else None
-    given = {
-        "listen": listen,
-        "advertise": advertise,
-        "topics": names,
-        "insecure": insecure or None,
-    }
-    run(root, config, {f"server.{name}": v for name, v in given.items() if v is not None})
 
 
 @app.command()

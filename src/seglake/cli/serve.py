@@ -2,32 +2,51 @@
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
-from __future__ import annotations
-
-import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import typer
 
-from seglake.errors import StoreError
-from seglake.extras import extra
+from seglake.cli.arguments.options import Root
+
+server = typer.Typer()
 
 
-def run(root: str, config: Path | None, changes: Mapping[str, Any]) -> None:
-    """Serve until SIGTERM or SIGINT; log lines go to standard error.
+@server.command()
+def serve(
+    root: Root,
+    listen: Annotated[
+        str | None, typer.Option(help="Where clients connect; default 127.0.0.1:9092.")
+    ] = None,
+    advertise: Annotated[
+        str | None, typer.Option(help="The address that clients are told; default the same.")
+    ] = None,
+    topics: Annotated[
+        str | None, typer.Option(help="Some topics, with commas between them; default all.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen to other machines without TLS and SASL.")
+    ] = False,
+) -> None:
+    """Serve the lake to Kafka's clients, which can read it and change nothing.
 
-    Raises ConfigError, UsageError, and StoreError if nobody can listen at the address.
+    Log lines go to standard error.
     """
-    with extra("serve", "`seglake serve`"):
-        from seglake.serve.run import serve
+    import logging
+
+    from seglake.errors import StoreError
+    from seglake.extras import extra
     from seglake.serve.settings import load
 
-    settings = load(config, changes)
+    with extra("serve", "`seglake serve`"):
+        from seglake.serve import run
+    names = tuple(filter(None, topics.split(","))) if topics else None
+    said = {"listen": listen, "advertise": advertise, "topics": names, "insecure": insecure or None}
+    settings = load(config, {f"server.{key}": v for key, v in said.items() if v is not None})
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        serve(root, settings, started=lambda address: typer.echo(f"serving {root} at {address}"))
+        run.serve(root, settings, started=lambda at: typer.echo(f"serving {root} at {at}"))
     except OSError as error:
         where = settings.server.listen
         raise StoreError(f"cannot listen at {where}: {error.strerror or error}") from None

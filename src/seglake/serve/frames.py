@@ -50,7 +50,8 @@ def decode(api: Api, header: Header, frame: memoryview) -> Any:
     flexible = api.request.flexible_version_q(header.version)
     try:
         start = _after_tags(frame, header.size) if flexible else header.size
-        decoder = api.request._struct.compiled_decode_from(  # noqa: SLF001  # `decode` hides the end
+        schema = api.request._struct  # noqa: SLF001  # `decode` does not say where it ended
+        decoder = schema.compiled_decode_from(
             header.version, compact=flexible, tagged=flexible, data_class=api.request
         )
         request, end = decoder(frame, start)

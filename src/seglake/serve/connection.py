@@ -174,10 +174,10 @@ class Connection:
         response = await self._handled(api, request)
         self.counts.seconds[api.name] += perf_counter() - started
         if isinstance(response, Reply):
-            await self._send(response)
+            size = sum(p.size if isinstance(p, FileSpan) else len(p) for p in response.parts)
+            await self._send([_SIZE.pack(size), *response.parts])
         elif response is not None:
-            self._write(encode(response, header.version, header.correlation_id))
-            await self._writer.drain()
+            await self._send([encode(response, header.version, header.correlation_id)])
 
     async def _handled(self, api: Api, request: Any) -> Any:
         try:
@@ -204,16 +204,15 @@ class Connection:
         self._writer.write(data)
         self.counts.sent_bytes += len(data)
 
-    async def _send(self, reply: Reply) -> None:
-        """Write the parts: what is in memory in few calls, files by sendfile."""
-        size = sum(p.size if isinstance(p, FileSpan) else len(p) for p in reply.parts)
-        self._write(_SIZE.pack(size))
-        for part in reply.parts:
-            if isinstance(part, FileSpan):
-                await self._send_file(part)
-            else:
-                self._write(part)
-                await self._writer.drain()
+    async def _send(self, parts: Sequence[Part]) -> None:
+        """Write the parts, files by sendfile; TimeoutError if the client does not take one."""
+        for part in parts:
+            async with asyncio.timeout(self._settings.idle_ms / 1000):
+                if isinstance(part, FileSpan):
+                    await self._send_file(part)
+                else:
+                    self._write(part)
+                    await self._writer.drain()
 
     async def _send_file(self, span: FileSpan) -> None:
         loop = asyncio.get_running_loop()

@@ -343,6 +343,21 @@ def test_idle_connections_are_closed(maker: LakeMaker) -> None:
             assert wire.receive() is None
 
 
+def test_clients_that_take_nothing_are_left(maker: LakeMaker, tmp_path: Path) -> None:
+    """Their answers fill what the kernel holds, and wait no longer than an idle connection may."""
+    made = LakeMaker(tmp_path)
+    made.run({0: [Event(T + i, None, bytes(100_000)) for i in range(100)]}, Shape("none", 2**20))
+    with serving(tmp_path, connections__max__idle__ms=400) as server:
+        wire = Wire(server.address)
+        for _ in range(3):
+            wire.send(fetch_request("events", [Wanted(0, 0, 2**24)]), 12)
+        counts, deadline = server.topics._counts, time.monotonic() + 10
+        while counts.open_connections or not counts.connections:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        wire.close()
+
+
 def test_a_server_stops_with_polls_under_way(maker: LakeMaker) -> None:
     with serving(maker.root) as server:
         wire = Wire(server.address)

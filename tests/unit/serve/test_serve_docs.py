@@ -37,6 +37,8 @@ def test_versions(tmp_path: Path) -> None:
     LakeMaker(tmp_path).run({0: [Event(1)]})
     with serving(tmp_path) as server, Wire(server.address) as wire:
         answer = wire.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
-    found = {each.api_key: f"{each.min_version}–{each.max_version}" for each in answer.api_keys}
+    found = {
+        each.api_key: f"{each.min_version}\u2013{each.max_version}" for each in answer.api_keys
+    }
     for name, key in READING.items():
         assert f"| {name} | {found[key]} |" in PAGE

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from seglake.format.batch import OVERHEAD
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
+from seglake.serve.records import stretches
 from seglake.serve.topics.names import time_name
 from seglake.store import local
 from tests.harness.lake_server import Wire, serving
@@ -195,6 +196,20 @@ def test_large_logs_far_away(far_away: None, tmp_path: Path) -> None:
         assert records_in(b"".join(data), 0) == maker.records(0)
         (got,) = fetch(wire, "events", [Wanted(0, 700)])
         assert records_in(got.data, 0, 700)[0].offset == 700
+
+
+def test_what_was_checked_is_forgotten_when_it_is_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stretches, "_MOST_STRETCHES", 3)
+    maker = rich_lake(tmp_path)
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        for size in (2**20, 600):
+            data = b"".join(everything(wire, "events", 0, 12, size))
+            assert records_in(data, 0) == maker.records(0)
+        known = server.topics.stretches
+        held = sum(len(log.stretches) for log in known._logs.values())
+        assert known._count == held <= 4
 
 
 def test_all_at_once(tmp_path: Path) -> None:

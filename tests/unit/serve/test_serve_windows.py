@@ -43,7 +43,7 @@ def window_name(topic: str, start: int, end: int, more: str = "") -> str:
     runs, cuts, st.booleans(), lost, st.lists(st.tuples(times, times), min_size=1, max_size=6),
     st.sampled_from([11, 12, 18]), st.sampled_from([1, 700, 2**20]),
 )  # fmt: skip
-@examples(40)
+@examples(25)
 def test_a_window_is_exactly_its_records(
     generated: list[Run],
     cut: float,

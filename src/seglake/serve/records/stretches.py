@@ -219,7 +219,7 @@ class Stretches:
             _log.error("damaged: %s", stretch.damage)
         if self._streams is not None and stretch.damage is None:
             self._data.put((segment.log_key, stretch.start), data, memoryview(data).nbytes)
-        if log.add(stretch):
+        if log.add(stretch) and self._logs.get(segment.log_key) is log:  # else forgotten meanwhile
             self._count += 1
         return stretch
 
@@ -278,11 +278,12 @@ class Stretches:
         return _stretch_of(chunk), chunk.data
 
     def _read_ahead(self, log: _Log, segment: LogSegment, stretch: Stretch) -> None:
-        """Load what follows, as most readers go on with it."""
+        """Load what follows, if what stands before it was read, too."""
+        before = log.before(int(stretch.base_offsets[0]) - 1)
         following = log.behind(stretch.end)
-        if (following is not None and following.start == stretch.end) or (
-            stretch.end >= segment.log_bytes
-        ):
+        sequential = stretch.start == 0 or (before is not None and before.end == stretch.start)
+        known = following is not None and following.start == stretch.end
+        if known or not sequential or stretch.end >= segment.log_bytes:
             return
         task = asyncio.ensure_future(self._load(segment, stretch.end, stretch.last_offset + 1))
         task.add_done_callback(_forget)

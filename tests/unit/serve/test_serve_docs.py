@@ -14,6 +14,7 @@ from tests.harness.lake_server import Wire, serving
 from tests.makers.lakes import Event, LakeMaker
 
 PAGE = (Path(__file__).parents[3] / "docs" / "serve.md").read_text()
+SETTINGS = PAGE.partition("### [server]")[2].partition("\n#")[0]
 READING = {
     "ApiVersions": 18, "Metadata": 3, "ListOffsets": 2, "Fetch": 1, "OffsetForLeaderEpoch": 23,
     "Produce": 0,
@@ -23,7 +24,8 @@ READING = {
 @pytest.mark.parametrize("name", Server.model_fields)
 def test_settings(name: str) -> None:
     info = Server.model_fields[name]
-    (row,) = re.findall(rf"^\| `{re.escape(info.alias or name)}` \| (.*?) \|", PAGE, re.MULTILINE)
+    key = re.escape(info.alias or name)
+    (row,) = re.findall(rf"^\| `{key}` \| (.*?) \|", SETTINGS, re.MULTILINE)
     default: Any = info.default
     if isinstance(default, bool):
         assert row == f"`{str(default).lower()}`"

@@ -210,6 +210,7 @@ def test_a_replay_follows_the_clock(tmp_path: Path) -> None:
     name = window_name("events", T, T + 2000, ".x4")
     with serving(tmp_path) as server, Wire(server.address) as wire:
         assert offset_at(wire, name, 0, LATEST) == (0, 0, -1)  # the clock stands still
+        assert offset_at(wire, name, 0, MAX_TIMESTAMP) == (0, -1, -1)
         started = time.monotonic()
         offset, seen = 0, 0
         while offset < 200:
@@ -221,6 +222,8 @@ def test_a_replay_follows_the_clock(tmp_path: Path) -> None:
                 assert record.timestamp <= T + 4 * 1000 * passed + 1
             assert got.data
             seen += 1
+            _, newest, _ = offset_at(wire, name, 0, MAX_TIMESTAMP)
+            assert offset - 1 <= newest < 200
         assert 0.45 < time.monotonic() - started < 5
         assert seen > 5
         assert offset_at(wire, f"{name}.again", 0, LATEST) == (0, 0, -1)

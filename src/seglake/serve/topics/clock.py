@@ -73,4 +73,4 @@ class ReplayedPartition:
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """See `Partition`."""
-        return self._window.max_timestamp()
+        return self._window.newest_below(self.end())

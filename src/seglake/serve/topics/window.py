@@ -73,11 +73,16 @@ class WindowPartition:
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """See `Partition`."""
+        return self.newest_below(self._end)
+
+    def newest_below(self, end: int) -> OffsetAndTimestamp | None:
+        """The first record with the largest timestamp of those below the offset `end`."""
         low, high, newest = self._window.start_ms - 1, self._window.end_ms - 1, None
         while low < high:
-            found = self.at_time((low + high + 1) // 2)
-            if found is None:
-                high = (low + high + 1) // 2 - 1
+            middle = (low + high + 1) // 2
+            found = self.at_time(middle)
+            if found is None or found.offset >= end:
+                high = middle - 1
             else:
                 low, newest = found.timestamp, found
         return newest

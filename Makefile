@@ -21,7 +21,7 @@ BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-unit test-spark test-kafka test-live test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
-  s3-server lint fmt docs golden bench chaos fuzz explore coverage bench-report lock wheel archive site picture check-java
+  s3-server lint fmt docs golden bench chaos fuzz soak explore coverage bench-report lock wheel archive site picture check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ chaos: setup ## Kill ingests and maintenance at every step, and let them race; C
 fuzz: $(INSTALLED) ## Try a million hostile inputs on every reader; FUZZ="--inputs N --seed S" chooses others
 	$(PIP) --no-build-isolation -e '.[fuzz]'
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+soak: setup ## Let clients of all kinds at a server for MINUTES=60: nothing may grow
+	$(BIN)/python -m tests.clients.soak --minutes $(MINUTES)
 
 explore: setup ## Look for new mistakes for MINUTES=60: new examples, inputs, kills; EXPLORE=--help lists options
 	$(PIP) --no-build-isolation -e '.[fuzz]'

@@ -14,7 +14,7 @@ TESTS = Path(__file__).parent
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 MARKED_FOLDERS = {
     "spark": "spark", "kafka": "kafka", "s3": "s3", "chaos": "slow", "browser": "browser",
-    "scheduled": "airflow",
+    "scheduled": "airflow", "clients": "slow",
 }  # fmt: skip
 
 # `steady` tries the same examples each time, so that a red build is about the change under test;

@@ -25,6 +25,7 @@ from tests.bench import (
     merge,
     report,
     scan,
+    serve,
     windows,
 )
 from tests.bench.measure import Section, say
@@ -34,7 +35,7 @@ PARTS = {
     "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
     "density": density.run, "growth": growth.run, "catalog": catalog.run,
     "hot": hot.run, "compaction": compaction.run, "merge": merge.run, "cold": cold.run,
-    "archive": archive.run, "kafka": kafka.run,
+    "archive": archive.run, "kafka": kafka.run, "serve": serve.run,
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from tests.judges.kafka_jars import KAFKA_VERSION
 
 PACKAGES = (
     "seglake", "pyspark", "delta-spark", "deltalake", "pyarrow", "duckdb", "polars", "numpy",
-    "numba", "zstandard",
+    "numba", "zstandard", "kafka-python", "confluent-kafka",
 )  # fmt: skip
 
 _INTRODUCTION = """\

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.harness.browser import NoBrowserError, browser
+from tests.harness.browser import browser
+from tests.harness.debian import NoPackageError
 
 
 @pytest.fixture(scope="session")
@@ -16,5 +17,5 @@ def chromium() -> Iterator[Browser]:
     try:
         with browser() as running:
             yield running
-    except NoBrowserError as reason:
+    except NoPackageError as reason:
         pytest.skip(f"no browser: {reason}")

@@ -26,6 +26,7 @@ from seglake.cli.arguments.options import (
 )
 from seglake.cli.broker.commands import broker
 from seglake.cli.lifecycle.commands import lifecycle
+from seglake.cli.serve import server
 from seglake.cli.terminal.tables import show
 
 app = typer.Typer(
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.add_typer(live)
 app.add_typer(broker)
 app.add_typer(lifecycle)
+app.add_typer(server)
 
 
 class Format(StrEnum):

@@ -10,7 +10,7 @@ from seglake.catalog.rows import MaintenanceRow, RunRow
 from seglake.forks import Lock
 from seglake.read.listings import Commits, summed
 from seglake.read.log import Log
-from seglake.read.lookup.shared_reads import CACHE_BYTES
+from seglake.read.lookup.shared_reads import CACHE_BYTES, SharedReads
 from seglake.read.origin import Origin
 from seglake.shown import ShowsTable, Table
 from seglake.store import Store, open_store
@@ -61,6 +61,11 @@ class Lake(ShowsTable):
         root, *options = public[1]
         open_again = partial(open, cache_bytes=self._origin.reads.cache_bytes)
         return open_again, (root, self.version, *options)
+
+    @property
+    def reads(self) -> SharedReads:
+        """The storage and the caches that all its logs share."""
+        return self._origin.reads
 
     @property
     def version(self) -> int:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +17,14 @@ import pytest
 from typer.testing import CliRunner
 
 import seglake
+import seglake.serve
 from seglake.catalog.rows import PartitionRow
 from seglake.cli.app import app
 from seglake.engine import LocalEngine
 from seglake.errors import SeglakeError, UsageError
 from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
+from seglake.serve.settings import Settings
 from seglake.write.live.archive import Archive, TopicArchive
 from tests.harness.flags import JOBS, Table, load_job, options_of_job, options_of_the_program
 from tests.makers.broker_folders import TOPIC_ID
@@ -133,6 +136,26 @@ def _demo(it: Place) -> None:
     assert len(list((it.folder / "made").iterdir())) > 1
     (run,) = it.json("history", it.folder / "demo")
     assert run["records"] == 1000
+
+
+@TABLE.shows(
+    "serve --listen", "serve --advertise", "serve --topics", "serve --config", "serve --insecure"
+)
+def _serve(it: Place) -> None:
+    """What the options become; servers of them run in tests/clients."""
+    config, served = it.folder / "serve.toml", list[Settings]()
+    config.write_text('[server]\nrefresh_ms = 70\nlisten = "127.0.0.1:1"\n')
+    with pytest.MonkeyPatch.context() as patch:
+        run = SimpleNamespace(serve=lambda _root, settings, started: served.append(settings))
+        patch.setattr(seglake.serve, "run", run, raising=False)  # which needs kafka-python
+        it.tell(
+            "serve", it.folder, "--config", config, "--listen", "[::1]:7", "--advertise", "h:8",
+            "--topics", "a,b", "--insecure",
+        )  # fmt: skip
+    (found,) = served
+    server = found.server
+    assert (server.refresh_ms, server.listen, server.advertise) == (70, ("::1", 7), ("h", 8))
+    assert (server.topics, server.insecure) == (("a", "b"), True)
 
 
 @TABLE.shows("jobs --json")

@@ -1,0 +1,52 @@
+"""`seglake serve`: a lake for Kafka's clients, until the process is stopped."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seglake.cli.arguments.options import Root
+
+server = typer.Typer()
+
+
+@server.command()
+def serve(
+    root: Root,
+    listen: Annotated[
+        str | None, typer.Option(help="Where clients connect; default 127.0.0.1:9092.")
+    ] = None,
+    advertise: Annotated[
+        str | None, typer.Option(help="The address that clients are told; default the same.")
+    ] = None,
+    topics: Annotated[
+        str | None, typer.Option(help="Some topics, with commas between them; default all.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen to other machines without TLS and SASL.")
+    ] = False,
+) -> None:
+    """Serve the lake to Kafka's clients, which can read it and change nothing.
+
+    Log lines go to standard error.
+    """
+    import logging
+
+    from seglake.errors import StoreError
+    from seglake.extras import extra
+    from seglake.serve.settings import load
+
+    with extra("serve", "`seglake serve`"):
+        from seglake.serve import run
+    names = tuple(filter(None, topics.split(","))) if topics else None
+    said = {"listen": listen, "advertise": advertise, "topics": names, "insecure": insecure or None}
+    settings = load(config, {f"server.{key}": v for key, v in said.items() if v is not None})
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        run.serve(root, settings, started=lambda at: typer.echo(f"serving {root} at {at}"))
+    except OSError as error:
+        where = settings.server.listen
+        raise StoreError(f"cannot listen at {where}: {error.strerror or error}") from None

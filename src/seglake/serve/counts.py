@@ -1,0 +1,24 @@
+"""What a server has done so far, in plain numbers: they change in the event loop alone."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Counts:
+    """Counted since the start; a page of metrics reads them."""
+
+    connections: int = 0
+    open_connections: int = 0
+    refused_connections: int = 0
+    failed_logins: int = 0
+    malformed_requests: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    requests: Counter[str] = field(default_factory=Counter)  # by the API's name
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)  # API, Kafka's error name
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    fetched_bytes: Counter[str] = field(default_factory=Counter)  # by topic; windows as their topic
+    damaged_batches: int = 0
+    refreshes: int = 0
+    failed_refreshes: int = 0

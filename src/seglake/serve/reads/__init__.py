@@ -1,0 +1,1 @@
+"""What answers requests that read: metadata, offsets, records; and what refuses to write."""

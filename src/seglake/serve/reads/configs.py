@@ -1,0 +1,77 @@
+"""DescribeConfigs: the settings of a topic under Kafka's names, and the few of the server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
+
+from seglake.errors import SeglakeError
+from seglake.serve.api import Api
+from seglake.serve.codes import Code
+from seglake.serve.connection import Connection
+from seglake.serve.reads.errors import code_of
+from seglake.serve.reads.metadata import NODE
+from seglake.serve.topics.catalog import Topics
+
+_TOPIC, _BROKER = 2, 4  # kinds of resources
+_DYNAMIC_TOPIC, _STATIC_BROKER = 1, 4  # where a value comes from
+_STRING = 2
+
+
+class Configs:
+    """Tells settings, and changes none."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def apis(self) -> list[Api]:
+        """DescribeConfigs."""
+        return [Api(DescribeConfigsRequest, 1, 4, self._describe)]
+
+    async def _describe(self, request: Any, connection: Connection) -> Any:
+        results = [await self._result(each, connection) for each in request.resources]
+        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+    async def _result(self, asked: Any, connection: Connection) -> Any:
+        code, message, values = Code.NONE, None, dict[str, str]()
+        try:
+            values = await self._values(asked.resource_type, asked.resource_name)
+        except SeglakeError as error:
+            code, message = code_of(error), str(error)
+        except ValueError as error:
+            code, message = Code.INVALID_REQUEST, str(error)
+        if code:
+            connection.count_error("DescribeConfigs", code)
+        wanted = asked.configuration_keys
+        if wanted is not None:
+            values = {name: value for name, value in values.items() if name in set(wanted)}
+        kind = DescribeConfigsResponse.DescribeConfigsResult
+        source = _DYNAMIC_TOPIC if asked.resource_type == _TOPIC else _STATIC_BROKER
+        configs = [
+            kind.DescribeConfigsResourceResult(
+                name=name, value=value, read_only=True, config_source=source, is_sensitive=False,
+                synonyms=[], config_type=_STRING, documentation=None,
+            )
+            for name, value in values.items()
+        ]  # fmt: skip
+        return kind(
+            error_code=code, error_message=message, resource_type=asked.resource_type,
+            resource_name=asked.resource_name, configs=configs,
+        )  # fmt: skip
+
+    async def _values(self, kind: int, name: str) -> dict[str, str]:
+        if kind == _TOPIC:
+            settings = (await self._topics.find(name)).settings
+            stored: Mapping[str, Any] = json.loads(settings.settings)
+            values = {key: _text(value) for key, value in stored.items()}
+            return {"message.timestamp.type": settings.timestamp_type, **values}
+        if kind == _BROKER and name in ("", str(NODE)):
+            return {"auto.create.topics.enable": "false", "log.message.format.version": "3.0-IV1"}
+        raise ValueError(f"a resource of kind {kind} named {name!r} has no settings here")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

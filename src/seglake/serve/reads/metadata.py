@@ -1,0 +1,154 @@
+"""Metadata, DescribeTopicPartitions and DescribeCluster: one node, which leads every partition."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+from seglake.errors import SeglakeError
+from seglake.serve.api import Api
+from seglake.serve.codes import Code
+from seglake.serve.connection import Connection
+from seglake.serve.reads.errors import code_of
+from seglake.serve.settings import Address
+from seglake.serve.topics.catalog import LEADER_EPOCH, Topic, Topics
+
+NODE = 1
+_NO_ID = uuid.UUID(int=0)
+_MOST_PARTITIONS = 2000  # of one answer of DescribeTopicPartitions, as in Kafka
+
+
+class _Found(NamedTuple):
+    name: str | None
+    id: uuid.UUID
+    code: Code
+    topic: Topic | None
+
+
+class Describing:
+    """Tells clients where which partitions are."""
+
+    def __init__(self, topics: Topics, address: Address) -> None:
+        self._topics, self._address = topics, address
+
+    def apis(self) -> list[Api]:
+        """Metadata and its like."""
+        return [
+            Api(MetadataRequest, 0, 13, self._metadata),
+            Api(DescribeTopicPartitionsRequest, 0, 0, self._describe_topics),
+            Api(DescribeClusterRequest, 0, 2, self._describe_cluster),
+        ]
+
+    async def _metadata(self, request: Any, connection: Connection) -> Any:
+        asked = request.topics
+        if asked is None or (not asked and connection.version == 0):
+            found = [await self._named(name) for name in self._topics.names()]
+        else:
+            found = [await self._asked(each, connection) for each in asked]
+        response = MetadataResponse
+        host, port = self._address
+        broker = response.MetadataResponseBroker(node_id=NODE, host=host, port=port, rack=None)
+        return response(
+            throttle_time_ms=0,
+            brokers=[broker],
+            cluster_id=self._topics.cluster_id,
+            controller_id=NODE,
+            topics=[self._described(response.MetadataResponseTopic, each) for each in found],
+            error_code=Code.NONE,
+        )
+
+    async def _asked(self, each: Any, connection: Connection) -> _Found:
+        if each.name is not None:
+            found = await self._named(each.name)
+        else:
+            topic = await self._topics.find_by_id(each.topic_id)
+            code = Code.UNKNOWN_TOPIC_ID if topic is None else Code.NONE
+            found = _Found(topic and topic.name, each.topic_id, code, topic)
+        if found.code:
+            connection.count_error("Metadata", found.code)
+        return found
+
+    async def _named(self, name: str) -> _Found:
+        try:
+            topic = await self._topics.find(name)
+        except SeglakeError as error:
+            return _Found(name, _NO_ID, code_of(error), None)
+        return _Found(name, topic.id, Code.NONE, topic)
+
+    def _described(self, kind: Any, found: _Found) -> Any:
+        count = 0 if found.topic is None else len(found.topic.partitions)
+        return kind(
+            error_code=found.code, name=found.name, topic_id=found.id, is_internal=False,
+            partitions=_partitions(kind.MetadataResponsePartition, range(count)),
+        )  # fmt: skip
+
+    async def _describe_topics(self, request: Any, _: Connection) -> Any:
+        response = DescribeTopicPartitionsResponse
+        kind = response.DescribeTopicPartitionsResponseTopic
+        names = sorted(each.name for each in request.topics) or self._topics.names()
+        cursor, first = request.cursor, 0
+        if cursor is not None:
+            names = [name for name in names if name >= cursor.topic_name]
+        left, topics, following = (
+            min(max(request.response_partition_limit, 1), _MOST_PARTITIONS),
+            [],
+            None,
+        )
+        for name in names:
+            found = await self._named(name)
+            count = 0 if found.topic is None else len(found.topic.partitions)
+            at_cursor = cursor is not None and name == cursor.topic_name
+            first = min(count, max(0, cursor.partition_index)) if at_cursor else 0
+            if left <= 0:
+                following = response.Cursor(topic_name=name, partition_index=first)
+                break
+            some = range(first, min(count, first + left))
+            topics.append(kind(
+                error_code=found.code, name=name, topic_id=found.id, is_internal=False,
+                partitions=_partitions(
+                    kind.DescribeTopicPartitionsResponsePartition, some,
+                    eligible_leader_replicas=[], last_known_elr=[],  # null ends Java's client
+                ),
+            ))  # fmt: skip
+            left -= len(some)
+            if some.stop < count:
+                following = response.Cursor(topic_name=name, partition_index=some.stop)
+                break
+        return response(throttle_time_ms=0, topics=topics, next_cursor=following)
+
+    async def _describe_cluster(self, request: Any, connection: Connection) -> Any:
+        response = DescribeClusterResponse
+        if connection.version >= 1 and request.endpoint_type != 1:
+            connection.count_error("DescribeCluster", Code.INVALID_REQUEST)
+            return response(
+                error_code=Code.INVALID_REQUEST, error_message="this server has no controllers",
+                endpoint_type=request.endpoint_type, cluster_id="", controller_id=-1, brokers=[],
+            )  # fmt: skip
+        host, port = self._address
+        broker = response.DescribeClusterBroker(
+            broker_id=NODE, host=host, port=port, rack=None, is_fenced=False
+        )
+        return response(
+            throttle_time_ms=0, error_code=Code.NONE, error_message=None, endpoint_type=1,
+            cluster_id=self._topics.cluster_id, controller_id=NODE, brokers=[broker],
+        )  # fmt: skip
+
+
+def _partitions(kind: Any, numbers: Sequence[int], **more: Any) -> list[Any]:
+    return [
+        kind(
+            error_code=Code.NONE, partition_index=number, leader_id=NODE,
+            leader_epoch=LEADER_EPOCH, replica_nodes=[NODE], isr_nodes=[NODE], offline_replicas=[],
+            **more,
+        )
+        for number in numbers
+    ]  # fmt: skip

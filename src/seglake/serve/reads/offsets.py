@@ -1,0 +1,136 @@
+"""ListOffsets and OffsetForLeaderEpoch: where logs begin and end, the first record at a time.
+
+Lookups by time are Kafka's, but always right: see docs/lookups.md. Those that wait for an object
+store run on a thread; from a local disk they take less time than handing them over.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+from kafka.protocol.consumer import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+from seglake.errors import SeglakeError, UnknownTopic
+from seglake.read.lookup.block_search import OffsetAndTimestamp
+from seglake.serve.api import Api
+from seglake.serve.codes import Code
+from seglake.serve.connection import Connection
+from seglake.serve.reads.errors import code_of
+from seglake.serve.topics.catalog import LEADER_EPOCH, Topics
+from seglake.serve.topics.partition import Partition
+
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
+_NONE = OffsetAndTimestamp(-1, -1)
+_SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}  # versions of ListOffsets
+
+
+class _Answer(NamedTuple):
+    code: Code
+    found: OffsetAndTimestamp = _NONE
+
+
+def epoch_error(epoch: int) -> Code:
+    """The error of a request with this current leader epoch; -1 stands for "not known"."""
+    if epoch in (-1, LEADER_EPOCH):
+        return Code.NONE
+    return Code.FENCED_LEADER_EPOCH if epoch < LEADER_EPOCH else Code.UNKNOWN_LEADER_EPOCH
+
+
+async def partition_of(topics: Topics, name: str, number: int) -> Partition:
+    """A partition of a topic. Raises UnknownTopic and what `Topics.find` raises."""
+    topic = await topics.find(name)
+    if not 0 <= number < len(topic.partitions):
+        raise UnknownTopic(f"topic {name!r} has no partition {number}")
+    return topic.partitions[number]
+
+
+class Lookups:
+    """Finds offsets."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def apis(self) -> list[Api]:
+        """ListOffsets and OffsetForLeaderEpoch."""
+        return [
+            Api(ListOffsetsRequest, 1, 11, self._list_offsets),
+            Api(OffsetForLeaderEpochRequest, 2, 4, self._end_of_epoch),
+        ]
+
+    async def _list_offsets(self, request: Any, connection: Connection) -> Any:
+        kind = ListOffsetsResponse.ListOffsetsTopicResponse
+        one, topics = kind.ListOffsetsPartitionResponse, []
+        for topic in request.topics:
+            answers = [
+                (each, await self._offset(topic.name, each, connection))
+                for each in topic.partitions
+            ]
+            partitions = [
+                one(
+                    partition_index=each.partition_index, error_code=code,
+                    timestamp=found.timestamp, offset=found.offset,
+                    leader_epoch=LEADER_EPOCH if found.offset >= 0 else -1,
+                )
+                for each, (code, found) in answers
+            ]  # fmt: skip
+            topics.append(kind(name=topic.name, partitions=partitions))
+        return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
+
+    async def _offset(self, topic: str, asked: Any, connection: Connection) -> _Answer:
+        answer = await self._looked_up(topic, asked, connection.version)
+        if answer.code:
+            connection.count_error("ListOffsets", answer.code)
+        return answer
+
+    async def _looked_up(self, topic: str, asked: Any, version: int) -> _Answer:
+        time = asked.timestamp
+        if time < _LATEST_TIERED or version < _SINCE.get(time, 1):
+            return _Answer(Code.UNSUPPORTED_VERSION)
+        try:
+            partition = await partition_of(self._topics, topic, asked.partition_index)
+            if version >= 4 and (wrong := epoch_error(asked.current_leader_epoch)):
+                return _Answer(wrong)
+            return _Answer(Code.NONE, await self._at(partition, time))
+        except SeglakeError as error:
+            return _Answer(code_of(error))
+
+    async def _at(self, partition: Partition, time: int) -> OffsetAndTimestamp:
+        if time in (_EARLIEST, _EARLIEST_LOCAL):
+            return OffsetAndTimestamp(partition.start, -1)
+        if time == _LATEST:
+            return OffsetAndTimestamp(partition.end(), -1)
+        if time == _LATEST_TIERED:
+            return _NONE
+        lookup = partial(partition.at_time, time) if time >= 0 else partition.max_timestamp
+        found = await self._topics.stretches.run(lookup) if partition.remote else lookup()
+        return _NONE if found is None or found.offset >= partition.end() else found
+
+    async def _end_of_epoch(self, request: Any, connection: Connection) -> Any:
+        kind = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+        topics = []
+        for topic in request.topics:
+            ends = [
+                await self._epoch(topic.topic, each, kind, connection) for each in topic.partitions
+            ]
+            topics.append(kind(topic=topic.topic, partitions=ends))
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+
+    async def _epoch(self, topic: str, asked: Any, kind: Any, connection: Connection) -> Any:
+        code, epoch, end = epoch_error(asked.current_leader_epoch), -1, -1
+        try:
+            partition = await partition_of(self._topics, topic, asked.partition)
+            if not code and 0 <= asked.leader_epoch <= LEADER_EPOCH:
+                epoch, end = asked.leader_epoch, partition.end()  # nothing was ever cut off
+        except SeglakeError as error:
+            code = code_of(error)
+        if code:
+            connection.count_error("OffsetForLeaderEpoch", code)
+        return kind.EpochEndOffset(
+            error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end
+        )

@@ -1,0 +1,1 @@
+"""Bytes of record batches as they are stored: checked once, then sent."""

@@ -1,0 +1,361 @@
+"""Stretches of logs whose record batches were checked: what of a log may leave this process.
+
+A stretch is about 1 MiB of consecutive batches. It is read and checked when a byte of it is first
+asked for, on a thread; then it is remembered where its batches begin, and that they are whole. From
+a local disk its bytes go out by sendfile; of an object store they stay in a cache for a while, and
+are read and checked again later. Objects never change, so nothing is forgotten for a new version.
+
+A damaged batch is a stretch of its own, which raises its damage each time: all before it and behind
+it can still be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from seglake.errors import CorruptData, SeglakeError
+from seglake.format.batch import CODEC_MASK
+from seglake.format.decode import check_crcs, scan
+from seglake.format.records import Int64s
+from seglake.read.fetch.byte_cache import ByteCache
+from seglake.read.fetch.chunk import Chunk
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.log_segment import LogRanges, LogSegment
+from seglake.read.fetch.piece import Piece
+from seglake.read.lookup.shared_reads import SharedReads
+from seglake.read.zones.search import ZoneSearch
+from seglake.serve.records.files import FileSpan, LocalFiles
+
+_log = logging.getLogger(__name__)
+
+STRETCH_BYTES = 2**20
+_THREADS = 8
+_AHEAD_BYTES = 4 * 2**20  # that an object store is asked for before their turn, for each reader
+_STREAMS = 16  # readers of an object store that are read ahead for
+_CACHE_BYTES = 64 * 2**20  # of logs on an object store
+_MOST_STRETCHES = 32_768  # that are remembered: 32 GiB of logs
+_ZSTD = 4
+
+Bytes = memoryview | FileSpan
+_Result = TypeVar("_Result")
+
+
+class Stretch(NamedTuple):
+    """Whole batches of a log, in order: batch i has bytes positions[i] to positions[i + 1].
+
+    Its offsets are base_offsets[i] to last_offsets[i], inclusive. With `damage`, it is one batch,
+    or what cannot be told apart, that must not be sent.
+    """
+
+    positions: Int64s
+    base_offsets: Int64s
+    last_offsets: Int64s
+    zstd: bool
+    damage: CorruptData | None = None
+
+    @property
+    def start(self) -> int:
+        """Its first byte."""
+        return int(self.positions[0])
+
+    @property
+    def end(self) -> int:
+        """Behind its last byte."""
+        return int(self.positions[-1])
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset of its last batch."""
+        return int(self.last_offsets[-1])
+
+
+class _Log:
+    """What is known of one log: its stretches in order, and where each begins."""
+
+    def __init__(self) -> None:
+        self.firsts = list[int]()  # base offsets
+        self.stretches = list[Stretch]()
+
+    def before(self, offset: int) -> Stretch | None:
+        """The last stretch that begins at or below the offset."""
+        at = bisect_right(self.firsts, offset)
+        return self.stretches[at - 1] if at else None
+
+    def behind(self, position: int) -> Stretch | None:
+        """The first stretch at this byte or behind it."""
+        return next((each for each in self._from(position)), None)
+
+    def _from(self, position: int) -> Iterator[Stretch]:
+        at = bisect_right(self.stretches, position - 1, key=lambda each: each.start)
+        return iter(self.stretches[at : at + 1])
+
+    def add(self, stretch: Stretch) -> bool:
+        """Remember a stretch, unless a part of it is known already."""
+        at = bisect_right(self.stretches, stretch.start, key=lambda each: each.start)
+        after = self.stretches[at] if at < len(self.stretches) else None
+        known = (at and self.stretches[at - 1].end > stretch.start) or (
+            after is not None and stretch.end > after.start
+        )
+        if not known:
+            self.stretches.insert(at, stretch)
+            self.firsts.insert(at, int(stretch.base_offsets[0]))
+        return not known
+
+
+class Stretches:
+    """The stretches of a lake's logs. Its methods are for the event loop."""
+
+    def __init__(self, reads: SharedReads, damaged: Callable[[], None] = lambda: None) -> None:
+        self._fetch, self._ask, self._damaged = reads.fetch, reads.zone_maps.ask, damaged
+        self._store = reads.store
+        self._files = None if reads.store.remote else LocalFiles(reads.store.uri)
+        self._data = ByteCache(_CACHE_BYTES)
+        self._logs = OrderedDict[str, _Log]()
+        self._count = 0
+        self._loading = dict[tuple[str, int], asyncio.Future[Stretch]]()
+        self._streams = _Streams(reads.fetch) if reads.store.remote else None
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="seglake-serve")
+
+    def close(self) -> None:
+        """End its threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def run(self, work: Callable[[], _Result]) -> _Result:
+        """The result of blocking work, done on a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def find(self, segment: LogSegment, offset: int) -> Stretch | None:
+        """The stretch of the first batch that ends at `offset` or above; None behind the last one.
+
+        Raises CorruptData if that batch is damaged, StoreError, and VersionExpired.
+        """
+        log, start = self._log(segment), -1
+        while True:
+            stretch = self._known(log, offset, start)
+            if stretch is None:
+                if start < 0:
+                    start, low = await self._beginning(log, segment, offset)
+                if start >= segment.log_bytes:
+                    return None
+                stretch = await self._load(segment, start, low)
+            if stretch.last_offset >= offset:
+                break
+            start, low = stretch.end, stretch.last_offset + 1
+        if stretch.damage is not None:
+            raise stretch.damage
+        self._read_ahead(log, segment, stretch)
+        return stretch
+
+    def _log(self, segment: LogSegment) -> _Log:
+        log = self._logs.get(segment.log_key)
+        if log is None:
+            log = self._logs[segment.log_key] = _Log()
+        else:
+            self._logs.move_to_end(segment.log_key)
+        while self._count > _MOST_STRETCHES and len(self._logs) > 1:
+            _, oldest = self._logs.popitem(last=False)
+            self._count -= len(oldest.stretches)
+        return log
+
+    def _known(self, log: _Log, offset: int, start: int) -> Stretch | None:
+        """A known stretch that has the offset, or that begins at byte `start`."""
+        stretch = log.before(offset)
+        if stretch is not None and stretch.last_offset >= offset:
+            return stretch
+        stretch = log.behind(start) if start >= 0 else None
+        return stretch if stretch is not None and stretch.start == start else None
+
+    async def _beginning(self, log: _Log, segment: LogSegment, offset: int) -> tuple[int, int]:
+        """Where to read from to find the offset, and the smallest offset that may stand there."""
+        before = log.before(offset)
+        if before is not None and before.last_offset + 1 == offset:
+            return before.end, offset
+        if before is None and offset <= segment.base_offset:
+            return 0, segment.base_offset
+        ask = partial(self._ask, segment, ZoneSearch.block_at, offset)
+        block = await self.run(ask)
+        if block is None:
+            return segment.log_bytes, segment.end_offset
+        if before is not None and before.end > block.position:
+            return before.end, before.last_offset + 1
+        return block.position, block.first_offset
+
+    # loading
+
+    async def _load(self, segment: LogSegment, start: int, low: int) -> Stretch:
+        """Read and check the stretch that begins at byte `start` with an offset of at least `low`.
+
+        Two that ask for the same wait for one reading of it.
+        """
+        key = (segment.log_key, start)
+        waiting = self._loading.get(key)
+        if waiting is None:
+            waiting = asyncio.ensure_future(self._loaded(segment, start, low))
+            self._loading[key] = waiting
+            waiting.add_done_callback(lambda _: self._loading.pop(key, None))
+        return await asyncio.shield(waiting)
+
+    async def _loaded(self, segment: LogSegment, start: int, low: int) -> Stretch:
+        log = self._log(segment)
+        next_known = log.behind(start + 1)
+        end = segment.log_bytes if next_known is None else next_known.start
+        high = segment.end_offset if next_known is None else int(next_known.base_offsets[0])
+        ranges = LogRanges.one(start, end, low, high)
+        before = log.before(low)
+        sequential = before is not None and before.end == start
+        stretch, data = await self.run(partial(self._read, segment, ranges, ahead=sequential))
+        if stretch.damage is not None:
+            self._damaged()
+            _log.error("damaged: %s", stretch.damage)
+        if self._streams is not None and stretch.damage is None:
+            self._data.put((segment.log_key, stretch.start), data, memoryview(data).nbytes)
+        if log.add(stretch) and self._logs.get(segment.log_key) is log:  # else forgotten meanwhile
+            self._count += 1
+        return stretch
+
+    def _read(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> tuple[Stretch, Any]:
+        """The first stretch of a range, and its bytes. On a thread."""
+        try:
+            chunk = self._chunk(segment, ranges, ahead=ahead)
+            self._check_end(segment, stretch := _stretch_of(chunk))
+        except CorruptData as damage:
+            if damage.file != segment.log_key:
+                raise
+            return self._in_block(segment, ranges)
+        return stretch, chunk.data
+
+    def _check_end(self, segment: LogSegment, stretch: Stretch) -> None:
+        """Offsets are in no checksum, and no batch is behind the last one: ask the zone map.
+
+        Raises CorruptData.
+        """
+        block, last = self._ask(segment, ZoneSearch.block_at, stretch.last_offset), -2
+        if block is None or not block.position <= int(stretch.positions[last]) < block.end:
+            what = f"offset {stretch.last_offset} cannot stand here"
+            place = int(stretch.positions[last])
+            raise CorruptData(what, file=segment.log_key, position=place)
+
+    def _chunk(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> Chunk:
+        if self._streams is not None:
+            return self._streams.next(segment, ranges, ahead=ahead)
+        return next(self._fetch.chunks_of(segment, ranges, fetch_bytes=STRETCH_BYTES))
+
+    def _in_block(self, segment: LogSegment, ranges: LogRanges) -> tuple[Stretch, Any]:
+        """The first stretch of a range that has damage: what is sound of its first index block.
+
+        A batch with a wrong checksum is a stretch of its own. If anything else is wrong, it is not
+        known which batches have it, and the block is one.
+        """
+        start, stop, low, high = (int(column[0]) for column in ranges)
+        block = self._ask(segment, ZoneSearch.block_at, low)
+        if block is not None and block.position <= start < block.end:
+            stop, high = min(stop, block.end), min(high, block.end_offset)
+        (data,) = self._fetch.read(segment, [start], [stop])
+        table, _ = scan(data)
+        try:
+            check_crcs(data, table)
+        except CorruptData as damage:
+            row = int(table["position"].searchsorted(damage.position))
+            if row:
+                stop, high = start + damage.position, int(table[row - 1]["last_offset"]) + 1
+            elif low <= table[0]["base_offset"] <= table[0]["last_offset"] < high:
+                named, end = damage.within(segment.log_key, start), start + int(table[0]["size"])
+                return _damaged(named, start, end, low, int(table[0]["last_offset"]))
+        try:
+            chunk = self._fetch.chunk_of(segment, LogRanges.one(start, stop, low, high))
+        except CorruptData as damage:
+            return _damaged(damage, start, stop, low, high - 1)
+        return _stretch_of(chunk), chunk.data
+
+    def _read_ahead(self, log: _Log, segment: LogSegment, stretch: Stretch) -> None:
+        """Load what follows, if what stands before it was read, too."""
+        before = log.before(int(stretch.base_offsets[0]) - 1)
+        following = log.behind(stretch.end)
+        sequential = stretch.start == 0 or (before is not None and before.end == stretch.start)
+        known = following is not None and following.start == stretch.end
+        if known or not sequential or stretch.end >= segment.log_bytes:
+            return
+        task = asyncio.ensure_future(self._load(segment, stretch.end, stretch.last_offset + 1))
+        task.add_done_callback(_forget)
+
+    # bytes
+
+    async def read(self, segment: LogSegment, stretch: Stretch) -> memoryview:
+        """All bytes of a stretch, in memory."""
+        data = self._data.get((segment.log_key, stretch.start))
+        if data is None:
+            ranges = LogRanges.one(
+                stretch.start, stretch.end, int(stretch.base_offsets[0]), stretch.last_offset + 1
+            )
+            chunk = await self.run(partial(self._fetch.chunk_of, segment, ranges))
+            data = chunk.data
+            self._data.put((segment.log_key, stretch.start), data, memoryview(data).nbytes)
+        return memoryview(data)
+
+    async def bytes_of(self, segment: LogSegment, stretch: Stretch, first: int, stop: int) -> Bytes:
+        """The bytes of its batches `first` to `stop` (exclusive), as they are to be sent."""
+        start, end = int(stretch.positions[first]), int(stretch.positions[stop])
+        if self._files is not None:
+            return self._files.span(segment.log_key, start, end)
+        data = await self.read(segment, stretch)
+        return data[start - stretch.start : end - stretch.start]
+
+
+class _Streams:
+    """Readers of an object store that go on where they ended, with requests ahead of them."""
+
+    def __init__(self, fetch: LogFetch) -> None:
+        self._fetch = fetch
+        self._open = OrderedDict[tuple[str, int], Iterator[Chunk]]()
+
+    def next(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> Chunk:
+        """The chunk that begins a range; the next one is asked for already if `ahead`."""
+        start = int(ranges.starts[0])
+        chunks = self._open.pop((segment.log_key, start), None)
+        if chunks is None:
+            ahead_bytes = _AHEAD_BYTES if ahead else 0
+            chunks = self._fetch.chunks(
+                [Piece.of(segment, ranges)], fetch_bytes=STRETCH_BYTES, ahead_bytes=ahead_bytes
+            )
+        chunk = next(chunks)
+        end = start + int(chunk.table["size"].sum(dtype=np.int64))
+        if ahead and end < int(ranges.ends[0]):
+            self._open[segment.log_key, end] = chunks
+            while len(self._open) > _STREAMS:
+                self._open.popitem(last=False)
+        return chunk
+
+
+def _stretch_of(chunk: Chunk) -> Stretch:
+    table = chunk.table
+    start = int(chunk.log_positions[0])
+    positions = np.append(0, np.cumsum(table["size"], dtype=np.int64)) + start
+    zstd = bool(np.any(table["attributes"] & CODEC_MASK == _ZSTD))
+    firsts, lasts = table["base_offset"].astype(np.int64), table["last_offset"].astype(np.int64)
+    return Stretch(positions, firsts, lasts, zstd)
+
+
+def _damaged(
+    damage: CorruptData, start: int, end: int, low: int, last_offset: int
+) -> tuple[Stretch, Any]:
+    """Bytes [start, end) that are not sent, with offsets from `low` to `last_offset`."""
+    places = np.array([start, end], np.int64)
+    offsets = np.array([[low], [last_offset]], np.int64)
+    return Stretch(places, offsets[0], offsets[1], zstd=False, damage=damage), b""
+
+
+def _forget(task: asyncio.Future[Stretch]) -> None:
+    """An error of reading ahead is met again by who needs the bytes."""
+    if not task.cancelled():
+        with suppress(SeglakeError):
+            task.result()

@@ -1,0 +1,206 @@
+"""Records of a log partition from an offset on, as a fetch takes them: whole batches, as stored.
+
+A log is a sequence of runs: byte ranges of its segments. All batches of most runs are sent as they
+are. Of a run with strangers, which only windows have, every batch with a stranger is encoded again
+without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from seglake.errors import CorruptData
+from seglake.format.batch import OVERHEAD
+from seglake.format.decode import decode_batches, scan_batches
+from seglake.format.encode import Batches
+from seglake.format.filter import blank, filter_batches
+from seglake.format.records import Int64s
+from seglake.limits import INT32_MAX
+from seglake.read.fetch.byte_cache import ByteCache
+from seglake.read.fetch.log_segment import LogSegment
+from seglake.read.fetch.piece import Window
+from seglake.serve.records.files import FileSpan
+from seglake.serve.records.stretches import Bytes, Stretch, Stretches
+
+_FILTERED_BYTES = 32 * 2**20  # of batches that were encoded again
+
+
+class Run(NamedTuple):
+    """Bytes [start, end) of a segment's log, with offsets first_offset to end_offset (exclusive).
+
+    Of a run with strangers only the records in `window` are sent.
+    """
+
+    segment: LogSegment
+    start: int
+    end: int
+    first_offset: int
+    end_offset: int
+    window: Window | None = None
+
+
+class Taken(NamedTuple):
+    """What a fetch gets of a partition: bytes to be sent, their size, and the offset behind them.
+
+    `zstd`: a batch of them may be compressed so.
+    """
+
+    parts: list[Bytes]
+    size: int
+    end_offset: int
+    zstd: bool = False
+
+
+class Taker:
+    """Takes records of a lake's logs."""
+
+    def __init__(self, stretches: Stretches) -> None:
+        self._stretches = stretches
+        self._filtered = ByteCache(_FILTERED_BYTES)
+
+    async def take(
+        self, runs: Iterator[Run], offset: int, end: int, limit: int, *, whole_first: bool
+    ) -> Taken:
+        """The batches from `offset` on that lie below `end` and take at most `limit` bytes.
+
+        `runs` begin with that of the offset. With `whole_first` the first batch comes whole even if
+        it is larger. Where no batch is left before the end, an empty one stands for the gap. Raises
+        CorruptData if the first batch is damaged, StoreError, and VersionExpired.
+        """
+        taking = _Taking(self._stretches, self._filtered, offset, end, limit, whole_first)
+        try:
+            for run in runs:
+                if not await taking.add(run):
+                    break
+            else:
+                taking.fill_gap()
+        except CorruptData:
+            if not taking.size:
+                raise
+        return Taken(taking.parts, taking.size, taking.offset, taking.zstd)
+
+
+class _Taking:
+    def __init__(
+        self,
+        stretches: Stretches,
+        filtered: ByteCache,
+        offset: int,
+        end: int,
+        limit: int,
+        whole_first: bool,
+    ) -> None:
+        self._stretches, self._filtered = stretches, filtered
+        self.offset = self._asked = offset
+        self._end, self._limit, self._whole_first = end, limit, whole_first
+        self.parts, self.size, self.zstd = list[Bytes](), 0, False
+
+    async def add(self, run: Run) -> bool:
+        """Take what there is of a run; False once nothing more is wanted."""
+        self.offset = max(self.offset, run.first_offset)
+        while self.offset < min(run.end_offset, self._end):
+            stretch = await self._stretches.find(run.segment, self.offset)
+            if stretch is None or stretch.start >= run.end:
+                break
+            go_on = await (self._some(run, stretch) if run.window else self._all(run, stretch))
+            if not go_on:
+                return False
+        self.offset = max(self.offset, min(run.end_offset, self._end))
+        return self.offset < self._end
+
+    async def _all(self, run: Run, stretch: Stretch) -> bool:
+        first = int(stretch.last_offsets.searchsorted(self.offset))
+        last = int(stretch.positions.searchsorted(run.end, "right")) - 1  # of the run
+        last = min(last, int(stretch.base_offsets.searchsorted(self._end)))
+        stop = min(last, self._stop(stretch.positions, first))
+        if stop <= first:
+            if last <= first:  # none of this stretch belongs to the run and lies below the end
+                self.offset = max(self.offset, min(run.end_offset, self._end))
+                return True
+            return False
+        part = await self._stretches.bytes_of(run.segment, stretch, first, stop)
+        self._append(part)
+        self.zstd |= stretch.zstd
+        self.offset = int(stretch.last_offsets[stop - 1]) + 1
+        return stop == last
+
+    async def _some(self, run: Run, stretch: Stretch) -> bool:
+        batches = await self._within(run, stretch)
+        table, lasts = batches.table, batches.table["last_offset"]
+        first = int(lasts.searchsorted(self.offset))
+        last = min(len(table), int(table["base_offset"].searchsorted(self._end)))
+        positions = np.append(table["position"], len(batches.data))
+        stop = min(last, self._stop(positions, first))
+        if stop > first:
+            self._append(batches.data.data[int(positions[first]) : int(positions[stop])])
+            self.zstd |= stretch.zstd
+            self.offset = int(lasts[stop - 1]) + 1
+        if stop < last:
+            return False
+        self.offset = max(self.offset, min(stretch.last_offset + 1, run.end_offset, self._end))
+        return True
+
+    async def _within(self, run: Run, stretch: Stretch) -> Batches:
+        """The records of the window in that part of the run."""
+        key = (run.segment.log_key, stretch.start, run)
+        batches: Batches | None = self._filtered.get(key)
+        if batches is None:
+            data = await self._stretches.read(run.segment, stretch)
+            start, end = max(run.start, stretch.start), min(run.end, stretch.end)
+            part = data[start - stretch.start : end - stretch.start]
+            batches = await self._stretches.run(partial(records_within, part, run, start))
+            self._filtered.put(key, batches, 512 + len(batches.data) + batches.table.nbytes)
+        return batches
+
+    def _stop(self, positions: Int64s, first: int) -> int:
+        """Behind the last batch that there is room for."""
+        if first >= len(positions) - 1:
+            return first
+        room = int(positions[first]) + self._limit - self.size
+        stop = int(positions.searchsorted(room, "right")) - 1
+        return first + 1 if stop <= first and not self.size and self._whole_first else stop
+
+    def _append(self, part: Bytes) -> None:
+        size = part.size if isinstance(part, FileSpan) else len(part)
+        self.size += size
+        before = self.parts[-1] if self.parts else None
+        if (
+            isinstance(part, FileSpan)
+            and isinstance(before, FileSpan)
+            and before.file is part.file
+            and before.start + before.size == part.start
+        ):
+            self.parts[-1] = before._replace(size=before.size + size)
+        else:
+            self.parts.append(part)
+
+    def fill_gap(self) -> None:
+        """An empty batch for the offsets up to the end if no batch has one of them."""
+        if (
+            not self.parts
+            and self._asked < self._end
+            and (self._whole_first or self._limit > OVERHEAD)
+        ):
+            last = min(self._end - 1, self._asked + INT32_MAX)
+            self._append(blank(self._asked, last).data.data)
+            self.offset = last + 1
+
+
+def records_within(data: memoryview, run: Run, start: int) -> Batches:
+    """The batches in `data` with only the records of the run's window; some may be left out."""
+    window = run.window or Window()
+    try:
+        table = scan_batches(data)
+        decoded = decode_batches(data, table, check_crc=False)
+        times, offsets = decoded.records.timestamps, decoded.offsets
+        stays = (times >= window.start_ms) & (times < window.end_ms)
+        stays &= (offsets >= window.start_offset) & (offsets < window.end_offset)
+        if not stays.any():
+            return Batches(np.empty(0, np.uint8), table[:0])
+        return filter_batches(data, table, decoded, stays)
+    except CorruptData as damage:
+        raise damage.within(run.segment.log_key, start) from damage

@@ -1,0 +1,155 @@
+"""The settings of a server, from a TOML file and from options of the command.
+
+Keys that a broker has carry the broker's names. Secrets do not stand in this file: `[sasl]` names
+the file or the variable that has them.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from seglake.config.rules import flat
+from seglake.errors import ConfigError
+
+
+class Address(NamedTuple):
+    """Where a server listens, or is found: a host name or address, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _address(value: object) -> object:
+    found = re.fullmatch(
+        r"(?:\[([^]]+)\]|([^:\s]+)):(\d{1,5})", value if isinstance(value, str) else ""
+    )
+    if found is None or int(found[3]) > 65535:
+        raise ValueError(f"{value!r} is no address; write HOST:PORT, an IPv6 host in brackets")
+    return Address(found[1] or found[2], int(found[3]))
+
+
+def _path(value: object) -> object:
+    return Path(value) if isinstance(value, str) else value
+
+
+HostPort = Annotated[Address, BeforeValidator(_address)]
+File = Annotated[Path, BeforeValidator(_path)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True
+    )
+
+
+class Server(_Section):
+    """What is served where, and how much at once. Times are in ms, sizes in bytes."""
+
+    listen: HostPort = Field(
+        default=Address("127.0.0.1", 9092), description="where clients connect"
+    )
+    advertise: HostPort | None = Field(
+        default=None, description="the address that clients are told; default that of `listen`"
+    )
+    topics: tuple[str, ...] = Field(default=(), description="serve these topics alone; none: all")
+    insecure: bool = Field(
+        default=False, description="listen on other addresses than loopback without TLS and SASL"
+    )
+    refresh_ms: int = Field(default=1000, ge=10, description="between two looks for a version")
+    max_connections: int = Field(default=1000, alias="max.connections", ge=1)
+    max_connections_per_ip: int = Field(default=1000, alias="max.connections.per.ip", ge=1)
+    idle_ms: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
+    request_bytes: int = Field(default=2 * 2**20, alias="socket.request.max.bytes", ge=1024)
+    queued_bytes: int = Field(
+        default=64 * 2**20, alias="queued.max.request.bytes", ge=1024,
+        description="requests of all connections that are in memory at once",
+    )  # fmt: skip
+    fetch_bytes: int = Field(
+        default=57_671_680, alias="fetch.max.bytes", ge=1024, description="records of one answer"
+    )
+    windows: int = Field(default=1000, ge=1, description="window topics that are known at once")
+
+
+class Tls(_Section):
+    """TLS of the listener, from PEM files."""
+
+    certificate: File | None = Field(default=None, description="the certificate chain")
+    key: File | None = Field(default=None, description="its private key")
+
+
+class Sasl(_Section):
+    """Who may connect. `users` is a file; `users_variable` an environment variable of that form."""
+
+    mechanisms: tuple[str, ...] = Field(default=("SCRAM-SHA-256", "SCRAM-SHA-512"))
+    users: File | None = None
+    users_variable: str | None = None
+
+
+class Groups(_Section):
+    """Consumer groups, and the file that has what they committed."""
+
+    file: File | None = Field(default=None, description="a SQLite file; none: in memory")
+
+
+class Metrics(_Section):
+    """Metrics for Prometheus and a health page."""
+
+    listen: HostPort | None = Field(default=None, description="a second port; none: off")
+
+
+class Settings(_Section):
+    """All of them."""
+
+    server: Server = Server()
+    tls: Tls = Tls()
+    sasl: Sasl = Sasl()
+    groups: Groups = Groups()
+    metrics: Metrics = Metrics()
+
+
+def load(path: Path | None, changes: Mapping[str, Any]) -> Settings:
+    """The settings of a file, if there is one, and `changes` as {"server.listen": value} on top.
+
+    Raises ConfigError: each line names the key and the problem.
+    """
+    tables = {} if path is None else _read(path)
+    for name, value in changes.items():
+        table, _, key = name.partition(".")
+        tables.setdefault(table, {})[key] = value
+    try:
+        return Settings.model_validate(tables)
+    except ValidationError as invalid:
+        place = f"{path}: " if path else ""
+        raise ConfigError("\n".join(place + _said(error) for error in invalid.errors())) from None
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except OSError as problem:
+        raise ConfigError(f"{path}: cannot be read ({problem.strerror}); check the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path}: is not TOML: {problem}; correct that line") from None
+    loose = [key for key, value in document.items() if not isinstance(value, dict)]
+    if loose:
+        raise ConfigError(f"{path}: {loose[0]}: is in no table; put it under [server]")
+    lists = {name: dict(flat(table)) for name, table in document.items()}
+    return {
+        name: {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+        for name, table in lists.items()
+    }
+
+
+def _said(error: Any) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{key}: unknown key; docs/serve.md lists them"
+    problem = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    return f"{key}: {problem}"

@@ -1,0 +1,76 @@
+"""A window that is lived through again: its records appear at their times, at a pace.
+
+The clock of a name starts with its first fetch. Event time then runs from the start of the window,
+`speed` times as fast as the clock on the wall; a record appears when event time has come behind it
+and everything before it. Index blocks appear whole, so never too early.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from seglake.read.lookup.block_search import OffsetAndTimestamp
+from seglake.serve.records.taking import Run
+from seglake.serve.topics.window import WindowPartition
+
+
+class Clock:
+    """The event time of one replay; it stands still until it is started."""
+
+    def __init__(
+        self, start_ms: int, speed: int, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._start_ms, self.speed, self._now = start_ms, speed, now
+        self._started: float | None = None
+
+    def start(self) -> None:
+        """Start, unless it runs."""
+        if self._started is None:
+            self._started = self._now()
+
+    def event_time_ms(self) -> int | None:
+        """The event time now; None before the start."""
+        if self._started is None:
+            return None
+        return self._start_ms + int((self._now() - self._started) * 1000 * self.speed)
+
+    def seconds_until(self, time_ms: int) -> float:
+        """Seconds until event time is behind `time_ms`."""
+        now = self.event_time_ms()
+        return max(0.0, time_ms + 1 - (self._start_ms if now is None else now)) / 1000 / self.speed
+
+
+class ReplayedPartition:
+    """A partition of a window topic under a clock; it grows by whole index blocks."""
+
+    def __init__(self, window: WindowPartition, clock: Clock) -> None:
+        self._window, self._clock = window, clock
+        self.start, self.remote = window.start, window.remote
+        self._ends, self._latest = window.blocks()
+
+    def end(self) -> int:
+        """See `Partition`."""
+        now = self._clock.event_time_ms()
+        shown = 0 if now is None else int(self._latest.searchsorted(now))
+        return int(self._ends[shown - 1]) if shown else self.start
+
+    def grows_in(self) -> float | None:
+        """See `Partition`."""
+        self._clock.start()
+        later = int(self._ends.searchsorted(self.end(), "right"))
+        if later == len(self._ends):
+            return None
+        return self._clock.seconds_until(int(self._latest[later]))
+
+    def runs(self, offset: int) -> Iterator[Run]:
+        """See `Partition`."""
+        return self._window.runs(offset)
+
+    def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
+        return self._window.at_time(timestamp)
+
+    def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
+        return self._window.newest_below(self.end())

@@ -1,0 +1,64 @@
+"""Names of topics that only an archive has: `TOPIC.START.END`, `TOPIC.v12`, `TOPIC.START.END.x10`.
+
+START and END are times as in `20260601T120000.000Z`, milliseconds included or left out. `.v12`
+names a version of the catalog; `.x10` a replay at ten times its pace, and one more part behind it
+names another such replay. The parts stand in this order.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from seglake.errors import UsageError
+
+_TIME = r"\d{8}T\d{6}(?:\.\d{1,3})?Z"
+_NAME = re.compile(
+    rf"(?P<topic>.+?)(?:\.(?P<start>{_TIME})\.(?P<end>{_TIME}))?(?:\.v(?P<version>\d{{1,18}}))?"
+    r"(?:\.x(?P<speed>\d{1,6})(?:\.[a-zA-Z0-9_-]+)?)?"
+)
+
+
+class Derived(NamedTuple):
+    """What a name asks for: all of a topic or a window [start_ms, end_ms), a version, a pace."""
+
+    topic: str
+    start_ms: int | None = None
+    end_ms: int | None = None
+    version: int | None = None
+    speed: int | None = None
+
+
+def parse(name: str) -> Derived | None:
+    """What the name asks for; None for a plain name. Raises UsageError for one without sense."""
+    found = _NAME.fullmatch(name)
+    if found is None or (found["start"] is None and found["version"] is None):
+        return None
+    version = None if found["version"] is None else int(found["version"])
+    speed = None if found["speed"] is None else int(found["speed"])
+    if found["start"] is None:
+        if speed is not None:
+            raise UsageError(f"{name}: a replay needs a window: TOPIC.START.END.x{speed}")
+        return Derived(found["topic"], version=version)
+    start, end = _milliseconds(name, found["start"]), _milliseconds(name, found["end"])
+    if end <= start:
+        raise UsageError(f"{name}: the window would end at or before its start; swap the times")
+    if speed == 0:
+        raise UsageError(f"{name}: a replay of pace 0 never begins; use x1 or more")
+    return Derived(found["topic"], start, end, version, speed)
+
+
+def time_name(time_ms: int) -> str:
+    """A time as it stands in a name."""
+    seconds, rest = divmod(time_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%S}.{rest:03}Z"
+
+
+def _milliseconds(name: str, text: str) -> int:
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    try:
+        time = datetime.strptime(whole, "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        raise UsageError(f"{name}: {text} is no time; write 20260601T120000.000Z") from None
+    return int(time.timestamp()) * 1000 + int(fraction.ljust(3, "0") or 0)

@@ -1,0 +1,65 @@
+"""A log partition as clients see it: where it begins and ends, its records, its times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from seglake.read.lookup.block_search import OffsetAndTimestamp
+from seglake.read.lookup.partition import PartitionReader
+from seglake.serve.records.taking import Run
+
+
+class Partition(Protocol):
+    """What handlers ask. `start` is the log start offset; `remote`: lookups wait for storage."""
+
+    start: int
+    remote: bool
+
+    def end(self) -> int:
+        """The high watermark: the end offset of what clients may read now."""
+
+    def grows_in(self) -> float | None:
+        """Seconds until the end may grow by itself; None if only a new version brings more."""
+
+    def runs(self, offset: int) -> Iterator[Run]:
+        """What holds the records from an offset on."""
+
+    def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """The first record at a time (ms) or later."""
+
+    def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """The first record with the largest timestamp."""
+
+
+class WholePartition:
+    """A partition of a topic of the lake in one version, all of it."""
+
+    def __init__(self, reader: PartitionReader) -> None:
+        self._reader, self._view = reader, reader.view
+        self.start, self._end = reader.view.log_start_offset, reader.view.end_offset
+        self.remote = reader.store.remote
+
+    def end(self) -> int:
+        """See `Partition`."""
+        return self._end
+
+    def grows_in(self) -> float | None:
+        """See `Partition`."""
+        return None
+
+    def runs(self, offset: int) -> Iterator[Run]:
+        """See `Partition`."""
+        for index in range(max(0, self._view.index_of(offset)), len(self._view)):
+            segment = self._reader.segment(index)
+            if segment.log_bytes:
+                base, end = segment.base_offset, segment.end_offset
+                yield Run(segment, 0, segment.log_bytes, base, end)
+
+    def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
+        return self._reader.offset_for_time(timestamp)
+
+    def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
+        return self._reader.max_timestamp()

@@ -1,0 +1,197 @@
+"""A window of time as a partition of its own: exactly the records of `read_range`.
+
+What it sends is planned when it is first asked for: which segments and index blocks lie in the
+window as a whole, and which have strangers in them. Blocks of the first kind are sent as stored.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.format.records import Int64s, fixed
+from seglake.limits import INT64_MAX, INT64_MIN
+from seglake.read.decode.columns import schema_of
+from seglake.read.fetch.log_fetch import LogFetch
+from seglake.read.fetch.log_segment import LogRanges, LogSegment
+from seglake.read.fetch.piece import Window
+from seglake.read.lookup.block_search import OffsetAndTimestamp
+from seglake.read.lookup.partition import PartitionReader
+from seglake.read.lookup.shared_reads import SharedReads
+from seglake.read.window.execute import execute
+from seglake.read.window.plan import pieces_of
+from seglake.read.zones.bounds import Bounds
+from seglake.read.zones.search import ZoneSearch
+from seglake.serve.records.taking import Run, records_within
+
+_NONE = np.empty(0, np.int64)
+_TIMES = ["offset", "timestamp"]
+
+
+class WindowPartition:
+    """The records of a log partition with start_ms <= timestamp < end_ms, in one version.
+
+    It is made on a thread: planning reads zone maps, and the batches at both ends.
+    """
+
+    def __init__(self, reader: PartitionReader, reads: SharedReads, window: Window) -> None:
+        self._reader, self._reads = reader, reads
+        self._window = window.above(reader.view.log_start_offset)
+        self._runs = list(_planned(reader, self._window))
+        self.remote = reader.store.remote
+        self.start = self._end = reader.view.log_start_offset
+        self._trim()
+        self._ends = [run.end_offset for run in self._runs]
+
+    def end(self) -> int:
+        """See `Partition`."""
+        return self._end
+
+    def grows_in(self) -> float | None:
+        """See `Partition`."""
+        return None
+
+    def runs(self, offset: int) -> Iterator[Run]:
+        """See `Partition`."""
+        return iter(self._runs[bisect_right(self._ends, offset) :])
+
+    def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
+        window = self._window._replace(start_ms=max(timestamp, self._window.start_ms))
+        if window.start_ms >= window.end_ms:
+            return None
+        pieces = pieces_of([(self._reader, window)])
+        for batch in execute(self._reads.cached_fetch, pieces, schema_of(_TIMES)):
+            if batch.num_rows:
+                offset, time = (column.cast(pa.int64())[0].as_py() for column in batch.columns)
+                return OffsetAndTimestamp(int(offset), int(time))
+        return None
+
+    def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """See `Partition`."""
+        return self.newest_below(self._end)
+
+    def newest_below(self, end: int) -> OffsetAndTimestamp | None:
+        """The first record with the largest timestamp of those below the offset `end`."""
+        low, high, newest = self._window.start_ms - 1, self._window.end_ms - 1, None
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self.at_time(middle)
+            if found is None or found.offset >= end:
+                high = middle - 1
+            else:
+                low, newest = found.timestamp, found
+        return newest
+
+    def blocks(self) -> tuple[Int64s, Int64s]:
+        """The end offset of each index block, and the latest time in it and all before it, in ms.
+
+        Both ascend. The last one ends the partition; times of strangers count up to the window's
+        end.
+        """
+        segments = {run.segment.log_key: run.segment for run in self._runs}
+        ends, latest = list[Int64s](), list[Int64s]()
+        for segment in segments.values():
+            counts, _, highs = self._reader.ask(segment, ZoneSearch.times)
+            ends.append(segment.base_offset + np.cumsum(counts))
+            latest.append(highs)
+        all_ends = np.minimum(np.concatenate([*ends, _NONE]), self._end)
+        times = np.minimum(np.concatenate([*latest, _NONE]), self._window.end_ms - 1)
+        inside = all_ends > self.start
+        all_ends, times = all_ends[inside], np.maximum.accumulate(times[inside])
+        last = np.append(all_ends[1:] > all_ends[:-1], True)[: len(all_ends)]
+        return all_ends[last], times[last]
+
+    def _trim(self) -> None:
+        """Leave out what has no record at both ends; find where the log starts and ends."""
+        first = last = None
+        while self._runs and (first := self._edge(self._runs[0], 0)) is None:
+            del self._runs[0]
+        while self._runs and (last := self._edge(self._runs[-1], -1)) is None:
+            del self._runs[-1]
+        if first and last:
+            self.start, self._end = first[0], last[1]
+
+    def _edge(self, run: Run, row: int) -> tuple[int, int] | None:
+        """The first or the last batch of a run that is sent: its base offset and its end offset."""
+        fetch = self._reads.fetch
+        if run.window is None:
+            block = self._reader.ask(
+                run.segment, ZoneSearch.block_at, run.end_offset - 1 if row else run.first_offset
+            )
+            if block is None:
+                return None
+            table = fetch.chunk_of(run.segment, block.ranges).table
+            return _offsets(table[row]) if len(table) else None
+        return _edge_within(fetch, run, row)
+
+
+def _offsets(batch: np.void) -> tuple[int, int]:
+    return int(batch["base_offset"]), int(batch["last_offset"]) + 1
+
+
+def _edge_within(fetch: LogFetch, run: Run, row: int) -> tuple[int, int] | None:
+    """The first or last batch of a run with strangers that has a record of the window."""
+    found = None
+    ranges = LogRanges.one(run.start, run.end, run.first_offset, run.end_offset)
+    for chunk in fetch.chunks_of(run.segment, ranges):
+        start = int(chunk.log_positions[0]) if len(chunk.log_positions) else run.start
+        table = records_within(memoryview(chunk.data), run, start).table
+        if len(table):
+            found = _offsets(table[row])
+            if row == 0:
+                break
+    return found
+
+
+def _planned(reader: PartitionReader, window: Window) -> Iterator[Run]:
+    """The runs of a window: byte ranges whose blocks all lie in it, or all have strangers."""
+    view = reader.view
+    bounds = Bounds.of(window)
+    bases, ends, lows, highs = map(fixed, view.segments[:4])
+    numbers, whole = bounds.meet(lows, highs, bases, ends)
+    counts = view.segments.details["record_count"][numbers].tolist()
+    for number, all_wanted, records in zip(numbers.tolist(), whole.tolist(), counts, strict=True):
+        if not records:
+            continue
+        segment = reader.segment(number)
+        if all_wanted:
+            base, end = segment.base_offset, segment.end_offset
+            yield Run(segment, 0, segment.log_bytes, base, end)
+        else:
+            yield from _of_segment(reader, segment, bounds)
+
+
+def _of_segment(reader: PartitionReader, segment: LogSegment, bounds: Bounds) -> Iterator[Run]:
+    window = bounds.window
+    wanted, _ = reader.ask(segment, ZoneSearch.within, bounds)
+    outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms, INT64_MAX]], np.int64)
+    strange, _ = reader.ask(segment, ZoneSearch.within, Bounds.of(Window(), outside))
+    if window.start_offset > segment.base_offset:  # the log starts within: nothing is as stored
+        strange = wanted
+    for start, end, first, stop, has_strangers in _split(wanted, strange):
+        yield Run(segment, start, end, first, stop, window if has_strangers else None)
+
+
+def _split(wanted: LogRanges, strange: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:
+    """The ranges of `wanted`, cut where those of `strange` begin and end; whether each is strange.
+
+    All bounds are those of index blocks.
+    """
+    cuts = dict(zip(strange.starts.tolist(), strange.first_offsets.tolist(), strict=True))
+    cuts |= dict(zip(strange.ends.tolist(), strange.end_offsets.tolist(), strict=True))
+    places = np.array(sorted(cuts), np.int64)
+    for start, end, first, stop in zip(*(column.tolist() for column in wanted), strict=True):
+        inner = places[places.searchsorted(start, "right") : places.searchsorted(end)].tolist()
+        bounds = [(start, first), *((place, cuts[place]) for place in inner), (end, stop)]
+        for (low, low_offset), (high, high_offset) in pairwise(bounds):
+            yield low, high, low_offset, high_offset, _holds(strange, low)
+
+
+def _holds(ranges: LogRanges, position: int) -> bool:
+    at = int(ranges.starts.searchsorted(position, "right")) - 1
+    return at >= 0 and position < int(ranges.ends[at])

@@ -1,0 +1,249 @@
+"""The server of Kafka's clients beside a real broker on the same files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
+
+from seglake.serve.settings import Address
+from seglake.serve.topics.names import time_name
+from tests.bench.events import numbers_in
+from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
+from tests.bench.workbench import TOPIC, Workbench, require
+from tests.harness.lake_server import Wire
+from tests.harness.server_process import ServerProcess, server_process
+from tests.makers.fetches import Wanted, fetch, offset_at
+
+FETCH_BYTES = 2**20
+WINDOW_MS = 10_000
+CONNECTIONS, CONSUMERS = 200, 8
+
+_TEXT = """\
+`seglake serve` in a process of its own, and a Kafka broker, on the same segments ({records:,}
+records in {partitions} partitions, in order of arrival) and on the same machine as the clients.
+Every consumer counts its records; every record of a window is compared with the plain list. The
+broker's window is padded: it goes from the first record at the start to the first at the end, with
+late records of other times, and without those that come later.
+"""
+
+
+def run(bench: Workbench) -> Section:
+    """Measure."""
+    records = len(bench.events.times)
+    text = _TEXT.format(records=records, partitions=bench.sizes.partitions)
+    section = Section("serve", "Serving Kafka's clients", text)
+    root = bench.lake("arrival")
+    with server_process(root, bench.folder) as server:
+        broker = Address(*_split(bench.broker.address))
+        both = {"Seglake": server.address, "Kafka broker": broker}
+        java = race([_java(bench, name, at) for name, at in both.items()], bench.sizes.runs)
+        librdkafka = race(
+            [_confluent(bench, name, at) for name, at in both.items()], bench.sizes.runs
+        )
+        sides = race(
+            [_side_by_side(bench, name, at) for name, at in both.items()], bench.sizes.runs
+        )
+        latencies = {name: _lookups(bench, at) for name, at in both.items()}
+        windows = _windows(bench, server)
+        memory = _memory(bench, server)
+    section.tables = [
+        _rates("Everything by Kafka's Java consumer", java, records),
+        _rates("Everything by confluent-kafka (librdkafka)", librdkafka, records),
+        _rates(f"Everything by {CONSUMERS} connections side by side, each all of it", sides,
+               records * CONSUMERS),
+        Table("ListOffsets by time, in µs per request", ["", "p50", "p99"],
+              [[name, *values] for name, values in latencies.items()]),
+        _rates(f"Windows of {WINDOW_MS // 1000} s by the Java consumer", windows,
+               bench.sizes.windows, "windows/s"),
+    ]  # fmt: skip
+    ours, theirs = latencies.values()
+    section.goals = [
+        Goal("Rate of the Java consumer as a multiple of the broker's",
+             java[0].times_as_fast_as(java[1])[1], 1.0),
+        Goal("The same of confluent-kafka", librdkafka[0].times_as_fast_as(librdkafka[1])[1], 1.0),
+        Goal("p50 of ListOffsets by time as a multiple of the broker's", ours[0] / theirs[0], 1.0,
+             at_least=False),
+        Goal("Speed of a window as a multiple of the broker's padded read",
+             windows[0].times_as_fast_as(windows[1])[1], 3.0),
+        Goal(f"Memory of the server with {CONNECTIONS} connections that fetch, MB", memory, 300,
+             at_least=False),
+    ]  # fmt: skip
+    return section
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+# everything
+
+
+def _java(bench: Workbench, name: str, address: Address) -> Contender:
+    timing, call = bench.timing(), bench.kafka.call
+    call("connect", str(address), TOPIC, bench.sizes.partitions, FETCH_BYTES, on=timing)
+
+    def read() -> Timed:
+        return Timed(call("readAll", on=timing) / 1e9, None)
+
+    def check(_: object) -> None:
+        require(call("count", on=timing) == len(bench.events.times), f"{name}: records are missing")
+
+    return Contender(name, read, check)
+
+
+def _confluent(bench: Workbench, name: str, address: Address) -> Contender:
+    def check(found: int) -> None:
+        require(found == len(bench.events.times), f"{name}: {found} records")
+
+    return Contender(name, lambda: _consumed(bench, address), check)
+
+
+def _consumed(bench: Workbench, address: Address) -> int:
+    consumer = Consumer({
+        "bootstrap.servers": str(address), "group.id": "bench", "enable.auto.commit": False,
+        "enable.partition.eof": True, "fetch.queue.backoff.ms": 10,
+    })  # fmt: skip
+    partitions = bench.sizes.partitions
+    consumer.assign([TopicPartition(TOPIC, p, -2) for p in range(partitions)])
+    ended = found = 0
+    while ended < partitions:
+        for message in consumer.consume(10_000, 1):
+            ended += message.error() is not None
+            found += message.error() is None
+    consumer.close()
+    return found
+
+
+def _side_by_side(bench: Workbench, name: str, address: Address) -> Contender:
+    """Clients that only take what comes, so that the server is what is measured."""
+
+    def read() -> None:
+        with ThreadPoolExecutor(CONSUMERS) as pool:
+            for done in [pool.submit(_drained, bench, address) for _ in range(CONSUMERS)]:
+                done.result()
+
+    return Contender(name, read)
+
+
+def _drained(bench: Workbench, address: Address) -> None:
+    ends = bench.log("arrival").end_offsets()
+    with Wire(address) as wire:
+        for partition, end in ends.items():
+            offset = 0
+            while offset < end:
+                (got,) = fetch(wire, TOPIC, [Wanted(partition, offset, 2**23)])
+                last = _last_offset(got.data)
+                require(last >= offset, "a fetch brings nothing new")
+                offset = last + 1
+
+
+def _last_offset(data: bytes) -> int:
+    """The last offset of the last whole batch, found by hops from header to header."""
+    at, last = 0, -1
+    while at + 61 <= len(data):
+        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+        if at + size > len(data):
+            break
+        last = int.from_bytes(data[at : at + 8], "big") + int.from_bytes(
+            data[at + 23 : at + 27], "big"
+        )
+        at += size
+    return last
+
+
+# lookups
+
+
+def _lookups(bench: Workbench, address: Address) -> list[float]:
+    """p50 and p99 of one request after another on one connection."""
+    times = bench.events.times
+    wanted = np.random.default_rng(7).integers(times[0], times[-1] + 1, bench.sizes.lookups)
+    taken = []
+    with Wire(address) as wire:
+        for time_asked in [*wanted[:50].tolist(), *wanted.tolist()]:
+            started = time.perf_counter()
+            code, offset, _ = offset_at(wire, TOPIC, 0, time_asked)
+            taken.append(1e6 * (time.perf_counter() - started))
+            require((code, offset >= 0) == (0, True), "a lookup found nothing")
+    return [float(np.percentile(taken[50:], share)) for share in (50, 99)]
+
+
+# windows
+
+
+def _windows(bench: Workbench, server: ServerProcess) -> list[Samples]:
+    events, random = bench.events, np.random.default_rng(5)
+    last = max(events.start_ms + 1, events.end_ms - WINDOW_MS)
+    starts = random.integers(events.start_ms, last, bench.sizes.windows).tolist()
+    padded = bench.consumer(FETCH_BYTES)
+
+    def theirs() -> Timed:
+        taken = [bench.kafka.call("readWindow", s, s + WINDOW_MS, on=padded) for s in starts]
+        return Timed(sum(taken) / 1e9, None)
+
+    def ours() -> Timed:
+        taken = 0.0
+        for start in starts:
+            with _window_consumer(bench, server, start) as timing:
+                taken += bench.kafka.call("readAll", on=timing) / 1e9
+        return Timed(taken, None)
+
+    for start in starts[:3]:
+        _check_window(bench, server, start)
+    return race(
+        [Contender("Seglake", ours), Contender("Kafka broker, padded", theirs)], bench.sizes.runs
+    )
+
+
+@contextmanager
+def _window_consumer(bench: Workbench, server: ServerProcess, start: int) -> Iterator[Any]:
+    name = f"{TOPIC}.{time_name(start)}.{time_name(start + WINDOW_MS)}"
+    timing, call = bench.timing(), bench.kafka.call
+    call("connect", str(server.address), name, bench.sizes.partitions, FETCH_BYTES, on=timing)
+    try:
+        yield timing
+    finally:
+        call("disconnect", on=timing)
+
+
+def _check_window(bench: Workbench, server: ServerProcess, start: int) -> None:
+    with _window_consumer(bench, server, start) as timing:
+        bench.kafka.call("readWindow", 0, 2**61, on=timing)
+        values = bench.kafka.call("values", on=timing)
+    found = np.sort(numbers_in(pa.array(values.splitlines(), pa.binary())))
+    wanted = np.sort(bench.events.between(start, start + WINDOW_MS))
+    require(np.array_equal(found, wanted), "a window has other records")
+
+
+# memory
+
+
+def _memory(bench: Workbench, server: ServerProcess) -> float:
+    """MB of the server while all connections fetch."""
+    wires = [Wire(server.address) for _ in range(CONNECTIONS)]
+    peak, end = 0.0, bench.log("arrival").end_offsets()[0]
+    offsets = np.random.default_rng(3).integers(0, end, (5, CONNECTIONS)).tolist()
+    for some in offsets:
+        for wire, offset in zip(wires, some, strict=True):
+            fetch(wire, TOPIC, [Wanted(0, offset)])
+        peak = max(peak, server.memory_mb())
+    for wire in wires:
+        wire.close()
+    return peak
+
+
+def _rates(title: str, samples: list[Samples], count: int, unit: str = "records/s") -> Table:
+    rows: list[list[Any]] = []
+    for each in samples:
+        fastest, median, slowest = each.spread()
+        rows.append([each.name, count / slowest, count / median, count / fastest])
+    rows.append(["ratio", *samples[0].times_as_fast_as(samples[1])])
+    return Table(f"{title}, in {unit}", ["", "min", "median", "max"], rows)

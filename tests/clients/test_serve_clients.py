@@ -1,0 +1,249 @@
+"""Clients that people use read from `seglake serve` what the lake has: each against the records."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from seglake.serve.topics.names import time_name
+from tests.harness.debian import NoPackageError
+from tests.harness.franz import FranzRecord, NoGoError, read_topic
+from tests.harness.kcat import run_kcat
+from tests.harness.lake_server import Serving, serving
+from tests.makers.lakes import Event, LakeMaker, Written
+from tests.makers.served import SPAN_MS, T, rich_lake, window_of
+
+TOPIC = "events"
+WINDOW = (T + 1234, T + 2 * SPAN_MS + 995)
+NAMES = [TOPIC, f"{TOPIC}.v3", f"{TOPIC}.{time_name(WINDOW[0])}.{time_name(WINDOW[1])}"]
+PATIENCE_S = 30
+OUT_OF_RANGE = KafkaError.OFFSET_OUT_OF_RANGE
+Row = tuple[int, int, int, bytes | None, bytes | None]
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
+    return rich_lake(tmp_path_factory.mktemp("lake"))
+
+
+@pytest.fixture(scope="module")
+def server(maker: LakeMaker) -> Iterator[Serving]:
+    with serving(maker.root) as running:
+        yield running
+
+
+def written(maker: LakeMaker, name: str, partition: int) -> list[Written]:
+    """What a topic of NAMES holds."""
+    records = maker.records(partition)
+    if name == NAMES[1]:
+        return records[: len(records) * 3 // 5]
+    return window_of(records, *WINDOW) if name == NAMES[2] else records
+
+
+def rows(maker: LakeMaker, name: str) -> list[Row]:
+    return [
+        (r.partition, r.offset, r.timestamp, r.key, r.value)
+        for partition in range(3)
+        for r in written(maker, name, partition)
+    ]
+
+
+# librdkafka
+
+
+def confluent(server: Serving, **more: object) -> Consumer:
+    settings = {
+        "bootstrap.servers": str(server), "group.id": "judge", "enable.auto.commit": False,
+        "enable.partition.eof": True, "check.crcs": True, "auto.offset.reset": "error",
+        "fetch.wait.max.ms": 50, "log_level": 0,
+    }  # fmt: skip
+    return Consumer({**settings, **more})
+
+
+def consumed(consumer: Consumer, partitions: int) -> list[Any]:
+    """Messages until the end of each partition."""
+    ended, found, deadline = set[int | None](), list[Any](), time.monotonic() + PATIENCE_S
+    while len(ended) < partitions:
+        assert time.monotonic() < deadline, f"only {ended} ended; {len(found)} messages"
+        for message in consumer.consume(1000, 0.2):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+            else:
+                raise KafkaException(error)
+    return sorted(found, key=lambda message: (message.partition(), message.offset()))
+
+
+def as_row(message: Any) -> Row:
+    _, timestamp = message.timestamp()
+    return (message.partition(), message.offset(), timestamp, message.key(), message.value())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_confluent_reads_to_the_end(server: Serving, maker: LakeMaker, name: str) -> None:
+    consumer = confluent(server)
+    consumer.assign([TopicPartition(name, partition, -2) for partition in range(3)])
+    found = consumed(consumer, 3)
+    consumer.close()
+    assert [as_row(message) for message in found] == rows(maker, name)
+    headers = [message.headers() or [] for message in found]
+    assert headers == [r.headers for p in range(3) for r in written(maker, name, p)]
+
+
+def test_confluent_seeks_and_looks_up_times(server: Serving, maker: LakeMaker) -> None:
+    consumer, records = confluent(server), maker.records(0)
+    consumer.assign([TopicPartition(TOPIC, 0, 777)])
+    after = [r.offset for r in records if r.offset >= 777]
+    assert [message.offset() for message in consumed(consumer, 1)] == after
+    consumer.seek(TopicPartition(TOPIC, 0, 1000))
+    after = [r.offset for r in records if r.offset >= 1000]
+    assert [message.offset() for message in consumed(consumer, 1)] == after
+    for asked in range(T - 400, T + 6 * SPAN_MS, 30_011):
+        (found,) = consumer.offsets_for_times([TopicPartition(TOPIC, 0, asked)], timeout=10)
+        first = next((r.offset for r in records if r.timestamp >= asked), -1)
+        assert found.offset == first
+    low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=10)
+    assert (low, high) == (0, records[-1].offset + 1)
+    consumer.close()
+
+
+def test_confluent_beyond_the_end(server: Serving) -> None:
+    consumer = confluent(server)
+    consumer.assign([TopicPartition(TOPIC, 0, 10**6)])
+    with pytest.raises(KafkaException) as raised:
+        consumed(consumer, 1)
+    assert raised.value.args[0].code() in (OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
+    consumer.close()
+
+
+def test_lookups_do_not_wait_for_polls(server: Serving) -> None:
+    """librdkafka sends them on the connection of its fetch, which waits at the end of the log."""
+    consumer = confluent(server, **{"fetch.wait.max.ms": 2000})
+    consumer.assign([TopicPartition(TOPIC, 2, 0)])
+    consumed(consumer, 1)
+    started = time.monotonic()
+    for _ in range(5):
+        consumer.offsets_for_times([TopicPartition(TOPIC, 0, T)], timeout=10)
+        consumer.poll(0.01)
+    assert time.monotonic() - started < 4  # behind the polls it would be 10
+    consumer.close()
+
+
+def test_confluent_metadata(server: Serving) -> None:
+    admin = AdminClient({"bootstrap.servers": str(server), "log_level": 0})
+    listed = admin.list_topics(timeout=10)
+    assert sorted(listed.topics) == [TOPIC]
+    assert sorted(listed.topics[TOPIC].partitions) == [0, 1, 2]
+    assert str(listed.cluster_id) == server.topics.cluster_id
+    assert listed.controller_id == 1
+
+
+def test_confluent_producers_are_told(server: Serving) -> None:
+    told = list[Any]()
+    producer = Producer(
+        {"bootstrap.servers": str(server), "message.timeout.ms": 10_000, "log_level": 0}
+    )
+    producer.produce(TOPIC, b"value", callback=lambda error, _: told.append(error))
+    assert producer.flush(PATIENCE_S) == 0
+    assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_new_records_come_by_themselves(server: Serving, maker: LakeMaker) -> None:
+    made = LakeMaker(maker.root.with_name("growing"))
+    made.run({0: [Event(T)]})
+    with serving(made.root) as growing:
+        consumer = confluent(growing, **{"fetch.wait.max.ms": 1000})
+        consumer.assign([TopicPartition(TOPIC, 0, -2)])
+        assert len(consumed(consumer, 1)) == 1
+        made.run({0: [Event(T + 1)]})
+        assert [message.offset() for message in consumed(consumer, 1)] == [1]
+        consumer.close()
+
+
+# aiokafka
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_aiokafka(server: Serving, maker: LakeMaker, name: str) -> None:
+    async def read() -> list[Row]:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=str(server), enable_auto_commit=False, check_crcs=True
+        )
+        await consumer.start()
+        try:
+            places = [AioPartition(name, partition) for partition in range(3)]
+            consumer.assign(places)
+            await consumer.seek_to_beginning()
+            ends = await consumer.end_offsets(places)
+            found = list[Row]()
+            deadline = time.monotonic() + PATIENCE_S
+            while any([await consumer.position(place) < ends[place] for place in places]):
+                assert time.monotonic() < deadline
+                batches = await consumer.getmany(timeout_ms=200)
+                found += [(m.partition, m.offset, m.timestamp, m.key, m.value)
+                          for batch in batches.values() for m in batch]  # fmt: skip
+            return sorted(found, key=lambda row: row[:2])
+        finally:
+            await consumer.stop()
+
+    assert asyncio.run(read()) == rows(maker, name)
+
+
+# kcat, franz-go
+
+
+def kcat(*arguments: str) -> str:
+    try:
+        return run_kcat(*arguments)
+    except NoPackageError as reason:
+        pytest.skip(f"kcat cannot judge: {reason}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kcat_ends_by_itself(server: Serving, maker: LakeMaker, name: str) -> None:
+    printed = kcat(
+        "-b", str(server), "-C", "-t", name, "-o", "beginning", "-e", "-q", "-Z",
+        "-f", r"%p %o %T %k %s\n",
+    )  # fmt: skip
+    null = b"NULL"
+    expected = [
+        f"{p} {o} {t} {(k or null).decode()} {(v or null).decode()}"
+        for p, o, t, k, v in rows(maker, name)
+    ]
+    assert sorted(printed.splitlines()) == sorted(expected)
+
+
+def test_kcat_between_times(server: Serving, maker: LakeMaker) -> None:
+    printed = kcat(
+        "-b", str(server), "-C", "-t", TOPIC, "-p", "1", "-o", f"s@{T + SPAN_MS}",
+        "-o", f"e@{T + SPAN_MS + 500}", "-q", "-f", r"%o\n",
+    )  # fmt: skip
+    records = maker.records(1)
+    first = next(r.offset for r in records if r.timestamp >= T + SPAN_MS)
+    last = next(r.offset for r in records if r.timestamp >= T + SPAN_MS + 500)
+    expected = [r.offset for r in records if first <= r.offset < last]
+    assert [int(line) for line in printed.split()] == expected
+
+
+def test_kcat_lists_topics(server: Serving) -> None:
+    printed = kcat("-b", str(server), "-L")
+    assert f'topic "{TOPIC}" with 3 partitions' in printed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_franz_go(server: Serving, maker: LakeMaker, name: str) -> None:
+    try:
+        found = read_topic(str(server), name, len(rows(maker, name)))
+    except NoGoError as reason:
+        pytest.skip(f"franz-go cannot judge: {reason}")
+    assert found == [FranzRecord(*row) for row in rows(maker, name)]

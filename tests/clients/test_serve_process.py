@@ -1,0 +1,111 @@
+"""The server as a process: its command line, its end, and a short soak."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.clients.soak import Look, growth, soak
+from tests.harness.lake_server import Wire
+from tests.harness.server_process import PROJECT, server_process
+from tests.makers.fetches import LATEST, Wanted, everything, fetch_request, metadata, offset_at
+from tests.makers.lakes import Event, LakeMaker
+
+T = 1_700_000_000_000
+
+
+def seglake(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "seglake", *arguments], capture_output=True, text=True, timeout=60,
+        check=False, env={"PYTHONPATH": str(PROJECT / "src"), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+
+
+def test_a_soak(tmp_path: Path) -> None:
+    wrong, _ = soak(9, tmp_path, look_every=0.5)
+    assert wrong == []
+
+
+def test_growth_is_seen() -> None:
+    flat = [Look(100.0, 20, 0.0002)] * 30
+    assert growth(flat) == []
+    assert len(growth([Look(100.0 + 5 * n, 20 + 3 * n, 0.0002 * n) for n in range(30)])) == 2
+    assert len(growth(flat[:20] + [Look(200.0, 90, 0.02)] * 10)) == 3
+
+
+def test_sigterm_ends_it_and_a_new_one_goes_on(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path / "lake")
+    maker.run({0: [Event(T + i) for i in range(50)]})
+    with server_process(maker.root, tmp_path) as server:
+        wire = Wire(server.address)
+        wire.send(fetch_request("events", [Wanted(0, 50)], max_wait_ms=60_000), 12)
+        time.sleep(0.2)
+        started = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - started < 4
+        assert wire.receive() is not None  # the poll is answered
+        assert wire.receive() is None
+        wire.close()
+        assert "stopping" in server.printed.read_text()
+    with server_process(maker.root, tmp_path) as server, Wire(server.address) as wire:
+        assert offset_at(wire, "events", 0, LATEST) == (0, 50, -1)
+
+
+def test_some_topics_at_another_address(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path / "lake")
+    for topic in ("a", "b", "c"):
+        maker.topic = topic
+        maker.run({0: [Event(T)]})
+    config = tmp_path / "serve.toml"
+    config.write_text('[server]\nadvertise = "kafka.example:19092"\n"max.connections" = 5\n')
+    options = ("--topics", "a,c", "--config", str(config))
+    with server_process(maker.root, tmp_path, *options) as server, Wire(server.address) as wire:
+        answer = metadata(wire, None, 9)
+        assert [topic.name for topic in answer.topics] == ["a", "c"]
+        assert [(each.host, each.port) for each in answer.brokers] == [("kafka.example", 19092)]
+        (hidden,) = metadata(wire, ["b"], 9).topics
+        assert hidden.error_code == 3
+        assert list(everything(wire, "a", 0))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--listen", "nowhere"], "server.listen: 'nowhere' is no address; write HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "is no address"),
+        (["--config", "missing.toml"], "missing.toml: cannot be read"),
+    ],
+)
+def test_bad_options_are_one_sentence(tmp_path: Path, options: list[str], said: str) -> None:
+    LakeMaker(tmp_path).run({0: [Event(T)]})
+    done = seglake("serve", str(tmp_path), *options)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_bad_settings_name_the_key(tmp_path: Path) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text('[server]\nlisten = 9092\nlisen = "x"\n[sever]\n')
+    done = seglake("serve", str(tmp_path), "--config", str(config))
+    assert done.returncode == 2
+    for key in ("server.listen", "server.lisen", "sever"):
+        assert key in done.stderr
+
+
+def test_no_lake(tmp_path: Path) -> None:
+    done = seglake("serve", str(tmp_path / "none"))
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+
+
+def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    LakeMaker(tmp_path / "lake").run({0: [Event(T)]})
+    with server_process(tmp_path / "lake", tmp_path) as server:
+        done = seglake("serve", str(tmp_path / "lake"), "--listen", str(server.address))
+    assert done.returncode == 1
+    assert f"cannot listen at {server.address}" in done.stderr

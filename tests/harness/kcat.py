@@ -1,0 +1,26 @@
+"""kcat, the command line of librdkafka: that of the machine, or Debian's, fetched once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.harness.debian import unpacked
+
+CACHE = Path(__file__).resolve().parents[2] / ".kcat"
+
+
+def run_kcat(*arguments: str, timeout_s: float = 60) -> str:
+    """What kcat prints. Raises NoPackageError without a kcat."""
+    program, environment = shutil.which("kcat"), dict(os.environ)
+    if program is None:
+        environment = unpacked(CACHE, ["kcat"])
+        program = str(CACHE / "usr/bin/kcat")
+    done = subprocess.run(
+        [program, *arguments], capture_output=True, text=True, timeout=timeout_s, env=environment,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,265 @@
+"""Kafka's own Java clients read from `seglake serve`; a broker with the same files answers alike.
+
+The differences that are meant are in `same_fetch`, `same_offset` and `test_metadata`.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from seglake.format.decode import scan
+from seglake.serve.settings import Address
+from seglake.serve.topics.names import time_name
+from seglake.session import find_java
+from tests.harness.lake_server import Serving, Wire, serving
+from tests.judges.kafka_broker import Broker
+from tests.judges.kafka_jars import class_path
+from tests.judges.kafka_judge import Kafka, KafkaError, Record
+from tests.makers.fetches import Fetched, Wanted, fetch, metadata, offset_at
+from tests.makers.lakes import LakeMaker, Written
+from tests.makers.served import SPAN_MS, T, folders, rich_lake, window_of
+
+TOPIC = "events"
+ZSTD = 76  # UNSUPPORTED_COMPRESSION_TYPE
+REQUESTS = 1500  # of each kind
+
+
+class Clients(Broker):
+    """Kafka's clients, connected to a server that somebody else runs."""
+
+    def __init__(self, kafka: Kafka, address: Address) -> None:
+        self._kafka, self._client = kafka, kafka.instance("Client")
+        self._port = address.port
+        self._call("connect", str(address))
+
+    def close(self) -> None:
+        """Close them."""
+        self._call("close")
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
+    return rich_lake(tmp_path_factory.mktemp("lake"), partitions=2)
+
+
+@pytest.fixture(scope="module")
+def server(maker: LakeMaker) -> Iterator[Serving]:
+    with serving(maker.root) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def clients(kafka: Kafka, server: Serving) -> Iterator[Clients]:
+    connected = Clients(kafka, server.address)
+    yield connected
+    connected.close()
+
+
+@pytest.fixture(scope="module")
+def broker(
+    kafka: Kafka, maker: LakeMaker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    scratch = tmp_path_factory.mktemp("broker")
+    logs = folders(maker, scratch / "logs")
+    with Broker.serve(kafka, scratch / "own", logs) as running:
+        yield running
+
+
+def as_kafkas(records: list[Written]) -> list[Record]:
+    return [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records]
+
+
+# the Java consumer and admin client
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_the_consumer_reads_all(clients: Clients, maker: LakeMaker, partition: int) -> None:
+    assert clients.consume_all(TOPIC, partition) == as_kafkas(maker.records(partition))
+
+
+def test_the_consumer_seeks(clients: Clients, maker: LakeMaker) -> None:
+    records = as_kafkas(maker.records(0))
+    end = records[-1].offset + 1
+    for offset in [*range(0, end, 97), end - 1]:
+        polled = clients.seek_and_poll(TOPIC, 0, offset)
+        expected = [record for record in records if record.offset >= offset]
+        assert polled
+        assert polled == expected[: len(polled)]
+    with pytest.raises(KafkaError) as outside:
+        clients.seek_and_poll(TOPIC, 0, end + 5)
+    assert outside.value.kind == "OffsetOutOfRangeException"
+
+
+def test_the_consumer_asks_for_times(clients: Clients, maker: LakeMaker) -> None:
+    records = maker.records(0)
+    wanted = [*range(T - 400, T + 5 * SPAN_MS, 7001), T + 10 * SPAN_MS]
+    found = clients.find_by_timestamp(TOPIC, 0, wanted)
+    first = [
+        next(((r.timestamp, r.offset) for r in records if r.timestamp >= t), None) for t in wanted
+    ]
+    assert found == first
+    newest = max(records, key=lambda r: (r.timestamp, -r.offset))
+    assert clients.max_timestamp(TOPIC, 0) == (newest.timestamp, newest.offset)
+
+
+def test_a_window_is_a_topic_that_ends(clients: Clients, maker: LakeMaker) -> None:
+    for start, end in [(T - 500, T + 1), (T + 1234, T + SPAN_MS + 995), (T, T + 5 * SPAN_MS)]:
+        name = f"{TOPIC}.{time_name(start)}.{time_name(end)}"
+        for partition in range(2):
+            expected = as_kafkas(window_of(maker.records(partition), start, end))
+            assert clients.consume_all(name, partition) == expected
+    pinned = clients.consume_all(f"{TOPIC}.v{maker.versions[1]}", 0)
+    assert pinned == as_kafkas(maker.records(0))[: len(pinned)]
+    assert len(pinned) == len(maker.records(0)) * 2 // 5
+
+
+def test_errors_are_kafkas(clients: Clients) -> None:
+    with pytest.raises(KafkaError) as refused:
+        clients.create_topic("new", 1, {})
+    assert "only reads" in str(refused.value)
+    with pytest.raises(KafkaError) as without_sense:
+        clients.end_offset(f"{TOPIC}.{time_name(T)}.{time_name(T)}", 0)
+    assert without_sense.value.kind == "InvalidTopicException"
+
+
+# Kafka's tools
+
+
+def run_tool(program: str, *arguments: str) -> str:
+    command = [str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path(), program]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("time", ["earliest", "latest", "max-timestamp", str(T + SPAN_MS)])
+def test_get_offset_shell(server: Serving, maker: LakeMaker, time: str) -> None:
+    printed = run_tool(
+        "org.apache.kafka.tools.GetOffsetShell", "--bootstrap-server", str(server), "--topic",
+        TOPIC, "--time", time,
+    )  # fmt: skip
+    expected = []
+    for partition in range(2):
+        records = maker.records(partition)
+        end = records[-1].offset + 1 if records else 0
+        newest = max(records, key=lambda r: (r.timestamp, -r.offset), default=None)
+        reaching = next((r.offset for r in records if r.timestamp >= T + SPAN_MS), None)
+        known = {"earliest": 0, "latest": end, "max-timestamp": newest and newest.offset}
+        offset = known.get(time, reaching)
+        expected.append(f"{TOPIC}:{partition}:" + ("" if offset is None else str(offset)))
+    lines = [line for line in printed.split() if not line.endswith(":")]
+    assert lines == [line for line in expected if not line.endswith(":")]
+
+
+def test_console_consumer(server: Serving, maker: LakeMaker) -> None:
+    printed = run_tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", str(server),
+        "--topic", TOPIC, "--partition", "1", "--offset", "20", "--max-messages", "50",
+        "--timeout-ms", "20000",
+    )  # fmt: skip
+    expected = [record for record in maker.records(1) if record.offset >= 20][:50]
+    assert printed.splitlines() == [(record.value or b"null").decode() for record in expected]
+
+
+def test_describe_topics(server: Serving) -> None:
+    printed = run_tool(
+        "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", str(server), "--describe",
+        "--topic", TOPIC,
+    )  # fmt: skip
+    assert "PartitionCount: 2" in printed
+    assert "cleanup.policy=delete" in printed
+
+
+# a broker with the same files
+
+
+def test_fetches_are_those_of_a_broker(server: Serving, broker: Broker, maker: LakeMaker) -> None:
+    chance = random.Random(1)
+    ends = [maker.records(p)[-1].offset for p in range(2)]
+    with Wire(server.address) as ours, Wire(Address("127.0.0.1", broker._port)) as theirs:
+        for _ in range(REQUESTS):
+            version = chance.randint(4, 18)
+            wanted = [
+                Wanted(
+                    number := chance.choice([0, 0, 1, 1, 2, 3]),
+                    chance.randint(-2, (ends[number] + 4) if number < 2 else 2),
+                    chance.choice([0, 1, 500, 3000, 10**6]),
+                )
+                for _ in range(chance.randint(1, 3))
+            ]
+            if len({each.number for each in wanted}) < len(wanted):
+                continue  # Kafka's broker takes one of them
+            how: dict[str, Any] = {
+                "max_bytes": chance.choice([0, 1, 2000, 10**7]), "min_bytes": 0,
+                "committed": chance.random() < 0.5,
+            }  # fmt: skip
+            pairs = zip(
+                fetch(ours, TOPIC, wanted, version, **how),
+                fetch(theirs, TOPIC, wanted, version, **how),
+                strict=True,
+            )
+            for number, (our, their) in enumerate(pairs):
+                if our.code == ZSTD and version < 10:
+                    continue  # a broker looks at the topic's setting alone, and sends them
+                if same_fetch(our, their, str((version, wanted, number, how))):
+                    break  # what came before left less room for the others
+
+
+def same_fetch(our: Fetched, their: Fetched, about: str) -> bool:
+    """The same answer, but: the broker cuts where its limit is, ours where a batch ends; the broker
+    stops at the end of a segment, ours goes on, and then the result is true.
+    """
+    assert (our.code, our.start) == (their.code, their.start), about
+    assert (our.end, our.stable) == (their.end, their.stable), about
+    table, _ = scan(their.data)
+    size = int(table["size"].sum())
+    assert len(our.data) >= size, about
+    assert our.data[:size] == their.data[:size], about
+    return len(our.data) > size
+
+
+def test_offsets_are_those_of_a_broker(server: Serving, broker: Broker, maker: LakeMaker) -> None:
+    chance = random.Random(2)
+    with Wire(server.address) as ours, Wire(Address("127.0.0.1", broker._port)) as theirs:
+        for _ in range(REQUESTS):
+            version = chance.randint(1, 11)
+            time = chance.choice([-1, -2, -3, -4, -5, chance.randint(T - 400, T + 5 * SPAN_MS)])
+            asked = (TOPIC, chance.choice([0, 0, 1, 2, 3]), time, version)
+            same_offset(offset_at(ours, *asked), offset_at(theirs, *asked), asked)
+
+
+def same_offset(our: Any, their: Any, asked: tuple[Any, ...]) -> None:
+    """The same answer, whatever the time."""
+    assert our == their, asked
+
+
+def test_metadata(server: Serving, broker: Broker) -> None:
+    """The same answer but for addresses, ids and epochs."""
+    with Wire(server.address) as ours, Wire(Address("127.0.0.1", broker._port)) as theirs:
+        for version in range(14):
+            for names in (["events"], ["none", "events"], ["not a name"], []):
+                if version < 4 and names != ["events"]:
+                    continue  # a broker would create the topic; 0 topics of version 0 are all
+                assert described(ours, names, version) == described(theirs, names, version), (
+                    names, version,
+                )  # fmt: skip
+
+
+def described(wire: Wire, names: list[str], version: int) -> Any:
+    answer = metadata(wire, names, version)
+    return sorted(
+        (
+            topic.error_code, topic.name, topic.is_internal,
+            sorted((p.error_code, p.partition_index, p.leader_id, tuple(p.replica_nodes),
+                    tuple(p.isr_nodes), tuple(p.offline_replicas or ())) for p in topic.partitions),
+        )
+        for topic in answer.topics
+    )  # fmt: skip

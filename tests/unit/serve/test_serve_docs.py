@@ -1,0 +1,46 @@
+"""docs/serve.md says what there is: each setting of the server, and the versions of each API."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+
+from seglake.serve.settings import Server
+from tests.harness.lake_server import Wire, serving
+from tests.makers.lakes import Event, LakeMaker
+
+PAGE = (Path(__file__).parents[3] / "docs" / "serve.md").read_text()
+SETTINGS = PAGE.partition("### [server]")[2].partition("\n#")[0]
+READING = {
+    "ApiVersions": 18, "Metadata": 3, "ListOffsets": 2, "Fetch": 1, "OffsetForLeaderEpoch": 23,
+    "Produce": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", Server.model_fields)
+def test_settings(name: str) -> None:
+    info = Server.model_fields[name]
+    key = re.escape(info.alias or name)
+    (row,) = re.findall(rf"^\| `{key}` \| (.*?) \|", SETTINGS, re.MULTILINE)
+    default: Any = info.default
+    if isinstance(default, bool):
+        assert row == f"`{str(default).lower()}`"
+    elif isinstance(default, int):
+        assert row == str(default)
+    elif isinstance(default, tuple) and default:
+        assert row == f"`{default}`"
+
+
+def test_versions(tmp_path: Path) -> None:
+    LakeMaker(tmp_path).run({0: [Event(1)]})
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        answer = wire.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+    found = {
+        each.api_key: f"{each.min_version}\u2013{each.max_version}" for each in answer.api_keys
+    }
+    for name, key in READING.items():
+        assert f"| {name} | {found[key]} |" in PAGE

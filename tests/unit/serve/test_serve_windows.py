@@ -1,0 +1,240 @@
+"""Topics that a name makes: windows of time, exactly; versions; replays by a clock."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seglake
+from seglake.errors import UsageError
+from seglake.format.decode import scan_batches
+from seglake.serve.topics.clock import Clock
+from seglake.serve.topics.names import Derived, parse, time_name
+from tests.harness.lake_server import Wire, serving
+from tests.makers.fetches import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    Wanted,
+    everything,
+    fetch,
+    metadata,
+    offset_at,
+    records_in,
+)
+from tests.makers.gaps import Loss
+from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.strategies import examples
+from tests.makers.versions import Run, T, cuts, in_window, lake_of, lost, runs, times
+
+INVALID_TOPIC = 17
+
+
+def window_name(topic: str, start: int, end: int, more: str = "") -> str:
+    return f"{topic}.{time_name(start)}.{time_name(end)}{more}"
+
+
+@given(
+    runs, cuts, st.booleans(), lost, st.lists(st.tuples(times, times), min_size=1, max_size=6),
+    st.sampled_from([11, 12, 18]), st.sampled_from([1, 700, 2**20]),
+)  # fmt: skip
+@examples(25)
+def test_a_window_is_exactly_its_records(
+    generated: list[Run],
+    cut: float,
+    log_append: bool,
+    loss: Loss | None,
+    windows: list[tuple[int, int]],
+    version: int,
+    size: int,
+) -> None:
+    with (
+        lake_of(generated, cut, log_append, loss) as (log, maker),
+        serving(maker.root) as server,
+        Wire(server.address) as wire,
+    ):
+        for start, end in windows:
+            first, last = min(start, end), max(start, end) + 1
+            name = window_name("events", first, last)
+            for partition in log.partitions():
+                data = list(everything(wire, name, partition, version, size))
+                wanted = in_window(maker.records(partition), first, last)
+                assert records_in(b"".join(data), partition) == wanted
+                check_offsets(wire, name, partition, b"".join(data))
+
+
+def check_offsets(wire: Wire, name: str, partition: int, data: bytes) -> None:
+    """The log ends behind the last batch that is sent; lookups see the window alone."""
+    table = scan_batches(data)
+    _, start, _ = offset_at(wire, name, partition, EARLIEST)
+    _, end, _ = offset_at(wire, name, partition, LATEST)
+    if not len(table):
+        assert start == end
+        return
+    assert (start, end) == (table[0]["base_offset"], table[-1]["last_offset"] + 1)
+    records = records_in(data, partition)
+    newest = max(records, key=lambda r: (r.timestamp, -r.offset))
+    assert offset_at(wire, name, partition, MAX_TIMESTAMP) == (0, newest.offset, newest.timestamp)
+    for record in records[:: 1 + len(records) // 5]:
+        found = next(r for r in records if r.timestamp >= record.timestamp)
+        expected = (0, found.offset, found.timestamp)
+        assert offset_at(wire, name, partition, record.timestamp) == expected
+
+
+def test_only_batches_with_strangers_are_encoded_again(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T + i, None, b"%d" % i) for i in range(500)]}, Shape("zstd", 500, 4000))
+    whole = b"".join(
+        (tmp_path / row.key("log")).read_bytes()
+        for row in maker.catalog.segments(maker.catalog.snapshot(), "events")
+    )
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        data = b"".join(everything(wire, window_name("events", T + 103, T + 391), 0))
+    table = scan_batches(data)
+    cuts_at = [*table["position"].tolist(), len(data)]
+    batches = [data[a:b] for a, b in pairwise(cuts_at)]
+    assert [batch in whole for batch in batches] == [False, *[True] * (len(batches) - 2), False]
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        ("web", None),
+        ("web.x10", None),
+        ("web.20260601T120000.000Z", None),
+        ("web.v12", Derived("web", version=12)),
+        ("a.b.v0", Derived("a.b", version=0)),
+        (
+            "web.20260601T120000.000Z.20260601T121000.5Z",
+            Derived("web", 1_780_315_200_000, 1_780_315_800_500),
+        ),
+        (
+            "web.20260601T120000Z.20260601T121000Z.v3.x10.again",
+            Derived("web", 1_780_315_200_000, 1_780_315_800_000, 3, 10),
+        ),
+    ],
+)
+def test_names(name: str, meaning: Derived | None) -> None:
+    assert parse(name) == meaning
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "web.20260601T120000.000Z.20260601T120000.000Z",
+        "web.20260601T120001.000Z.20260601T120000.000Z",
+        "web.20261301T120000.000Z.20261401T120000.000Z",
+        "web.20260601T120000Z.20260601T130000Z.x0",
+        "web.v3.x10",
+    ],
+)
+def test_names_without_sense(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UsageError, match=name):
+        parse(name)
+    LakeMaker(tmp_path, "web").run({0: [Event(T)]})
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        (found,) = metadata(wire, [name], 9).topics
+        assert found.error_code == INVALID_TOPIC
+        assert [each.code for each in fetch(wire, name, [Wanted(0, 0)])] == [3]
+    assert name in caplog.text
+
+
+@given(st.integers(0, 4_102_444_800_000), st.integers(1, 10**10))
+@examples(100)
+def test_times_in_names(start: int, length: int) -> None:
+    assert parse(window_name("a.b", start, start + length)) == Derived("a.b", start, start + length)
+
+
+def test_a_version_stays_as_it_is(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    first = maker.run({0: [Event(T + i) for i in range(10)]})
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        pinned, window = f"events.v{first}", window_name("events", T, T + 1000)
+        assert offset_at(wire, window, 0, LATEST) == (0, 10, -1)
+        maker.run({0: [Event(T + i) for i in range(10, 30)]})
+        server.refresh()
+        assert offset_at(wire, "events", 0, LATEST) == (0, 30, -1)
+        assert offset_at(wire, pinned, 0, LATEST) == (0, 10, -1)
+        assert offset_at(wire, window, 0, LATEST) == (0, 10, -1)  # bound when first asked for
+        later = window_name("events", T, T + 1001)
+        assert offset_at(wire, later, 0, LATEST) == (0, 30, -1)
+        assert offset_at(wire, f"{later}.v{first}", 0, LATEST) == (0, 10, -1)
+        (found,) = metadata(wire, ["events.v99"], 9).topics
+        assert found.error_code == INVALID_TOPIC
+        assert [each.name for each in metadata(wire, None, 9).topics] == ["events"]
+
+
+def test_a_real_topic_of_the_name_wins(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T)]})
+    maker.topic = "events.v1"
+    maker.run({0: [Event(T + i) for i in range(5)]})
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        assert offset_at(wire, "events.v1", 0, LATEST) == (0, 5, -1)
+
+
+def test_names_that_clients_make_up_are_few(tmp_path: Path) -> None:
+    LakeMaker(tmp_path).run({0: [Event(T)]})
+    with serving(tmp_path, windows=3) as server, Wire(server.address) as wire:
+        ids = []
+        for number in range(6):
+            (found,) = metadata(wire, [window_name("events", T, T + 1 + number)], 12).topics
+            ids.append(found.topic_id)
+        assert len(server.topics._derived) == 3
+        assert len(set(ids)) == 6
+        (again,) = metadata(wire, [window_name("events", T, T + 1)], 12).topics
+        assert again.topic_id == ids[0]
+
+
+def test_a_clock() -> None:
+    now = 100.0
+    clock = Clock(T, 10, lambda: now)
+    assert clock.event_time_ms() is None
+    clock.start()
+    now += 2
+    clock.start()
+    assert clock.event_time_ms() == T + 20_000
+    assert clock.seconds_until(T + 24_999) == 0.5
+    assert clock.seconds_until(T) == 0
+
+
+def test_a_replay_follows_the_clock(tmp_path: Path) -> None:
+    """Records appear when their time has come, and wake who waits for them."""
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T + 10 * i) for i in range(200)]}, Shape(batch_bytes=100))
+    name = window_name("events", T, T + 2000, ".x4")
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        assert offset_at(wire, name, 0, LATEST) == (0, 0, -1)  # the clock stands still
+        assert offset_at(wire, name, 0, MAX_TIMESTAMP) == (0, -1, -1)
+        started = time.monotonic()
+        offset, seen = 0, 0
+        while offset < 200:
+            assert time.monotonic() < started + 20
+            (got,) = fetch(wire, name, [Wanted(0, offset)], max_wait_ms=5000)
+            passed = time.monotonic() - started
+            for record in records_in(got.data, 0, offset):
+                offset = record.offset + 1
+                assert record.timestamp <= T + 4 * 1000 * passed + 1
+            assert got.data
+            seen += 1
+            _, newest, _ = offset_at(wire, name, 0, MAX_TIMESTAMP)
+            assert offset - 1 <= newest < 200
+        assert 0.45 < time.monotonic() - started < 5
+        assert seen > 5
+        assert offset_at(wire, f"{name}.again", 0, LATEST) == (0, 0, -1)
+
+
+def test_the_log_of_the_window_is_that_of_the_lake(tmp_path: Path) -> None:
+    """`read_range` gives the same records."""
+    maker = LakeMaker(tmp_path)
+    rows = [Event(T + (i * 37) % 1000, b"%d" % i) for i in range(1000)]
+    maker.run({0: rows}, Shape("lz4", 300, 5000))
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        data = b"".join(everything(wire, window_name("events", T + 100, T + 300), 0))
+    window = seglake.open(str(tmp_path)).topic("events").read_range(T + 100, T + 300).read_all()
+    assert [r.offset for r in records_in(data, 0)] == window["offset"].to_pylist()

@@ -1,0 +1,504 @@
+"""The protocol itself: versions, refusals, bounds, and requests that are none."""
+
+from __future__ import annotations
+
+import logging
+import random
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.admin import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
+
+from seglake.serve.topics.catalog import LEADER_EPOCH
+from tests.harness.lake_server import Serving, Wire, serving
+from tests.makers.fetches import LATEST, Wanted, fetch, fetch_request, metadata, offset_at, topic_id
+from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.strategies import examples
+
+T = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
+    made = LakeMaker(
+        tmp_path_factory.mktemp("lake"), partitions=2, settings={"retention.ms": 3_600_000}
+    )
+    made.run({0: [Event(T + i, b"%d" % i) for i in range(300)]}, Shape("lz4", 300))
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(maker: LakeMaker) -> Iterator[Serving]:
+    with serving(maker.root) as running:
+        yield running
+
+
+@pytest.fixture
+def wire(server: Serving) -> Iterator[Wire]:
+    with Wire(server.address) as connected:
+        yield connected
+
+
+def api_versions(wire: Wire, version: int, software: str = "wire") -> Any:
+    request = ApiVersionsRequest(client_software_name=software, client_software_version="1.0")
+    return wire.ask(request, ApiVersionsResponse, version)
+
+
+# versions
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions(wire: Wire, version: int) -> None:
+    answer = api_versions(wire, version)
+    assert answer.error_code == 0
+    found = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    # without these librdkafka is silent, or never fetches (client-side feature map)
+    assert found[0] == (0, 9)
+    assert found[1] == (4, 18)
+    assert found[2] == (1, 11)
+    assert found[3] == (0, 13)
+    assert found[18] == (0, 4)
+    assert 22 not in found  # no producer ids, so that a Java producer says so at once
+    assert 71 not in found  # no telemetry
+
+
+def test_versions_that_are_too_new_are_told_in_version_0(wire: Wire) -> None:
+    """KIP-511: the header of the answer is the oldest, too, and the client goes on from there."""
+    wire.send_bytes(struct.pack(">hhih", 18, 99, 7, -1) + b"\x00rest that nobody knows")
+    frame = wire.receive()
+    assert frame is not None
+    assert struct.unpack_from(">ihi", frame)[:2] == (7, 35)
+    answer = ApiVersionsResponse.decode(frame, version=0, header=True)
+    assert 18 in {each.api_key for each in answer.api_keys}
+    assert api_versions(wire, 3).error_code == 0
+
+
+@pytest.mark.parametrize("software", ["", "-a", "a b", "a\n", "ä"])
+def test_software_names(wire: Wire, software: str) -> None:
+    request = ApiVersionsRequest(client_software_name=software, client_software_version="1.0")
+    wire.send(request, 3)
+    frame = wire.receive()
+    assert frame is not None
+    assert struct.unpack_from(">h", frame, 4) == (42,)
+
+
+def test_metadata_of_every_version(wire: Wire, server: Serving) -> None:
+    for version in range(14):
+        answer = metadata(wire, ["events", "none"], version)
+        (broker,) = answer.brokers
+        assert (broker.host, broker.port) == tuple(server.address)
+        events, none = answer.topics
+        assert [each.partition_index for each in events.partitions] == [0, 1]
+        assert (none.error_code, none.partitions) == (3, [])
+        if version >= 7:
+            assert events.partitions[0].leader_epoch == LEADER_EPOCH
+    everything = metadata(wire, None, 9)
+    assert [each.name for each in everything.topics] == ["events"]
+    assert len(str(everything.cluster_id)) == 22
+
+
+def test_topics_by_id(wire: Wire) -> None:
+    found = topic_id(wire, "events")
+    one = MetadataRequest.MetadataRequestTopic(topic_id=found, name=None)
+    request = MetadataRequest(topics=[one], allow_auto_topic_creation=False)
+    (topic,) = wire.ask(request, MetadataResponse, 12).topics
+    assert topic.name == "events"
+    stranger = fetch_request("", [Wanted(0, 0)], id_of=type(found)(int=5))
+    (answer,) = wire.ask(stranger, FetchResponse, 13).responses
+    assert [each.error_code for each in answer.partitions] == [100]
+
+
+def test_describing(wire: Wire, server: Serving) -> None:
+    one = DescribeTopicPartitionsRequest.TopicRequest
+    request = DescribeTopicPartitionsRequest(
+        topics=[one(name="none"), one(name="events")], response_partition_limit=1, cursor=None
+    )
+    answer = wire.ask(request, DescribeTopicPartitionsResponse, 0)
+    (events,) = answer.topics
+    assert [each.partition_index for each in events.partitions] == [0]
+    cursor = answer.next_cursor
+    assert (cursor.topic_name, cursor.partition_index) == ("events", 1)
+    request = DescribeTopicPartitionsRequest(
+        topics=[one(name="none"), one(name="events")], response_partition_limit=9,
+        cursor=DescribeTopicPartitionsRequest.Cursor(topic_name="events", partition_index=1),
+    )  # fmt: skip
+    events, none = wire.ask(request, DescribeTopicPartitionsResponse, 0).topics
+    assert [each.partition_index for each in events.partitions] == [1]
+    assert none.error_code == 3
+    cluster = wire.ask(DescribeClusterRequest(endpoint_type=1), DescribeClusterResponse, 2)
+    assert [(each.host, each.port) for each in cluster.brokers] == [tuple(server.address)]
+    refused = wire.ask(DescribeClusterRequest(endpoint_type=2), DescribeClusterResponse, 1)
+    assert refused.error_code == 42
+
+
+def test_configs(wire: Wire) -> None:
+    kind = DescribeConfigsRequest.DescribeConfigsResource
+    asked = [
+        ("events", 2, None), ("events", 2, ["cleanup.policy"]), ("none", 2, None), ("1", 4, None),
+        ("x", 99, None),
+    ]  # fmt: skip
+    request = DescribeConfigsRequest(
+        resources=[
+            kind(resource_type=number, resource_name=name, configuration_keys=keys)
+            for name, number, keys in asked
+        ]
+    )
+    results = wire.ask(request, DescribeConfigsResponse, 4).results
+    assert [each.error_code for each in results] == [0, 0, 3, 0, 42]
+    values = {each.name: each.value for each in results[0].configs}
+    assert values == {"message.timestamp.type": "CreateTime", "retention.ms": "3600000"}
+
+
+@pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (LEADER_EPOCH, 0), (3, 74), (2**31 - 1, 75)])
+def test_epochs(wire: Wire, epoch: int, code: int) -> None:
+    kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    one = kind.OffsetForLeaderPartition(partition=0, current_leader_epoch=epoch, leader_epoch=2)
+    request = OffsetForLeaderEpochRequest(
+        replica_id=-2, topics=[kind(topic="events", partitions=[one])]
+    )
+    (topic,) = wire.ask(request, OffsetForLeaderEpochResponse, 4).topics
+    (found,) = topic.partitions
+    expected = (0, 2, 300) if code == 0 else (code, -1, -1)
+    assert (found.error_code, found.leader_epoch, found.end_offset) == expected
+    request = fetch_request("events", [Wanted(0, 0)])
+    request.topics[0].partitions[0].current_leader_epoch = epoch
+    (answer,) = wire.ask(request, FetchResponse, 12).responses
+    assert answer.partitions[0].error_code == code
+
+
+# refusals
+
+
+@pytest.mark.parametrize("version", [3, 7, 8, 9])
+def test_produce_is_refused(wire: Wire, version: int) -> None:
+    kind = ProduceRequest.TopicProduceData
+    data = kind(name="events", partition_data=[kind.PartitionProduceData(index=0, records=b"")])
+    request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=1000, topic_data=[data])
+    answer = wire.ask(request, ProduceResponse, version)
+    (topic,) = answer.responses
+    (partition,) = topic.partition_responses
+    assert partition.error_code == 29
+    if version >= 8:
+        assert "only reads" in partition.error_message
+    request = ProduceRequest(transactional_id=None, acks=0, timeout_ms=1000, topic_data=[data])
+    wire.send(request, version)
+    assert wire.receive() is None
+
+
+def test_topics_are_not_created(wire: Wire) -> None:
+    one = CreateTopicsRequest.CreatableTopic(
+        name="new", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    request = CreateTopicsRequest(topics=[one], timeout_ms=1000, validate_only=False)
+    (topic,) = wire.ask(request, CreateTopicsResponse, 5).topics
+    assert topic.error_code == 44
+    assert "only reads" in topic.error_message
+
+
+def test_sessions_are_declined(wire: Wire) -> None:
+    answer = wire.ask(fetch_request("events", [Wanted(0, 0)], session=77), FetchResponse, 12)
+    assert (answer.error_code, answer.responses) == (70, [])
+
+
+@pytest.mark.parametrize("time_asked", [-3, -4, -5, -6])
+def test_times_of_later_versions(wire: Wire, time_asked: int) -> None:
+    since = {-3: 7, -4: 8, -5: 9}.get(time_asked, 99)
+    for version in range(1, 12):
+        code, _, _ = offset_at(wire, "events", 0, time_asked, version)
+        assert code == (0 if version >= since else 35)
+
+
+# waiting
+
+
+def test_a_long_poll_wakes_for_a_new_version(tmp_path: Path) -> None:
+    made = LakeMaker(tmp_path)
+    made.run({0: [Event(T)]})
+    with serving(tmp_path) as server, Wire(server.address) as wire:
+        started = time.monotonic()
+        timer = threading.Timer(0.3, lambda: made.run({0: [Event(T + 1)]}))
+        timer.start()
+        (got,) = fetch(wire, "events", [Wanted(0, 1)], max_wait_ms=20_000)
+        assert 0.25 < time.monotonic() - started < 10
+        assert (got.end, bool(got.data)) == (2, True)
+
+
+def test_a_long_poll_ends(wire: Wire) -> None:
+    started = time.monotonic()
+    (got,) = fetch(wire, "events", [Wanted(0, 300)], max_wait_ms=300)
+    assert (got.code, got.data) == (0, b"")
+    assert 0.3 <= time.monotonic() - started < 5
+
+
+def test_errors_end_a_long_poll(wire: Wire) -> None:
+    started = time.monotonic()
+    fetch(wire, "events", [Wanted(0, 300), Wanted(1, 99)], max_wait_ms=20_000)
+    assert time.monotonic() - started < 5
+
+
+def test_a_request_behind_a_long_poll_does_not_wait_for_it(wire: Wire) -> None:
+    """Answers come in order, so the poll is answered early."""
+    started = time.monotonic()
+    first = wire.send(fetch_request("events", [Wanted(0, 300)], max_wait_ms=20_000), 12)
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    one = kind.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=LATEST)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[kind(name="events", partitions=[one])]
+    )
+    second = wire.send(request, 5)
+    for number in (first, second):
+        frame = wire.receive()
+        assert frame is not None
+        assert struct.unpack_from(">i", frame) == (number,)
+    assert time.monotonic() - started < 5
+
+
+def test_no_listing_for_a_request(maker: LakeMaker) -> None:
+    with serving(maker.root, refresh_ms=60_000) as server, Wire(server.address) as wire:
+        for _ in range(50):
+            fetch(wire, "events", [Wanted(0, 0)])
+            offset_at(wire, "events", 0, LATEST)
+            metadata(wire, None, 9)
+        assert server.topics._counts.refreshes == 0
+
+
+# bounds
+
+
+def test_frames_are_bounded(server: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    for size in (2**31 - 1, 100 * 2**20, -1, -(2**31)):
+        with Wire(server.address) as wire:
+            wire.send_raw(struct.pack(">i", size))
+            assert wire.receive() is None
+    assert "socket.request.max.bytes" in caplog.text
+
+
+def test_requests_in_memory_are_bounded(maker: LakeMaker) -> None:
+    """Frames that are announced and never sent take what there is; others wait, and go on."""
+    with serving(maker.root, queued__max__request__bytes=2**20) as server:
+        greedy = Wire(server.address)
+        greedy.send_raw(struct.pack(">i", 2**20 - 4))
+        time.sleep(0.2)
+        with Wire(server.address, 0.5) as wire, pytest.raises(TimeoutError):
+            api_versions(wire, 0)
+        greedy.close()
+        with Wire(server.address) as wire:
+            assert api_versions(wire, 0).error_code == 0
+
+
+def test_connections_are_bounded(maker: LakeMaker, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(maker.root, max__connections=3) as server:
+        wires = [Wire(server.address) for _ in range(3)]
+        assert [api_versions(wire, 0).error_code for wire in wires] == [0, 0, 0]
+        with Wire(server.address) as more:
+            assert more.receive() is None
+        wires[0].close()
+        time.sleep(0.2)
+        with Wire(server.address) as more:
+            assert api_versions(more, 0).error_code == 0
+        for wire in wires:
+            wire.close()
+    assert "too many connections" in caplog.text
+
+
+def test_idle_connections_are_closed(maker: LakeMaker) -> None:
+    with serving(maker.root, connections__max__idle__ms=200) as server:
+        with Wire(server.address) as wire:
+            assert api_versions(wire, 0).error_code == 0
+            started = time.monotonic()
+            assert wire.receive() is None
+            assert 0.1 < time.monotonic() - started < 5
+        with Wire(server.address) as wire:  # a frame that never comes
+            wire.send_raw(struct.pack(">i", 100) + b"begun")
+            assert wire.receive() is None
+
+
+def test_clients_that_take_nothing_are_left(maker: LakeMaker, tmp_path: Path) -> None:
+    """Their answers fill what the kernel holds, and wait no longer than an idle connection may."""
+    made = LakeMaker(tmp_path)
+    made.run({0: [Event(T + i, None, bytes(100_000)) for i in range(100)]}, Shape("none", 2**20))
+    with serving(tmp_path, connections__max__idle__ms=400) as server:
+        wire = Wire(server.address)
+        for _ in range(3):
+            wire.send(fetch_request("events", [Wanted(0, 0, 2**24)]), 12)
+        counts, deadline = server.topics._counts, time.monotonic() + 10
+        while counts.open_connections or not counts.connections:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        wire.close()
+
+
+def test_a_server_stops_with_polls_under_way(maker: LakeMaker) -> None:
+    with serving(maker.root) as server:
+        wire = Wire(server.address)
+        wire.send(fetch_request("events", [Wanted(0, 300)], max_wait_ms=60_000), 12)
+        time.sleep(0.2)
+        started = time.monotonic()
+    assert time.monotonic() - started < 5
+    wire.close()
+
+
+# what is no request
+
+
+def requests() -> list[bytes]:
+    """Good frames of several APIs and versions."""
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    one = kind.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=T)
+    listing = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[kind(name="events", partitions=[one])]
+    )
+    topics = [MetadataRequest.MetadataRequestTopic(name="events")]
+    described = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    fetching = fetch_request("events", [Wanted(0, 0), Wanted(1, 0)])
+    versions = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    some = [
+        (listing, 1), (listing, 7), (described, 1), (described, 9), (fetching, 4), (fetching, 12),
+        (versions, 3),
+    ]  # fmt: skip
+    frames = []
+    for request, version in some:
+        request.API_VERSION = version
+        request.with_header(5, client_id="fuzz")
+        frames.append(bytes(request.encode(header=True)))
+        request._header = None
+    return frames
+
+
+GOOD = requests()
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    frame = bytearray(draw(st.sampled_from(GOOD)))
+    for _ in range(draw(st.integers(1, 3))):
+        how, at = draw(st.integers(0, 3)), draw(st.integers(0, max(0, len(frame) - 1)))
+        if how == 0 and frame:
+            frame[at] ^= draw(st.integers(1, 255))
+        elif how == 1:
+            del frame[at:]
+        elif how == 2:
+            frame[at:at] = draw(st.binary(min_size=1, max_size=9))
+        else:
+            frame[at : at + 4] = draw(st.sampled_from(
+                [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\x7f"]
+            ))  # fmt: skip
+    return bytes(frame)
+
+
+@given(st.lists(st.one_of(mutated(), st.binary(max_size=60)), min_size=1, max_size=5))
+@examples(150)
+def test_nothing_that_is_sent_harms_the_server(frames: list[bytes]) -> None:
+    """Each is answered, or the connection is closed; then the next one is served."""
+    server = fuzzed()
+    FAILURES.records.clear()
+    for frame in frames:
+        with Wire(server.address, 20) as wire:
+            wire.send_bytes(frame)
+            wire.send_bytes(GOOD[0])  # ends a long poll that a mutation asked for
+            wire.receive()
+    with Wire(server.address, 20) as wire:
+        assert api_versions(wire, 0).error_code == 0
+    assert [logging.Formatter().format(record) for record in FAILURES.records] == []
+
+
+class Failures(logging.Handler):
+    """Log records that have a traceback: nobody thought of these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records = list[logging.LogRecord]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.records.append(record)
+
+
+FAILURES = Failures()
+FUZZED = list[Serving]()
+
+
+def fuzzed() -> Serving:
+    return FUZZED[0]
+
+
+@pytest.fixture(autouse=True)
+def _for_the_fuzz(server: Serving) -> Iterator[None]:
+    FUZZED[:] = [server]
+    logging.getLogger().addHandler(FAILURES)
+    yield
+    logging.getLogger().removeHandler(FAILURES)
+
+
+@pytest.mark.parametrize("version", [1, 4, 8, 9, 12])
+def test_texts_that_go_on_behind_the_frame(wire: Wire, version: int, server: Serving) -> None:
+    """kafka-python would shorten them in silence."""
+    topics = [MetadataRequest.MetadataRequestTopic(name="events-and-more")]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    request.API_VERSION = version
+    request.with_header(5, client_id="wire")
+    frame = bytes(request.encode(header=True))
+    wire.send_bytes(frame[: frame.index(b"-and-more")])
+    assert wire.receive() is None
+    with Wire(server.address) as longer:  # as librdkafka does, and Kafka takes it
+        longer.send_bytes(frame + b"\x00\x00\x00")
+        assert longer.receive() is not None
+
+
+def test_null_where_there_may_be_none(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    wire.send_bytes(struct.pack(">hhihii", 2, 1, 3, -1, -1, -1))  # topics of ListOffsets
+    assert wire.receive() is None
+    assert "topics is null" in caplog.text
+
+
+def test_unknown_apis(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    wire.send_bytes(struct.pack(">hhih", 999, 0, 3, -1))
+    assert wire.receive() is None
+    assert "999" in caplog.text
+
+
+def test_versions_of_fetch_that_are_too_old(wire: Wire) -> None:
+    wire.send_bytes(struct.pack(">hhih", FetchRequest.API_KEY, 3, 3, -1) + bytes(30))
+    assert wire.receive() is None
+
+
+def test_a_client_that_goes_in_the_middle(server: Serving) -> None:
+    chance = random.Random(3)
+    for _ in range(30):
+        wire = Wire(server.address)
+        frame = GOOD[chance.randrange(len(GOOD))]
+        wire.send_raw(struct.pack(">i", len(frame)) + frame[: chance.randrange(len(frame) + 1)])
+        wire.close()
+    with Wire(server.address) as wire:
+        assert api_versions(wire, 0).error_code == 0

@@ -12,7 +12,7 @@ from typing import IO
 
 from seglake.errors import StoreError
 
-_TELLING = ("seglake.engine", "seglake.maintain.segment_tasks")  # loggers of progress
+_TELLING = ("seglake.engine", "seglake.maintain.segment_tasks", "seglake.replay")  # loggers of progress
 
 
 @contextmanager

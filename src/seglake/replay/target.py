@@ -25,7 +25,7 @@ OURS = {  # settings of the client that a replay's promise hangs on
     "bootstrap.servers", "enable.idempotence", "group.id", "isolation.level", "transactional.id",
 }  # fmt: skip
 
-_PATIENCE_S = 30.0
+PATIENCE_S = 30.0
 _FIRST_LOOK = 1000  # records at a partition's end; then four times as many before them, and so on
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
@@ -44,18 +44,22 @@ class TopicState(NamedTuple):
 class Target:
     """A topic of the Kafka at `servers`; `settings` are librdkafka's, for its clients.
 
+    An answer of the broker is waited for `patience_s` seconds.
+
     Raises ConfigError without the extra `seglake[replay]`, and for a setting that is not the
     caller's to choose or is unknown; UsageError for a topic that cannot keep what a replay sends;
     StoreError where the broker does not answer.
     """
 
-    def __init__(self, servers: str, topic: str, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, servers: str, topic: str, settings: Mapping[str, str], patience_s: float = PATIENCE_S
+    ) -> None:
         with extra("replay", "seglake replay"):
             import confluent_kafka  # noqa: F401, PLC0415  # an extra
         if chosen := sorted(OURS & settings.keys()):
             raise ConfigError(f"{chosen[0]} is not for the client's settings: a replay sets it")
         self.topic = topic
-        self._servers = servers
+        self._servers, self._patience_s = servers, patience_s
         self._settings = {**settings, "bootstrap.servers": servers, "logger": _client_log}
 
     def prepared(self, partitions: int) -> TopicState:
@@ -64,7 +68,7 @@ class Target:
 
         admin = self._client("AdminClient", {})
         try:
-            known = admin.list_topics(timeout=_PATIENCE_S).topics
+            known = admin.list_topics(timeout=self._patience_s).topics
             created = self.topic not in known
             if created:
                 self._create(admin, partitions)
@@ -82,7 +86,7 @@ class Target:
 
         topic: Any = NewTopic(self.topic, partitions, config=_FOR_EVER)
         for future in admin.create_topics([topic]).values():
-            future.result(_PATIENCE_S)
+            future.result(self._patience_s)
         _log.info("topic %r is made: %d partitions, kept for ever", self.topic, partitions)
 
     def _checked(self, admin: AdminClient) -> int:
@@ -91,7 +95,7 @@ class Target:
 
         asked: Any = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
         (future,) = admin.describe_configs([asked]).values()
-        configs = {name: entry.value for name, entry in future.result(_PATIENCE_S).items()}
+        configs = {name: entry.value for name, entry in future.result(self._patience_s).items()}
         if configs.get("message.timestamp.type") == "LogAppendTime":
             raise UsageError(
                 f"topic {self.topic!r} has message.timestamp.type=LogAppendTime and would lose the"
@@ -111,8 +115,10 @@ class Target:
         """What writes the records of the replay `name`; no other one can from now on."""
         from confluent_kafka import KafkaException  # noqa: PLC0415
 
+        fatal = list[Any]()
         settings = {
             "transactional.id": f"seglake-replay/{self.topic}/{name}",
+            "error_cb": lambda error: fatal.append(error) if error.fatal() else None,
             "delivery.report.only.error": True,
             "message.max.bytes": state.max_message_bytes,
             "linger.ms": 20,
@@ -120,10 +126,10 @@ class Target:
         }
         producer = self._client("Producer", settings)
         try:
-            producer.init_transactions(_PATIENCE_S)
+            producer.init_transactions(self._patience_s)
         except KafkaException as error:
             raise self._failed(error) from error
-        return Sender(producer, self.topic, name)
+        return Sender(producer, self.topic, name, fatal)
 
     # reading back
 
@@ -158,7 +164,7 @@ class Target:
             where = TopicPartition(self.topic, partition)
             ends = [
                 admin.list_offsets({where: OffsetSpec.latest()}, isolation_level=level)[where]
-                .result(_PATIENCE_S).offset
+                .result(self._patience_s).offset
                 for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
             ]  # fmt: skip
             if ends[0] < ends[1]:
@@ -171,7 +177,7 @@ class Target:
         from confluent_kafka import TopicPartition  # noqa: PLC0415
 
         where = TopicPartition(self.topic, partition)
-        watermarks = consumer.get_watermark_offsets(where, timeout=_PATIENCE_S)
+        watermarks = consumer.get_watermark_offsets(where, timeout=self._patience_s)
         if watermarks is None:
             raise StoreError(f"{self._servers}: does not say where partition {partition} ends")
         (low, end), size = watermarks, _FIRST_LOOK
@@ -202,7 +208,7 @@ def _last(consumer: Consumer, end: int, name: str) -> int | None:
     from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415
 
     found, quiet_since = None, time.monotonic()
-    while time.monotonic() - quiet_since < _PATIENCE_S:
+    while time.monotonic() - quiet_since < PATIENCE_S:
         for message in consumer.consume(500, timeout=1.0):
             quiet_since, error = time.monotonic(), message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
@@ -228,8 +234,9 @@ def _archived_offset(message: Message, name: str) -> int | None:
 class Sender:
     """Writes records in transactions; made by `Target.sender`."""
 
-    def __init__(self, producer: Any, topic: str, name: str) -> None:
+    def __init__(self, producer: Any, topic: str, name: str, fatal: Sequence[Any]) -> None:
         self._producer, self._topic, self._name = producer, topic, name.encode()
+        self._fatal = fatal  # errors that end a producer, in its library's own words
         self._begun: float | None = None  # of the open transaction
         self._refused: str | None = None
 
@@ -263,8 +270,8 @@ class Sender:
         while True:
             try:
                 self._producer.produce(
-                    self._topic, row["value"], row["key"], partition, self._reported,
-                    row["timestamp"], headers,
+                    self._topic, row["value"], row["key"], partition, headers=headers,
+                    timestamp=row["timestamp"], on_delivery=self._reported,
                 )  # fmt: skip
             except BufferError:  # the library's queue is full
                 self._producer.poll(0.1)
@@ -284,7 +291,7 @@ class Sender:
 
         while self._begun is not None:
             try:
-                self._producer.commit_transaction(_PATIENCE_S)
+                self._producer.commit_transaction(PATIENCE_S)
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise self._failed(error) from error
@@ -296,7 +303,9 @@ class Sender:
             self._refused = error.str()
 
     def _failed(self, error: KafkaException) -> StoreError:
-        if error.args[0].name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
+        self._producer.poll(0)
+        causes = {each.name() for each in [*self._fatal, error.args[0]]}
+        if causes & {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}:
             return StoreError("another replay of this name has taken over; this one ends")
         return StoreError(
             f"records of topic {self._topic!r} were not taken: {self._refused or _words(error)};"

@@ -99,8 +99,10 @@ def arrived(broker: Broker, topic: str, partition: int) -> list[Sent]:
     }  # fmt: skip
     consumer, found = Consumer(settings), list[Sent]()
     consumer.assign([TopicPartition(topic, partition, 0)])
+    deadline = time.monotonic() + 30
     while True:
-        for message in consumer.consume(1000, timeout=10.0):
+        assert time.monotonic() < deadline
+        for message in consumer.consume(1000, timeout=0.3):
             if message.error() is not None:
                 consumer.close()
                 return found

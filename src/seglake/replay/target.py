@@ -209,7 +209,7 @@ def _last(consumer: Consumer, end: int, name: str) -> int | None:
 
     found, quiet_since = None, time.monotonic()
     while time.monotonic() - quiet_since < PATIENCE_S:
-        for message in consumer.consume(500, timeout=1.0):
+        for message in consumer.consume(500, timeout=0.2):
             quiet_since, error = time.monotonic(), message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
                 raise KafkaException(error)

@@ -36,8 +36,11 @@ App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 class Topics(Protocol):
     """What the page says of the lake."""
 
-    version: int
-    refreshed_at: float  # time.monotonic() of the last refresh that worked
+    @property
+    def version(self) -> int:
+        """The version of the catalog that is served."""
+
+    refreshed: float  # time.time() of the last look at the catalog that worked
 
 
 class Figures:
@@ -50,7 +53,7 @@ class Figures:
         """Every metric; prometheus_client calls it in a thread of its own."""
         counts = self._counts
         yield _gauge("version", "Version of the catalog that is served", self._topics.version)
-        age = time.monotonic() - self._topics.refreshed_at
+        age = time.time() - self._topics.refreshed
         yield _gauge("refresh_age_seconds", "Time since the catalog was last looked at", age)
         yield _gauge("open_connections", "Connections now", counts.open_connections)
         for name, meaning in _COUNTERS.items():
@@ -145,7 +148,7 @@ def _pages(metrics: App, topics: Topics, patience_s: float) -> App:
 
 
 def _health(topics: Topics, patience_s: float, respond: Callable[..., Any]) -> Iterable[bytes]:
-    age_s = time.monotonic() - topics.refreshed_at
+    age_s = time.time() - topics.refreshed
     well = age_s <= patience_s
     respond("200 OK" if well else "503 Service Unavailable", [("Content-Type", "application/json")])
     state = {

@@ -93,7 +93,7 @@ class Sasl(_Section):
         description="of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512",
     )  # fmt: skip
     users: File | None = Field(
-        default=None, description="a file with a line name:password for each user, for its owner alone"
+        default=None, description="a file with a line name:password for each user"
     )
     users_variable: str | None = Field(
         default=None, description="an environment variable with such lines, instead of the file"
@@ -104,7 +104,7 @@ class Groups(_Section):
     """Consumer groups, and the file that has what they committed. Times are in ms."""
 
     file: File | None = Field(
-        default=None, description="a SQLite file; default one for each lake in the user's state folder"
+        default=None, description="a SQLite file; default: one for each lake in ~/.local/state"
     )
     initial_delay_ms: int = Field(
         default=500, alias="group.initial.rebalance.delay.ms", ge=0,

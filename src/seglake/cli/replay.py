@@ -12,11 +12,13 @@ import seglake
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Rows, number, show
 from seglake.errors import ConfigError, UsageError
+from seglake.extras import extra
 from seglake.pace import told_every
-from seglake.replay.run import ReplayReport, partition_rows, replay
-from seglake.replay.target import Target
 from seglake.replay.tempo import Tempo
-from seglake.times.instants import format_ms
+
+with extra("replay", "`seglake replay`"):
+    from seglake.replay.run import partition_rows, replay
+    from seglake.replay.target import Target
 
 _LINE_S = 5.0  # between two lines about the progress
 
@@ -81,12 +83,4 @@ def run(
         del document["sent"], document["resumed_after"]
         typer.echo(json.dumps(document, ensure_ascii=False))
         return
-    show(_title(report), Rows(_COLUMNS, rows))
-
-
-def _title(report: ReplayReport) -> str:
-    window = f"{format_ms(report.start_ms)} to {format_ms(report.end_ms)}"
-    return (
-        f"{report.records:,} records of {report.topic}, {window}, sent to {report.target}"
-        f" in {report.seconds:.1f} s"
-    )
+    show(f"{report.records:,} records sent to {report.target}", Rows(_COLUMNS, rows))

@@ -17,8 +17,9 @@ from seglake.read.fetch.piece import Window
 from seglake.read.log import Log
 from seglake.read.window.execute import MEMORY_BYTES, execute
 from seglake.read.window.plan import pieces_of
+from seglake.replay.sender import Sender
 from seglake.replay.streams import Stream, due, next_due_ms
-from seglake.replay.target import Sender, Target
+from seglake.replay.target import Target
 from seglake.replay.tempo import Tempo
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 
@@ -76,7 +77,7 @@ def replay(
     name = name or f"{log.topic}/{format_ms(start_ms)}/{format_ms(end_ms)}"
     tempo, state = tempo or Tempo(), target.prepared(len(log.partitions()))
     sender = target.sender(name, state)
-    behind = target.positions(name, log.partitions())
+    behind = {} if state.created else target.positions(name, log.partitions())
     report = ReplayReport(
         name, log.topic, target.topic, log.version, start_ms, end_ms, state.created, behind
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka.protocol.admin import groups as admin
@@ -44,19 +44,18 @@ class GroupApis:
 
     def all(self) -> list[Api]:
         """Each API with the versions that it has here."""
-        found = find.FindCoordinatorRequest, find.FindCoordinatorResponse
         return [
-            Api(*found, 0, 6, self.find_coordinator),
-            Api(consumer.JoinGroupRequest, consumer.JoinGroupResponse, 0, 9, self.join),
-            Api(consumer.SyncGroupRequest, consumer.SyncGroupResponse, 0, 5, self.sync),
-            Api(consumer.HeartbeatRequest, consumer.HeartbeatResponse, 0, 4, self.heartbeat),
-            Api(consumer.LeaveGroupRequest, consumer.LeaveGroupResponse, 0, 5, self.leave),
-            Api(consumer.OffsetCommitRequest, consumer.OffsetCommitResponse, 2, 9, self.commit),
-            Api(consumer.OffsetFetchRequest, consumer.OffsetFetchResponse, 1, 9, self.fetch),
-            Api(consumer.OffsetDeleteRequest, consumer.OffsetDeleteResponse, 0, 0, self.forget),
-            Api(admin.ListGroupsRequest, admin.ListGroupsResponse, 0, 5, self.list),
-            Api(admin.DescribeGroupsRequest, admin.DescribeGroupsResponse, 0, 6, self.describe),
-            Api(admin.DeleteGroupsRequest, admin.DeleteGroupsResponse, 0, 2, self.delete),
+            Api(find.FindCoordinatorRequest, 0, 6, self.find_coordinator),
+            Api(consumer.JoinGroupRequest, 0, 9, self.join),
+            Api(consumer.SyncGroupRequest, 0, 5, self.sync),
+            Api(consumer.HeartbeatRequest, 0, 4, self.heartbeat),
+            Api(consumer.LeaveGroupRequest, 0, 5, self.leave),
+            Api(consumer.OffsetCommitRequest, 2, 9, self.commit),
+            Api(consumer.OffsetFetchRequest, 1, 9, self.fetch),
+            Api(consumer.OffsetDeleteRequest, 0, 0, self.forget),
+            Api(admin.ListGroupsRequest, 0, 5, self.list),
+            Api(admin.DescribeGroupsRequest, 0, 6, self.describe),
+            Api(admin.DeleteGroupsRequest, 0, 2, self.delete),
         ]
 
     # ---------------------------------------------------------------- members
@@ -94,7 +93,12 @@ class GroupApis:
             error_code=found.code, generation_id=found.generation, protocol_name=protocol,
             protocol_type=found.protocol_type, leader=found.leader,
             skip_assignment=found.skip_assignment, member_id=found.member_id,
-            members=list(found.members),
+            members=[
+                consumer.JoinGroupResponse.JoinGroupResponseMember(
+                    member_id=member_id, group_instance_id=instance, metadata=metadata
+                )
+                for member_id, instance, metadata in found.members
+            ],
         )  # fmt: skip
 
     async def sync(self, request: Any, connection: Connection) -> Any:
@@ -172,33 +176,29 @@ class GroupApis:
         """OffsetFetch: of one group, from version 8 on of several."""
         response = consumer.OffsetFetchResponse
         if connection.version < 8:
-            code, topics = await self._fetched(request.group_id, request.topics)
+            code, found = await self._fetched(request.group_id, request.topics)
             _count(connection, "OffsetFetch", code)
-            return response(error_code=code, topics=topics)
+            return response(
+                error_code=code, topics=_offsets(found, response.OffsetFetchResponseTopic)
+            )
         groups = []
         for each in request.groups:
-            code, topics = await self._fetched(each.group_id, each.topics)
+            code, found = await self._fetched(each.group_id, each.topics)
             _count(connection, "OffsetFetch", code)
             group = response.OffsetFetchResponseGroup
+            topics = _offsets(found, group.OffsetFetchResponseTopics)
             groups.append(group(group_id=each.group_id, topics=topics, error_code=code))
         return response(groups=groups)
 
-    async def _fetched(self, group_id: str, asked: Any) -> tuple[Code, list[Any]]:
+    async def _fetched(self, group_id: str, asked: Any) -> tuple[Code, dict[Where, Committed]]:
+        """What was asked for; -1 where nothing is committed."""
         found = await self._groups.committed(group_id)
         if isinstance(found, Code):
-            return found, []
-        wheres: Iterable[Where] = found
-        if asked is not None:
-            wheres = [(each.name, part) for each in asked for part in each.partition_indexes]
-        topics = dict[str, list[Any]]()
-        for topic, partition in wheres:
-            offset, epoch, metadata = found.get((topic, partition), _NOTHING)
-            row = {
-                "partition_index": partition, "committed_offset": offset,
-                "committed_leader_epoch": epoch, "metadata": metadata, "error_code": Code.NONE,
-            }  # fmt: skip
-            topics.setdefault(topic, []).append(row)
-        return Code.NONE, list(topics.items())
+            return found, {}
+        if asked is None:
+            return Code.NONE, found
+        wheres = [(each.name, part) for each in asked for part in each.partition_indexes]
+        return Code.NONE, {where: found.get(where, _NOTHING) for where in wheres}
 
     async def forget(self, request: Any, connection: Connection) -> Any:
         """OffsetDelete."""
@@ -217,11 +217,13 @@ class GroupApis:
             return admin.ListGroupsResponse(error_code=listed, groups=[])
         states = {s.lower() for s in request.states_filter} if connection.version >= 4 else set()
         types = {t.lower() for t in request.types_filter} if connection.version >= 5 else set()
+        one = admin.ListGroupsResponse.ListedGroup
         found = [
-            (each.group_id, each.protocol_type, each.state, "classic")
+            one(group_id=each.group_id, protocol_type=each.protocol_type,
+                group_state=each.state, group_type="classic")
             for each in listed
             if (not states or each.state.lower() in states) and (not types or "classic" in types)
-        ]
+        ]  # fmt: skip
         return admin.ListGroupsResponse(error_code=Code.NONE, groups=found)
 
     async def describe(self, request: Any, connection: Connection) -> Any:
@@ -258,13 +260,30 @@ def _by_topic(codes: Mapping[Where, Code]) -> list[tuple[str, list[tuple[int, Co
     return list(topics.items())
 
 
+def _offsets(found: Mapping[Where, Committed], topic_class: Any) -> list[Any]:
+    """Committed offsets as topics of a response; two versions have two classes for that."""
+    part = getattr(topic_class, topic_class.__name__.replace("Topic", "Partition"))
+    topics = dict[str, list[Any]]()
+    for (topic, partition), (offset, epoch, metadata) in found.items():
+        row = part(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=epoch,
+            metadata=metadata, error_code=Code.NONE,
+        )  # fmt: skip
+        topics.setdefault(topic, []).append(row)
+    return [topic_class(name=topic, partitions=rows) for topic, rows in topics.items()]
+
+
 def _described(group_id: str, listed: Listed | None, code: Code) -> Any:
     group = None if listed is None else listed.group
     response = admin.DescribeGroupsResponse.DescribedGroup
     settled = group is not None and group.state == "Stable"
     members = [
-        (each.member_id, each.instance_id, each.client_id, each.client_host,
-         each.metadata(group.protocol) if settled else b"", each.assignment)
+        response.DescribedGroupMember(
+            member_id=each.member_id, group_instance_id=each.instance_id,
+            client_id=each.client_id, client_host=each.client_host,
+            member_metadata=each.metadata(group.protocol) if settled else b"",
+            member_assignment=each.assignment,
+        )
         for each in group.members.values()
     ] if group is not None else []  # fmt: skip
     return response(

@@ -44,11 +44,9 @@ class Login:
 
     def apis(self) -> list[Api]:
         """Both of them."""
-        shake = sasl.SaslHandshakeRequest, sasl.SaslHandshakeResponse
-        authenticate = sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse
         return [
-            Api(*shake, 1, 1, self.handshake, before_login=True),
-            Api(*authenticate, 0, 2, self.authenticate, before_login=True),
+            Api(sasl.SaslHandshakeRequest, 1, 1, self.handshake, before_login=True),
+            Api(sasl.SaslAuthenticateRequest, 0, 2, self.authenticate, before_login=True),
         ]
 
     async def handshake(self, request: Any, connection: Connection) -> Any:

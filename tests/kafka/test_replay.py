@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,16 +148,15 @@ def test_a_window_arrives_whole_and_a_second_call_sends_nothing(
 
 def test_killed_at_any_moment_and_resumed(log: Log, lake: Path, broker: Broker) -> None:
     """SIGKILL, again and again; the last call ends the work."""
-    chance, kills, counts = random.Random(3), 0, []
+    chance = random.Random(3)
     more = ["--topic", "killed", "--max-rate", 4000, "--json"]
-    while kills < 4:
+    for _ in range(4):
+        before = ended(broker, "killed")
         with subprocess.Popen(command(lake, broker, *more), stdout=subprocess.PIPE) as process:
-            wait_until(lambda n=len(counts): ended(broker, "killed") > sum(counts) + 100 * n)
+            wait_until(partial(grown, broker, "killed", before + 50))
             time.sleep(chance.random() * 0.4)
             process.send_signal(signal.SIGKILL)
             assert process.wait() == -signal.SIGKILL
-        kills += 1
-        counts.append(max(0, ended(broker, "killed") - sum(counts)))
     done = subprocess.run(
         command(lake, broker, "--topic", "killed", "--json"), check=True, stdout=subprocess.PIPE
     )
@@ -164,6 +164,10 @@ def test_killed_at_any_moment_and_resumed(log: Log, lake: Path, broker: Broker) 
     total = sum(len(archived(log, p)) for p in log.partitions())
     assert 0 < report["records"] < total  # some had arrived before, some were left
     assert_whole(log, broker, "killed")
+
+
+def grown(broker: Broker, topic: str, than: int) -> bool:
+    return ended(broker, topic) > than
 
 
 def ended(broker: Broker, topic: str) -> int:
@@ -211,7 +215,7 @@ def test_the_speed_is_that_of_event_time(log: Log, broker: Broker) -> None:
 def test_a_second_one_of_the_same_name_takes_over(log: Log, lake: Path, broker: Broker) -> None:
     more = ["--topic", "fenced", "--max-rate", 2000]
     with subprocess.Popen(command(lake, broker, *more), stderr=subprocess.PIPE) as first:
-        wait_until(lambda: ended(broker, "fenced") > 100)
+        wait_until(partial(grown, broker, "fenced", 100))
         replay(log, START, END, Target(broker.address, "fenced", {}))
         _, told = first.communicate(timeout=60)
     assert first.returncode == 1

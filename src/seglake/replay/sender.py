@@ -16,13 +16,10 @@ _FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
 
 
 class Sender:
-    """Writes records of the replay `name`; made by `Target.sender`.
+    """Writes records of the replay `name`; made by `Target.sender`."""
 
-    `fatal` gets the errors that end the producer, in its library's own words.
-    """
-
-    def __init__(self, producer: Producer, topic: str, name: str, fatal: Sequence[KafkaError]):
-        self._producer, self._topic, self._name, self._fatal = producer, topic, name, fatal
+    def __init__(self, producer: Producer, topic: str, name: str) -> None:
+        self._producer, self._topic, self._name = producer, topic, name
         self._headers = [(NAME_HEADER, name.encode())]
         self._begun: float | None = None  # of the open transaction
         self._refused: str | None = None
@@ -84,11 +81,19 @@ class Sender:
             self._refused = error.str()
 
     def _failed(self, error: KafkaException) -> StoreError:
-        self._producer.poll(0)  # the fatal error, if it was one
-        if {each.name() for each in [*self._fatal, error.args[0]]} & _FENCED:
+        cause = self._cause(error)
+        if cause.name() in _FENCED:
             return StoreError(f"another replay {self._name!r} has taken over; this one ends")
         return StoreError(
-            f"records of topic {self._topic!r} were not taken:"
-            f" {self._refused or error.args[0].str()}; run it again, and it goes on where it"
-            " committed"
+            f"records of topic {self._topic!r} were not taken: {self._refused or cause.str()};"
+            " run it again, and it goes on where it committed"
         )
+
+    def _cause(self, error: KafkaException) -> KafkaError:
+        """Of "fatal error" the error that was: `poll` raises it."""
+        found: KafkaError = error.args[0]
+        try:
+            self._producer.poll(0)
+        except KafkaException as fatal:
+            found = fatal.args[0]
+        return found

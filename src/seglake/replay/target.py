@@ -99,10 +99,8 @@ class Target:
 
     def sender(self, name: str, state: TopicState) -> Sender:
         """What writes the records of the replay `name`; no other one can from now on."""
-        fatal = list[KafkaError]()
         settings = {
             "transactional.id": f"seglake-replay/{self.topic}/{name}",
-            "error_cb": lambda error: fatal.append(error) if error.fatal() else None,
             "delivery.report.only.error": True,
             "message.max.bytes": state.max_message_bytes,
             "linger.ms": 20,
@@ -113,7 +111,7 @@ class Target:
             producer.init_transactions(self._patience_s)
         except KafkaException as error:
             raise self._failed(error) from error
-        return Sender(producer, self.topic, name, fatal)
+        return Sender(producer, self.topic, name)
 
     def positions(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
         """The last archived offset of each partition that the replay `name` has committed.

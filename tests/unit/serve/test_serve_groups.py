@@ -95,11 +95,14 @@ def sync(wire: Wire, group: str, joined: Any, version: int) -> Any:
 
 
 def commit(
-    wire: Wire, group: str, offsets: dict[tuple[str, int], tuple[int, str | None]], version: int = 8,
+    wire: Wire,
+    group: str,
+    offsets: dict[tuple[str, int], tuple[int, str | None]],
+    version: int = 8,
     joined: Any = None,
-) -> dict[tuple[str, int], int]:  # fmt: skip
+) -> dict[tuple[str, int], int]:
     """Commit offset and metadata by topic and partition; the error codes."""
-    topic, part = OffsetCommitRequest.OffsetCommitRequestTopic, None
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
     part = topic.OffsetCommitRequestPartition
     topics = [
         topic(name=name, partitions=[

@@ -69,7 +69,7 @@ class Member:
             while not self._over.is_set():
                 for message in consumer.consume(100, timeout=0.1):
                     assert message.error() is None, message.error()
-                    self.seen.append((message.partition(), message.offset()))
+                    self.seen.append((message.partition() or 0, message.offset() or 0))
                 self.partitions = sorted(each.partition for each in consumer.assignment())
         except BaseException as error:
             self.failed = error

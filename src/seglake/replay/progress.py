@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import (
     Consumer,
@@ -14,12 +14,9 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from seglake.errors import StoreError
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 NAME_HEADER, OFFSET_HEADER = "seglake.replay", "seglake.offset"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +51,7 @@ def test_every_record_comes_once_in_order_and_when_it_is_due(
         count = 0
         for partition, batch in due(streams, now, at_most):
             assert 0 < len(batch) <= at_most
-            offsets = batch["offset"].to_pylist()
+            offsets: list[Any] = batch["offset"].to_pylist()
             assert all(due_at[partition][offset] <= now for offset in offsets)
             got.setdefault(partition, []).extend(offsets)
             count += len(batch)

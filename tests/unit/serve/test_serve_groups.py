@@ -148,7 +148,11 @@ def leave(wire: Wire, group: str, member_id: str, version: int = 2) -> int:
 @pytest.mark.parametrize("at", range(10))
 def test_a_member_lives_in_every_version(wire: Wire, at: int) -> None:
     """From its coming to its going, with the version `at` of each API, or the newest there is."""
-    group, cap = f"life-{at}", lambda newest: min(at, newest)
+    group = f"life-{at}"
+
+    def cap(newest: int) -> int:
+        return min(at, newest)
+
     joined = join(wire, group, cap(9))
     assert joined.leader == joined.member_id
     assert [bytes(each.metadata) for each in joined.members] == [b"likes"]

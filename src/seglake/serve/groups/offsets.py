@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from seglake.errors import ConfigError, StoreError
 
@@ -105,7 +105,7 @@ class OffsetStore:
         except sqlite3.Error as error:
             raise StoreError(f"{self._file}: {error}") from error
 
-    def _read(self, query: str, *values: object) -> list[tuple[object, ...]]:
+    def _read(self, query: str, *values: object) -> list[Any]:
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:

@@ -131,7 +131,7 @@ class Scram:
 
     def _verifier(self, users: Users, mechanism: str, name: str) -> tuple[bytes, bytes, bytes, int]:
         self._name = name
-        return tuple(users.verifier(mechanism, name))
+        return users.verifier(mechanism, name)
 
     def __call__(self, words: bytes) -> Turn:
         """The client's first message, or its last one."""

@@ -270,7 +270,7 @@ def test_what_is_wrong_is_said(log: Log, lake: Path, broker: Broker, tmp_path: P
         replay(log, START, END, Target(f"127.0.0.1:{nowhere}", "never", {}, patience_s=1))
     wrong = tmp_path / "client.properties"
     wrong.write_text("# of librdkafka\nsecurity.protocol\n")
-    refused = command(lake, broker, "--client-conf", wrong, "--topic", "never")
+    refused = command(lake, broker, "--kafka-file", wrong, "--topic", "never")
     done = subprocess.run(refused, check=False, capture_output=True)
     assert done.returncode == 2
-    assert b"line 2 is not of the form key=value" in done.stderr
+    assert b"a setting of librdkafka is not of the form KEY=VALUE" in done.stderr

@@ -24,6 +24,7 @@ from seglake.cli.arguments.options import (
     Zone,
 )
 from seglake.cli.lifecycle.commands import lifecycle
+from seglake.cli.replay import sending
 from seglake.cli.serve import server
 from seglake.cli.terminal.tables import show
 
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(lifecycle)
+app.add_typer(sending)
 app.add_typer(server)
 
 
@@ -352,45 +354,6 @@ def redrive(
 
     how = {"dry_run": dry_run, "as_json": json}
     raise typer.Exit(ingest.redrive(root, topic, run_id, conf_file, master, **how))
-
-
-@app.command()
-def replay(
-    root: Root,
-    topic: Topic,
-    to: Annotated[str, typer.Option(help="The Kafka it goes to: HOST:PORT, or several.")],
-    start: Annotated[str | None, typer.Option(help="From this time on.")] = None,
-    end: Annotated[str | None, typer.Option(help="Up to this time, exclusive.")] = None,
-    last: Annotated[
-        str | None, typer.Option(help="The time up to now, as in 90s, 15m, 1h, 2d or 1w.")
-    ] = None,
-    zone: Zone = None,
-    speed: Annotated[
-        float | None, typer.Option(help="10 is ten times as fast as it was; default no wait.")
-    ] = None,
-    max_rate: Annotated[
-        int | None, typer.Option(min=1, help="At most so many records a second.")
-    ] = None,
-    new_topic: Annotated[
-        str | None, typer.Option("--topic", help="The topic there; default the same name.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Of this replay; another one sends everything again.")
-    ] = None,
-    client_conf: Annotated[
-        Path | None, typer.Option(help="Settings of librdkafka, a line key=value for each.")
-    ] = None,
-    version: Version = None,
-    json: Json = False,
-) -> None:
-    """Write a window into a real Kafka: every record once, also after a kill, at any speed."""
-    from seglake.cli import replay as replaying
-    from seglake.cli.arguments.times import window
-
-    start, end = window(start, end, last, zone)
-    tempo = replaying.tempo_of(speed, max_rate)
-    target = replaying.target_of(to, new_topic or topic, client_conf)
-    replaying.run(root, topic, version, (start, end), target, tempo, name, as_json=json)
 
 
 @app.command()

@@ -1,24 +1,26 @@
 """`seglake replay`: a window of a topic, written into a real Kafka."""
 
+# ruff: noqa: PLC0415  # as in `app`
+
 from __future__ import annotations
 
-import json
+import json as json_text
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import seglake
+from seglake.cli.arguments.options import Json, Root, Topic, Version, Zone
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Rows, number, show
-from seglake.errors import ConfigError, UsageError
+from seglake.errors import UsageError
 from seglake.extras import extra
 from seglake.pace import told_every
-from seglake.replay.tempo import Tempo
 
-with extra("replay", "`seglake replay`"):
-    from seglake.replay.run import partition_rows, replay
-    from seglake.replay.target import Target
+if TYPE_CHECKING:
+    from seglake.replay.run import ReplayReport
 
 _LINE_S = 5.0  # between two lines about the progress
 
@@ -28,59 +30,85 @@ _COLUMNS = [
     number("resumed_after", "resumed after offset"),
 ]
 
+sending = typer.Typer(add_completion=False)
 
-def tempo_of(speed: float | None, max_rate: int | None) -> Tempo:
-    """How fast the replay goes. Raises UsageError."""
+
+@sending.command()
+def replay(  # noqa: PLR0913, PLR0917  # an option is an argument of its name
+    root: Root,
+    topic: Topic,
+    to: Annotated[str, typer.Option(help="The Kafka it goes to: HOST:PORT,…")],
+    start: Annotated[str | None, typer.Option(help="From this time on.")] = None,
+    end: Annotated[str | None, typer.Option(help="Up to this time, exclusive.")] = None,
+    last: Annotated[
+        str | None, typer.Option(help="The time up to now, as in 90s, 15m, 1h, 2d or 1w.")
+    ] = None,
+    zone: Zone = None,
+    speed: Annotated[
+        float | None, typer.Option(help="10 is ten times as fast as it was; default: at once.")
+    ] = None,
+    max_rate: Annotated[
+        int | None, typer.Option(min=1, help="At most so many records a second.")
+    ] = None,
+    new_topic: Annotated[
+        str | None, typer.Option("--topic", help="The topic there; default the same name.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of this replay; another one sends everything again.")
+    ] = None,
+    kafka: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE for librdkafka; repeatable.")
+    ] = None,
+    kafka_file: Annotated[
+        Path | None, typer.Option(help="… more of them, as a properties file.")
+    ] = None,
+    version: Version = None,
+    json: Json = False,
+) -> None:
+    """Write a window into a real Kafka: every record once, also after a kill, at any speed."""
+    import seglake
+    from seglake.cli.arguments.times import window
+
+    with extra("replay", "`seglake replay`"):
+        from seglake.replay.run import replay as send
+        from seglake.replay.target import Target
+    from seglake.replay.tempo import Tempo
+
+    start, end = window(start, end, last, zone)
+    if start is None or end is None:
+        raise UsageError("a replay needs --start and --end, or --last")
     if speed is not None and not 0 < speed < float("inf"):
         raise UsageError(f"--speed {speed} is no speed: write 1 for as fast as it was, 10, 0.5 …")
-    return Tempo(speed, max_rate)
+    target = Target(to, new_topic or topic, _settings(kafka or [], kafka_file))
+    log = seglake.open(root, version).topic(topic)
+    with log_lines(), told_every(_LINE_S):
+        report = send(log, start, end, target, name=name, tempo=Tempo(speed, max_rate))
+    _show(report, as_json=json)
 
 
-def target_of(servers: str, topic: str, client_conf: Path | None) -> Target:
-    """The topic that the replay goes to. Raises ConfigError."""
-    return Target(servers, topic, {} if client_conf is None else _settings(client_conf))
-
-
-def _settings(file: Path) -> dict[str, str]:
-    """Lines key=value; # begins a comment."""
+def _settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
+    """Lines and pairs key=value; # begins a comment."""
     try:
-        lines = file.read_text("utf-8").splitlines()
+        lines = [] if file is None else file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read: {error}") from error
+        raise UsageError(f"the properties file {file} cannot be read: {error}") from error
+    texts = [line.strip() for line in lines]
     settings = dict[str, str]()
-    for number_, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
+    for text in [*(each for each in texts if each and not each.startswith("#")), *pairs]:
         key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"{file}: line {number_} is not of the form key=value")
+        if not equals or not key.strip():  # the text may be a secret
+            raise UsageError("a setting of librdkafka is not of the form KEY=VALUE")
         settings[key.strip()] = value.strip()
     return settings
 
 
-def run(
-    root: str,
-    topic: str,
-    version: int | None,
-    window: tuple[str | None, str | None],
-    target: Target,
-    tempo: Tempo,
-    name: str | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Replay, with lines about the progress on standard error, and show what was sent."""
-    start, end = window
-    if start is None or end is None:
-        raise UsageError("a replay needs --start and --end, or --last")
-    log = seglake.open(root, version).topic(topic)
-    with log_lines(), told_every(_LINE_S):
-        report = replay(log, start, end, target, name=name, tempo=tempo)
+def _show(report: ReplayReport, *, as_json: bool) -> None:
+    from seglake.replay.run import partition_rows
+
     rows = list(partition_rows(report))
-    if as_json:
-        document = {**asdict(report), "records": report.records, "partitions": rows}
-        del document["sent"], document["resumed_after"]
-        typer.echo(json.dumps(document, ensure_ascii=False))
+    if not as_json:
+        show(f"{report.records:,} records sent to {report.target}", Rows(_COLUMNS, rows))
         return
-    show(f"{report.records:,} records sent to {report.target}", Rows(_COLUMNS, rows))
+    document = {**asdict(report), "records": report.records, "partitions": rows}
+    del document["sent"], document["resumed_after"]
+    typer.echo(json_text.dumps(document, ensure_ascii=False))

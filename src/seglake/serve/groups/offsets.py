@@ -54,7 +54,8 @@ class OffsetStore:
             self._check_format()
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(
-                f"groups.file {file} cannot be used: {error}; one server uses it at a time"
+                f"groups.file {file} cannot be used: {error}; it belongs to one server at a time:"
+                " name another file for another server"
             ) from error
 
     def _check_format(self) -> None:

@@ -132,7 +132,7 @@ def test_librdkafka_is_told_that_the_login_failed(
 
 def test_librdkafka_checks_the_certificate(server: Serving, folder: Path, tmp_path: Path) -> None:
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
-    with pytest.raises(ConnectionError, match=r"_SSL.*certificate verify failed"):
+    with pytest.raises(ConnectionError, match="certificate verify failed"):
         librdkafka(server, folder, "PLAIN", **{"ssl.ca.location": str(tmp_path / "other.pem")})
 
 

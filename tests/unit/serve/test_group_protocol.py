@@ -360,6 +360,88 @@ def test_who_does_not_sync_in_time_is_left_out() -> None:
     assert leader.heartbeat(group, at) is Code.REBALANCE_IN_PROGRESS
 
 
+def alive(group: Group, now: int, ms: int, *clients: Client) -> int:
+    """Time passes while these clients send heartbeats."""
+    end = now + ms
+    while now < end:
+        now = min(end, now + 1000)
+        for client in clients:
+            client.heartbeat(group, now)
+        group.advance(now)
+        assert group.deadline_ms > now
+    return now
+
+
+def test_static_members_that_dawdle_keep_their_place_but_do_not_lead() -> None:
+    """The leader is one of those who joined, as it is told so; the others are still members."""
+    first, second = Client("one"), Client("two")
+    group, now = stable(first, second)
+    leader, follower = (first, second) if group.leader == first.member_id else (second, first)
+    third = Client()
+    third.join(group, now)
+    third.join(group, now)
+    follower.join(group, now)
+    now = alive(group, now, REBALANCE_MS, leader)
+    assert {follower.generation, third.generation} == {2}
+    assert leader.member_id in group.members
+    assert group.leader in (follower.member_id, third.member_id)
+    told = [client.joined for client in (follower, third)]
+    assert sum(bool(joined and joined.members) for joined in told) == 1
+
+
+def test_a_rebalance_that_no_static_member_joins_goes_on() -> None:
+    first, second, third = Client("one"), Client("two"), Client()
+    group, now = stable(first, second)
+    third.join(group, now)
+    third.join(group, now)
+    group.leave(third.member_id, None, now)
+    now = alive(group, now, 2 * REBALANCE_MS, first, second)
+    assert group.state == "PreparingRebalance"
+    first.join(group, now)
+    second.join(group, now)
+    assert {first.generation, second.generation} == {2}
+
+
+def test_whoever_was_given_an_id_is_waited_for() -> None:
+    first, second = Client(), Client()
+    group, now = stable(first)
+    second.join(group, now)
+    first.join(group, now)
+    assert first.waits
+    second.join(group, now)
+    assert {first.generation, second.generation} == {2}
+
+
+def test_a_member_that_waited_long_for_its_assignment_is_not_gone() -> None:
+    first, second, third = Client(), Client(), Client()
+    group, now = stable(first, second)
+    first.join(group, now)
+    second.join(group, now)
+    leads = group.leader == first.member_id
+    leader, follower = (first, second) if leads else (second, first)
+    follower.sync(group, now, {})
+    now = alive(group, now, 2 * SESSION_MS, leader)
+    assert follower.waits
+    third.join(group, now)
+    third.join(group, now)
+    assert follower.synced == Synced(Code.REBALANCE_IN_PROGRESS)
+    group.advance(now + SESSION_MS - 1)
+    assert follower.member_id in group.members
+
+
+def test_a_member_that_wants_something_else_starts_a_rebalance() -> None:
+    first, second = Client(), Client()
+    group, now = stable(first, second)
+    follower = second if group.leader == first.member_id else first
+    follower.join(group, now, BOTH)
+    assert not follower.waits  # its answer had got lost
+    assert follower.generation == 1
+    follower.join(group, now, BOTH[::-1])
+    assert follower.waits
+    assert group.state == "PreparingRebalance"
+    assert {member.assignment for member in group.members.values()} == {b""}
+
+
 def test_a_static_member_comes_back_to_its_place() -> None:
     first, second = Client("one"), Client("two")
     group, now = stable(first, second)

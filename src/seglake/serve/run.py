@@ -58,6 +58,7 @@ async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address
         if (page := metrics.start(settings, counts, topics)) is not None:
             stack.callback(page.close)
         stack.push_async_callback(listener.stop)
+        stack.callback(groups.release)
         stack.push_async_callback(_cancel, asyncio.create_task(topics.watch()))
         found = await listener.start()
         address = settings.server.advertise or found

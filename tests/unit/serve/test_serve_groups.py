@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,9 @@ from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorRespo
 
 from seglake.errors import ConfigError
 from seglake.serve.codes import Code
+from seglake.serve.counts import Counts
+from seglake.serve.groups.coordinator import Coordinator
+from seglake.serve.groups.group import Limits
 from seglake.serve.groups.offsets import Committed, OffsetStore
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.makers.lakes import Event, LakeMaker
@@ -274,6 +279,55 @@ def test_a_server_goes_on_where_groups_committed(root: Path, tmp_path: Path) -> 
         request = ListGroupsRequest(states_filter=[], types_filter=[])
         (listed,) = wire.ask(request, ListGroupsResponse, 5).groups
         assert (listed.group_id, listed.group_state) == ("g", "Empty")
+
+
+def test_a_stop_answers_who_waits(root: Path) -> None:
+    """A join that would wait for a minute for others does not hold the server up."""
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=60_000, member_id="",
+        protocol_type="consumer", protocols=[protocol],
+    )  # fmt: skip
+    with serving(root, {"groups.group.initial.rebalance.delay.ms": 60_000}) as server:
+        wire = Wire(server.address)
+        wire.send(request, 1)
+        time.sleep(0.3)
+        stopped_at = time.monotonic()
+    assert time.monotonic() - stopped_at < 3
+    frame = wire.receive()
+    assert frame is not None
+    answer = JoinGroupResponse.decode(frame, version=1, header=True)
+    assert answer.error_code == Code.COORDINATOR_NOT_AVAILABLE
+    wire.close()
+
+
+def test_there_are_only_so_many_groups(root: Path) -> None:
+    with serving(root, {**QUICK, "groups.max_groups": 1}) as server, Wire(server.address) as wire:
+        first = join(wire, "first", 5)
+        request = JoinGroupRequest(
+            group_id="second", session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
+            member_id="", protocol_type="consumer", protocols=[], group_instance_id=None,
+        )  # fmt: skip
+        answer = wire.ask(request, JoinGroupResponse, 5)
+        assert answer.error_code == Code.COORDINATOR_NOT_AVAILABLE
+        sync(wire, "first", first, 3)
+        leave(wire, "first", first.member_id)
+        join(wire, "second", 5)
+
+
+def test_storage_trouble_is_an_error_that_clients_try_again_after(tmp_path: Path) -> None:
+    async def asked() -> list[Any]:
+        store = OffsetStore(tmp_path / "groups")
+        groups = Coordinator(store, Limits(), 10, Counts())
+        store._db.close()
+        found = [
+            await groups.commit("g", {("t", 0): Committed(1)}), await groups.committed("g"),
+            await groups.listed(), await groups.forget("g", None),
+        ]  # fmt: skip
+        groups.close()
+        return found
+
+    assert asyncio.run(asked()) == [Code.COORDINATOR_NOT_AVAILABLE] * 4
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ class GroupsPart:
         given = self._coordinator, self._topics, address, self._settings.metadata_bytes
         return GroupApis(*given).all()
 
+    def release(self) -> None:
+        """Answer whoever waits for a rebalance, as the server stops."""
+        self._coordinator.release()
+
     def close(self) -> None:
         """Close the file of committed offsets, when nobody asks any more."""
         self._coordinator.close()

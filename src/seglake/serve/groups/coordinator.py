@@ -65,6 +65,12 @@ class Coordinator:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._thread = ThreadPoolExecutor(1, "seglake-offsets")  # SQLite waits for the disk
 
+    def release(self) -> None:
+        """Answer whoever waits, as the server stops: clients look for a coordinator again."""
+        for group in self._groups.values():
+            for member in group.members.values():
+                member.answer_all(Code.COORDINATOR_NOT_AVAILABLE)
+
     def close(self) -> None:
         """Forget all members, and close the file when its last commit is written."""
         for timer in self._timers.values():

@@ -232,14 +232,17 @@ def test_topics_that_cannot_keep_it_are_refused(log: Log, broker: Broker) -> Non
         replay(log, START, END, Target(broker.address, "restamped", {}))
     broker.create_topic("small", 4, {"max.message.bytes": "1100"})
     with pytest.raises(UsageError, match=r"raise its max\.message\.bytes"):
-        replay(_with_a_large_record(log), START, END, Target(broker.address, "small", {}))
+        replay(_with(log, b"x" * 5000), START, END, Target(broker.address, "small", {}))
+    with pytest.raises(UsageError, match="offset 0 of partition 0 has a header whose name"):
+        replay(_with(log, b"", "a\0b"), START, END, Target(broker.address, "named", {}))
     assert ended(broker, "narrow") == ended(broker, "restamped") == 0
     assert arrived(broker, "small", 0) == []
 
 
-def _with_a_large_record(log: Log) -> Log:
-    root = Path(log._origin.store.uri.removeprefix("file://")).parent / "large"
-    LakeMaker(root, partitions=1).run({0: [Event(START, b"k", b"x" * 5000)]})
+def _with(log: Log, value: bytes, header: str = "h") -> Log:
+    """A log of one record."""
+    root = Path(log._origin.store.uri.removeprefix("file://")).parent / f"{len(value)} bytes"
+    LakeMaker(root, partitions=1).run({0: [Event(START, b"k", value, ((header, b""),))]})
     return seglake.open(str(root)).topic("events")
 
 

@@ -46,6 +46,11 @@ class Sender:
 
     def _produce(self, partition: int, row: Mapping[str, Any]) -> None:
         headers = [(header["key"], header["value"]) for header in row["headers"]]
+        if any("\0" in key for key, _ in headers):
+            raise UsageError(
+                f"the record at offset {row['offset']} of partition {partition} has a header whose"
+                " name has a zero byte: librdkafka would cut it"
+            )
         headers += [*self._headers, (OFFSET_HEADER, b"%d" % row["offset"])]
         while True:
             try:

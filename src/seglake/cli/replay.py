@@ -20,7 +20,7 @@ from seglake.extras import extra
 from seglake.pace import told_every
 
 if TYPE_CHECKING:
-    from seglake.replay.run import ReplayReport
+    from seglake.replay.report import ReplayReport
 
 _LINE_S = 5.0  # between two lines about the progress
 
@@ -103,9 +103,7 @@ def _settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
 
 
 def _show(report: ReplayReport, *, as_json: bool) -> None:
-    from seglake.replay.run import partition_rows
-
-    rows = list(partition_rows(report))
+    rows = list(report.partitions())
     if not as_json:
         show(f"{report.records:,} records sent to {report.target}", Rows(_COLUMNS, rows))
         return

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from seglake.read.fetch.piece import Window
 from seglake.read.log import Log
 from seglake.read.window.execute import MEMORY_BYTES, execute
 from seglake.read.window.plan import pieces_of
+from seglake.replay.report import ReplayReport
 from seglake.replay.sender import Sender
 from seglake.replay.streams import Stream, due, next_due_ms
 from seglake.replay.target import Target
@@ -28,27 +28,6 @@ _COMMIT_RECORDS, _COMMIT_S = 20_000, 1.0
 _LEAST_MEMORY = 2 * 2**20  # for a partition
 
 _log = logging.getLogger("seglake.replay")
-
-
-@dataclass
-class ReplayReport:
-    """What a replay did. `resumed_after` has the archived offsets that were there before."""
-
-    name: str
-    topic: str
-    target: str
-    version: int
-    start_ms: int
-    end_ms: int
-    created: bool
-    resumed_after: dict[int, int]
-    sent: dict[int, int] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    @property
-    def records(self) -> int:
-        """Records sent by this call."""
-        return sum(self.sent.values())
 
 
 def replay(
@@ -141,13 +120,3 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     at = batch.schema.get_field_index("timestamp")
     plain = batch.set_column(at, "timestamp", batch["timestamp"].cast(pa.int64()))
     return plain.to_pylist()
-
-
-def partition_rows(report: ReplayReport) -> Iterator[dict[str, Any]]:
-    """A row for each partition that the replay has records in."""
-    for partition in sorted(report.sent.keys() | report.resumed_after.keys()):
-        yield {
-            "partition": partition,
-            "records": report.sent.get(partition, 0),
-            "resumed_after": report.resumed_after.get(partition),
-        }

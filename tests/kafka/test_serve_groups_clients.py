@@ -85,7 +85,7 @@ class Member:
             raise self.failed
 
 
-def wait_until(done: Any, seconds: float = 40) -> None:
+def wait_until(done: Any, seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline

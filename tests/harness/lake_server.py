@@ -10,7 +10,7 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,17 @@ class Serving:
 
 
 @contextmanager
-def serving(root: Path | str, **changes: object) -> Iterator[Serving]:
+def serving(
+    root: Path | str, others: Mapping[str, object] | None = None, **changes: object
+) -> Iterator[Serving]:
     """A server of the lake at `root` on a free port; `changes` are settings of `[server]`.
 
-    A double underscore in a name of `changes` stands for a dot.
+    A double underscore in a name of `changes` stands for a dot. `others` has settings of other
+    tables, as {"groups.file": …}; what groups commit is in memory unless it says so.
     """
     given = {f"server.{name.replace('__', '.')}": value for name, value in changes.items()}
-    settings = load(None, {"server.listen": "127.0.0.1:0", "server.refresh_ms": 50, **given})
+    ours = {"server.listen": "127.0.0.1:0", "server.refresh_ms": 50, "groups.file": ":memory:"}
+    settings = load(None, {**ours, **given, **(others or {})})
     started, ended = threading.Event(), list[BaseException]()
     found = list[Serving]()
     stop: asyncio.Event

@@ -47,7 +47,7 @@ def server_process(root: Path | str, folder: Path, *options: str) -> Iterator[Se
     (port,) = free_ports(1)
     address, printed = Address("127.0.0.1", port), folder / f"serve-{port}.log"
     command = [sys.executable, "-m", "seglake", "serve", str(root), "--listen", str(address)]
-    env = {**os.environ, "PYTHONPATH": str(PROJECT / "src")}
+    env = {**os.environ, "PYTHONPATH": str(PROJECT / "src"), "XDG_STATE_HOME": str(folder)}
     with printed.open("w") as log:
         process = subprocess.Popen(
             [*command, *options], env=env, stdout=subprocess.PIPE, stderr=log, text=True

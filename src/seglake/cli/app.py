@@ -26,6 +26,7 @@ from seglake.cli.arguments.options import (
 )
 from seglake.cli.broker.commands import broker
 from seglake.cli.lifecycle.commands import lifecycle
+from seglake.cli.replay import sending
 from seglake.cli.serve import server
 from seglake.cli.terminal.tables import show
 
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.add_typer(live)
 app.add_typer(broker)
 app.add_typer(lifecycle)
+app.add_typer(sending)
 app.add_typer(server)
 
 

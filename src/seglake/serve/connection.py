@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ _log = logging.getLogger(__name__)
 _LOGIN_BYTES = 512 * 1024  # a frame before the login: Kafka's sasl.server.max.receive.size
 _SIZE = struct.Struct(">i")
 _API_VERSIONS = 18
+_COPY_BYTES = 256 * 1024  # of a file, read at once
 
 
 Part = bytes | bytearray | memoryview | FileSpan
@@ -215,11 +217,33 @@ class Connection:
                     await self._writer.drain()
 
     async def _send_file(self, span: FileSpan) -> None:
+        if self.secure:
+            await self._copy_file(span)
+            return
         loop = asyncio.get_running_loop()
-        sent = await loop.sendfile(self._writer.transport, span.file, span.start, span.size)
+        try:
+            sent = await loop.sendfile(
+                self._writer.transport, span.file, span.start, span.size, fallback=False
+            )
+        except asyncio.SendfileNotAvailableError:  # a file system without it
+            await self._copy_file(span)
+            return
         self.counts.sent_bytes += sent
         if sent != span.size:
             raise Refused(f"{span.file.name} is shorter than it was: {sent} bytes of {span.size}")
+
+    async def _copy_file(self, span: FileSpan) -> None:
+        """Read it piece by piece: asyncio's own way moves a position that others share."""
+        loop, file = asyncio.get_running_loop(), span.file.fileno()
+        at, end = span.start, span.start + span.size
+        while at < end:
+            size = min(_COPY_BYTES, end - at)
+            piece = await loop.run_in_executor(None, os.pread, file, size, at)
+            if not piece:
+                raise Refused(f"{span.file.name} is shorter than it was: it ends at byte {at}")
+            self._write(piece)
+            await self._writer.drain()
+            at += len(piece)
 
     async def _end(self) -> None:
         ahead = self.next_request

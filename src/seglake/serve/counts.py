@@ -22,3 +22,7 @@ class Counts:
     damaged_batches: int = 0
     refreshes: int = 0
     failed_refreshes: int = 0
+    logins: int = 0
+    group_members: dict[str, int] = field(default_factory=dict)  # by group
+    rebalances: int = 0
+    offset_commits: int = 0

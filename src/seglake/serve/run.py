@@ -6,12 +6,14 @@ import asyncio
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import seglake
 from seglake.read.lake import Lake
+from seglake.serve import metrics, security
 from seglake.serve.api import Api
 from seglake.serve.counts import Counts
+from seglake.serve.groups import open_groups
 from seglake.serve.reads.configs import Configs
 from seglake.serve.reads.fetch import Fetching
 from seglake.serve.reads.metadata import Describing
@@ -41,20 +43,34 @@ def serve(
 @asynccontextmanager
 async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address, Topics]]:
     """A server, from where it listens to its last answer; and its topics."""
+    security.check(settings)
     counts = Counts()
-    topics = Topics(lake, settings.server, counts)
-    watching = asyncio.create_task(topics.watch())
-    listener = Listener(settings, counts)
-    try:
+    listener = Listener(
+        settings, counts, tls=security.context(settings),
+        must_log_in=security.must_log_in(settings),
+    )  # fmt: skip
+    logins = security.apis(settings, counts)
+    async with AsyncExitStack() as stack:
+        topics = Topics(lake, settings.server, counts)
+        stack.callback(topics.close)
+        groups = open_groups(settings.groups, counts, topics)
+        stack.callback(groups.close)
+        if (page := metrics.start(settings, counts, topics)) is not None:
+            stack.callback(page.close)
+        stack.push_async_callback(listener.stop)
+        stack.callback(groups.release)
+        stack.push_async_callback(_cancel, asyncio.create_task(topics.watch()))
         found = await listener.start()
-        listener.offer(_apis(topics, settings, settings.server.advertise or found))
+        address = settings.server.advertise or found
+        reads = _apis(topics, settings, address)
+        listener.offer([*reads, *groups.apis(address), *logins])
         yield found, topics
-    finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
-        await listener.stop()
-        topics.close()
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def _apis(topics: Topics, settings: Settings, address: Address) -> list[Api]:

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -41,6 +41,7 @@ def _path(value: object) -> object:
 
 HostPort = Annotated[Address, BeforeValidator(_address)]
 File = Annotated[Path, BeforeValidator(_path)]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
 class _Section(BaseModel):
@@ -85,17 +86,35 @@ class Tls(_Section):
 
 
 class Sasl(_Section):
-    """Who may connect. `users` is a file; `users_variable` an environment variable of that form."""
+    """Who may connect. Without users nobody has to log in."""
 
-    mechanisms: tuple[str, ...] = Field(default=("SCRAM-SHA-256", "SCRAM-SHA-512"))
-    users: File | None = None
-    users_variable: str | None = None
+    mechanisms: tuple[Mechanism, ...] = Field(
+        default=("SCRAM-SHA-512", "SCRAM-SHA-256"), alias="sasl.enabled.mechanisms", min_length=1,
+        description="of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512",
+    )  # fmt: skip
+    users: File | None = Field(
+        default=None, description="a file with a line name:password for each user"
+    )
+    users_variable: str | None = Field(
+        default=None, description="an environment variable with such lines, instead of the file"
+    )
 
 
 class Groups(_Section):
-    """Consumer groups, and the file that has what they committed."""
+    """Consumer groups, and the file that has what they committed. Times are in ms."""
 
-    file: File | None = Field(default=None, description="a SQLite file; none: in memory")
+    file: File | None = Field(
+        default=None, description="a SQLite file; default: one for each lake in ~/.local/state"
+    )
+    initial_delay_ms: int = Field(
+        default=500, alias="group.initial.rebalance.delay.ms", ge=0,
+        description="how long an empty group waits for more members before it begins",
+    )  # fmt: skip
+    min_session_ms: int = Field(default=6_000, alias="group.min.session.timeout.ms", ge=1)
+    max_session_ms: int = Field(default=1_800_000, alias="group.max.session.timeout.ms", ge=1)
+    max_members: int = Field(default=1000, alias="group.max.size", ge=1)
+    max_groups: int = Field(default=10_000, ge=1, description="groups that have members at once")
+    metadata_bytes: int = Field(default=4096, alias="offset.metadata.max.bytes", ge=0)
 
 
 class Metrics(_Section):

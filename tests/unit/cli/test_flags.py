@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,9 @@ from seglake.engine import LocalEngine
 from seglake.errors import SeglakeError, UsageError
 from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
+from seglake.replay.report import ReplayReport
 from seglake.serve.settings import Settings
+from seglake.times.instants import to_epoch_ms
 from seglake.write.live.archive import Archive, TopicArchive
 from tests.harness.flags import JOBS, Table, load_job, options_of_job, options_of_the_program
 from tests.makers.broker_folders import TOPIC_ID
@@ -136,6 +139,49 @@ def _demo(it: Place) -> None:
     assert len(list((it.folder / "made").iterdir())) > 1
     (run,) = it.json("history", it.folder / "demo")
     assert run["records"] == 1000
+
+
+@TABLE.shows(
+    "replay --to", "replay --start", "replay --end", "replay --last", "replay --zone",
+    "replay --speed", "replay --max-rate", "replay --topic", "replay --name", "replay --kafka",
+    "replay --kafka-file", "replay --version", "replay --json",
+)  # fmt: skip
+def _replay(it: Place) -> None:
+    """What the options become; replays into a broker are in tests/kafka."""
+    sent, file = list[Any](), it.folder / "client"
+    file.write_text("# secrets\nsasl.password = x=y\n")
+
+    def send(log: Any, start: Any, end: Any, target: Any, *, name: Any, tempo: Any) -> ReplayReport:
+        sent.append((log.version, *target, name))
+        sent.append((start, end, tempo._speed, tempo._rate))
+        return ReplayReport("n", log.topic, target[1], log.version, 1, 2, True, {0: 4}, {1: 5})
+
+    replays: Any = SimpleNamespace(replay=send)
+    targets: Any = SimpleNamespace(Target=lambda *given: given)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "seglake.replay.run", replays)  # which need confluent-kafka
+        patch.setitem(sys.modules, "seglake.replay.target", targets)
+        asked = ("replay", it.root, "events", "--to", "kafka:9")
+        report = it.json(
+            *asked, "--start", "2026-06-01T12:00", "--end", "2026-06-01T13:00", "--zone",
+            "Europe/Berlin", "--speed", "2.5", "--max-rate", "7", "--topic", "new", "--name",
+            "once", "--kafka", "client.rack=a", "--kafka-file", file, "--version", "1",
+        )  # fmt: skip
+        assert "resumed after" in it.tell(*asked, "--last", "1h")
+        it.refused("needs --start and --end", *asked, "--start", str(T))
+        it.refused("no speed", *asked, "--last", "1h", "--speed", "0")
+        it.refused("KEY=VALUE", *asked, "--last", "1h", "--kafka", "secret")
+    (version, servers, topic, settings, name), (start, end, speed, rate) = sent[:2]
+    assert (version, topic, servers, name, speed, rate) == (1, "new", "kafka:9", "once", 2.5, 7)
+    assert (start, end) == ("2026-06-01T10:00:00.000Z", "2026-06-01T11:00:00.000Z")
+    assert (settings["client.rack"], settings["sasl.password"]) == ("a", "x=y")
+    assert sent[2][2] == "events"
+    assert to_epoch_ms(sent[3][1]) - to_epoch_ms(sent[3][0]) == 3_600_000
+    assert (report["records"], report["created"]) == (5, True)
+    assert report["partitions"] == [
+        {"partition": 0, "records": 0, "resumed_after": 4},
+        {"partition": 1, "records": 5, "resumed_after": None},
+    ]
 
 
 @TABLE.shows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,29 +10,35 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from seglake.serve.settings import Server
+from seglake.serve.settings import Address, Settings
 from tests.harness.lake_server import Wire, serving
 from tests.makers.lakes import Event, LakeMaker
 
 PAGE = (Path(__file__).parents[3] / "docs" / "serve.md").read_text()
-SETTINGS = PAGE.partition("### [server]")[2].partition("\n#")[0]
 READING = {
     "ApiVersions": 18, "Metadata": 3, "ListOffsets": 2, "Fetch": 1, "OffsetForLeaderEpoch": 23,
-    "Produce": 0,
+    "Produce": 0, "FindCoordinator": 10,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", Server.model_fields)
-def test_settings(name: str) -> None:
-    info = Server.model_fields[name]
-    key = re.escape(info.alias or name)
-    (row,) = re.findall(rf"^\| `{key}` \| (.*?) \|", SETTINGS, re.MULTILINE)
-    default: Any = info.default
+SETTINGS = [
+    (section, info.alias or name, info.default)
+    for section, part in Settings.model_fields.items()
+    for name, info in type(part.default).model_fields.items()
+]
+
+
+@pytest.mark.parametrize(("section", "key", "default"), SETTINGS)
+def test_settings(section: str, key: str, default: Any) -> None:
+    part = PAGE.partition(f"### [{section}]")[2].partition("\n### ")[0]
+    (row,) = re.findall(rf"^\| `{re.escape(key)}` \| (.*?) \|", part, re.MULTILINE)
     if isinstance(default, bool):
         assert row == f"`{str(default).lower()}`"
     elif isinstance(default, int):
         assert row == str(default)
-    elif isinstance(default, tuple) and default:
+    elif isinstance(default, tuple) and default and not isinstance(default, Address):
+        assert row == f"`{json.dumps(default)}`"
+    elif default:
         assert row == f"`{default}`"
 
 

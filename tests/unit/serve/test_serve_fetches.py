@@ -159,11 +159,27 @@ def test_bytes_go_from_file_to_socket(server: Serving, monkeypatch: pytest.Monke
     sent = list[int]()
     original = asyncio.base_events.BaseEventLoop.sendfile
 
-    async def counted(self: Any, transport: Any, file: Any, offset: int, count: int) -> int:
+    async def counted(
+        self: Any, transport: Any, file: Any, offset: int, count: int, *, fallback: bool
+    ) -> int:
         sent.append(count)
-        return await original(self, transport, file, offset, count, fallback=False)
+        return await original(self, transport, file, offset, count, fallback=fallback)
 
     monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "sendfile", counted)
     with Wire(server.address) as wire:
         (got,) = fetch(wire, "events", [Wanted(0, 0, 2**20)])
     assert sum(sent) == len(got.data) > 3000
+
+
+def test_a_file_system_without_sendfile(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Wire(server.address) as wire:
+        (wanted,) = fetch(wire, "events", [Wanted(0, 0, 2**20)])
+
+    async def none(*_given: Any, fallback: bool) -> int:
+        assert not fallback  # it would move the position of a file that others read
+        raise asyncio.SendfileNotAvailableError
+
+    monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "sendfile", none)
+    with Wire(server.address) as wire:
+        (got,) = fetch(wire, "events", [Wanted(0, 0, 2**20)])
+    assert got.data == wanted.data

@@ -12,7 +12,11 @@ from typing import IO
 
 from seglake.errors import StoreError
 
-_TELLING = ("seglake.engine", "seglake.maintain.segment_tasks")  # loggers of progress
+_TELLING = (  # loggers of progress
+    "seglake.engine",
+    "seglake.maintain.segment_tasks",
+    "seglake.replay",
+)
 
 
 @contextmanager

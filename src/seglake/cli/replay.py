@@ -1,0 +1,112 @@
+"""`seglake replay`: a window of a topic, written into a real Kafka."""
+
+# ruff: noqa: PLC0415  # as in `app`
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seglake.cli.arguments.options import Json, Root, Topic, Version, Zone
+from seglake.cli.terminal.output import log_lines
+from seglake.cli.terminal.tables import Rows, number, show
+from seglake.errors import UsageError
+from seglake.extras import extra
+from seglake.pace import told_every
+
+if TYPE_CHECKING:
+    from seglake.replay.report import ReplayReport
+
+_LINE_S = 5.0  # between two lines about the progress
+
+_COLUMNS = [
+    number("partition", "partition"),
+    number("records", "records sent"),
+    number("resumed_after", "resumed after offset"),
+]
+
+sending = typer.Typer(add_completion=False)
+
+
+@sending.command()
+def replay(  # noqa: PLR0913, PLR0917  # an option is an argument of its name
+    root: Root,
+    topic: Topic,
+    to: Annotated[str, typer.Option(help="The Kafka it goes to: HOST:PORT,…")],
+    start: Annotated[str | None, typer.Option(help="From this time on.")] = None,
+    end: Annotated[str | None, typer.Option(help="Up to this time, exclusive.")] = None,
+    last: Annotated[
+        str | None, typer.Option(help="The time up to now, as in 90s, 15m, 1h, 2d or 1w.")
+    ] = None,
+    zone: Zone = None,
+    speed: Annotated[
+        float | None, typer.Option(help="10 is ten times as fast as it was; default: at once.")
+    ] = None,
+    max_rate: Annotated[
+        int | None, typer.Option(min=1, help="At most so many records a second.")
+    ] = None,
+    new_topic: Annotated[
+        str | None, typer.Option("--topic", help="The topic there; default the same name.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of this replay; another one sends everything again.")
+    ] = None,
+    kafka: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE for librdkafka; repeatable.")
+    ] = None,
+    kafka_file: Annotated[
+        Path | None, typer.Option(help="… more of them, as a properties file.")
+    ] = None,
+    version: Version = None,
+    json: Json = False,
+) -> None:
+    """Write a window into a real Kafka: every record once, also after a kill, at any speed."""
+    import seglake
+    from seglake.cli.arguments.times import window
+
+    with extra("replay", "`seglake replay`"):
+        from seglake.replay.run import replay as send
+        from seglake.replay.target import Target
+    from seglake.replay.tempo import Tempo
+
+    start, end = window(start, end, last, zone)
+    if start is None or end is None:
+        raise UsageError("a replay needs --start and --end, or --last")
+    if speed is not None and not 0 < speed < float("inf"):
+        raise UsageError(f"--speed {speed} is no speed: write 1 for as fast as it was, 10, 0.5 …")
+    target = Target(to, new_topic or topic, _settings(kafka or [], kafka_file))
+    log = seglake.open(root, version).topic(topic)
+    with log_lines(), told_every(_LINE_S):
+        report = send(log, start, end, target, name=name, tempo=Tempo(speed, max_rate))
+    _show(report, as_json=json)
+
+
+def _settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
+    """Lines and pairs key=value; # begins a comment."""
+    try:
+        lines = [] if file is None else file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the properties file {file} cannot be read: {error}") from error
+    texts = [line.strip() for line in lines]
+    settings = dict[str, str]()
+    for text in [*(each for each in texts if each and not each.startswith("#")), *pairs]:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():  # the text may be a secret
+            raise UsageError("a setting of librdkafka is not of the form KEY=VALUE")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def _show(report: ReplayReport, *, as_json: bool) -> None:
+    rows = list(report.partitions())
+    if not as_json:
+        show(f"{report.records:,} records sent to {report.target}", Rows(_COLUMNS, rows))
+        return
+    document = {**asdict(report), "records": report.records, "partitions": rows}
+    del document["sent"], document["resumed_after"]
+    typer.echo(json_text.dumps(document, ensure_ascii=False))

@@ -1,0 +1,136 @@
+"""How far a replay got: the archived offset of its last committed record in each partition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from seglake.errors import StoreError
+
+NAME_HEADER, OFFSET_HEADER = "seglake.replay", "seglake.offset"
+
+CONSUMER = {
+    "group.id": "seglake-replay", "enable.auto.commit": False, "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+}  # fmt: skip
+
+_FIRST_LOOK = 1000  # records at a partition's end; then four times as many before them, and so on
+_AGAIN_S = 0.2
+
+
+class Stretch(NamedTuple):
+    """Offsets [start, end) of a partition, to be looked through; none below `low` is left."""
+
+    low: int
+    start: int
+    end: int
+
+    @classmethod
+    def before(cls, low: int, end: int, size: int) -> Stretch:
+        """The last `size` offsets below `end`."""
+        return cls(low, max(low, end - size), end)
+
+
+class Progress:
+    """Reads a topic from its end backwards, until it finds what a replay wrote last."""
+
+    def __init__(self, topic: str, admin: AdminClient, consumer: Consumer, patience_s: float):
+        self._topic, self._admin, self._consumer = topic, admin, consumer
+        self._patience_s = patience_s
+
+    def of(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
+        """The archived offsets; a partition without a record of the replay is left out.
+
+        Raises StoreError if a transaction is open, as what stands behind its begin cannot be read,
+        and would be sent again.
+        """
+        ends = self._ends(partitions)
+        lows = self._offsets(partitions, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
+        size, found = _FIRST_LOOK, dict[int, int]()
+        stretches = {p: Stretch.before(lows[p], ends[p], size) for p in partitions}
+        while stretches := {p: each for p, each in stretches.items() if each.start < each.end}:
+            found |= self._last_of(name, stretches)
+            size *= 4
+            stretches = {
+                p: Stretch.before(each.low, each.start, size)
+                for p, each in stretches.items()
+                if p not in found
+            }
+        return found
+
+    def _ends(self, partitions: Sequence[int]) -> dict[int, int]:
+        latest = OffsetSpec.latest()
+        ends = self._offsets(partitions, latest, IsolationLevel.READ_COMMITTED)
+        written = self._offsets(partitions, latest, IsolationLevel.READ_UNCOMMITTED)
+        for partition in partitions:
+            if ends[partition] < written[partition]:
+                raise StoreError(
+                    f"partition {partition} of topic {self._topic!r} has a transaction of another"
+                    f" producer open at offset {ends[partition]}: try again when it has ended"
+                )
+        return ends
+
+    def _offsets(
+        self, partitions: Sequence[int], spec: OffsetSpec, level: IsolationLevel
+    ) -> dict[int, int]:
+        asked: Any = {TopicPartition(self._topic, p): spec for p in partitions}
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            futures = self._admin.list_offsets(asked, isolation_level=level)
+            try:
+                return {
+                    where.partition: future.result(self._patience_s).offset
+                    for where, future in futures.items()
+                }
+            except KafkaException as error:  # just made, its leader may not know yet that it is one
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+                time.sleep(_AGAIN_S)
+
+    def _last_of(self, name: str, stretches: Mapping[int, Stretch]) -> dict[int, int]:
+        """The archived offset of the replay's last record in each stretch that has one."""
+        self._consumer.assign(
+            [TopicPartition(self._topic, p, each.start) for p, each in stretches.items()]
+        )
+        found, left, quiet_since = dict[int, int](), set(stretches), time.monotonic()
+        while left:
+            if time.monotonic() - quiet_since > self._patience_s:
+                raise StoreError(f"topic {self._topic!r}: the broker sends no records")
+            for message in self._consumer.consume(500, timeout=_AGAIN_S):
+                quiet_since, partition = time.monotonic(), message.partition()
+                if partition not in left:
+                    continue
+                if _is_end(message) or (message.offset() or 0) >= stretches[partition].end:
+                    left.discard(partition)
+                elif (offset := _archived_offset(message, name)) is not None:
+                    found[partition] = offset
+        return found
+
+
+def _is_end(message: Message) -> bool:
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+        raise KafkaException(error)
+    return error is not None
+
+
+def _archived_offset(message: Message, name: str) -> int | None:
+    """The offset that a record had in the archive, if it is one of the replay's."""
+    headers: dict[str, Any] = dict(message.headers() or [])  # of equal names the last counts
+    if headers.get(NAME_HEADER) != name.encode():
+        return None
+    try:
+        return int(headers[OFFSET_HEADER])
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,142 @@
+"""The topic of a real Kafka that a replay goes to.
+
+Each record of a replay has two headers: the replay's name, and the record's offset in the archive.
+The records go out in transactions, so the last one that is committed in a partition says where to
+go on. A producer with the replay's transactional id takes over from one that was killed: what that
+one had not committed is aborted before anything is read back (KIP-98).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from seglake.errors import ConfigError, StoreError, UsageError
+from seglake.replay.progress import CONSUMER, Progress
+from seglake.replay.sender import Sender
+
+PATIENCE_S = 30.0
+OURS = {  # settings of the client that a replay's promise hangs on
+    "bootstrap.servers", "enable.idempotence", "transactional.id", *CONSUMER,
+}  # fmt: skip
+
+_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_log = logging.getLogger("seglake.replay")
+_client_log = logging.getLogger("seglake.replay.client")
+_client_log.addHandler(logging.NullHandler())  # the library's own words, for whoever wants them
+_client_log.propagate = False
+_Client = TypeVar("_Client")
+
+
+class TopicState(NamedTuple):
+    """A topic as it is found: how large its messages may be, and whether it was made just now."""
+
+    max_message_bytes: int
+    created: bool
+
+
+class Target:
+    """A topic of the Kafka at `servers`; `settings` are librdkafka's, for its clients.
+
+    An answer of the broker is waited for `patience_s` seconds. Raises ConfigError for a setting
+    that is unknown or not the caller's to choose, UsageError for a topic that cannot keep what a
+    replay sends, StoreError where the broker does not answer.
+    """
+
+    def __init__(
+        self, servers: str, topic: str, settings: Mapping[str, str], patience_s: float = PATIENCE_S
+    ) -> None:
+        if chosen := sorted(OURS & settings.keys()):
+            raise ConfigError(f"{chosen[0]} is not for the client's settings: a replay sets it")
+        self.topic = topic
+        self._servers, self._patience_s = servers, patience_s
+        self._settings = {**settings, "bootstrap.servers": servers, "logger": _client_log}
+
+    def prepared(self, partitions: int) -> TopicState:
+        """The topic, made if there is none, with at least so many partitions."""
+        admin = self._client(AdminClient, {})
+        try:
+            known = admin.list_topics(timeout=self._patience_s).topics
+            created = self.topic not in known
+            if created:
+                self._create(admin, partitions)
+            elif len(known[self.topic].partitions) < partitions:
+                raise UsageError(
+                    f"topic {self.topic!r} has {len(known[self.topic].partitions)} partitions and"
+                    f" {partitions} are replayed: add partitions to it, or name another --topic"
+                )
+            return TopicState(self._checked(admin), created)
+        except KafkaException as error:
+            raise self._failed(error) from error
+
+    def _create(self, admin: AdminClient, partitions: int) -> None:
+        topic: Any = NewTopic(self.topic, partitions, config=_FOR_EVER)
+        for future in admin.create_topics([topic]).values():
+            future.result(self._patience_s)
+        _log.info("topic %r is made: %d partitions, kept for ever", self.topic, partitions)
+
+    def _checked(self, admin: AdminClient) -> int:
+        """The largest message that the topic takes, in bytes."""
+        asked: Any = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
+        (future,) = admin.describe_configs([asked]).values()
+        configs = {name: entry.value for name, entry in future.result(self._patience_s).items()}
+        if configs.get("message.timestamp.type") == "LogAppendTime":
+            raise UsageError(
+                f"topic {self.topic!r} has message.timestamp.type=LogAppendTime and would lose the"
+                " timestamps: set it to CreateTime, or name another --topic"
+            )
+        retention_ms = int(configs.get("retention.ms", -1))
+        if "delete" in str(configs.get("cleanup.policy")) and retention_ms >= 0:
+            _log.warning(
+                "topic %r deletes records whose timestamps are older than %d ms: replayed ones"
+                " may go soon; retention.ms=-1 keeps them", self.topic, retention_ms,
+            )  # fmt: skip
+        return int(configs.get("max.message.bytes", 1_048_588))
+
+    def sender(self, name: str, state: TopicState) -> Sender:
+        """What writes the records of the replay `name`; no other one can from now on."""
+        settings = {
+            "transactional.id": f"seglake-replay/{self.topic}/{name}",
+            "delivery.report.only.error": True,
+            "message.max.bytes": state.max_message_bytes,
+            "linger.ms": 20,
+            "compression.type": "zstd",
+        }
+        producer = self._client(Producer, settings)
+        try:
+            producer.init_transactions(self._patience_s)
+        except KafkaException as error:
+            raise self._failed(error) from error
+        return Sender(producer, self.topic, name)
+
+    def positions(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
+        """The last archived offset of each partition that the replay `name` has committed.
+
+        A partition without one is left out. Call it when `sender` has taken over.
+        """
+        consumer = self._client(Consumer, CONSUMER)
+        try:
+            admin = self._client(AdminClient, {})
+            return Progress(self.topic, admin, consumer, self._patience_s).of(name, partitions)
+        except KafkaException as error:
+            raise self._failed(error) from error
+        finally:
+            consumer.close()
+
+    def _client(self, kind: Callable[[Any], _Client], settings: Mapping[str, Any]) -> _Client:
+        try:
+            return kind({**settings, **self._settings})
+        except (KafkaException, TypeError, ValueError) as error:
+            raise ConfigError(f"the client's settings are refused: {_words(error)}") from error
+
+    def _failed(self, error: KafkaException) -> StoreError:
+        return StoreError(f"{self._servers}: {_words(error)}")
+
+
+def _words(error: BaseException) -> str:
+    first = error.args[0] if error.args else error
+    return first.str() if isinstance(first, KafkaError) else str(error)

@@ -1,0 +1,53 @@
+"""Consumer groups of the server: Kafka's classic protocol, and committed offsets in one file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from seglake.serve.api import Api
+from seglake.serve.counts import Counts
+from seglake.serve.groups.apis import GroupApis, Topics
+from seglake.serve.groups.coordinator import Coordinator
+from seglake.serve.groups.group import Limits
+from seglake.serve.groups.offsets import OffsetStore
+from seglake.serve.settings import Address, Groups
+
+__all__ = ["GroupsPart", "open_groups"]
+
+
+class GroupsPart:
+    """The groups of one server. Made by `open_groups`."""
+
+    def __init__(self, settings: Groups, coordinator: Coordinator, topics: Topics) -> None:
+        self._settings, self._coordinator, self._topics = settings, coordinator, topics
+
+    def apis(self, address: Address) -> list[Api]:
+        """The APIs; clients find the coordinator at `address`."""
+        given = self._coordinator, self._topics, address, self._settings.metadata_bytes
+        return GroupApis(*given).all()
+
+    def release(self) -> None:
+        """Answer whoever waits for a rebalance, as the server stops."""
+        self._coordinator.release()
+
+    def close(self) -> None:
+        """Close the file of committed offsets, when nobody asks any more."""
+        self._coordinator.close()
+
+
+def open_groups(settings: Groups, counts: Counts, topics: Topics) -> GroupsPart:
+    """The groups of a server, with what they committed before. Raises ConfigError."""
+    limits = Limits(
+        settings.initial_delay_ms, settings.min_session_ms, settings.max_session_ms,
+        settings.max_members,
+    )  # fmt: skip
+    store = OffsetStore(settings.file or _default_file(topics.cluster_id))
+    coordinator = Coordinator(store, limits, settings.max_groups, counts)
+    return GroupsPart(settings, coordinator, topics)
+
+
+def _default_file(cluster_id: str) -> Path:
+    """One file for each lake, where programs of this user keep their state."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "seglake" / f"{cluster_id}.sqlite"

@@ -1,0 +1,294 @@
+"""The APIs of groups: kafka-python's requests to calls of the coordinator, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kafka.protocol.admin import groups as admin
+from kafka.protocol.consumer import group as consumer
+from kafka.protocol.metadata import find_coordinator as find
+
+from seglake.serve.api import Api
+from seglake.serve.codes import Code
+from seglake.serve.groups.coordinator import Coordinator, Listed
+from seglake.serve.groups.member import Join, Sync
+from seglake.serve.groups.offsets import Committed, Where
+from seglake.serve.settings import Address
+
+if TYPE_CHECKING:
+    from seglake.serve.connection import Connection
+
+NODE_ID = 1
+_GROUP = 0  # the key type of FindCoordinator
+_NOTHING = Committed(-1)
+
+
+class Topics(Protocol):
+    """What groups need to know of topics."""
+
+    cluster_id: str
+
+    def partition_count(self, name: str) -> int | None:
+        """How many partitions a topic has; None if there is none of this name."""
+
+
+class GroupApis:
+    """The handlers of one server."""
+
+    def __init__(
+        self, groups: Coordinator, topics: Topics, address: Address, metadata_bytes: int
+    ) -> None:
+        self._groups, self._topics, self._address = groups, topics, address
+        self._metadata_bytes = metadata_bytes
+
+    def all(self) -> list[Api]:
+        """Each API with the versions that it has here."""
+        return [
+            Api(find.FindCoordinatorRequest, 0, 6, self.find_coordinator),
+            Api(consumer.JoinGroupRequest, 0, 9, self.join),
+            Api(consumer.SyncGroupRequest, 0, 5, self.sync),
+            Api(consumer.HeartbeatRequest, 0, 4, self.heartbeat),
+            Api(consumer.LeaveGroupRequest, 0, 5, self.leave),
+            Api(consumer.OffsetCommitRequest, 2, 9, self.commit),
+            Api(consumer.OffsetFetchRequest, 1, 9, self.fetch),
+            Api(consumer.OffsetDeleteRequest, 0, 0, self.forget),
+            Api(admin.ListGroupsRequest, 0, 5, self.list),
+            Api(admin.DescribeGroupsRequest, 0, 6, self.describe),
+            Api(admin.DeleteGroupsRequest, 0, 2, self.delete),
+        ]
+
+    # ---------------------------------------------------------------- members
+
+    async def find_coordinator(self, request: Any, connection: Connection) -> Any:
+        """This server coordinates every group; transactions have no coordinator."""
+        kind = request.key_type if connection.version else _GROUP
+        code = Code.NONE if kind == _GROUP else Code.INVALID_REQUEST
+        why = None if kind == _GROUP else "this server is read-only: it has consumer groups alone"
+        here = (NODE_ID, *self._address) if kind == _GROUP else (-1, "", -1)
+        node_id, host, port = here
+        if connection.version < 4:
+            return find.FindCoordinatorResponse(
+                error_code=code, error_message=why, node_id=node_id, host=host, port=port
+            )
+        return find.FindCoordinatorResponse(
+            coordinators=[(key, node_id, host, port, code, why) for key in request.coordinator_keys]
+        )
+
+    async def join(self, request: Any, connection: Connection) -> Any:
+        """JoinGroup."""
+        version = connection.version
+        ask = Join(
+            request.member_id, request.group_instance_id if version >= 5 else None,
+            connection.client_id or "", f"/{connection.host}", request.session_timeout_ms,
+            request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
+            request.protocol_type,
+            tuple((each.name, bytes(each.metadata)) for each in request.protocols),
+            needs_member_id=version >= 4, can_skip_assignment=version >= 9,
+        )  # fmt: skip
+        found = await self._groups.join(request.group_id, ask)
+        _count(connection, "JoinGroup", found.code)
+        protocol = found.protocol if version >= 7 else found.protocol or ""
+        return consumer.JoinGroupResponse(
+            error_code=found.code, generation_id=found.generation, protocol_name=protocol,
+            protocol_type=found.protocol_type, leader=found.leader,
+            skip_assignment=found.skip_assignment, member_id=found.member_id,
+            members=[
+                consumer.JoinGroupResponse.JoinGroupResponseMember(
+                    member_id=member_id, group_instance_id=instance, metadata=metadata
+                )
+                for member_id, instance, metadata in found.members
+            ],
+        )  # fmt: skip
+
+    async def sync(self, request: Any, connection: Connection) -> Any:
+        """SyncGroup."""
+        version = connection.version
+        ask = Sync(
+            request.member_id, request.group_instance_id if version >= 3 else None,
+            request.generation_id, request.protocol_type if version >= 5 else None,
+            request.protocol_name if version >= 5 else None,
+            {each.member_id: bytes(each.assignment) for each in request.assignments},
+        )  # fmt: skip
+        found = await self._groups.sync(request.group_id, ask)
+        _count(connection, "SyncGroup", found.code)
+        return consumer.SyncGroupResponse(
+            error_code=found.code, protocol_type=found.protocol_type,
+            protocol_name=found.protocol, assignment=found.assignment,
+        )  # fmt: skip
+
+    async def heartbeat(self, request: Any, connection: Connection) -> Any:
+        """Heartbeat."""
+        instance = request.group_instance_id if connection.version >= 3 else None
+        code = self._groups.heartbeat(
+            request.group_id, request.member_id, instance, request.generation_id
+        )
+        _count(connection, "Heartbeat", code)
+        return consumer.HeartbeatResponse(error_code=code)
+
+    async def leave(self, request: Any, connection: Connection) -> Any:
+        """LeaveGroup: of one member, from version 3 on of several."""
+        if connection.version < 3:
+            code = self._groups.leave(request.group_id, request.member_id, None)
+            _count(connection, "LeaveGroup", code)
+            return consumer.LeaveGroupResponse(error_code=code)
+        members = [
+            (each.member_id, each.group_instance_id,
+             self._groups.leave(request.group_id, each.member_id, each.group_instance_id))
+            for each in request.members
+        ]  # fmt: skip
+        return consumer.LeaveGroupResponse(error_code=Code.NONE, members=members)
+
+    # ---------------------------------------------------------------- offsets
+
+    async def commit(self, request: Any, connection: Connection) -> Any:
+        """OffsetCommit: what is valid in a request is committed as a whole."""
+        version = connection.version
+        may = self._groups.may_commit(
+            request.group_id, request.member_id,
+            request.group_instance_id if version >= 7 else None,
+            request.generation_id_or_member_epoch,
+        )  # fmt: skip
+        codes = dict[Where, Code]()
+        offsets = dict[Where, Committed]()
+        for topic in request.topics:
+            count = self._topics.partition_count(topic.name) or 0
+            for part in topic.partitions:
+                where, metadata = (topic.name, part.partition_index), part.committed_metadata or ""
+                codes[where] = may or self._partition_code(where, count, metadata)
+                if codes[where] is Code.NONE:
+                    epoch = part.committed_leader_epoch if version >= 6 else -1
+                    offsets[where] = Committed(part.committed_offset, epoch, metadata)
+        code = await self._groups.commit(request.group_id, offsets)
+        codes |= dict.fromkeys(offsets, code)
+        for each in codes.values():
+            _count(connection, "OffsetCommit", each)
+        return consumer.OffsetCommitResponse(topics=_by_topic(codes))
+
+    def _partition_code(self, where: Where, count: int, metadata: str) -> Code:
+        if not 0 <= where[1] < count:
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        if len(metadata.encode()) > self._metadata_bytes:
+            return Code.OFFSET_METADATA_TOO_LARGE
+        return Code.NONE
+
+    async def fetch(self, request: Any, connection: Connection) -> Any:
+        """OffsetFetch: of one group, from version 8 on of several."""
+        response = consumer.OffsetFetchResponse
+        if connection.version < 8:
+            code, found = await self._fetched(request.group_id, request.topics)
+            _count(connection, "OffsetFetch", code)
+            return response(
+                error_code=code, topics=_offsets(found, response.OffsetFetchResponseTopic)
+            )
+        groups = []
+        for each in request.groups:
+            code, found = await self._fetched(each.group_id, each.topics)
+            _count(connection, "OffsetFetch", code)
+            group = response.OffsetFetchResponseGroup
+            topics = _offsets(found, group.OffsetFetchResponseTopics)
+            groups.append(group(group_id=each.group_id, topics=topics, error_code=code))
+        return response(groups=groups)
+
+    async def _fetched(self, group_id: str, asked: Any) -> tuple[Code, dict[Where, Committed]]:
+        """What was asked for; -1 where nothing is committed."""
+        found = await self._groups.committed(group_id)
+        if isinstance(found, Code):
+            return found, {}
+        if asked is None:
+            return Code.NONE, found
+        wheres = [(each.name, part) for each in asked for part in each.partition_indexes]
+        return Code.NONE, {where: found.get(where, _NOTHING) for where in wheres}
+
+    async def forget(self, request: Any, connection: Connection) -> Any:
+        """OffsetDelete."""
+        wheres = [(t.name, part.partition_index) for t in request.topics for part in t.partitions]
+        code = await self._groups.forget(request.group_id, wheres)
+        _count(connection, "OffsetDelete", code)
+        done = dict.fromkeys(wheres, Code.NONE) if code is Code.NONE else {}
+        return consumer.OffsetDeleteResponse(error_code=code, topics=_by_topic(done))
+
+    # ---------------------------------------------------------------- administration
+
+    async def list(self, request: Any, connection: Connection) -> Any:
+        """ListGroups."""
+        listed = await self._groups.listed()
+        if isinstance(listed, Code):
+            return admin.ListGroupsResponse(error_code=listed, groups=[])
+        states = {s.lower() for s in request.states_filter} if connection.version >= 4 else set()
+        types = {t.lower() for t in request.types_filter} if connection.version >= 5 else set()
+        one = admin.ListGroupsResponse.ListedGroup
+        found = [
+            one(group_id=each.group_id, protocol_type=each.protocol_type,
+                group_state=each.state, group_type="classic")
+            for each in listed
+            if (not states or each.state.lower() in states) and (not types or "classic" in types)
+        ]  # fmt: skip
+        return admin.ListGroupsResponse(error_code=Code.NONE, groups=found)
+
+    async def describe(self, request: Any, connection: Connection) -> Any:
+        """DescribeGroups: a group that nobody knows is Dead."""
+        listed = await self._groups.listed()
+        if isinstance(listed, Code):
+            groups = [_described(each, None, listed) for each in request.groups]
+            return admin.DescribeGroupsResponse(groups=groups)
+        known = {each.group_id: each for each in listed}
+        missing = Code.GROUP_ID_NOT_FOUND if connection.version >= 6 else Code.NONE
+        groups = [
+            _described(each, known.get(each), Code.NONE if each in known else missing)
+            for each in request.groups
+        ]
+        return admin.DescribeGroupsResponse(groups=groups)
+
+    async def delete(self, request: Any, connection: Connection) -> Any:
+        """DeleteGroups."""
+        results = [(each, await self._groups.forget(each, None)) for each in request.groups_names]
+        for _, code in results:
+            _count(connection, "DeleteGroups", code)
+        return admin.DeleteGroupsResponse(results=results)
+
+
+def _count(connection: Connection, api: str, code: Code) -> None:
+    if code is not Code.NONE:
+        connection.count_error(api, code)
+
+
+def _by_topic(codes: Mapping[Where, Code]) -> list[tuple[str, list[tuple[int, Code]]]]:
+    topics = dict[str, list[tuple[int, Code]]]()
+    for (topic, partition), code in codes.items():
+        topics.setdefault(topic, []).append((partition, code))
+    return list(topics.items())
+
+
+def _offsets(found: Mapping[Where, Committed], topic_class: Any) -> list[Any]:
+    """Committed offsets as topics of a response; two versions have two classes for that."""
+    part = getattr(topic_class, topic_class.__name__.replace("Topic", "Partition"))
+    topics = dict[str, list[Any]]()
+    for (topic, partition), (offset, epoch, metadata) in found.items():
+        row = part(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=epoch,
+            metadata=metadata, error_code=Code.NONE,
+        )  # fmt: skip
+        topics.setdefault(topic, []).append(row)
+    return [topic_class(name=topic, partitions=rows) for topic, rows in topics.items()]
+
+
+def _described(group_id: str, listed: Listed | None, code: Code) -> Any:
+    group = None if listed is None else listed.group
+    response = admin.DescribeGroupsResponse.DescribedGroup
+    settled = group is not None and group.state == "Stable"
+    members = [
+        response.DescribedGroupMember(
+            member_id=each.member_id, group_instance_id=each.instance_id,
+            client_id=each.client_id, client_host=each.client_host,
+            member_metadata=each.metadata(group.protocol) if settled else b"",
+            member_assignment=each.assignment,
+        )
+        for each in group.members.values()
+    ] if group is not None else []  # fmt: skip
+    return response(
+        error_code=code, error_message=f"group {group_id} is not known" if code else None,
+        group_id=group_id, group_state="Dead" if listed is None else listed.state,
+        protocol_type="" if listed is None else listed.protocol_type,
+        protocol_data=group.protocol if group is not None and settled else "", members=members,
+    )  # fmt: skip

@@ -1,0 +1,235 @@
+"""All groups of a server: state machines with a clock, and what they committed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+from seglake.errors import StoreError
+from seglake.limits import INT64_MAX
+from seglake.serve.codes import Code
+from seglake.serve.counts import Counts
+from seglake.serve.groups.group import Group, Limits
+from seglake.serve.groups.member import Join, Joined, Sync, Synced
+from seglake.serve.groups.offsets import Committed, OffsetStore, Where
+
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+class Listed(NamedTuple):
+    """A group as it is listed; `group` is None for one that has committed offsets alone."""
+
+    group_id: str
+    group: Group | None
+
+    @property
+    def state(self) -> str:
+        """Kafka's name of the state."""
+        return "Empty" if self.group is None else self.group.state
+
+    @property
+    def protocol_type(self) -> str:
+        """What kind of members it has; "" if it has none."""
+        return "" if self.group is None else self.group.protocol_type
+
+
+class Coordinator:
+    """Takes what clients ask of groups; all calls come from one event loop.
+
+    Storage trouble is COORDINATOR_NOT_AVAILABLE, after which clients try again, and a line in the
+    log. `clock_ms` never goes back; `wall_ms` is the time of day.
+    """
+
+    def __init__(
+        self,
+        store: OffsetStore,
+        limits: Limits,
+        max_groups: int,
+        counts: Counts,
+        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._store, self._limits, self._max_groups, self._counts = (
+            store,
+            limits,
+            max_groups,
+            counts,
+        )
+        self._clock_ms, self._wall_ms = clock_ms, wall_ms
+        self._groups: dict[str, Group] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._thread = ThreadPoolExecutor(1, "seglake-offsets")  # SQLite waits for the disk
+
+    def release(self) -> None:
+        """Answer whoever waits, as the server stops: clients look for a coordinator again."""
+        for group in self._groups.values():
+            for member in group.members.values():
+                member.answer_all(Code.COORDINATOR_NOT_AVAILABLE)
+
+    def close(self) -> None:
+        """Forget all members, and close the file when its last commit is written."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._thread.submit(self._store.close).result()
+        self._thread.shutdown()
+
+    # ---------------------------------------------------------------- members
+
+    async def join(self, group_id: str, ask: Join) -> Joined:
+        """JoinGroup; waits for the rebalance."""
+        group = self._groups.get(group_id)
+        if not group_id:
+            return Joined(Code.INVALID_GROUP_ID, member_id=ask.member_id)
+        if group is None and ask.member_id:
+            return Joined(Code.UNKNOWN_MEMBER_ID, member_id=ask.member_id)
+        if group is None:
+            if len(self._groups) >= self._max_groups:
+                _log.warning("group %r is refused: there are %d", group_id, self._max_groups)
+                return Joined(Code.COORDINATOR_NOT_AVAILABLE)
+            group = self._groups[group_id] = Group(group_id, self._limits)
+        future = asyncio.get_running_loop().create_future()
+        group.join(ask, self._clock_ms(), _answering(future))
+        self._after(group)
+        joined: Joined = await future
+        return joined
+
+    async def sync(self, group_id: str, ask: Sync) -> Synced:
+        """SyncGroup; waits for the leader's assignment."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return Synced(Code.UNKNOWN_MEMBER_ID)
+        future = asyncio.get_running_loop().create_future()
+        group.sync(ask, self._clock_ms(), _answering(future))
+        self._after(group)
+        synced: Synced = await future
+        return synced
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> Code:
+        """Heartbeat."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return Code.UNKNOWN_MEMBER_ID
+        code = group.heartbeat(member_id, instance_id, generation, self._clock_ms())
+        self._after(group)
+        return code
+
+    def leave(self, group_id: str, member_id: str, instance_id: str | None) -> Code:
+        """LeaveGroup of one member."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return Code.UNKNOWN_MEMBER_ID
+        code = group.leave(member_id, instance_id, self._clock_ms())
+        if code is Code.NONE:
+            _log.info("group %r: member %s left", group_id, member_id or instance_id)
+        self._after(group)
+        return code
+
+    # ---------------------------------------------------------------- offsets
+
+    def may_commit(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> Code:
+        """Whether this member may commit in this generation."""
+        group = self._groups.get(group_id)
+        if not group_id:
+            return Code.INVALID_GROUP_ID
+        if group is None:
+            return Code.NONE if generation < 0 else Code.ILLEGAL_GENERATION
+        code = group.may_commit(member_id, instance_id, generation, self._clock_ms())
+        self._after(group)
+        return code
+
+    async def commit(self, group_id: str, offsets: Mapping[Where, Committed]) -> Code:
+        """OffsetCommit: all of these or none."""
+        if not offsets:
+            return Code.NONE
+        done = await self._stored(lambda: self._store.commit(group_id, offsets, self._wall_ms()))
+        self._counts.offset_commits += not done
+        return done or Code.NONE
+
+    async def committed(self, group_id: str) -> dict[Where, Committed] | Code:
+        """OffsetFetch: everything that the group committed."""
+        return await self._stored(lambda: self._store.of(group_id))
+
+    async def forget(self, group_id: str, wheres: Iterable[Where] | None) -> Code:
+        """OffsetDelete of some offsets, DeleteGroups if `wheres` is None. Groups with members stay.
+
+        Kafka asks which topics members subscribe to, and lets go of offsets of others.
+        """
+        group, chosen = self._groups.get(group_id), None if wheres is None else list(wheres)
+        if group is not None and not group.idle:
+            return Code.NON_EMPTY_GROUP
+        known = await self._stored(self._store.groups)
+        if isinstance(known, Code):
+            return known
+        if group_id not in known:
+            return Code.GROUP_ID_NOT_FOUND
+        done = await self._stored(lambda: self._store.delete(group_id, chosen))
+        return done or Code.NONE
+
+    # ---------------------------------------------------------------- looking
+
+    async def listed(self) -> list[Listed] | Code:
+        """Every group, with members or with committed offsets."""
+        stored = await self._stored(self._store.groups)
+        if isinstance(stored, Code):
+            return stored
+        names = sorted({*stored, *self._groups})
+        return [Listed(name, self._groups.get(name)) for name in names]
+
+    # ---------------------------------------------------------------- inside
+
+    async def _stored(self, work: Callable[[], _Answer]) -> _Answer | Code:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except StoreError as error:
+            _log.error("committed offsets: %s", error)  # the sentence says it all
+            return Code.COORDINATOR_NOT_AVAILABLE
+
+    def _after(self, group: Group) -> None:
+        """Look at a group that changed: its next deadline, whether anything is left of it."""
+        name = group.group_id
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+        self._tell(group)
+        if group.idle:
+            del self._groups[name]
+            self._counts.group_members.pop(name, None)
+            return
+        if group.deadline_ms < INT64_MAX:
+            delay_s = max(0, group.deadline_ms - self._clock_ms()) / 1000
+            loop = asyncio.get_running_loop()
+            self._timers[name] = loop.call_later(delay_s, self._advance, group)
+
+    def _advance(self, group: Group) -> None:
+        before = set(group.members)
+        group.advance(self._clock_ms())
+        for member_id in before - set(group.members):
+            _log.info("group %r: member %s gave no sign of life", group.group_id, member_id)
+        self._after(group)
+
+    def _tell(self, group: Group) -> None:
+        if group.generation != group.told_generation:
+            group.told_generation = group.generation
+            self._counts.rebalances += 1
+            _log.info(
+                "group %r: generation %d has %d members",
+                group.group_id, group.generation, len(group.members),
+            )  # fmt: skip
+        self._counts.group_members[group.group_id] = len(group.members)
+
+
+def _answering(future: asyncio.Future[_Answer]) -> Callable[[_Answer], None]:
+    def reply(answer: _Answer) -> None:
+        if not future.done():
+            future.set_result(answer)
+
+    return reply

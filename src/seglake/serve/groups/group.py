@@ -1,0 +1,380 @@
+"""One consumer group as a state machine: the classic protocol (KIP-62, 134, 345, 394).
+
+It knows no clock and no connection: times are given, in ms of any clock that never goes back, and
+answers that come later are calls of the `reply` that came with the request. Each is called once.
+Rules and error codes are those of Kafka's `ClassicGroup` and `GroupMetadataManager`.
+
+    Empty ──join──▶ PreparingRebalance ──all joined, or time is up──▶ CompletingRebalance
+      ▲                 ▲      ▲                                            │ leader's assignment
+      │ nobody left     │      └───── join, leave, session timeout ─────────┤
+      └─────────────────┴──────────────────────────────────────── Stable ◀──┘
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from seglake.limits import INT64_MAX
+from seglake.serve.codes import Code
+from seglake.serve.groups.member import Join, Joined, JoinReply, Member, Sync, Synced, SyncReply
+
+
+class Limits(NamedTuple):
+    """Bounds of a group; times in ms, those of sessions inclusive."""
+
+    initial_delay_ms: int = 500
+    min_session_ms: int = 6_000
+    max_session_ms: int = 1_800_000
+    max_members: int = 1000
+
+
+class Group:
+    """The members of a group, and what they wait for."""
+
+    def __init__(self, group_id: str, limits: Limits) -> None:
+        self.group_id, self._limits = group_id, limits
+        self.state = "Empty"
+        self.generation = self.told_generation = 0  # the second is for a log
+        self.protocol_type = self.protocol = ""
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self._static: dict[str, str] = {}  # instance id: member id
+        self._pending: dict[str, int] = {}  # member ids that were given away: until when they hold
+        self._rebalance_ends_ms = INT64_MAX
+        self._waits_for_more = False  # the rebalance of an empty group: lasts the initial delay
+        self._latest_end_ms = 0  # … and no longer than this
+        self._sync_ends_ms = INT64_MAX
+
+    # ---------------------------------------------------------------- requests
+
+    def join(self, ask: Join, now_ms: int, reply: JoinReply) -> None:
+        """JoinGroup: the answer comes when the rebalance that it starts or joins is over."""
+        code = self._refusal(ask)
+        if code is not Code.NONE:
+            reply(Joined(code, member_id=ask.member_id))
+        elif ask.member_id:
+            self._join_again(ask, now_ms, reply)
+        elif ask.instance_id is not None:
+            self._join_static(ask, now_ms, reply)
+        elif ask.needs_member_id:  # KIP-394
+            member_id = _new_id(ask.client_id)
+            self._pending[member_id] = now_ms + ask.session_timeout_ms
+            reply(Joined(Code.MEMBER_ID_REQUIRED, member_id=member_id))
+        else:
+            self._add(_new_id(ask.client_id), ask, now_ms, reply)
+
+    def sync(self, ask: Sync, now_ms: int, reply: SyncReply) -> None:
+        """SyncGroup: the answer comes when the leader's assignment is there."""
+        code = self._sync_refusal(ask)
+        if code is not Code.NONE:
+            reply(Synced(code))
+            return
+        member = self.members[ask.member_id]
+        member.seen(now_ms)
+        member.synced = True
+        if self.state == "Stable":
+            reply(self._assigned(member))
+        else:
+            member.replace_syncing(reply)
+            if member.member_id == self.leader:
+                self._assign(ask.assignments, now_ms)
+        if all(each.synced for each in self.members.values()):
+            self._sync_ends_ms = INT64_MAX
+
+    def heartbeat(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int
+    ) -> Code:
+        """Heartbeat: the member lives; REBALANCE_IN_PROGRESS tells it to join again."""
+        code = self._stranger(member_id, instance_id, generation)
+        if code is Code.NONE:
+            self.members[member_id].seen(now_ms)
+            if self.state == "PreparingRebalance":
+                return Code.REBALANCE_IN_PROGRESS
+        return code
+
+    def leave(self, member_id: str, instance_id: str | None, now_ms: int) -> Code:
+        """LeaveGroup of one member: by its id, or by its instance id alone."""
+        if self._pending.pop(member_id, None) is not None:
+            self._complete_if_all_joined(now_ms)
+            return Code.NONE
+        if instance_id is not None and not member_id:
+            member_id = self._static.get(instance_id, "")
+        code = self._stranger(member_id, instance_id, None)
+        if code is Code.NONE:
+            self._remove(self.members[member_id], now_ms)
+        return code
+
+    def may_commit(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int
+    ) -> Code:
+        """Whether OffsetCommit is taken: of members, or of anybody if the group has none."""
+        if generation < 0 and not self.members:
+            return Code.NONE
+        code = self._stranger(member_id, instance_id, generation)
+        if code is not Code.NONE:
+            return code
+        self.members[member_id].seen(now_ms)
+        return Code.REBALANCE_IN_PROGRESS if self.state == "CompletingRebalance" else Code.NONE
+
+    # ---------------------------------------------------------------- time
+
+    @property
+    def deadline_ms(self) -> int:
+        """When `advance` has something to do; INT64_MAX for never."""
+        ends = [self._rebalance_ends_ms, self._sync_ends_ms, *self._pending.values()]
+        ends += [member.expires_ms for member in self.members.values()]
+        return min(ends)
+
+    def advance(self, now_ms: int) -> None:
+        """Do what is due at this time: remove the silent, end rebalances."""
+        for member_id in [each for each, end in self._pending.items() if end <= now_ms]:
+            del self._pending[member_id]
+        for member in [each for each in self.members.values() if each.expires_ms <= now_ms]:
+            if member.member_id in self.members:
+                self._remove(member, now_ms)
+        if self._sync_ends_ms <= now_ms:
+            self._sync_ends_ms = INT64_MAX
+            for member in [each for each in self.members.values() if not each.synced]:
+                self._remove(member, now_ms)
+        if self._rebalance_ends_ms <= now_ms:
+            self._complete(now_ms)
+        else:
+            self._complete_if_all_joined(now_ms)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is in the group, and nobody was told to come."""
+        return not self.members and not self._pending
+
+    # ---------------------------------------------------------------- joining
+
+    def _refusal(self, ask: Join) -> Code:
+        if not self._limits.min_session_ms <= ask.session_timeout_ms <= self._limits.max_session_ms:
+            return Code.INVALID_SESSION_TIMEOUT
+        if not self._fits(ask):
+            return Code.INCONSISTENT_GROUP_PROTOCOL
+        known = ask.member_id in self.members or ask.instance_id in self._static
+        taken = len(self.members) + len(self._pending) - (ask.member_id in self._pending)
+        if not known and taken >= self._limits.max_members:
+            return Code.GROUP_MAX_SIZE_REACHED
+        return Code.NONE
+
+    def _fits(self, ask: Join) -> bool:
+        """Whether the members and this one share a protocol."""
+        if not ask.protocol_type or not ask.protocols:
+            return False
+        if not self.members:
+            return True
+        shared = self._shared_protocols(self.members.values())
+        names = {name for name, _ in ask.protocols}
+        return ask.protocol_type == self.protocol_type and not shared.isdisjoint(names)
+
+    @staticmethod
+    def _shared_protocols(members: Iterable[Member]) -> set[str]:
+        return set.intersection(*({name for name, _ in each.protocols} for each in members))
+
+    def _join_again(self, ask: Join, now_ms: int, reply: JoinReply) -> None:
+        """A join with a member id: one that was given away just now, or of a member."""
+        if self._pending.pop(ask.member_id, None) is not None:
+            self._add(ask.member_id, ask, now_ms, reply)
+            return
+        code = self._stranger(ask.member_id, ask.instance_id, None)
+        if code is not Code.NONE:
+            reply(Joined(code, member_id=ask.member_id))
+            return
+        member = self.members[ask.member_id]
+        same = member.protocols == ask.protocols
+        leads = member.member_id == self.leader
+        settled = self.state == "Stable" and not leads
+        member.take(ask)
+        member.seen(now_ms)
+        if same and (settled or self.state == "CompletingRebalance"):
+            reply(self._joined(member))  # its answer got lost
+            return
+        member.replace_joining(reply)
+        self._prepare(now_ms)
+
+    def _join_static(self, ask: Join, now_ms: int, reply: JoinReply) -> None:
+        """KIP-345: the instance comes back under a new member id, and takes its old place."""
+        instance = str(ask.instance_id)
+        before = self.members.get(self._static.get(instance, ""))
+        if before is None:
+            self._add(_new_id(instance), ask, now_ms, reply)
+            return
+        after = Member(_new_id(instance), ask, now_ms)
+        after.assignment, after.synced = before.assignment, before.synced
+        led = self.leader == before.member_id
+        del self.members[before.member_id]
+        self.members[after.member_id], self._static[instance] = after, after.member_id
+        before.answer_all(Code.FENCED_INSTANCE_ID)
+        if led:
+            self.leader = after.member_id
+        if self.state == "Stable" and before.metadata(self.protocol) == after.metadata(
+            self.protocol
+        ):
+            reply(self._joined_in_place(after, before, ask))
+            return
+        after.replace_joining(reply)
+        self._prepare(now_ms)
+
+    def _joined_in_place(self, after: Member, before: Member, ask: Join) -> Joined:
+        """The answer to a static member that came back and changes nothing (KIP-814)."""
+        answer = self._joined(after)
+        if self.leader != after.member_id or ask.can_skip_assignment:
+            return answer._replace(skip_assignment=self.leader == after.member_id)
+        return answer._replace(leader=before.member_id, members=())  # it must not assign
+
+    def _add(self, member_id: str, ask: Join, now_ms: int, reply: JoinReply) -> None:
+        if not self.members:
+            self.protocol_type = ask.protocol_type
+        member = Member(member_id, ask, now_ms)
+        self.members[member_id] = member
+        if ask.instance_id is not None:
+            self._static[ask.instance_id] = member_id
+        if self.leader is None:
+            self.leader = member_id
+        member.replace_joining(reply)
+        if self._waits_for_more:
+            soon = now_ms + self._limits.initial_delay_ms
+            self._rebalance_ends_ms = min(soon, self._latest_end_ms)
+        self._prepare(now_ms)
+
+    def _stranger(self, member_id: str, instance_id: str | None, generation: int | None) -> Code:
+        """Why a request is not one of a member of this generation, if it is not."""
+        if instance_id is not None and instance_id in self._static:
+            if self._static[instance_id] != member_id:
+                return Code.FENCED_INSTANCE_ID
+        elif instance_id is not None:
+            return Code.UNKNOWN_MEMBER_ID
+        if member_id not in self.members:
+            return Code.UNKNOWN_MEMBER_ID
+        if generation is not None and generation != self.generation:
+            return Code.ILLEGAL_GENERATION
+        return Code.NONE
+
+    # ---------------------------------------------------------------- rebalance
+
+    def _prepare(self, now_ms: int) -> None:
+        """Wait for every member to join, if that is not what the group does already."""
+        if self.state != "PreparingRebalance":
+            for member in self.members.values():
+                member.assignment = b""
+                if member.syncing is not None:
+                    member.seen(now_ms)
+                    member.answer_sync(Synced(Code.REBALANCE_IN_PROGRESS))
+            timeout_ms = max(each.rebalance_timeout_ms for each in self.members.values())
+            self._waits_for_more = self.state == "Empty"
+            self._latest_end_ms = now_ms + timeout_ms
+            delay_ms = min(timeout_ms, self._limits.initial_delay_ms)
+            self._rebalance_ends_ms = now_ms + (delay_ms if self._waits_for_more else timeout_ms)
+            self._sync_ends_ms = INT64_MAX
+            self.state = "PreparingRebalance"
+        self._complete_if_all_joined(now_ms)
+
+    def _complete_if_all_joined(self, now_ms: int) -> None:
+        if self.state != "PreparingRebalance" or self._waits_for_more:
+            return
+        if all(each.joining is not None for each in self.members.values()) and not self._pending:
+            self._complete(now_ms)
+
+    def _complete(self, now_ms: int) -> None:
+        """End the rebalance with those who joined; static members keep their place."""
+        for member in [each for each in self.members.values() if each.joining is None]:
+            if member.instance_id is None:
+                self._forget(member)
+        joined = [each for each in self.members.values() if each.joining is not None]
+        if self.members and not joined:  # static ones alone, and none has come back yet
+            timeout_ms = max(each.rebalance_timeout_ms for each in self.members.values())
+            self._rebalance_ends_ms = now_ms + timeout_ms
+            return
+        self._rebalance_ends_ms, self._waits_for_more = INT64_MAX, False
+        self.generation += 1
+        if not joined:
+            self.state, self.protocol, self.leader = "Empty", "", None
+            return
+        if self.leader not in {each.member_id for each in joined}:
+            self.leader = joined[0].member_id
+        self.protocol = self._voted()
+        self.state = "CompletingRebalance"
+        self._sync_ends_ms = now_ms + max(each.rebalance_timeout_ms for each in joined)
+        for member in self.members.values():
+            member.synced = False
+        for member in joined:
+            member.seen(now_ms)
+            member.answer_join(self._joined(member))
+
+    def _voted(self) -> str:
+        """The protocol that most members like best, of those that all have."""
+        shared = self._shared_protocols(self.members.values())
+        votes = Counter(
+            next(name for name, _ in each.protocols if name in shared)
+            for each in self.members.values()
+        )
+        return votes.most_common(1)[0][0]
+
+    def _joined(self, member: Member) -> Joined:
+        leads = member.member_id == self.leader
+        members = [
+            (each.member_id, each.instance_id, each.metadata(self.protocol))
+            for each in self.members.values()
+        ]
+        return Joined(
+            Code.NONE, self.generation, self.protocol_type, self.protocol, self.leader or "",
+            member.member_id, tuple(members) if leads else (),
+        )  # fmt: skip
+
+    # ---------------------------------------------------------------- assignment
+
+    def _sync_refusal(self, ask: Sync) -> Code:
+        code = self._stranger(ask.member_id, ask.instance_id, ask.generation)
+        if code is not Code.NONE:
+            return code
+        if ask.protocol_type not in (None, self.protocol_type):
+            return Code.INCONSISTENT_GROUP_PROTOCOL
+        if ask.protocol not in (None, self.protocol):
+            return Code.INCONSISTENT_GROUP_PROTOCOL
+        return Code.REBALANCE_IN_PROGRESS if self.state == "PreparingRebalance" else Code.NONE
+
+    def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
+        """The leader's word: who has none gets nothing."""
+        self.state = "Stable"
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+            if member.syncing is not None:
+                member.seen(now_ms)
+                member.answer_sync(self._assigned(member))
+
+    def _assigned(self, member: Member) -> Synced:
+        return Synced(Code.NONE, self.protocol_type, self.protocol, member.assignment)
+
+    # ---------------------------------------------------------------- leaving
+
+    def _forget(self, member: Member) -> None:
+        del self.members[member.member_id]
+        if member.instance_id is not None:
+            self._static.pop(member.instance_id, None)
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.members), None)
+
+    def _remove(self, member: Member, now_ms: int) -> None:
+        self._forget(member)
+        member.answer_all(Code.UNKNOWN_MEMBER_ID)
+        if self.state in ("Stable", "CompletingRebalance") and self.members:
+            self._prepare(now_ms)
+        elif not self.members and self.state != "Empty":
+            self._end_generation()
+        else:
+            self._complete_if_all_joined(now_ms)
+
+    def _end_generation(self) -> None:
+        self.generation += 1
+        self.state, self.protocol, self.leader = "Empty", "", None
+        self._rebalance_ends_ms = self._sync_ends_ms = INT64_MAX
+        self._waits_for_more = False
+
+
+def _new_id(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4()}"

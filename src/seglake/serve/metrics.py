@@ -1,0 +1,168 @@
+"""Figures of a running server for Prometheus, and a health page, on a port of their own.
+
+    GET /metrics   everything that is counted, as Prometheus text
+    GET /health    200 while the server follows its lake, 503 when it has lost it; JSON
+
+Neither asks who comes: give the port to those who may know.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any, Protocol
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from seglake.errors import ConfigError
+from seglake.serve.counts import Counts
+from seglake.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+_log = logging.getLogger(__name__)
+_PATIENCE_S = 30.0
+
+App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class Topics(Protocol):
+    """What the page says of the lake."""
+
+    @property
+    def version(self) -> int:
+        """The version of the catalog that is served."""
+
+    refreshed: float  # time.time() of the last look at the catalog that worked
+
+
+class Figures:
+    """Collects what a server has counted, whenever somebody asks."""
+
+    def __init__(self, counts: Counts, topics: Topics) -> None:
+        self._counts, self._topics = counts, topics
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric; prometheus_client calls it in a thread of its own."""
+        counts = self._counts
+        yield _gauge("version", "Version of the catalog that is served", self._topics.version)
+        age = time.time() - self._topics.refreshed
+        yield _gauge("refresh_age_seconds", "Time since the catalog was last looked at", age)
+        yield _gauge("open_connections", "Connections now", counts.open_connections)
+        for name, meaning in _COUNTERS.items():
+            yield _counter(name, meaning, [((), getattr(counts, name))])
+        yield _counter("requests", "Requests by API", _labelled(counts.requests), "api")
+        yield _counter("request_seconds", "Time in handlers", _labelled(counts.seconds), "api")
+        errors = list(counts.errors.items())  # one step: the server's thread goes on counting
+        yield _counter("errors", "Errors in responses", errors, "api", "error")
+        topics = _labelled(counts.fetched_bytes)
+        yield _counter("fetched_bytes", "Bytes of records sent", topics, "topic")
+        members = list(counts.group_members.values())
+        yield _gauge("groups", "Consumer groups with members", len(members))
+        yield _gauge("group_members", "Their members", sum(members))
+
+
+_COUNTERS = {
+    "connections": "Connections accepted",
+    "refused_connections": "Connections beyond the limits",
+    "logins": "Logins that succeeded",
+    "failed_logins": "Logins that failed",
+    "malformed_requests": "Requests that are none",
+    "received_bytes": "Bytes received",
+    "sent_bytes": "Bytes sent",
+    "damaged_batches": "Batches not sent because their bytes are wrong",
+    "refreshes": "Looks at the catalog",
+    "failed_refreshes": "Looks at the catalog that failed",
+    "rebalances": "Generations of consumer groups",
+    "offset_commits": "Commits of consumer groups",
+}
+
+
+def _gauge(name: str, meaning: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"seglake_serve_{name}", meaning, value)
+
+
+def _counter(
+    name: str, meaning: str, values: Iterable[tuple[tuple[str, ...], float]], *labels: str
+) -> Metric:
+    family = CounterMetricFamily(f"seglake_serve_{name}", meaning, labels=labels)
+    for whose, value in values:
+        family.add_metric(whose, value)
+    return family
+
+
+def _labelled(counted: dict[str, Any]) -> list[tuple[tuple[str, ...], float]]:
+    return [((name,), value) for name, value in list(counted.items())]
+
+
+class Page:
+    """The two pages, served by threads of their own until `close`."""
+
+    def __init__(self, settings: Settings, counts: Counts, topics: Topics) -> None:
+        address = settings.metrics.listen
+        if address is None:
+            raise ConfigError("metrics.listen: set it for a page of metrics")
+        registry: Any = CollectorRegistry()
+        registry.register(Figures(counts, topics))
+        patience_s = _PATIENCE_S + 3 * settings.server.refresh_ms / 1000
+        app = _pages(make_wsgi_app(registry), topics, patience_s)
+        try:
+            self._server = make_server(*address, app, _Server, _Quiet)
+        except OSError as error:
+            raise ConfigError(f"metrics.listen: {address} cannot be used: {error}") from error
+        self.port = self._server.server_port
+        _log.info("metrics on http://%s:%d/metrics, health beside it", address.host, self.port)
+        threading.Thread(
+            target=self._server.serve_forever, name="seglake metrics", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """Serve the pages no longer."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def start(settings: Settings, counts: Counts, topics: Topics) -> Page | None:
+    """The pages, if the settings want them. Raises ConfigError."""
+    return None if settings.metrics.listen is None else Page(settings, counts, topics)
+
+
+def _pages(metrics: App, topics: Topics, patience_s: float) -> App:
+    def app(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path == "/metrics":
+            return metrics(environ, respond)
+        if path == "/health":
+            return _health(topics, patience_s, respond)
+        respond("404 Not Found", [("Content-Type", "text/plain")])
+        return [b"there are /metrics and /health\n"]
+
+    return app
+
+
+def _health(topics: Topics, patience_s: float, respond: Callable[..., Any]) -> Iterable[bytes]:
+    age_s = time.time() - topics.refreshed
+    well = age_s <= patience_s
+    respond("200 OK" if well else "503 Service Unavailable", [("Content-Type", "application/json")])
+    state = {
+        "healthy": well, "version": topics.version, "refresh_age_seconds": round(age_s, 3),
+    }  # fmt: skip
+    return [json.dumps(state).encode() + b"\n"]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    timeout = 10  # of a request that does not come
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the library's name
+        """A request for figures is no event."""

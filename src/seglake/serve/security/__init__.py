@@ -1,0 +1,76 @@
+"""Who may connect to the server, and how the bytes travel: TLS and SASL."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+
+from seglake.errors import ConfigError
+from seglake.serve.api import Api
+from seglake.serve.counts import Counts
+from seglake.serve.security.login import Login
+from seglake.serve.security.users import Users
+from seglake.serve.settings import Settings, Tls
+
+__all__ = ["apis", "check", "context", "must_log_in"]
+
+
+def check(settings: Settings) -> None:
+    """Refuse to be open to others than this machine without TLS and users. Raises ConfigError."""
+    host, tls, users = settings.server.listen.host, _has_tls(settings.tls), must_log_in(settings)
+    if settings.server.insecure or _is_loopback(host):
+        return
+    missing = [name for name, there in (("TLS", tls), ("users", users)) if not there]
+    if missing:
+        raise ConfigError(
+            f"server.listen: {host} can be reached from other machines, and there is no"
+            f" {' and no '.join(missing)}: set [tls] and [sasl], listen on 127.0.0.1, or say"
+            " --insecure"
+        )
+
+
+def context(settings: Settings) -> ssl.SSLContext | None:
+    """TLS as the settings want it, None without. Raises ConfigError."""
+    tls = settings.tls
+    if not _has_tls(tls):
+        return None
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        made.load_cert_chain(str(tls.certificate), str(tls.key), password=_no_password)
+    except (OSError, ssl.SSLError, ValueError) as error:
+        raise ConfigError(
+            f"tls: {tls.certificate} and {tls.key} are no certificate chain and its key, as PEM"
+            f" without a password: {error}"
+        ) from error
+    return made
+
+
+def must_log_in(settings: Settings) -> bool:
+    """Whether there are users, so that every client is one of them."""
+    return settings.sasl.users is not None or settings.sasl.users_variable is not None
+
+
+def apis(settings: Settings, counts: Counts) -> list[Api]:
+    """The APIs of the login, if there are users. Raises ConfigError."""
+    if not must_log_in(settings):
+        return []
+    return Login(Users.of(settings.sasl), settings.sasl.mechanisms, counts).apis()
+
+
+def _has_tls(tls: Tls) -> bool:
+    given = [tls.certificate is not None, tls.key is not None]
+    if any(given) and not all(given):
+        raise ConfigError("tls: certificate and key go together; set both, or none")
+    return all(given)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name may be any address
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")

@@ -1,0 +1,146 @@
+"""The login of a client: SaslHandshake, then SaslAuthenticate (KIP-43, KIP-152)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafka.protocol import sasl
+from scramp import ScramException, ScramMechanism
+
+from seglake.serve.api import Api, Refused
+from seglake.serve.codes import Code
+from seglake.serve.counts import Counts
+from seglake.serve.security.users import Users
+
+if TYPE_CHECKING:
+    from seglake.serve.connection import Connection
+
+_log = logging.getLogger(__name__)
+_DELAY_S = 0.1  # of the answer to a failed login: Kafka's connection.failed.authentication.delay.ms
+
+
+class Failed(Exception):
+    """The login failed; the text is for the log, never for the client."""
+
+
+class Turn(NamedTuple):
+    """What the server says, and who the client is once that is shown."""
+
+    answer: bytes
+    name: str | None = None
+
+
+Exchange = Callable[[bytes], Turn]  # a client's words in, ours out; raises Failed
+
+
+class Login:
+    """Answers the two APIs. `connection.login` is the exchange that is under way."""
+
+    def __init__(self, users: Users, mechanisms: tuple[str, ...], counts: Counts) -> None:
+        self._users, self._mechanisms, self._counts = users, mechanisms, counts
+
+    def apis(self) -> list[Api]:
+        """Both of them."""
+        return [
+            Api(sasl.SaslHandshakeRequest, 1, 1, self.handshake, before_login=True),
+            Api(sasl.SaslAuthenticateRequest, 0, 2, self.authenticate, before_login=True),
+        ]
+
+    async def handshake(self, request: Any, connection: Connection) -> Any:
+        """Choose a mechanism."""
+        if connection.principal is not None or connection.login is not None:
+            return self._shaken(Code.ILLEGAL_SASL_STATE, connection)
+        mechanism = request.mechanism
+        if mechanism not in self._mechanisms:
+            _log.warning("%s: SASL mechanism %r is not enabled", connection, mechanism[:40])
+            return self._shaken(Code.UNSUPPORTED_SASL_MECHANISM, connection)
+        connection.login = Plain(self._users) if mechanism == "PLAIN" else Scram(
+            self._users, mechanism
+        )  # fmt: skip
+        return self._shaken(Code.NONE, connection)
+
+    def _shaken(self, code: Code, connection: Connection) -> Any:
+        if code is not Code.NONE:
+            connection.count_error("SaslHandshake", code)
+        return sasl.SaslHandshakeResponse(error_code=code, mechanisms=list(self._mechanisms))
+
+    async def authenticate(self, request: Any, connection: Connection) -> Any:
+        """The next turn of the exchange. A connection has one: who failed must connect again."""
+        exchange = connection.login
+        if connection.principal is not None or exchange is None:
+            connection.count_error("SaslAuthenticate", Code.ILLEGAL_SASL_STATE)
+            return _refused(Code.ILLEGAL_SASL_STATE, "SaslHandshake comes first, and once")
+        connection.login = _over
+        try:
+            turn = exchange(bytes(request.auth_bytes))
+        except Failed as why:
+            return await self._failed(connection, why)
+        if turn.name is None:
+            connection.login = exchange
+        else:
+            connection.principal = f"User:{turn.name}"
+            self._counts.logins += 1
+        return sasl.SaslAuthenticateResponse(error_code=Code.NONE, auth_bytes=turn.answer)
+
+    async def _failed(self, connection: Connection, why: Failed) -> Any:
+        self._counts.failed_logins += 1
+        connection.count_error("SaslAuthenticate", Code.SASL_AUTHENTICATION_FAILED)
+        _log.warning("%s: login failed: %s", connection, why)
+        await asyncio.sleep(_DELAY_S)
+        return _refused(
+            Code.SASL_AUTHENTICATION_FAILED, "Authentication failed: wrong user or password"
+        )
+
+
+def _refused(code: Code, message: str) -> Any:
+    return sasl.SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=b"")
+
+
+def _over(_words: bytes) -> Turn:
+    raise Refused("another try after a failed login")
+
+
+class Plain:
+    """SASL PLAIN (RFC 4616): one turn."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+
+    def __call__(self, words: bytes) -> Turn:
+        """The client's name and password."""
+        try:
+            acts_for, name, password = words.decode().split("\0")
+        except ValueError:
+            raise Failed("no PLAIN message") from None
+        if not self._users.has(name, password) or acts_for not in ("", name):
+            raise Failed(f"wrong password, or no user {name[:40]!r}")
+        return Turn(b"", name)
+
+
+class Scram:
+    """SASL SCRAM (RFC 5802, KIP-84): two turns, of which no password can be learned."""
+
+    def __init__(self, users: Users, mechanism: str) -> None:
+        self._server = ScramMechanism(mechanism).make_server(
+            lambda name: self._verifier(users, mechanism, name)
+        )
+        self._name: str | None = None
+
+    def _verifier(self, users: Users, mechanism: str, name: str) -> tuple[bytes, bytes, bytes, int]:
+        self._name = name
+        return users.verifier(mechanism, name)
+
+    def __call__(self, words: bytes) -> Turn:
+        """The client's first message, or its last one."""
+        try:
+            if self._name is None:
+                self._server.set_client_first(words.decode())
+                return Turn(self._server.get_server_first().encode())
+            self._server.set_client_final(words.decode())
+            return Turn(self._server.get_server_final().encode(), self._name)
+        except (ScramException, ValueError) as error:
+            who = "" if self._name is None else f" of user {self._name[:40]!r}"
+            raise Failed(f"login{who}: {error}") from error

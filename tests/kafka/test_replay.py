@@ -1,0 +1,279 @@
+"""`seglake replay` into a real broker: every record once, whatever is killed in between."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+import seglake
+from seglake.errors import ConfigError, StoreError, UsageError
+from seglake.read.log import Log
+from seglake.replay.progress import NAME_HEADER, OFFSET_HEADER
+from seglake.replay.run import replay
+from seglake.replay.target import Target
+from seglake.replay.tempo import Tempo
+from tests.harness.ports import free_ports
+from tests.judges.kafka_broker import Broker
+from tests.judges.kafka_judge import Kafka
+from tests.makers.lakes import Event, LakeMaker, Shape
+
+T = 1_750_000_000_000
+COUNT = 6_000
+START, END = T + 100, T + 10 * COUNT - 500  # neither bound is one of the log's
+WINDOW = ["--start", str(START), "--end", str(END)]
+
+
+class Sent(NamedTuple):
+    """A record as it was archived."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def events(chance: random.Random, count: int) -> list[Event]:
+    """Late ones, gaps, null and empty keys and values, headers."""
+    return [
+        Event(
+            T + 10 * at - chance.choice((0, 0, 0, 900)), chance.choice((None, b"", b"key")),
+            chance.choice((None, b"", b"value %d" % at)),
+            (("h", b"1"), ("größe", None), ("h", b"")) if at % 7 == 0 else (),
+            gap=3 if at % 50 == 9 else 0,
+        )
+        for at in range(count)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three partitions; the last one is small, and there is a fourth without a record."""
+    root, chance = tmp_path_factory.mktemp("lake"), random.Random(7)
+    maker = LakeMaker(root, partitions=4)
+    rows = {p: events(chance, COUNT if p < 2 else 40) for p in range(3)}
+    maker.run(rows, Shape("zstd", batch_bytes=3000, segment_bytes=40_000))
+    return root
+
+
+@pytest.fixture(scope="module")
+def log(lake: Path) -> Log:
+    return seglake.open(str(lake)).topic("events")
+
+
+@pytest.fixture(scope="module")
+def broker(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker.serve(kafka, tmp_path_factory.mktemp("broker"), {}) as running:
+        yield running
+
+
+def archived(log: Log, partition: int) -> list[Sent]:
+    """What the window holds, as `read_range` says."""
+    table = log.read_range(START, END, partitions=[partition]).read_all()
+    at = table.column_names.index("timestamp")
+    table = table.set_column(at, "timestamp", table["timestamp"].cast(pa.int64()))
+    return [
+        Sent(
+            row["offset"], row["timestamp"], row["key"], row["value"],
+            tuple((header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in table.to_pylist()
+    ]  # fmt: skip
+
+
+def arrived(broker: Broker, topic: str, partition: int) -> list[Sent]:
+    """What a consumer that reads committed records gets."""
+    settings = {
+        "bootstrap.servers": broker.address, "group.id": "judge", "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }  # fmt: skip
+    consumer, found = Consumer(settings), list[Sent]()
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    deadline = time.monotonic() + 30
+    while True:
+        assert time.monotonic() < deadline
+        for message in consumer.consume(1000, timeout=0.3):
+            if message.error() is not None:
+                consumer.close()
+                return found
+            headers: Any = message.headers()
+            assert [name for name, _ in headers[-2:]] == [NAME_HEADER, OFFSET_HEADER]
+            found.append(
+                Sent(
+                    int(headers[-1][1]), message.timestamp()[1], message.key(), message.value(),
+                    tuple(headers[:-2]),
+                )
+            )  # fmt: skip
+
+
+def assert_whole(log: Log, broker: Broker, topic: str) -> None:
+    for partition in log.partitions():
+        assert arrived(broker, topic, partition) == archived(log, partition)
+
+
+def command(lake: Path, broker: Broker, *more: object) -> list[str]:
+    words = [sys.executable, "-m", "seglake", "replay", lake, "events", "--to", broker.address]
+    return [str(word) for word in [*words, *WINDOW, *more]]
+
+
+def test_a_window_arrives_whole_and_a_second_call_sends_nothing(
+    log: Log, lake: Path, broker: Broker
+) -> None:
+    done = subprocess.run(command(lake, broker, "--json"), check=True, capture_output=True)
+    report = json.loads(done.stdout)
+    wanted = {p: archived(log, p) for p in log.partitions()}
+    assert report["created"]
+    assert report["records"] == sum(map(len, wanted.values()))
+    assert {row["partition"]: row["records"] for row in report["partitions"]} == {
+        p: len(records) for p, records in wanted.items() if records
+    }
+    assert_whole(log, broker, "events")
+    again = replay(log, START, END, Target(broker.address, "events", {}))
+    assert again.records == 0
+    assert again.resumed_after == {p: found[-1].offset for p, found in wanted.items() if found}
+    assert_whole(log, broker, "events")
+
+
+def test_killed_at_any_moment_and_resumed(log: Log, lake: Path, broker: Broker) -> None:
+    """SIGKILL, again and again; the last call ends the work."""
+    chance = random.Random(3)
+    more = ["--topic", "killed", "--max-rate", 1000, "--json"]
+    for _ in range(3):
+        before = ended(broker, "killed")
+        with subprocess.Popen(command(lake, broker, *more), stdout=subprocess.PIPE) as process:
+            wait_until(partial(grown, broker, "killed", before + 50))
+            time.sleep(chance.random() * 0.4)
+            process.send_signal(signal.SIGKILL)
+            assert process.wait() == -signal.SIGKILL
+    done = subprocess.run(
+        command(lake, broker, "--topic", "killed", "--json"), check=True, stdout=subprocess.PIPE
+    )
+    report = json.loads(done.stdout)
+    total = sum(len(archived(log, p)) for p in log.partitions())
+    assert 0 < report["records"] < total  # some had arrived before, some were left
+    assert_whole(log, broker, "killed")
+
+
+def grown(broker: Broker, topic: str, than: int) -> bool:
+    return ended(broker, topic) > than
+
+
+def ended(broker: Broker, topic: str) -> int:
+    """The end offsets of all partitions together; what is not committed counts, too."""
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "judge"})
+    try:
+        if topic not in consumer.list_topics(timeout=10).topics:
+            return 0
+        count = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        found = [consumer.get_watermark_offsets(TopicPartition(topic, p), 10) for p in range(count)]
+        return sum(marks[1] for marks in found if marks)
+    except KafkaException:  # a topic that was made just now
+        return 0
+    finally:
+        consumer.close()
+
+
+def wait_until(done: Any, seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_another_name_sends_everything_again(log: Log, broker: Broker) -> None:
+    """Two replays in one topic do not take each other's records for their own."""
+    target = Target(broker.address, "twice", {})
+    first = replay(log, START, END, target, name="first")
+    middle = (START + END) // 2
+    second = replay(log, START, middle, target, name="second")
+    assert second.resumed_after == {}
+    assert 0 < second.records < first.records
+    assert replay(log, START, END, target, name="first").records == 0
+    assert replay(log, START, middle, target, name="second").records == 0
+
+
+def test_the_speed_is_that_of_event_time(log: Log, broker: Broker) -> None:
+    """The window's 59 s take a thirtieth of them, and the records of all partitions mix."""
+    target = Target(broker.address, "fast", {})
+    report = replay(log, START, END, target, tempo=Tempo(30.0))
+    assert (END - START - 2000) / 30_000 <= report.seconds < 10
+    assert_whole(log, broker, "fast")
+
+
+def test_a_second_one_of_the_same_name_takes_over(log: Log, lake: Path, broker: Broker) -> None:
+    more = ["--topic", "fenced", "--max-rate", 1000]
+    with subprocess.Popen(command(lake, broker, *more), stderr=subprocess.PIPE) as first:
+        wait_until(partial(grown, broker, "fenced", 100))
+        replay(log, START, END, Target(broker.address, "fenced", {}))
+        _, told = first.communicate(timeout=60)
+    assert first.returncode == 1
+    assert b"has taken over; this one ends" in told
+    assert_whole(log, broker, "fenced")
+
+
+def test_topics_that_cannot_keep_it_are_refused(log: Log, broker: Broker) -> None:
+    broker.create_topic("narrow", 2, {})
+    with pytest.raises(UsageError, match="has 2 partitions and 4 are replayed"):
+        replay(log, START, END, Target(broker.address, "narrow", {}))
+    broker.create_topic("restamped", 4, {"message.timestamp.type": "LogAppendTime"})
+    with pytest.raises(UsageError, match="would lose the timestamps"):
+        replay(log, START, END, Target(broker.address, "restamped", {}))
+    broker.create_topic("small", 4, {"max.message.bytes": "1100"})
+    with pytest.raises(UsageError, match=r"raise its max\.message\.bytes"):
+        replay(_with(log, b"x" * 5000), START, END, Target(broker.address, "small", {}))
+    with pytest.raises(UsageError, match="offset 0 of partition 0 has a header whose name"):
+        replay(_with(log, b"", "a\0b"), START, END, Target(broker.address, "named", {}))
+    assert ended(broker, "narrow") == ended(broker, "restamped") == 0
+    assert arrived(broker, "small", 0) == []
+
+
+def _with(log: Log, value: bytes, header: str = "h") -> Log:
+    """A log of one record."""
+    root = Path(log._origin.store.uri.removeprefix("file://")).parent / f"{len(value)} bytes"
+    LakeMaker(root, partitions=1).run({0: [Event(START, b"k", value, ((header, b""),))]})
+    return seglake.open(str(root)).topic("events")
+
+
+def test_a_transaction_of_somebody_else_is_waited_for(log: Log, broker: Broker) -> None:
+    """Behind an open one nothing can be read back, so nothing is sent."""
+    target = Target(broker.address, "shared", {})
+    replay(log, START, END, target)
+    other = Producer({"bootstrap.servers": broker.address, "transactional.id": "somebody"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce("shared", b"theirs", partition=1)
+    other.flush(10)
+    with pytest.raises(StoreError, match="a transaction of another producer open"):
+        replay(log, START, END, target)
+    other.commit_transaction(30)
+    assert replay(log, START, END, target).records == 0
+
+
+def test_what_is_wrong_is_said(log: Log, lake: Path, broker: Broker, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="takes the timestamp 0 for now"):
+        replay(log, 0, END, Target(broker.address, "never", {}))
+    with pytest.raises(ConfigError, match=r"transactional\.id is not for the client's settings"):
+        Target(broker.address, "never", {"transactional.id": "mine"})
+    with pytest.raises(ConfigError, match="No such configuration property"):
+        replay(log, START, END, Target(broker.address, "never", {"no.such": "1"}))
+    (nowhere,) = free_ports(1)
+    with pytest.raises(StoreError, match=f"127.0.0.1:{nowhere}"):
+        replay(log, START, END, Target(f"127.0.0.1:{nowhere}", "never", {}, patience_s=1))
+    wrong = tmp_path / "client.properties"
+    wrong.write_text("# of librdkafka\nsecurity.protocol\n")
+    refused = command(lake, broker, "--kafka-file", wrong, "--topic", "never")
+    done = subprocess.run(refused, check=False, capture_output=True)
+    assert done.returncode == 2
+    assert b"a setting of librdkafka is not of the form KEY=VALUE" in done.stderr

@@ -1,0 +1,225 @@
+"""Kafka's clients in consumer groups of the server: rebalances, commits, kills, tools."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from confluent_kafka import Consumer
+
+from seglake.session import find_java
+from tests.harness.serve_program import ServeProgram
+from tests.judges.kafka_jars import class_path
+from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.strategies import T
+
+PARTITIONS, COUNT = 4, 300
+ALL = {(p, offset) for p in range(PARTITIONS) for offset in range(COUNT)}
+CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lake")
+    rows = {
+        p: [Event(T + at, b"key", b"%d/%d" % (p, at)) for at in range(COUNT)]
+        for p in range(PARTITIONS)
+    }
+    LakeMaker(folder, partitions=PARTITIONS).run(rows, Shape("lz4", batch_bytes=500))
+    return folder
+
+
+@pytest.fixture
+def server(root: Path, tmp_path: Path) -> Iterator[ServeProgram]:
+    with ServeProgram(root, tmp_path) as running:
+        yield running
+
+
+class Member:
+    """A consumer of a group on a thread of its own."""
+
+    def __init__(self, server: ServeProgram, group: str, **settings: Any) -> None:
+        self.seen = list[tuple[int, int]]()
+        self.partitions = list[int]()
+        self.failed: BaseException | None = None
+        self._over = threading.Event()
+        self._settings = {
+            "bootstrap.servers": server.address, "group.id": group, "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 500, "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 200, "fetch.wait.max.ms": 50, **settings,
+        }  # fmt: skip
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        consumer = Consumer(self._settings)
+        consumer.subscribe(["events"])
+        try:
+            while not self._over.is_set():
+                for message in consumer.consume(100, timeout=0.1):
+                    assert message.error() is None, message.error()
+                    self.seen.append((message.partition() or 0, message.offset() or 0))
+                self.partitions = sorted(each.partition for each in consumer.assignment())
+        except BaseException as error:
+            self.failed = error
+        finally:
+            consumer.close()
+
+    def stop(self) -> None:
+        """Leave the group, with a commit."""
+        self._over.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        if self.failed is not None:
+            raise self.failed
+
+
+def wait_until(done: Any, seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def java(main: str, *arguments: str, timeout: float = 60) -> str:
+    """What a program of Kafka prints."""
+    words = [str(find_java()), "-Xmx200m", "-XX:TieredStopAtLevel=1", "-cp", class_path(), main]
+    done = subprocess.run(
+        [*words, *arguments], check=False, capture_output=True, text=True, timeout=timeout
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def console(server: ServeProgram, group: str, count: int, *more: str) -> list[str]:
+    """So many values by Kafka's console consumer in a group, from where it committed."""
+    return java(
+        CONSOLE, "--bootstrap-server", server.address, "--topic", "events", "--group", group,
+        "--max-messages", str(count), "--timeout-ms", "20000", *more,
+    ).split()  # fmt: skip
+
+
+def described(server: ServeProgram, group: str) -> list[tuple[int, int, int, int, str]]:
+    """What Kafka's tool says: partition, committed offset, end offset, lag, consumer id."""
+    told = java(GROUPS, "--bootstrap-server", server.address, "--describe", "--group", group)
+    found = re.findall(rf"^{group} +events +(\d+) +(\d+) +(\d+) +(\d+) +(\S+)", told, re.MULTILINE)
+    return sorted((int(p), int(at), int(end), int(lag), who) for p, at, end, lag, who in found)
+
+
+def test_two_members_share_and_one_takes_over(server: ServeProgram) -> None:
+    """A rebalance when the second comes, and one when it goes: every record, none twice."""
+    first = Member(server, "shared")
+    wait_until(lambda: len(first.partitions) == PARTITIONS)
+    second = Member(server, "shared")
+    wait_until(lambda: len(first.partitions) == len(second.partitions) == PARTITIONS // 2)
+    assert sorted(first.partitions + second.partitions) == list(range(PARTITIONS))
+    wait_until(lambda: len(first.seen) + len(second.seen) >= len(ALL))
+    second.stop()
+    wait_until(lambda: len(first.partitions) == PARTITIONS)
+    first.stop()
+    assert sorted(first.seen + second.seen) == sorted(ALL)
+    assert "group 'shared': generation 4 has 0 members" in server.told()
+
+
+def test_a_silent_member_loses_its_partitions(server: ServeProgram) -> None:
+    first = Member(server, "silent")
+    wait_until(lambda: len(first.partitions) == PARTITIONS)
+    lost = subprocess.Popen(
+        [sys.executable, "-c", _SILENT.format(address=server.address)], stdout=subprocess.PIPE
+    )
+    wait_until(lambda: len(first.partitions) == PARTITIONS // 2)
+    lost.kill()
+    lost.communicate()
+    wait_until(lambda: len(first.partitions) == PARTITIONS)
+    first.stop()
+    assert "gave no sign of life" in server.told()
+
+
+_SILENT = """
+from confluent_kafka import Consumer
+consumer = Consumer({{"bootstrap.servers": "{address}", "group.id": "silent",
+                      "session.timeout.ms": 6000, "heartbeat.interval.ms": 500}})
+consumer.subscribe(["events"])
+while True:
+    consumer.poll(0.1)
+"""
+
+
+def test_groups_go_on_across_a_kill(server: ServeProgram) -> None:
+    """SIGKILL while two members read: they go on by themselves, and the commits are still there."""
+    members = [Member(server, "killed", **{"queued.min.messages": 1}) for _ in range(2)]
+    wait_until(lambda: sum(len(each.seen) for each in members) >= len(ALL))
+    time.sleep(0.5)  # two commits
+    server.stop(signal.SIGKILL)
+    server.start()
+    wait_until(lambda: "group 'killed': generation" in server.told().rpartition("serving")[2])
+    wait_until(lambda: sorted(members[0].partitions + members[1].partitions) == [0, 1, 2, 3])
+    time.sleep(0.5)  # more records would have come
+    for member in members:
+        member.stop()
+    assert sorted(each for member in members for each in member.seen) == sorted(ALL)
+    assert [row[:4] for row in described(server, "killed")] == [
+        (p, COUNT, COUNT, 0) for p in range(PARTITIONS)
+    ]
+
+
+def test_kafkas_console_consumer_goes_on_where_it_committed(server: ServeProgram) -> None:
+    first = console(server, "console", 500, "--from-beginning")
+    lags = {p: lag for p, _, _, lag, _ in described(server, "console")}
+    assert sum(lags.values()) == len(ALL) - 500
+    server.stop(signal.SIGKILL)
+    server.start()
+    second = console(server, "console", len(ALL) - 500, "--from-beginning")
+    assert sorted(first + second) == sorted(f"{p}/{offset}" for p, offset in ALL)
+    assert [row[1:4] for row in described(server, "console")] == [(COUNT, COUNT, 0)] * PARTITIONS
+
+
+def test_kafkas_group_tool_shows_moves_and_deletes(server: ServeProgram) -> None:
+    member = Member(server, "tooled")
+    wait_until(lambda: len(member.seen) == len(ALL))
+    time.sleep(0.5)
+    rows = described(server, "tooled")
+    assert [row[:4] for row in rows] == [(p, COUNT, COUNT, 0) for p in range(PARTITIONS)]
+    assert {row[4][:8] for row in rows} == {"rdkafka-"}
+    member.stop()
+    tool = ("--bootstrap-server", server.address)
+    assert java(GROUPS, *tool, "--list").split() == ["tooled"]
+    moved = ("--reset-offsets", "--group", "tooled", "--topic", "events", "--to-datetime")
+    java(GROUPS, *tool, *moved, "2023-11-14T22:13:20.100", "--execute")  # T + 100
+    assert [row[1] for row in described(server, "tooled")] == [100] * PARTITIONS
+    java(GROUPS, *tool, "--delete", "--group", "tooled")
+    assert java(GROUPS, *tool, "--list").split() == []
+
+
+def test_aiokafka_in_a_group(server: ServeProgram) -> None:
+    async def read(count: int) -> list[tuple[int, int]]:
+        consumer = AIOKafkaConsumer(
+            "events", bootstrap_servers=server.address, group_id="aio",
+            auto_offset_reset="earliest", enable_auto_commit=False,
+        )  # fmt: skip
+        await consumer.start()
+        try:
+            found = list[tuple[int, int]]()
+            async for message in consumer:
+                found.append((message.partition, message.offset))
+                if len(found) == count:
+                    break
+            await consumer.commit()
+            return found
+        finally:
+            await consumer.stop()
+
+    first = asyncio.run(asyncio.wait_for(read(700), 60))
+    second = asyncio.run(asyncio.wait_for(read(len(ALL) - 700), 60))
+    assert sorted(first + second) == sorted(ALL)

@@ -1,0 +1,374 @@
+"""Consumer groups over the wire: every version of every API, commits, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from kafka.protocol.consumer import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+
+from seglake.errors import ConfigError
+from seglake.serve.codes import Code
+from seglake.serve.counts import Counts
+from seglake.serve.groups.coordinator import Coordinator
+from seglake.serve.groups.group import Limits
+from seglake.serve.groups.offsets import Committed, OffsetStore
+from tests.harness.lake_server import Serving, Wire, serving
+from tests.makers.lakes import Event, LakeMaker
+from tests.makers.strategies import T, examples
+
+QUICK = {"groups.group.initial.rebalance.delay.ms": 0}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lake")
+    LakeMaker(folder, partitions=2).run({p: [Event(T + at) for at in range(9)] for p in range(2)})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(root: Path) -> Iterator[Serving]:
+    with serving(root, QUICK) as running:
+        yield running
+
+
+@pytest.fixture
+def wire(server: Serving) -> Iterator[Wire]:
+    with Wire(server.address) as connection:
+        yield connection
+
+
+def join(wire: Wire, group: str, version: int, **more: Any) -> Any:
+    """A member of a group that has joined; its id and generation in the answer."""
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"likes")
+
+    def ask(member_id: str) -> Any:
+        request = JoinGroupRequest(
+            group_id=group, session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
+            member_id=member_id, protocol_type="consumer", protocols=[protocol],
+            group_instance_id=more.get("instance"), reason=None,
+        )  # fmt: skip
+        return wire.ask(request, JoinGroupResponse, version)
+
+    answer = ask("")
+    if version >= 4 and more.get("instance") is None:
+        assert answer.error_code == Code.MEMBER_ID_REQUIRED
+        answer = ask(answer.member_id)
+    assert answer.error_code == Code.NONE
+    return answer
+
+
+def sync(wire: Wire, group: str, joined: Any, version: int) -> Any:
+    one = SyncGroupRequest.SyncGroupRequestAssignment
+    given = [one(member_id=each.member_id, assignment=b"yours") for each in joined.members]
+    request = SyncGroupRequest(
+        group_id=group, generation_id=joined.generation_id, member_id=joined.member_id,
+        group_instance_id=None, protocol_type="consumer", protocol_name="range", assignments=given,
+    )  # fmt: skip
+    return wire.ask(request, SyncGroupResponse, version)
+
+
+def commit(
+    wire: Wire,
+    group: str,
+    offsets: dict[tuple[str, int], tuple[int, str | None]],
+    version: int = 8,
+    joined: Any = None,
+) -> dict[tuple[str, int], int]:
+    """Commit offset and metadata by topic and partition; the error codes."""
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    part = topic.OffsetCommitRequestPartition
+    topics = [
+        topic(name=name, partitions=[
+            part(partition_index=number, committed_offset=offset, committed_leader_epoch=3,
+                 committed_metadata=metadata)
+        ])
+        for (name, number), (offset, metadata) in offsets.items()
+    ]  # fmt: skip
+    request = OffsetCommitRequest(
+        group_id=group, generation_id_or_member_epoch=joined.generation_id if joined else -1,
+        member_id=joined.member_id if joined else "", group_instance_id=None, topics=topics,
+        retention_time_ms=-1,
+    )  # fmt: skip
+    answer = wire.ask(request, OffsetCommitResponse, version)
+    return {(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
+
+
+def fetch(wire: Wire, group: str, version: int, asked: list[int] | None) -> dict[int, Any]:
+    """What is committed for partitions of the topic `events`, or for all."""
+    if version < 8:
+        one = OffsetFetchRequest.OffsetFetchRequestTopic
+        topics = None if asked is None else [one(name="events", partition_indexes=asked)]
+        request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=False)
+        answer = wire.ask(request, OffsetFetchResponse, version)
+        found = answer
+    else:
+        each = OffsetFetchRequest.OffsetFetchRequestGroup
+        of_group = each.OffsetFetchRequestTopics
+        topics = None if asked is None else [of_group(name="events", partition_indexes=asked)]
+        groups = [each(group_id=group, topics=topics, member_id=None, member_epoch=-1)]
+        request = OffsetFetchRequest(groups=groups, require_stable=False)
+        (found,) = wire.ask(request, OffsetFetchResponse, version).groups
+    return {p.partition_index: p for t in found.topics for p in t.partitions}
+
+
+def leave(wire: Wire, group: str, member_id: str, version: int = 2) -> int:
+    members = [LeaveGroupRequest.MemberIdentity(member_id=member_id, reason=None)]
+    request = LeaveGroupRequest(group_id=group, member_id=member_id, members=members)
+    answer = wire.ask(request, LeaveGroupResponse, version)
+    return answer.error_code or (answer.members[0].error_code if version >= 3 else 0)
+
+
+@pytest.mark.parametrize("at", range(10))
+def test_a_member_lives_in_every_version(wire: Wire, at: int) -> None:
+    """From its coming to its going, with the version `at` of each API, or the newest there is."""
+    group = f"life-{at}"
+
+    def cap(newest: int) -> int:
+        return min(at, newest)
+
+    joined = join(wire, group, cap(9))
+    assert joined.leader == joined.member_id
+    assert [bytes(each.metadata) for each in joined.members] == [b"likes"]
+    assert joined.protocol_name == "range"
+    synced = sync(wire, group, joined, cap(5))
+    assert (synced.error_code, bytes(synced.assignment)) == (Code.NONE, b"yours")
+    beat = HeartbeatRequest(
+        group_id=group, generation_id=joined.generation_id, member_id=joined.member_id,
+        group_instance_id=None,
+    )  # fmt: skip
+    assert wire.ask(beat, HeartbeatResponse, cap(4)).error_code == Code.NONE
+    version = max(2, cap(9))
+    offsets: Any = {("events", 1): (7, "größe")}
+    assert commit(wire, group, offsets, version, joined) == {("events", 1): Code.NONE}
+    found = fetch(wire, group, max(1, cap(9)), [0, 1])
+    assert [(found[p].committed_offset, found[p].metadata) for p in (0, 1)] == [
+        (-1, ""), (7, "größe"),
+    ]  # fmt: skip
+    if at >= 6:
+        assert found[1].committed_leader_epoch == 3
+    described = wire.ask(
+        DescribeGroupsRequest(groups=[group], include_authorized_operations=False),
+        DescribeGroupsResponse, cap(6),
+    ).groups[0]  # fmt: skip
+    assert (described.group_state, described.protocol_data) == ("Stable", "range")
+    assert [bytes(each.member_assignment) for each in described.members] == [b"yours"]
+    assert described.members[0].client_host == "/127.0.0.1"
+    request = ListGroupsRequest(states_filter=["stable"], types_filter=["classic"])
+    listed = wire.ask(request, ListGroupsResponse, cap(5)).groups
+    assert group in {each.group_id for each in listed}
+    assert leave(wire, group, joined.member_id, cap(5)) == Code.NONE
+    assert leave(wire, group, joined.member_id, cap(5)) == Code.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_the_coordinator_is_this_server(server: Serving, wire: Wire, version: int) -> None:
+    request = FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=["g"])
+    answer = wire.ask(request, FindCoordinatorResponse, version)
+    found = answer.coordinators[0] if version >= 4 else answer
+    assert (found.error_code, found.node_id) == (Code.NONE, 1)
+    assert (found.host, found.port) == server.address
+    if version >= 1:
+        request = FindCoordinatorRequest(key="t", key_type=1, coordinator_keys=["t"])
+        answer = wire.ask(request, FindCoordinatorResponse, version)
+        found = answer.coordinators[0] if version >= 4 else answer
+        assert found.error_code == Code.INVALID_REQUEST
+        assert "read-only" in found.error_message
+
+
+def test_what_is_valid_in_a_commit_is_committed(wire: Wire) -> None:
+    codes = commit(
+        wire, "partly",
+        {("events", 0): (1, None), ("events", 2): (1, ""), ("nothing", 0): (1, ""),
+         ("events", 1): (1, "x" * 4097)},
+    )  # fmt: skip
+    assert codes == {
+        ("events", 0): Code.NONE, ("events", 2): Code.UNKNOWN_TOPIC_OR_PARTITION,
+        ("nothing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION,
+        ("events", 1): Code.OFFSET_METADATA_TOO_LARGE,
+    }  # fmt: skip
+    assert {p: each.committed_offset for p, each in fetch(wire, "partly", 7, None).items()} == {
+        0: 1
+    }
+
+
+def test_commits_of_strangers_are_refused(wire: Wire) -> None:
+    joined = join(wire, "mine", 5)
+    sync(wire, "mine", joined, 3)
+    offsets: Any = {("events", 0): (5, "")}
+    assert commit(wire, "mine", offsets) == {("events", 0): Code.UNKNOWN_MEMBER_ID}
+    stale = type("Joined", (), {"generation_id": 99, "member_id": joined.member_id})
+    assert commit(wire, "mine", offsets, 8, stale) == {("events", 0): Code.ILLEGAL_GENERATION}
+    assert commit(wire, "new", offsets, 8, stale) == {("events", 0): Code.ILLEGAL_GENERATION}
+    assert commit(wire, "", offsets) == {("events", 0): Code.INVALID_GROUP_ID}
+    assert fetch(wire, "mine", 7, None) == {}
+
+
+def test_groups_are_deleted_when_nobody_is_in_them(wire: Wire) -> None:
+    def delete(group: str) -> int:
+        request = DeleteGroupsRequest(groups_names=[group])
+        return int(wire.ask(request, DeleteGroupsResponse, 2).results[0].error_code)
+
+    def delete_offset(group: str, partition: int) -> int:
+        one = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        part = one.OffsetDeleteRequestPartition
+        topics = [one(name="events", partitions=[part(partition_index=partition)])]
+        request = OffsetDeleteRequest(group_id=group, topics=topics)
+        return int(wire.ask(request, OffsetDeleteResponse, 0).error_code)
+
+    joined = join(wire, "going", 5)
+    sync(wire, "going", joined, 3)
+    commit(wire, "going", {("events", 0): (5, ""), ("events", 1): (6, "")}, 8, joined)
+    assert (delete("going"), delete_offset("going", 0)) == (Code.NON_EMPTY_GROUP,) * 2
+    leave(wire, "going", joined.member_id)
+    assert delete_offset("going", 0) == Code.NONE
+    assert sorted(fetch(wire, "going", 7, None)) == [1]
+    assert delete("going") == Code.NONE
+    assert (delete("going"), delete_offset("going", 0)) == (Code.GROUP_ID_NOT_FOUND,) * 2
+    for version, code in ((5, Code.NONE), (6, Code.GROUP_ID_NOT_FOUND)):
+        asked = DescribeGroupsRequest(groups=["going"], include_authorized_operations=False)
+        (found,) = wire.ask(asked, DescribeGroupsResponse, version).groups
+        assert (found.group_state, found.error_code) == ("Dead", code)
+
+
+def test_a_server_goes_on_where_groups_committed(root: Path, tmp_path: Path) -> None:
+    settings = {**QUICK, "groups.file": str(tmp_path / "new" / "groups.sqlite")}
+    with serving(root, settings) as server, Wire(server.address) as wire:
+        commit(wire, "g", {("events", 0): (3, "a"), ("events", 1): (4, "b")})
+        with (
+            pytest.raises(ConfigError, match="belongs to one server at a time"),
+            serving(root, settings),
+        ):
+            pass
+    with serving(root, settings) as server, Wire(server.address) as wire:
+        found = fetch(wire, "g", 7, None)
+        assert [(p, each.committed_offset, each.metadata) for p, each in found.items()] == [
+            (0, 3, "a"), (1, 4, "b"),
+        ]  # fmt: skip
+        request = ListGroupsRequest(states_filter=[], types_filter=[])
+        (listed,) = wire.ask(request, ListGroupsResponse, 5).groups
+        assert (listed.group_id, listed.group_state) == ("g", "Empty")
+
+
+def test_a_stop_answers_who_waits(root: Path) -> None:
+    """A join that would wait for a minute for others does not hold the server up."""
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=60_000, member_id="",
+        protocol_type="consumer", protocols=[protocol],
+    )  # fmt: skip
+    with serving(root, {"groups.group.initial.rebalance.delay.ms": 60_000}) as server:
+        wire = Wire(server.address)
+        wire.send(request, 1)
+        time.sleep(0.3)
+        stopped_at = time.monotonic()
+    assert time.monotonic() - stopped_at < 3
+    frame = wire.receive()
+    assert frame is not None
+    answer = JoinGroupResponse.decode(frame, version=1, header=True)
+    assert answer.error_code == Code.COORDINATOR_NOT_AVAILABLE
+    wire.close()
+
+
+def test_there_are_only_so_many_groups(root: Path) -> None:
+    with serving(root, {**QUICK, "groups.max_groups": 1}) as server, Wire(server.address) as wire:
+        first = join(wire, "first", 5)
+        request = JoinGroupRequest(
+            group_id="second", session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
+            member_id="", protocol_type="consumer", protocols=[], group_instance_id=None,
+        )  # fmt: skip
+        answer = wire.ask(request, JoinGroupResponse, 5)
+        assert answer.error_code == Code.COORDINATOR_NOT_AVAILABLE
+        sync(wire, "first", first, 3)
+        leave(wire, "first", first.member_id)
+        join(wire, "second", 5)
+
+
+def test_storage_trouble_is_an_error_that_clients_try_again_after(tmp_path: Path) -> None:
+    async def asked() -> list[Any]:
+        store = OffsetStore(tmp_path / "groups")
+        groups = Coordinator(store, Limits(), 10, Counts())
+        store._db.close()
+        found = [
+            await groups.commit("g", {("t", 0): Committed(1)}), await groups.committed("g"),
+            await groups.listed(), await groups.forget("g", None),
+        ]  # fmt: skip
+        groups.close()
+        return found
+
+    assert asyncio.run(asked()) == [Code.COORDINATOR_NOT_AVAILABLE] * 4
+
+
+def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database, and long enough to be seen as none " * 40)
+    for file in (tmp_path / "text", tmp_path, tmp_path / "text" / "below"):
+        with pytest.raises(ConfigError, match=r"groups\.file .* cannot be used"):
+            OffsetStore(file)
+    newer = OffsetStore(tmp_path / "newer")
+    newer._db.execute("pragma user_version = 7")
+    newer.close()
+    with pytest.raises(ConfigError, match="has format 7; this server knows 1"):
+        OffsetStore(tmp_path / "newer")
+
+
+PLACES = st.tuples(st.sampled_from(["a", "b", "ü"]), st.integers(0, 2))
+COMMITS = st.dictionaries(
+    PLACES, st.builds(Committed, st.integers(0, 2**63 - 1), st.integers(-1, 9), st.text(max_size=4))
+)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["g", "h"]), st.one_of(COMMITS, st.sets(PLACES), st.none())),
+    max_size=12,
+)
+
+
+@examples(60)
+@given(STEPS)
+def test_the_store_is_a_map_of_maps(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
+    """Commits, removals of some offsets, removals of groups; the file is opened anew each time."""
+    file, model = tmp_path_factory.mktemp("store") / "groups", dict[str, dict[Any, Any]]()
+    for group, step in steps:
+        store = OffsetStore(file)
+        of_group = model.setdefault(group, {})
+        if isinstance(step, dict):
+            store.commit(group, step, 0)
+            of_group |= step
+        else:
+            store.delete(group, step)
+            for where in list(of_group) if step is None else step:
+                of_group.pop(where, None)
+        store.close()
+        store = OffsetStore(file)
+        assert store.groups() == sorted(name for name, offsets in model.items() if offsets)
+        assert {name: store.of(name) for name in model} == model
+        store.close()

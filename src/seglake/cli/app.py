@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from seglake.cli.archive import live
 from seglake.cli.arguments.options import (
     Conf,
     DryRun,
@@ -24,9 +23,10 @@ from seglake.cli.arguments.options import (
     Version,
     Zone,
 )
+from seglake.cli.broker.archive import live
 from seglake.cli.broker.commands import broker
+from seglake.cli.broker.replay import sending
 from seglake.cli.lifecycle.commands import lifecycle
-from seglake.cli.replay import sending
 from seglake.cli.serve import server
 from seglake.cli.terminal.tables import show
 

@@ -13,7 +13,9 @@ _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the README as the first page."""
-    files.append(File.generated(config, "index.md", content=_LINK.sub(_of_site, _README.read_text())))
+    files.append(
+        File.generated(config, "index.md", content=_LINK.sub(_of_site, _README.read_text()))
+    )
     return files
 
 

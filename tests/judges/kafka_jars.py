@@ -17,6 +17,7 @@ from seglake.session import KAFKA_MODULE, fetch_jars
 KAFKA_VERSION = "4.2.0"
 PROJECT = Path(__file__).resolve().parents[2]
 KAFKA = PROJECT / ".jars" / f"kafka-{KAFKA_VERSION}"
+CONNECT = PROJECT / ".jars" / f"connect-{KAFKA_VERSION}"
 SPARK_KAFKA = PROJECT / ".jars" / "spark-kafka-4.2.0"
 
 # kafka-tools comes alone: what it needs beyond kafka_2.13's own dependencies serves Connect.
@@ -33,6 +34,18 @@ _KAFKA_MODULE = f"""<ivy-module version="2.0">
 </ivy-module>
 """
 
+_CONNECT_MODULE = f"""<ivy-module version="2.0">
+  <info organisation="seglake.tests" module="connect-judge"/>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="connect-runtime" rev="{KAFKA_VERSION}"
+                conf="default->default"/>
+    <dependency org="org.apache.kafka" name="connect-file" rev="{KAFKA_VERSION}"
+                conf="default->default"/>
+    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
+  </dependencies>
+</ivy-module>
+"""
+
 
 def kafka_jars() -> list[Path]:
     """Kafka's jars with their dependencies; SeglakeError if they cannot be fetched."""
@@ -42,6 +55,11 @@ def kafka_jars() -> list[Path]:
 def spark_kafka_jars() -> list[Path]:
     """The four jars of Spark's Kafka source; SeglakeError if they cannot be fetched."""
     return _cached(KAFKA_MODULE, SPARK_KAFKA)
+
+
+def connect_jars() -> list[Path]:
+    """The jars of a Connect worker with the connector for files; SeglakeError as `kafka_jars`."""
+    return _cached(_CONNECT_MODULE, CONNECT)
 
 
 def pyspark_jar(prefix: str) -> Path:

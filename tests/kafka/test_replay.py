@@ -276,4 +276,4 @@ def test_what_is_wrong_is_said(log: Log, lake: Path, broker: Broker, tmp_path: P
     refused = command(lake, broker, "--kafka-file", wrong, "--topic", "never")
     done = subprocess.run(refused, check=False, capture_output=True)
     assert done.returncode == 2
-    assert b"a setting of librdkafka is not of the form KEY=VALUE" in done.stderr
+    assert b"a setting of Kafka's clients is not of the form KEY=VALUE" in done.stderr

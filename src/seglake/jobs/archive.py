@@ -16,9 +16,9 @@ import logging
 import sys
 from pathlib import Path
 
+from seglake.config.properties import client_settings
 from seglake.errors import SeglakeError
 from seglake.write.live import archive as work
-from seglake.write.live.broker import kafka_options
 
 
 def main(arguments: list[str]) -> int:
@@ -36,7 +36,8 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     told = logging.getLogger("seglake.archive").info
     try:
-        options = kafka_options(given.bootstrap, given.kafka, given.kafka_file)
+        options = client_settings(given.kafka, given.kafka_file)
+        options["bootstrap.servers"] = given.bootstrap
         report = work.archive(given.root, given.topic, options, run_id=given.run_id, progress=told)
     except SeglakeError as error:
         print(f"archive: {error}", file=sys.stderr)

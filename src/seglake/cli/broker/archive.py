@@ -32,10 +32,10 @@ def archive(
 ) -> None:
     """Archive what is new in topics of a broker, with Spark; offsets stay."""
     from seglake.cli.ingest import on_spark
+    from seglake.config.properties import client_settings
     from seglake.write.live import archive as work
-    from seglake.write.live.broker import kafka_options
 
-    options = kafka_options(bootstrap, kafka or [], kafka_file)
+    options = {**client_settings(kafka or [], kafka_file), "bootstrap.servers": bootstrap}
     with on_spark() as progress:
         report = work.archive(
             root, topics, options, run_id=run_id, master=master, progress=progress

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json as json_text
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,6 +67,7 @@ def replay(  # noqa: PLR0913, PLR0917  # an option is an argument of its name
     """Write a window into a real Kafka: every record once, also after a kill, at any speed."""
     import seglake
     from seglake.cli.arguments.times import window
+    from seglake.config.properties import client_settings
 
     with extra("replay", "`seglake replay`"):
         from seglake.replay.run import replay as send
@@ -79,27 +79,11 @@ def replay(  # noqa: PLR0913, PLR0917  # an option is an argument of its name
         raise UsageError("a replay needs --start and --end, or --last")
     if speed is not None and not 0 < speed < float("inf"):
         raise UsageError(f"--speed {speed} is no speed: write 1 for as fast as it was, 10, 0.5 …")
-    target = Target(to, new_topic or topic, _settings(kafka or [], kafka_file))
+    target = Target(to, new_topic or topic, client_settings(kafka or [], kafka_file))
     log = seglake.open(root, version).topic(topic)
     with log_lines(), told_every(_LINE_S):
         report = send(log, start, end, target, name=name, tempo=Tempo(speed, max_rate))
     _show(report, as_json=json)
-
-
-def _settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
-    """Lines and pairs key=value; # begins a comment."""
-    try:
-        lines = [] if file is None else file.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the properties file {file} cannot be read: {error}") from error
-    texts = [line.strip() for line in lines]
-    settings = dict[str, str]()
-    for text in [*(each for each in texts if each and not each.startswith("#")), *pairs]:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():  # the text may be a secret
-            raise UsageError("a setting of librdkafka is not of the form KEY=VALUE")
-        settings[key.strip()] = value.strip()
-    return settings
 
 
 def _show(report: ReplayReport, *, as_json: bool) -> None:

@@ -6,12 +6,11 @@ the same options as the source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from seglake.errors import ConfigError, InputError, StoreError, UsageError
+from seglake.errors import ConfigError, InputError, StoreError
 from seglake.extras import extra
 
 if TYPE_CHECKING:
@@ -31,26 +30,6 @@ class LiveTopic(NamedTuple):
     name: str
     topic_id: str
     offsets: dict[int, tuple[int, int]]
-
-
-def kafka_options(bootstrap: str, pairs: Sequence[str], file: Path | None) -> dict[str, str]:
-    """The options of Kafka's clients: of a properties file, of KEY=VALUE pairs, the servers.
-
-    Raises UsageError for what is no pair, or a file that cannot be read.
-    """
-    try:
-        text = "" if file is None else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the properties file {file} cannot be read: {error}") from error
-    lines = [line.strip() for line in text.replace("\\\n", "").splitlines()]
-    given = [*(line for line in lines if line and line[0] not in "#!"), *pairs]
-    options = {}
-    for pair in given:
-        key, separator, value = pair.partition("=")
-        if not separator or not key.strip():
-            raise UsageError("an option of Kafka's clients is not of the form KEY=VALUE: mend it")
-        options[key.strip()] = value.strip()
-    return {**options, "bootstrap.servers": bootstrap}
 
 
 class Broker:

@@ -17,10 +17,10 @@ from tests.bench import (
     cold,
     compaction,
     density,
+    exchange,
     growth,
     hot,
     ingest,
-    kafka,
     lookup,
     merge,
     report,
@@ -35,7 +35,7 @@ PARTS = {
     "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
     "density": density.run, "growth": growth.run, "catalog": catalog.run,
     "hot": hot.run, "compaction": compaction.run, "merge": merge.run, "cold": cold.run,
-    "archive": archive.run, "kafka": kafka.run, "serve": serve.run,
+    "archive": archive.run, "kafka": exchange.run, "serve": serve.run,
 }  # fmt: skip
 
 

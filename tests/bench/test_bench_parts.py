@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from seglake.config import load
 from seglake.engine import LocalEngine
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.bench import catalog, cold, density, growth, hot, kafka, merge, report
+from tests.bench import catalog, cold, density, exchange, growth, hot, merge, report
 from tests.bench.events import Events, generate, numbers_in
 from tests.bench.measure import Chart, Contender, Goal, Samples, Section, Table, Timed, race
 from tests.bench.workbench import Sizes, Workbench
@@ -154,7 +154,7 @@ def test_merging_gives_what_ingest_at_once_gives(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_all_that_goes_out_to_kafka_comes_in_again(tmp_path: Path) -> None:
     with Workbench(Sizes(events=3000, files=2, runs=1), tmp_path, LocalEngine()) as bench:
-        section = kafka.run(bench)
+        section = exchange.run(bench)
     assert [table.title for table in section.tables] == ["Codec none", "Codec lz4", "Codec zstd"]
     names = ["copy", "copy and CRC", "import", "export"]
     assert all([row[0] for row in table.rows] == names for table in section.tables)

@@ -43,10 +43,11 @@ def properties(path: Path, **settings: object) -> Path:
 def test_a_sink_gets_every_record_once(root: Path, tmp_path: Path) -> None:
     """Two lives of one worker: the second goes on where the first one committed."""
     text, out = "org.apache.kafka.connect.storage.StringConverter", tmp_path / "out.txt"
+    (port,) = free_ports(1)
     with ServeProgram(root, tmp_path) as server:
         worker = properties(
             tmp_path / "worker.properties", bootstrap_servers=server.address,
-            key_converter=text, value_converter=text, listeners=f"http://127.0.0.1:{free_ports(1)[0]}",
+            key_converter=text, value_converter=text, listeners=f"http://127.0.0.1:{port}",
             offset_storage_file_filename=tmp_path / "offsets", offset_flush_interval_ms=500,
             consumer_auto_offset_reset="earliest", plugin_discovery="only_scan",
         )  # fmt: skip

@@ -23,6 +23,7 @@ from tests.bench import (
     ingest,
     lookup,
     merge,
+    planning,
     report,
     scan,
     serve,
@@ -35,7 +36,7 @@ PARTS = {
     "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
     "density": density.run, "growth": growth.run, "catalog": catalog.run,
     "hot": hot.run, "compaction": compaction.run, "merge": merge.run, "cold": cold.run,
-    "archive": archive.run, "kafka": exchange.run, "serve": serve.run,
+    "archive": archive.run, "kafka": exchange.run, "serve": serve.run, "planning": planning.run,
 }  # fmt: skip
 
 

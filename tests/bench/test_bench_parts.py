@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from seglake.config import load
 from seglake.engine import LocalEngine
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.bench import catalog, cold, density, exchange, growth, hot, merge, report
+from tests.bench import catalog, cold, density, exchange, growth, hot, merge, planning, report
 from tests.bench.events import Events, generate, numbers_in
 from tests.bench.measure import Chart, Contender, Goal, Samples, Section, Table, Timed, race
 from tests.bench.workbench import Sizes, Workbench
@@ -149,6 +149,15 @@ def test_merging_gives_what_ingest_at_once_gives(tmp_path: Path) -> None:
     assert [row[0] for row in speeds.rows] == ["small segments", "large segments"]
     assert [row[0] for row in reads.rows] == ["open", "everything", "a tenth", "a minute"]
     assert "42 segments, which became 3" in section.notes[0]
+
+
+@pytest.mark.slow
+def test_planning_gives_every_blob_to_its_pieces(tmp_path: Path) -> None:
+    with Workbench(Sizes(blobs=20_000), tmp_path, LocalEngine()) as bench:
+        section = planning.run(bench)
+    assert [row[:3] for row in section.tables[0].rows] == [
+        [blobs, blobs * 2**18 / 1e9, min(blobs, 4000)] for blobs in (200, 2000, 20_000)
+    ]
 
 
 @pytest.mark.slow

@@ -50,6 +50,7 @@ class Sizes:
     hot_inputs: int = 5  # of those in that part, the first ones
     merge_runs: int = 138  # these two in the part about merging
     merge_partitions: int = 200
+    blobs: int = 4_000_000  # in the part about planning
     keys: int = 20_000_000  # in the part about compaction, for its memory
 
 

@@ -1,0 +1,102 @@
+"""Planning: what the driver of a run of terabytes does between map and reduce, by rows alone.
+
+One hot log partition, whose blobs overlap a little, is cut into pieces. Each run is a process of
+its own, so that its memory can be told: `python -m tests.bench.planning BLOBS PIECES`.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.write.driver import plan
+from seglake.write.spool.spool import RECORDS, SPOOLED
+from tests.bench.measure import Goal, Section, Table, say
+from tests.bench.workbench import Workbench
+
+BLOB_BYTES, OF_A_TASK = 256 * 1024, 512  # blobs of a map task: 128 MiB
+PIECES = 4000
+SHARES = (0.01, 0.1, 1.0)
+SECONDS, MEGABYTES = 30, 2000
+
+_TEXT = """\
+Rows of blobs of 256 KiB, which is what the driver knows of them, and one hot log partition in
+{pieces:,} pieces: everything from these rows to the work of each reduce task, without the counts of
+blobs that lie in two pieces, which tasks make. Memory is that of the process, rows included.
+"""
+
+
+def run(bench: Workbench) -> Section:
+    """Measure."""
+    rows = []
+    for share in SHARES:
+        blobs = int(bench.sizes.blobs * share)
+        say(f"  {blobs:,} blobs")
+        rows.append(_measured(blobs, min(PIECES, blobs)))
+    last = rows[-1]
+    section = Section("planning", "Planning", _TEXT.format(pieces=PIECES))
+    columns = ["blobs", "GB of records", "pieces", "blobs in two pieces", "s", "MB of memory"]
+    section.tables = [Table("By number of blobs", columns, rows)]
+    section.goals = [
+        Goal(f"s to plan {last[0]:,} blobs", last[4], SECONDS, at_least=False),
+        Goal("MB of memory for that", last[5], MEGABYTES, at_least=False),
+    ]
+    return section
+
+
+def _measured(blobs: int, pieces: int) -> list[Any]:
+    command = [sys.executable, "-m", "tests.bench.planning", str(blobs), str(pieces)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def planned(blobs: int, pieces: int) -> list[Any]:
+    """The figures of one run, in this process."""
+    spooled = _spooled(blobs)
+    begun = time.perf_counter()
+    known = plan.Blobs.of(spooled)
+    cuts = plan.cut_partitions(known, -(-blobs * BLOB_BYTES // pieces))
+    routes = plan.assign(known, cuts)
+    straddling = plan.straddlers(routes)
+    half = {(blob, piece): 1 for blob, members in straddling.items() for piece in members}
+    plan.base_offsets(cuts, plan.count_records(known, routes, half), {})
+    given = 0
+    for task in plan.share_pieces(known, routes, len(cuts), PIECES):
+        given += sum(len(spooled.take(pa.array(members, pa.int64()))) for _, members in task)
+    seconds = time.perf_counter() - begun
+    if given != len(routes.blobs):
+        raise AssertionError(f"{given} blobs were given to pieces instead of {len(routes.blobs)}")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    return [blobs, blobs * BLOB_BYTES / 1e9, len(cuts), len(straddling), seconds, peak]
+
+
+def _spooled(blobs: int) -> pa.Table:
+    """Rows of SPOOLED as map tasks would have told them: nearly sorted by time."""
+    random, numbers = np.random.default_rng(1), np.arange(blobs)
+    first = numbers * 1000 + random.integers(0, 500, blobs)
+    names = [f"attempts/{0:036}/blobs/{task:036}" for task in range(-(-blobs // OF_A_TASK))]
+    tasks: Any = pa.array(numbers // OF_A_TASK, pa.int32())
+    of_task: Any = pa.DictionaryArray.from_arrays(tasks, pa.array(names))
+    nothing = np.zeros(blobs, np.int64)
+    columns: dict[str, Any] = {
+        "kind": np.full(blobs, RECORDS), "unit": numbers // OF_A_TASK, "partition": nothing,
+        "number": numbers % OF_A_TASK + 1, "records": np.full(blobs, 2000),
+        "size_bytes": np.full(blobs, BLOB_BYTES), "sort_key": first, "tie_breaker": nothing,
+        "last_sort_key": first + 1500, "last_tie_breaker": nothing,
+        "text": pa.repeat(pa.scalar(""), blobs), "object": of_task.cast(pa.string()),
+        "start": nothing, "end": nothing, "crc32c": nothing,
+    }  # fmt: skip
+    arrays: list[Any] = [pa.array(columns[each.name]).cast(each.type) for each in SPOOLED]
+    return pa.Table.from_arrays(arrays, schema=SPOOLED)
+
+
+if __name__ == "__main__":
+    print(json.dumps(planned(int(sys.argv[1]), int(sys.argv[2]))))

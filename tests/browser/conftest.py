@@ -11,9 +11,12 @@ from tests.harness.browser import browser
 from tests.harness.debian import NoPackageError
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The browser. Skips only where there is none and none can be fetched."""
+    """The browser, whose event loop runs as long: no test may meet it that starts another.
+
+    Skips only where there is none and none can be fetched.
+    """
     try:
         with browser() as running:
             yield running

@@ -98,10 +98,11 @@ class TopicChange(NamedTuple):
             places = [segment[1:3] for segment in self.replaced]
             found.append(removed_segments(base, self.topic, places))
         if self.forgotten:
-            forgotten = pa.array(sorted(self.forgotten))
-            goes = lambda table: pc.is_in(table["attempt_id"], forgotten)  # noqa: E731
-            found.append(Removal("source", {}, None, goes))
+            found.append(Removal("source", {}, None, self._forgets))
         return found
+
+    def _forgets(self, table: pa.Table) -> pa.BooleanArray:
+        return pc.is_in(table["attempt_id"], pa.array(sorted(self.forgotten)))
 
 
 def removed_segments(base: Snapshot, topic: str, places: Iterable[tuple[int, int]]) -> Removal:

@@ -59,7 +59,7 @@ class Pipeline(Section):
         """
         settings = self.model_copy(update={"topic": topic})
         settings._event_times = topic.event_times(clock_ms)  # noqa: SLF001  # of this class
-        settings._first_offsets = first_offsets  # noqa: SLF001
+        settings._first_offsets = first_offsets  # noqa: SLF001  # the same
         return settings
 
     @property

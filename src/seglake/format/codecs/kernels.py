@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from seglake.format.batch import CODEC_MASK
 from seglake.format.encode_kernels import put_bytes
 from seglake.jit import njit
 
@@ -17,7 +18,7 @@ ADDRESSES = 6
 ZSTD_BOUND, ZSTD_DECOMPRESS, ZSTD_CONTEXT, LZ4_DECOMPRESS, LZ4_CONTEXT, CRC32C = range(ADDRESSES)
 NOT_HERE = -1  # the bound of a batch that is decompressed elsewhere
 
-_CODEC_MASK, _NONE, _LZ4, _ZSTD = 0x07, 0, 3, 4
+_NONE, _LZ4, _ZSTD = 0, 3, 4
 _LZ4_MAGIC = 0x184D2204
 _LZ4_LEAST_BYTES = 11  # magic, flags, block size, header checksum, end mark
 
@@ -67,7 +68,7 @@ def payload_bounds(log, starts, ends, attributes, addresses, max_bytes, bounds):
 @njit(cache=True, nogil=True)
 def payload_bound(log, start, end, attributes, addresses, max_bytes):
     """How many bytes the payload log[start:end] of a batch has at most, as `payload_bounds`."""
-    bound = _bound(log, start, end, attributes & _CODEC_MASK, addresses)
+    bound = _bound(log, start, end, attributes & CODEC_MASK, addresses)
     return bound if bound <= max_bytes else np.int64(NOT_HERE)
 
 
@@ -138,7 +139,7 @@ def put_payload(out, at, bound, log, start, end, attributes, addresses, sizes):
 
     Returns its bytes, or -1 if it is damaged. `sizes` has room for two numbers.
     """
-    codec, size = attributes & _CODEC_MASK, end - start
+    codec, size = attributes & CODEC_MASK, end - start
     if codec == _NONE:
         put_bytes(out, at, log, start, size)
         return size

@@ -13,14 +13,19 @@ from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]  # it is documented
 from numba.extending import intrinsic
 
-from seglake.format.batch import LEAST_RECORD_BYTES, LOG_APPEND_TIME, OVERHEAD, BatchTable
+from seglake.format.batch import (
+    CODEC_MASK,
+    CONTROL,
+    LEAST_RECORD_BYTES,
+    LOG_APPEND_TIME,
+    OVERHEAD,
+    BatchTable,
+)
 from seglake.format.codecs.kernels import payload_bound, put_payload
 from seglake.format.decode_kernels import BAD, get_varint, parse_field, record_head, short_head
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s
 from seglake.jit import njit
-
-_CONTROL, _CODEC_MASK = 0x20, 0x07
 
 STATES = 3
 COUNT, NULL_KEYS, NULL_VALUES = range(STATES)  # of columns: records, and nulls among them
@@ -42,7 +47,7 @@ def wanted_batches(
     for i in range(len(table)):
         row, window = table[i], limits[owner_of[i]]
         if (
-            row.attributes & _CONTROL == 0
+            row.attributes & CONTROL == 0
             and row.max_timestamp >= window[0]
             and row.last_offset >= window[2]
             and row.base_offset <= window[3]
@@ -116,7 +121,7 @@ def fill(
         batch, window = table[row], windows[window_of[row]]
         start, end = batch.position + OVERHEAD, batch.position + batch.size
         address, size = held[row], held_bytes[row]
-        if address == 0 and batch.attributes & _CODEC_MASK == 0 and not keeps:
+        if address == 0 and batch.attributes & CODEC_MASK == 0 and not keeps:
             address, size = log.ctypes.data + start, end - start
         elif address == 0:
             at = place[ARENA_BYTES]

@@ -16,6 +16,7 @@ import numpy as np
 
 from seglake.broker import checkpoint
 from seglake.broker.folder import LogFile, PartitionFolder
+from seglake.broker.markers import read_entries
 from seglake.broker.parts import PartTask, batches_of
 from seglake.broker.replicas import require_same
 from seglake.broker.survey import Extent, extent_of, logs_to_scan, scan_log
@@ -23,7 +24,6 @@ from seglake.catalog.rows import SegmentId
 from seglake.errors import CorruptData, InputError
 from seglake.format.batch import CONTROL, TRANSACTIONAL
 from seglake.format.index import IndexPolicy
-from seglake.format.transactions import read_entries
 from seglake.layout import new_attempt
 from seglake.maintain.rewrite.segments import NewSegment
 from seglake.store import Listed

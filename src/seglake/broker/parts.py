@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from seglake.broker.folder import PartitionFolder
+from seglake.broker.markers import headers_of, settled
 from seglake.broker.survey import Part
 from seglake.broker.transactions import Transactions, are_aborted
 from seglake.errors import CorruptData
@@ -21,7 +22,6 @@ from seglake.format.codecs.payload import Payload
 from seglake.format.decode import with_record_times
 from seglake.format.encode import Batches
 from seglake.format.filter import copied
-from seglake.format.transactions import headers_of, settled
 from seglake.maintain.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, NewSegment, write_segment
 from seglake.read.fetch.chunk import Chunk
 from seglake.read.fetch.log_fetch import LogFetch

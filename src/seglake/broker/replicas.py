@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from seglake.broker.markers import headers_of
 from seglake.broker.survey import Extent, Part, stretches
 from seglake.errors import CorruptData, InputError
 from seglake.format.batch import DELETE_HORIZON
 from seglake.format.records import read_only
-from seglake.format.transactions import headers_of
 
 _BATCH = np.dtype(
     [

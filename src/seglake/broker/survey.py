@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seglake.broker.folder import LogFile, PartitionFolder
+from seglake.broker.markers import read_entries
 from seglake.broker.transactions import (
     EVENT,
     TRANSACTION,
@@ -37,7 +38,6 @@ from seglake.format.batch import (
 )
 from seglake.format.decode import Damage, check_crcs, scan
 from seglake.format.records import read_only
-from seglake.format.transactions import read_entries
 from seglake.limits import INT64_MAX
 from seglake.store import Store
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from seglake.broker.markers import ABORT, COMMIT, headers_of, markers_in
 from seglake.errors import CorruptData
 from seglake.format.batch import CONTROL, TRANSACTIONAL, BatchTable
 from seglake.format.records import Int64s
-from seglake.format.transactions import ABORT, COMMIT, headers_of, markers_in
 
 DATA = -1  # the kind of a batch; of a marker it is ABORT or COMMIT
 

@@ -2,7 +2,6 @@
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from seglake.config.document import tables_of
 from seglake.config.input import Input
 from seglake.config.pipeline import Pipeline
 from seglake.config.rules import flat
@@ -43,7 +43,7 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pip
         ConfigError: one text, in which each line names file, key, problem and remedy.
     """
     file = Path(path)
-    tables = _read(file)
+    tables = tables_of(file, "pipeline")
     for name, value in (overrides or {}).items():
         table, _, key = name.partition(".")
         tables.setdefault(table, {})[key] = value
@@ -76,20 +76,6 @@ def _checked(tables: dict[str, dict[str, Any]], place: str, defaults: dict[str, 
         except ValidationError as invalid:
             problems = [f"{place}: {_explain(error)}" for error in invalid.errors()]
     raise ConfigError("\n".join(problems))
-
-
-def _read(file: Path) -> dict[str, dict[str, Any]]:
-    """The tables of a file, each as {dotted key: value}."""
-    try:
-        document = tomllib.loads(file.read_text("utf-8"))
-    except OSError as problem:
-        raise ConfigError(f"{file}: cannot be read ({problem.strerror}); check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{file}: is not TOML: {problem}; correct that line") from None
-    loose = [key for key, value in document.items() if not isinstance(value, dict)]
-    if loose:
-        raise ConfigError(f"{file}: {loose[0]}: is in no table; put it under [pipeline]")
-    return {name: dict(flat(table)) for name, table in document.items()}
 
 
 def _keys(section: str) -> list[str]:

@@ -5,14 +5,13 @@ the file or the variable that has them.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from seglake.config.rules import flat
+from seglake.config.document import tables_of
 from seglake.errors import ConfigError
 
 
@@ -150,19 +149,9 @@ def load(path: Path | None, changes: Mapping[str, Any]) -> Settings:
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except OSError as problem:
-        raise ConfigError(f"{path}: cannot be read ({problem.strerror}); check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{path}: is not TOML: {problem}; correct that line") from None
-    loose = [key for key, value in document.items() if not isinstance(value, dict)]
-    if loose:
-        raise ConfigError(f"{path}: {loose[0]}: is in no table; put it under [server]")
-    lists = {name: dict(flat(table)) for name, table in document.items()}
     return {
         name: {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-        for name, table in lists.items()
+        for name, table in tables_of(path, "server").items()
     }
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import seglake
 from seglake.broker.export import Exported, export_logs
 from seglake.broker.intake import import_logs
+from seglake.broker.markers import headers_of
 from seglake.errors import CorruptData, UnknownTopic, UsageError
 from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches
-from seglake.format.transactions import headers_of
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from tests.judges.oracle import as_written

@@ -19,7 +19,7 @@ PRODUCT = SOURCES + PROGRAMS
 JOBS = [*PROGRAMS, *PROJECT.glob("src/seglake/jobs/*.py")]
 EVERYTHING = PRODUCT + TESTS
 
-LINE, FUNCTION, KERNEL, MODULE, JOB = 100, 60, 150, 450, 60
+LINE, FUNCTION, KERNEL, MODULE, FOLDER, JOB = 100, 60, 150, 450, 12, 60
 VAGUE_NAMES = {"base", "common", "helpers", "manager", "misc", "utils"}
 BANNED = {
     "_jsc": "private: what only the JVM knows is passed in as a setting",
@@ -109,6 +109,12 @@ def test_modules_are_one_thing() -> None:
     assert {path: size for path, size in sizes.items() if size > MODULE} == {}
     parts = {name(path): path.relative_to(PROJECT).with_suffix("").parts for path in SOURCES}
     assert [path for path in parts if not VAGUE_NAMES.isdisjoint(parts[path])] == []
+
+
+def test_folders_are_small() -> None:
+    modules = [path for path in SOURCES if path.name != "__init__.py"]
+    sizes = Counter(name(path.parent) for path in modules)
+    assert {folder: size for folder, size in sizes.items() if size > FOLDER} == {}
 
 
 def test_jobs_are_thin() -> None:

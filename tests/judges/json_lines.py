@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from seglake.write.rows.jsonl import JsonRows, Wanted
+from seglake.write.rows.formats.jsonl import JsonRows, Wanted
 from seglake.write.rows.rows import Reason
 from tests.makers.files import chunk
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
+from seglake.cli.demo.events import generate
 from seglake.config import load, reference
-from seglake.demo_events import generate
 from seglake.engine import LocalEngine
 from seglake.write.driver.run import DeclaredRun, ingest_files
 

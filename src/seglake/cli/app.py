@@ -80,7 +80,7 @@ def demo(
     count: Annotated[int, typer.Option(min=1000, help="How many events to make.")] = 1_000_000,
 ) -> None:
     """Generate events, ingest them with Spark, and look some up."""
-    from seglake.cli.demo import run
+    from seglake.cli.demo.run import run
 
     run(root, events, count)
 

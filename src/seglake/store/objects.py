@@ -27,8 +27,8 @@ from obstore.store import from_url
 
 from seglake.credentials import has_credentials, is_private
 from seglake.errors import ConfigError, StoreError
-from seglake.forks import ThreadedLibrary
 from seglake.limits import GAP_BYTES
+from seglake.store.forks import ThreadedLibrary
 from seglake.store.interface import (
     Listed,
     Stat,

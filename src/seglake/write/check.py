@@ -23,7 +23,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
-from seglake.write.rows.formats import FORMATS
+from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.records import Extracted, extract
 from seglake.write.rows.rows import REASON_TEXTS
 

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from seglake.cli import demo, main
+from seglake.cli import main
 from seglake.cli.app import app
-from seglake.demo_events import generate
+from seglake.cli.demo import run as demo
+from seglake.cli.demo.events import generate
 from seglake.errors import CorruptData, StoreError, UsageError
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -168,7 +169,7 @@ def test_a_demo_killed_while_it_makes_events_makes_them_again(
         generate(folder, events=events // 2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("seglake.demo_events.generate", killed)
+    monkeypatch.setattr("seglake.cli.demo.events.generate", killed)
     with pytest.raises(KeyboardInterrupt):
         demo.run(tmp_path / "lake", tmp_path / "events", 1000)
     assert not [*tmp_path.iterdir()]

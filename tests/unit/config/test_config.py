@@ -17,7 +17,7 @@ from seglake.config import Pipeline, from_tables, load, reference
 from seglake.config.input import INPUT_FORMATS, FormatName, Input
 from seglake.config.loading import SECTIONS
 from seglake.errors import ConfigError
-from seglake.write.rows.formats import FORMATS
+from seglake.write.rows.formats.registry import FORMATS
 
 CONF = Path(__file__).parents[3] / "conf"
 

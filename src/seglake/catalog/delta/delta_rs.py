@@ -26,8 +26,8 @@ from seglake.errors import (
     UsageError,
     VersionExpired,
 )
-from seglake.forks import ThreadedLibrary
 from seglake.store import Store
+from seglake.store.forks import ThreadedLibrary
 from seglake.store.interface import may_ask_again, reason
 
 _PROPERTIES = {

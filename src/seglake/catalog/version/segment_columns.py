@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.errors import CorruptData
-from seglake.forks import Lock
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
 from seglake.layout import SUFFIXES
+from seglake.store.forks import Lock
 
 Int64s = npt.NDArray[np.int64]
 

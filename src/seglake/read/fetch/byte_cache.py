@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Any
 
-from seglake.forks import Lock
+from seglake.store.forks import Lock
 
 
 class _Entry:

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from seglake.forks import Lock
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.records import Bytes, Int32s, Int64s, fixed
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.kernels import covering
 from seglake.read.fetch.log_segment import LogRanges
+from seglake.store.forks import Lock
 
 ABSENT = -1  # the slab of a batch whose records are not here
 _SLAB_BYTES = 1024  # beside its arrays

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from seglake.config import Pipeline
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
-from seglake.write.rows.formats import FORMATS
+from seglake.write.rows.formats.registry import FORMATS
 
 
 def plan_splits(files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> list[Split]:

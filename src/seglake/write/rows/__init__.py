@@ -1,1 +1,1 @@
-"""Rows of input files become records: one module per input format."""
+"""Rows of input files become records, or rejects with a reason."""

@@ -18,7 +18,7 @@ from seglake.times.directives import TimeFormat
 from seglake.times.readers import Times
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
-from seglake.write.rows.formats import FORMATS
+from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES, LineChunk, LineFormat
 from seglake.write.rows.records import Extracted, extract
 from seglake.write.rows.rows import Absent, Reason, Rows

@@ -28,7 +28,7 @@ from seglake.text.utf8 import invalid_utf8
 from seglake.times.kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
-from seglake.write.rows.formats import FORMATS
+from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES
 from seglake.write.rows.rows import Absent, Codes, Reason, Rows
 

@@ -36,7 +36,7 @@ from seglake.write.map.rejects import Chosen, ListRejects, MapRejects
 from seglake.write.map.unit import Unit, group_splits
 from seglake.write.quarantine import KeepRefused, Origin, origins
 from seglake.write.rows.chosen import Rejected, keeps_whole_rows
-from seglake.write.rows.formats import FORMATS
+from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.spool.spool import REFUSED, of_kinds, read_blobs
 
 _GONE = "the file is gone or changed, and "

@@ -4,10 +4,10 @@ A new input format is a module with a `Format`, a line here, its settings in `se
 and a page in `docs`.
 """
 
-from seglake.write.rows.csv import Csv
-from seglake.write.rows.jsonl import Jsonl
-from seglake.write.rows.parquet import Parquet
+from seglake.write.rows.formats.csv import Csv
+from seglake.write.rows.formats.jsonl import Jsonl
+from seglake.write.rows.formats.parquet import Parquet
+from seglake.write.rows.formats.text import Text
 from seglake.write.rows.rows import Format
-from seglake.write.rows.text import Text
 
 FORMATS: dict[str, Format] = {"jsonl": Jsonl(), "csv": Csv(), "text": Text(), "parquet": Parquet()}

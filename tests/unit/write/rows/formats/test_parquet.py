@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from seglake.errors import InputError
 from seglake.write.rows.arrow import ArrowRows
-from seglake.write.rows.parquet import Parquet
+from seglake.write.rows.formats.parquet import Parquet
 from tests.makers.files import Result, pipeline, read, read_bytes
 from tests.makers.inputs import splits_of, store_of
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.demo_events import START_MS, Generated, generate
+from seglake.cli.demo.events import START_MS, Generated, generate
 from tests.makers.strategies import examples
 
 FIELDS = {"ts": int, "user": str, "path": str, "status": int, "ms": int, "ip": str, "agent": str}

@@ -53,7 +53,7 @@ def _program() -> str:
 
 
 def _generate(folder: Path, count: int) -> None:
-    from seglake.demo_events import generate
+    from seglake.cli.demo.events import generate
 
     if folder.exists():
         console.print(f"The events are in {folder} already.")

@@ -13,7 +13,7 @@ from seglake.format.records import NULL, Int32s, Int64s, Spans
 from seglake.text.newlines import split_lines
 from seglake.text.simd import PADDING
 from seglake.text.spans import from_ends, where_null
-from seglake.write.rows.jsonl_kernels import (
+from seglake.write.rows.formats.jsonl_kernels import (
     ESCAPED,
     MISSING,
     NONE,

@@ -21,7 +21,7 @@ from seglake.text.newlines import first_newline
 from seglake.text.spans import from_ends
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
-from seglake.write.rows.csv_kernels import scan_records, undouble
+from seglake.write.rows.formats.csv_kernels import scan_records, undouble
 from seglake.write.rows.lines import (
     REJECTED_BYTES,
     Bounds,

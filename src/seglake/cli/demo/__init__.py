@@ -1,0 +1,1 @@
+"""`seglake demo`: web events to try Seglake with, ingested and looked up."""

@@ -62,7 +62,7 @@ def test_some_topics_at_another_address(tmp_path: Path) -> None:
         maker.run({0: [Event(T)]})
     config = tmp_path / "serve.toml"
     config.write_text('[server]\nadvertise = "kafka.example:19092"\n"max.connections" = 5\n')
-    options = ("--topics", "a,c", "--config", str(config))
+    options = ("--topics", "a,c", "--conf-file", str(config))
     with server_process(maker.root, tmp_path, *options) as server, Wire(server.address) as wire:
         answer = metadata(wire, None, 9)
         assert [topic.name for topic in answer.topics] == ["a", "c"]
@@ -77,7 +77,7 @@ def test_some_topics_at_another_address(tmp_path: Path) -> None:
     [
         (["--listen", "nowhere"], "server.listen: 'nowhere' is no address; write HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "is no address"),
-        (["--config", "missing.toml"], "missing.toml: cannot be read"),
+        (["--conf-file", "missing.toml"], "missing.toml: cannot be read"),
     ],
 )
 def test_bad_options_are_one_sentence(tmp_path: Path, options: list[str], said: str) -> None:
@@ -91,7 +91,7 @@ def test_bad_options_are_one_sentence(tmp_path: Path, options: list[str], said: 
 def test_bad_settings_name_the_key(tmp_path: Path) -> None:
     config = tmp_path / "serve.toml"
     config.write_text('[server]\nlisten = 9092\nlisen = "x"\n[sever]\n')
-    done = seglake("serve", str(tmp_path), "--config", str(config))
+    done = seglake("serve", str(tmp_path), "--conf-file", str(config))
     assert done.returncode == 2
     for key in ("server.listen", "server.lisen", "sever"):
         assert key in done.stderr

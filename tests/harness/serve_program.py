@@ -23,7 +23,7 @@ class ServeProgram:
         config = folder / "serve.toml"
         config.write_text(f'[groups]\nfile = "{folder / "groups.sqlite"}"\n{settings}')
         self._command = [sys.executable, "-m", "seglake", "serve", str(root), "--listen"]
-        self._command += [self.address, "--config", str(config)]
+        self._command += [self.address, "--conf-file", str(config)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> ServeProgram:

@@ -24,7 +24,7 @@ def serve(
     topics: Annotated[
         str | None, typer.Option(help="Some topics, with commas between them; default all.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
+    conf_file: Annotated[Path | None, typer.Option(help="A TOML file of settings.")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen to other machines without TLS and SASL.")
     ] = False,
@@ -43,7 +43,7 @@ def serve(
         from seglake.serve import run
     names = tuple(filter(None, topics.split(","))) if topics else None
     said = {"listen": listen, "advertise": advertise, "topics": names, "insecure": insecure or None}
-    settings = load(config, {f"server.{key}": v for key, v in said.items() if v is not None})
+    settings = load(conf_file, {f"server.{key}": v for key, v in said.items() if v is not None})
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         run.serve(root, settings, started=lambda at: typer.echo(f"serving {root} at {at}"))

@@ -185,7 +185,7 @@ def _replay(it: Place) -> None:
 
 
 @TABLE.shows(
-    "serve --listen", "serve --advertise", "serve --topics", "serve --config", "serve --insecure"
+    "serve --listen", "serve --advertise", "serve --topics", "serve --conf-file", "serve --insecure"
 )
 def _serve(it: Place) -> None:
     """What the options become; servers of them run in tests/clients."""
@@ -195,7 +195,7 @@ def _serve(it: Place) -> None:
         run = SimpleNamespace(serve=lambda _root, settings, started: served.append(settings))
         patch.setattr(seglake.serve, "run", run, raising=False)  # which needs kafka-python
         it.tell(
-            "serve", it.folder, "--config", config, "--listen", "[::1]:7", "--advertise", "h:8",
+            "serve", it.folder, "--conf-file", config, "--listen", "[::1]:7", "--advertise", "h:8",
             "--topics", "a,b", "--insecure",
         )  # fmt: skip
     (found,) = served

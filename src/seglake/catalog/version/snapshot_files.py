@@ -62,11 +62,11 @@ def advance(store: Store, known: Snapshot, commits: Sequence[DeltaCommit]) -> Sn
     that came. Raises CorruptData, StoreError and MissingObject.
     """
     files = files_after(known.files, commits)
-    added = data_files(file for each in commits for file in each.added if file.changes)
+    came = [file for each in commits for file in each.added]
+    added = data_files(file for file in came if file.changes)
     removed = {path for each in commits for path, changes in each.removed.items() if changes}
-    rewritten = {
-        f.topic for f in {*known.files, *added} if f.kind == "segment" and f.path in removed
-    }
+    seen = known.files | data_files(came)  # a file that only moved rows may lose some of them next
+    rewritten = {file.topic for file in seen if file.kind == "segment" and file.path in removed}
 
     def moved(some: frozenset[DataFile]) -> set[DataFile]:
         return {file for file in some if file.kind == "segment" and file.topic in rewritten}

@@ -18,7 +18,7 @@ from tests.bench.events import numbers_in
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
 from tests.bench.workbench import TOPIC, Workbench, require
 from tests.harness.lake_server import Wire
-from tests.harness.server_process import ServerProcess, server_process
+from tests.harness.server_process import ServerProcess
 from tests.makers.fetches import Wanted, fetch, offset_at
 
 FETCH_BYTES = 2**20
@@ -40,7 +40,7 @@ def run(bench: Workbench) -> Section:
     text = _TEXT.format(records=records, partitions=bench.sizes.partitions)
     section = Section("serve", "Serving Kafka's clients", text)
     root = bench.lake("arrival")
-    with server_process(root, bench.folder) as server:
+    with ServerProcess(root, bench.folder) as server:
         broker = Address(*_split(bench.broker.address))
         both = {"Seglake": server.address, "Kafka broker": broker}
         java = race([_java(bench, name, at) for name, at in both.items()], bench.sizes.runs)

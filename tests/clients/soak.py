@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from seglake.serve.topics.names import time_name
 from tests.harness.lake_server import Wire
-from tests.harness.server_process import ServerProcess, server_process
+from tests.harness.server_process import ServerProcess
 from tests.makers.fetches import LATEST, Wanted, everything, fetch, offset_at, records_in
 from tests.makers.lakes import LakeMaker
 from tests.makers.served import SPAN_MS, T, rich_lake, window_of
@@ -142,14 +142,14 @@ def growth(looks: list[Look]) -> list[str]:
 def soak(seconds: float, folder: Path, look_every: float = 1.0) -> tuple[list[str], str]:
     """What is wrong after so long, and a sentence about what was done."""
     maker = rich_lake(folder / "lake")
-    with server_process(maker.root, folder) as server:
+    with ServerProcess(maker.root, folder) as server:
         work = Soak(server, maker)
         looks = work.run(seconds, look_every)
         wrong = work.failures + growth(looks)
         if code := server.stop():
             wrong.append(f"the server ended with {code}")
-        if "Traceback" in server.printed.read_text():
-            wrong.append(f"the log has a traceback: {server.printed.read_text()[-3000:]}")
+        if "Traceback" in server.told():
+            wrong.append(f"the log has a traceback: {server.told()[-3000:]}")
     last = looks[-1]
     return wrong, (
         f"{work.done:,} pieces of work; {last.memory_mb:.0f} MB, {last.descriptors} descriptors, "

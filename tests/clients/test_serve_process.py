@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients.soak import Look, growth, soak
 from tests.harness.lake_server import Wire
-from tests.harness.server_process import PROJECT, server_process
+from tests.harness.server_process import PROJECT, ServerProcess
 from tests.makers.fetches import LATEST, Wanted, everything, fetch_request, metadata, offset_at
 from tests.makers.lakes import Event, LakeMaker
 
@@ -40,7 +40,7 @@ def test_growth_is_seen() -> None:
 def test_sigterm_ends_it_and_a_new_one_goes_on(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path / "lake")
     maker.run({0: [Event(T + i) for i in range(50)]})
-    with server_process(maker.root, tmp_path) as server:
+    with ServerProcess(maker.root, tmp_path) as server:
         wire = Wire(server.address)
         wire.send(fetch_request("events", [Wanted(0, 50)], max_wait_ms=60_000), 12)
         time.sleep(0.2)
@@ -50,8 +50,8 @@ def test_sigterm_ends_it_and_a_new_one_goes_on(tmp_path: Path) -> None:
         assert wire.receive() is not None  # the poll is answered
         assert wire.receive() is None
         wire.close()
-        assert "stopping" in server.printed.read_text()
-    with server_process(maker.root, tmp_path) as server, Wire(server.address) as wire:
+        assert "stopping" in server.told()
+    with ServerProcess(maker.root, tmp_path) as server, Wire(server.address) as wire:
         assert offset_at(wire, "events", 0, LATEST) == (0, 50, -1)
 
 
@@ -63,7 +63,7 @@ def test_some_topics_at_another_address(tmp_path: Path) -> None:
     config = tmp_path / "serve.toml"
     config.write_text('[server]\nadvertise = "kafka.example:19092"\n"max.connections" = 5\n')
     options = ("--topics", "a,c", "--conf-file", str(config))
-    with server_process(maker.root, tmp_path, *options) as server, Wire(server.address) as wire:
+    with ServerProcess(maker.root, tmp_path, *options) as server, Wire(server.address) as wire:
         answer = metadata(wire, None, 9)
         assert [topic.name for topic in answer.topics] == ["a", "c"]
         assert [(each.host, each.port) for each in answer.brokers] == [("kafka.example", 19092)]
@@ -105,7 +105,7 @@ def test_no_lake(tmp_path: Path) -> None:
 
 def test_an_address_that_is_taken(tmp_path: Path) -> None:
     LakeMaker(tmp_path / "lake").run({0: [Event(T)]})
-    with server_process(tmp_path / "lake", tmp_path) as server:
+    with ServerProcess(tmp_path / "lake", tmp_path) as server:
         done = seglake("serve", str(tmp_path / "lake"), "--listen", str(server.address))
     assert done.returncode == 1
     assert f"cannot listen at {server.address}" in done.stderr

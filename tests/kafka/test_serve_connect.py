@@ -11,7 +11,7 @@ import pytest
 
 from seglake.session import find_java
 from tests.harness.ports import free_ports
-from tests.harness.serve_program import ServeProgram
+from tests.harness.server_process import ServerProcess
 from tests.judges.kafka_jars import connect_jars
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import T
@@ -44,9 +44,9 @@ def test_a_sink_gets_every_record_once(root: Path, tmp_path: Path) -> None:
     """Two lives of one worker: the second goes on where the first one committed."""
     text, out = "org.apache.kafka.connect.storage.StringConverter", tmp_path / "out.txt"
     (port,) = free_ports(1)
-    with ServeProgram(root, tmp_path) as server:
+    with ServerProcess(root, tmp_path) as server:
         worker = properties(
-            tmp_path / "worker.properties", bootstrap_servers=server.address,
+            tmp_path / "worker.properties", bootstrap_servers=str(server.address),
             key_converter=text, value_converter=text, listeners=f"http://127.0.0.1:{port}",
             offset_storage_file_filename=tmp_path / "offsets", offset_flush_interval_ms=500,
             consumer_auto_offset_reset="earliest", plugin_discovery="only_scan",

@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer
 
 from seglake.session import find_java
-from tests.harness.serve_program import ServeProgram
+from tests.harness.server_process import ServerProcess
 from tests.judges.kafka_jars import class_path
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import T
@@ -41,21 +41,21 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def server(root: Path, tmp_path: Path) -> Iterator[ServeProgram]:
-    with ServeProgram(root, tmp_path) as running:
+def server(root: Path, tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(root, tmp_path) as running:
         yield running
 
 
 class Member:
     """A consumer of a group on a thread of its own."""
 
-    def __init__(self, server: ServeProgram, group: str, **settings: Any) -> None:
+    def __init__(self, server: ServerProcess, group: str, **settings: Any) -> None:
         self.seen = list[tuple[int, int]]()
         self.partitions = list[int]()
         self.failed: BaseException | None = None
         self._over = threading.Event()
         self._settings = {
-            "bootstrap.servers": server.address, "group.id": group, "session.timeout.ms": 6000,
+            "bootstrap.servers": str(server.address), "group.id": group, "session.timeout.ms": 6000,
             "heartbeat.interval.ms": 500, "auto.offset.reset": "earliest",
             "auto.commit.interval.ms": 200, "fetch.wait.max.ms": 50, **settings,
         }  # fmt: skip
@@ -102,22 +102,22 @@ def java(main: str, *arguments: str, timeout: float = 60) -> str:
     return done.stdout
 
 
-def console(server: ServeProgram, group: str, count: int, *more: str) -> list[str]:
+def console(server: ServerProcess, group: str, count: int, *more: str) -> list[str]:
     """So many values by Kafka's console consumer in a group, from where it committed."""
     return java(
-        CONSOLE, "--bootstrap-server", server.address, "--topic", "events", "--group", group,
+        CONSOLE, "--bootstrap-server", str(server.address), "--topic", "events", "--group", group,
         "--max-messages", str(count), "--timeout-ms", "20000", *more,
     ).split()  # fmt: skip
 
 
-def described(server: ServeProgram, group: str) -> list[tuple[int, int, int, int, str]]:
+def described(server: ServerProcess, group: str) -> list[tuple[int, int, int, int, str]]:
     """What Kafka's tool says: partition, committed offset, end offset, lag, consumer id."""
-    told = java(GROUPS, "--bootstrap-server", server.address, "--describe", "--group", group)
+    told = java(GROUPS, "--bootstrap-server", str(server.address), "--describe", "--group", group)
     found = re.findall(rf"^{group} +events +(\d+) +(\d+) +(\d+) +(\d+) +(\S+)", told, re.MULTILINE)
     return sorted((int(p), int(at), int(end), int(lag), who) for p, at, end, lag, who in found)
 
 
-def test_two_members_share_and_one_takes_over(server: ServeProgram) -> None:
+def test_two_members_share_and_one_takes_over(server: ServerProcess) -> None:
     """A rebalance when the second comes, and one when it goes: every record, none twice."""
     first = Member(server, "shared")
     wait_until(lambda: len(first.partitions) == PARTITIONS)
@@ -132,7 +132,7 @@ def test_two_members_share_and_one_takes_over(server: ServeProgram) -> None:
     assert "group 'shared': generation 4 has 0 members" in server.told()
 
 
-def test_a_silent_member_loses_its_partitions(server: ServeProgram) -> None:
+def test_a_silent_member_loses_its_partitions(server: ServerProcess) -> None:
     first = Member(server, "silent")
     wait_until(lambda: len(first.partitions) == PARTITIONS)
     lost = subprocess.Popen(
@@ -156,7 +156,7 @@ while True:
 """
 
 
-def test_groups_go_on_across_a_kill(server: ServeProgram) -> None:
+def test_groups_go_on_across_a_kill(server: ServerProcess) -> None:
     """SIGKILL while two members read: they go on by themselves, and the commits are still there."""
     members = [Member(server, "killed", **{"queued.min.messages": 1}) for _ in range(2)]
     wait_until(lambda: sum(len(each.seen) for each in members) >= len(ALL))
@@ -174,7 +174,7 @@ def test_groups_go_on_across_a_kill(server: ServeProgram) -> None:
     ]
 
 
-def test_kafkas_console_consumer_goes_on_where_it_committed(server: ServeProgram) -> None:
+def test_kafkas_console_consumer_goes_on_where_it_committed(server: ServerProcess) -> None:
     first = console(server, "console", 500, "--from-beginning")
     lags = {p: lag for p, _, _, lag, _ in described(server, "console")}
     assert sum(lags.values()) == len(ALL) - 500
@@ -185,7 +185,7 @@ def test_kafkas_console_consumer_goes_on_where_it_committed(server: ServeProgram
     assert [row[1:4] for row in described(server, "console")] == [(COUNT, COUNT, 0)] * PARTITIONS
 
 
-def test_kafkas_group_tool_shows_moves_and_deletes(server: ServeProgram) -> None:
+def test_kafkas_group_tool_shows_moves_and_deletes(server: ServerProcess) -> None:
     member = Member(server, "tooled")
     wait_until(lambda: len(member.seen) == len(ALL))
     time.sleep(0.5)
@@ -193,7 +193,7 @@ def test_kafkas_group_tool_shows_moves_and_deletes(server: ServeProgram) -> None
     assert [row[:4] for row in rows] == [(p, COUNT, COUNT, 0) for p in range(PARTITIONS)]
     assert {row[4][:8] for row in rows} == {"rdkafka-"}
     member.stop()
-    tool = ("--bootstrap-server", server.address)
+    tool = ("--bootstrap-server", str(server.address))
     assert java(GROUPS, *tool, "--list").split() == ["tooled"]
     moved = ("--reset-offsets", "--group", "tooled", "--topic", "events", "--to-datetime")
     java(GROUPS, *tool, *moved, "2023-11-14T22:13:20.100", "--execute")  # T + 100
@@ -202,10 +202,10 @@ def test_kafkas_group_tool_shows_moves_and_deletes(server: ServeProgram) -> None
     assert java(GROUPS, *tool, "--list").split() == []
 
 
-def test_aiokafka_in_a_group(server: ServeProgram) -> None:
+def test_aiokafka_in_a_group(server: ServerProcess) -> None:
     async def read(count: int) -> list[tuple[int, int]]:
         consumer = AIOKafkaConsumer(
-            "events", bootstrap_servers=server.address, group_id="aio",
+            "events", bootstrap_servers=str(server.address), group_id="aio",
             auto_offset_reset="earliest", enable_auto_commit=False,
         )  # fmt: skip
         await consumer.start()

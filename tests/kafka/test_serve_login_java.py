@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from seglake.session import find_java
-from tests.harness.serve_program import ServeProgram
+from tests.harness.server_process import ServerProcess
 from tests.judges.kafka_jars import class_path
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.strategies import T
@@ -28,7 +28,7 @@ def authority() -> trustme.CA:
 @pytest.fixture(scope="module")
 def server(
     authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServeProgram]:
+) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("secure")
     events = [Event(T + at, value=b"%d" % at) for at in range(COUNT)]
     LakeMaker(folder / "lake").run({0: events})
@@ -41,12 +41,12 @@ def server(
         f'[sasl]\nusers = "{folder}/users"\n'
         '"sasl.enabled.mechanisms" = ["PLAIN", "SCRAM-SHA-512"]\n'
     )
-    with ServeProgram(folder / "lake", folder, settings) as running:
+    with ServerProcess(folder / "lake", folder, settings=settings) as running:
         yield running
 
 
 def consume(
-    server: ServeProgram, authority: trustme.CA, folder: Path, mechanism: str, password: str
+    server: ServerProcess, authority: trustme.CA, folder: Path, mechanism: str, password: str
 ) -> subprocess.CompletedProcess[str]:
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     settings = folder / "client.properties"
@@ -58,7 +58,7 @@ def consume(
         f"ssl.truststore.type=PEM\nssl.truststore.location={folder}/ca.pem\n"
     )
     words = [str(find_java()), "-Xmx200m", "-XX:TieredStopAtLevel=1", "-cp", class_path(), CONSOLE]
-    words += ["--bootstrap-server", server.address, "--topic", "events", "--from-beginning"]
+    words += ["--bootstrap-server", str(server.address), "--topic", "events", "--from-beginning"]
     words += ["--max-messages", str(COUNT), "--timeout-ms", "20000"]
     words += ["--command-config", str(settings)]
     return subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
@@ -66,7 +66,7 @@ def consume(
 
 @pytest.mark.parametrize("mechanism", LOGINS)
 def test_java_gets_in(
-    server: ServeProgram, authority: trustme.CA, tmp_path: Path, mechanism: str
+    server: ServerProcess, authority: trustme.CA, tmp_path: Path, mechanism: str
 ) -> None:
     done = consume(server, authority, tmp_path, mechanism, "secret")
     assert done.stdout.split() == [str(at) for at in range(COUNT)], done.stderr
@@ -74,7 +74,7 @@ def test_java_gets_in(
 
 @pytest.mark.parametrize("mechanism", LOGINS)
 def test_java_is_told_that_the_login_failed(
-    server: ServeProgram, authority: trustme.CA, tmp_path: Path, mechanism: str
+    server: ServerProcess, authority: trustme.CA, tmp_path: Path, mechanism: str
 ) -> None:
     done = consume(server, authority, tmp_path, mechanism, "wrong")
     assert done.stdout == ""

@@ -53,7 +53,7 @@ test-wheel: setup wheel ## Install the wheel as users do, without extras and wit
 	rm -rf build/plain build/spark
 	conf/deploy/install.sh dist/*.whl build/plain duckdb polars
 	SEGLAKE_WHEEL_PYTHON=$(CURDIR)/build/plain/bin/python $(PYTEST) tests/packaging
-	wheel=$$(ls dist/*.whl) && conf/deploy/install.sh "$$wheel[spark]" build/spark \
+	wheel=$$(ls dist/*.whl) && conf/deploy/install.sh "$$wheel[spark,report,metrics]" build/spark \
 	  chispa duckdb hypothesis packaging polars pytest pytest-timeout setuptools wheel
 	build/spark/bin/python -m pytest --hypothesis-profile=quick -m "not kafka and not s3 and not slow" \
 	  tests/unit/cli tests/unit/read tests/unit/test_readme.py tests/unit/test_lookups_page.py \

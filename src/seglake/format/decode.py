@@ -33,7 +33,18 @@ from seglake.format.codecs import compression, native
 from seglake.format.codecs import kernels as codec_kernels
 from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode_kernels import RecordColumns
-from seglake.format.records import Bytes, Headers, Int32s, Int64s, Records, Spans, fixed, read_only
+from seglake.format.records import (
+    Bytes,
+    Headers,
+    Int32s,
+    Int64s,
+    Records,
+    Spans,
+    copy_rows,
+    fixed,
+    read_only,
+    take_rows,
+)  # fmt: skip
 from seglake.limits import ALL_TIMES, INT64_MAX
 
 _ALL_RECORDS = fixed(np.array([[*ALL_TIMES, 0, INT64_MAX]], np.int64))
@@ -185,7 +196,7 @@ def decode_batches(
     rows = None
     if bits & CONTROL and not control:
         rows = np.flatnonzero((table["attributes"] & CONTROL) == 0).astype(np.int32)
-        table = fixed(table[rows])
+        table = fixed(take_rows(table, rows))
     decoded = decode(table, payload_of(log, table, max_bytes=max_batch_bytes))
     return decoded if rows is None else decoded._replace(batch=rows[decoded.batch])
 
@@ -221,7 +232,7 @@ def with_record_times(table: BatchTable, payload: Payload) -> BatchTable:
     The batches of the payload are the rows of `table`. Raises CorruptData with the position of the
     batch.
     """
-    complete, (data, starts, ends) = table.copy(), payload
+    complete, (data, starts, ends) = copy_rows(table), payload
     table = fixed(table)
     _require_room(table, starts, ends)
     lows, offsets_of_max, lateness = np.empty((3, len(table)), np.int64)
@@ -311,7 +322,7 @@ def with_extremes(table: BatchTable, decoded: Decoded) -> BatchTable:
     `decoded` holds every record of the table's batches, control records included. Batches without
     records (left by compaction) get timestamp -1 and their base offset.
     """
-    complete = table.copy()
+    complete = copy_rows(table)
     firsts = np.searchsorted(decoded.batch, np.arange(len(table) + 1)).astype(np.int64)
     lows, highs, at, late = np.empty((4, len(table)), np.int64)
     encode_kernels.extremes(fixed(decoded.records.timestamps), firsts, lows, highs, at, late)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -38,6 +39,36 @@ def fixed(array: AnyArray) -> AnyArray:
 def read_only(data: Any) -> Bytes:
     """Any buffer as the one array type for which kernels are compiled."""
     return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
+
+
+def take_rows(table: AnyArray, rows: Any) -> AnyArray:
+    """`table[rows]`. NumPy copies structures by fields; their bytes take a tenth of the time."""
+    return table[rows] if table.dtype.names is None else _structures(_opaque(table)[rows], table)
+
+
+def copy_rows(table: AnyArray) -> AnyArray:
+    """`table.copy()` of an array of structures; see `take_rows`."""
+    return _structures(_opaque(table).copy(), table)
+
+
+def join_tables(tables: Sequence[AnyArray]) -> AnyArray:
+    """One or more arrays of one type, one behind another; see `take_rows`."""
+    if tables[0].dtype.names is None:
+        return cast("AnyArray", np.concatenate(tables))
+    return _structures(np.concatenate([_opaque(table) for table in tables]), tables[0])
+
+
+def _opaque(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return table.view(_opaque_type(table.itemsize))
+
+
+@cache  # for arrays to be joined, NumPy is quick only if they share their type
+def _opaque_type(size_bytes: int) -> np.dtype[np.void]:
+    return np.dtype((np.void, size_bytes))
+
+
+def _structures(opaque: npt.NDArray[Any], like: AnyArray) -> AnyArray:
+    return cast("AnyArray", np.ndarray(opaque.shape, like.dtype, opaque))
 
 
 class Spans(NamedTuple):

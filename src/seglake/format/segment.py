@@ -23,7 +23,7 @@ from seglake.format.index import (
     offset_index,
     time_index,
 )
-from seglake.format.records import fixed
+from seglake.format.records import fixed, join_tables
 from seglake.limits import INT64_MAX
 
 
@@ -114,7 +114,7 @@ class Roller:
 
     def seal(self) -> Sealed:
         """Make the index files of the segment filled so far, which has at least one batch."""
-        table = np.concatenate(self._tables)
+        table = join_tables(self._tables)
         table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
         return seal(self.base_offset, table, self.indexed)
 

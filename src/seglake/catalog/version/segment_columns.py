@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from seglake.errors import CorruptData
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
+from seglake.format.records import copy_rows, take_rows
 from seglake.layout import SUFFIXES
 from seglake.store.forks import Lock
 
@@ -111,7 +112,7 @@ class Segments(NamedTuple):
 
     def take(self, order: npt.NDArray[np.intp] | slice) -> Segments:
         """The segments at the positions `order`."""
-        columns = [column[order] for column in self.columns]
+        columns = [take_rows(column, order) for column in self.columns]
         return Segments._make([*columns, self.attempts, None])
 
     def beginning_at(self, base_offsets: Int64s) -> npt.NDArray[np.intp]:
@@ -132,7 +133,7 @@ class Segments(NamedTuple):
         attempts = self.attempts if self.size else others.attempts
         columns = list(others.columns)
         if attempts is not others.attempts:
-            details = columns[-1] = columns[-1].copy()
+            details = columns[-1] = copy_rows(columns[-1])
             details["attempts"] += attempts.add(others.attempts)
         room = self.room
         if room is None or not room.claim(self.size, others.size):

@@ -14,6 +14,7 @@ from seglake.errors import CorruptData, StoreError
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.decode import with_extremes
 from seglake.format.index import IndexPolicy
+from seglake.format.records import join_tables
 from seglake.format.segment import Sealed, rebuild
 from seglake.layout import SUFFIXES, Suffix
 from seglake.maintain.health.findings import Finding, finding_of
@@ -110,6 +111,6 @@ def checked_batches(store: Store, row: SegmentRow) -> BatchTable:
         for rows, decoded in chunk.decode_in_parts(chunk.table, DECODE_BYTES):
             tables.append(with_extremes(rows, decoded))
     check.check()
-    table = np.concatenate(tables)
+    table = join_tables(tables)
     table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
     return table

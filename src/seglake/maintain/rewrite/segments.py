@@ -34,6 +34,7 @@ from seglake.format.encode import Batches
 from seglake.format.filter import blank, copied, emptied, filter_batches
 from seglake.format.index import IndexPolicy
 from seglake.format.rebatch import rebatch
+from seglake.format.records import join_tables
 from seglake.format.segment import rebuild
 from seglake.limits import INT32_MAX
 from seglake.maintain.rewrite.keep import GOES, UNDECIDED, Keep
@@ -187,7 +188,7 @@ class LogWriter:
     @property
     def table(self) -> BatchTable:
         """The table of all batches."""
-        table = np.concatenate(self._tables)
+        table = join_tables(self._tables)
         table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
         return table
 

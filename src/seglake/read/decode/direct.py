@@ -12,7 +12,7 @@ from seglake.format.codecs import kernels as codec_kernels
 from seglake.format.codecs import native
 from seglake.format.codecs.payload import Payload
 from seglake.format.decode import Within
-from seglake.format.records import Bytes, Int64s, fixed, read_only
+from seglake.format.records import Bytes, Int64s, fixed, read_only, take_rows
 from seglake.read.decode.kernels import ARENA_BYTES, LOG_BYTES, ROW, STATES, UNKNOWN, fill
 from seglake.read.fetch.chunk import Chunk
 
@@ -65,7 +65,8 @@ class Direct:
         data, ends = self._arena[:size], self._ends[fresh]
         if size < len(self._arena) // 4 * 3:
             data = data.copy()
-        self._chunk.keep(self._rows[fresh], Payload(fixed(data), np.append(0, ends[:-1]), ends))
+        payload = Payload(fixed(data), np.append(0, ends[:-1]), ends)
+        self._chunk.keep(take_rows(self._rows, fresh), payload)
 
     def _own_arena(self) -> tuple[Bytes, Int64s]:
         """Room for all batches that are decompressed here."""

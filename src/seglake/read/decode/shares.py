@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from seglake.format.batch import LEAST_RECORD_BYTES, BatchTable
 from seglake.format.decode import Decoded, Within
-from seglake.format.records import Int32s
+from seglake.format.records import Int32s, take_rows
 from seglake.read.decode.columns import Columns
 from seglake.read.decode.direct import Direct
 from seglake.read.decode.kernels import bytes_of_batches, wanted_batches
@@ -42,7 +42,7 @@ def shares_of(chunk: Chunk, schema: pa.Schema, limit_bytes: int, count: int) -> 
     limits = np.array([piece.window.limits() for piece in chunk.pieces])
     rows = np.empty(len(chunk.table), np.int64)
     rows = rows[: wanted_batches(chunk.table, chunk.owner_of, limits, rows)]
-    table, owner_of = chunk.table[rows], chunk.owner_of[rows]
+    table, owner_of = take_rows(chunk.table, rows), chunk.owner_of[rows]
     for first, last in pairwise(_cuts(table["size"], count, chunk.held is not None)):
         within = Within(limits, owner_of[first:last])
         yield _share(chunk, table[first:last], within, schema, min(limit_bytes, _COLUMN_BYTES))

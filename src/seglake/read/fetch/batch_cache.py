@@ -20,7 +20,7 @@ import numpy as np
 
 from seglake.format.batch import BatchTable
 from seglake.format.codecs.payload import Payload
-from seglake.format.records import Int32s, read_only
+from seglake.format.records import Int32s, copy_rows, join_tables, read_only, take_rows
 from seglake.read.fetch.chunk import FETCH_BYTES, Chunk, Fetch
 from seglake.read.fetch.piece import Cost, Piece
 from seglake.read.fetch.slabs import ABSENT, Held, SlabCache
@@ -144,14 +144,14 @@ def _runs(owners: Int32s) -> Iterator[tuple[int, slice]]:
 
 def _in_log(chunk: Chunk, rows: Any) -> BatchTable:
     """Batches of a chunk, with their positions in their logs."""
-    table: BatchTable = chunk.table[rows].copy()
+    table = copy_rows(take_rows(chunk.table, rows))
     table["position"] = chunk.log_positions[rows]
     return table
 
 
 def _cached_chunk(pieces: Sequence[tuple[Piece, _Batches]]) -> Chunk:
     """A chunk of cached batches alone; without data, their positions are their numbers."""
-    table = np.concatenate([batches for _, (batches, _) in pieces])
+    table = join_tables([batches for _, (batches, _) in pieces])
     log_positions = table["position"].copy()
     table["position"] = np.arange(len(table))
     counts = [len(batches) for _, (batches, _) in pieces]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
-from seglake.format.records import Bytes, Int32s, Int64s, fixed
+from seglake.format.records import Bytes, Int32s, Int64s, fixed, join_tables, take_rows
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.kernels import covering
 from seglake.read.fetch.log_segment import LogRanges
@@ -100,13 +100,14 @@ class _Shelf(NamedTuple):
 
     def plus(self, slabs: Sequence[_Shelf]) -> _Shelf:
         """The shelf with other slabs, whose batches take the places of those that are here."""
-        joined = _Shelf(*(np.concatenate(each) for each in zip(self, *slabs, strict=True)))
+        joined = _Shelf(*(join_tables(each) for each in zip(self, *slabs, strict=True)))
         order = joined.positions.argsort(kind="stable")
         positions = joined.positions[order]
         return joined.take(order[np.append(positions[1:] != positions[:-1], True)])
 
     def take(self, numbers: Any) -> _Shelf:
-        return _Shelf(*(column[numbers] for column in self))
+        columns: Any = self
+        return _Shelf(*(take_rows(column, numbers) for column in columns))
 
     def covering(self, ranges: LogRanges) -> Any:
         """The numbers of the batches that fill the ranges; None if one is not on the shelf."""

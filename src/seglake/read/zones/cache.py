@@ -17,6 +17,7 @@ from seglake.format import zonemap
 from seglake.format.batch import TABLE
 from seglake.format.decode import with_extremes
 from seglake.format.index import IndexPolicy
+from seglake.format.records import join_tables
 from seglake.format.segment import choose_indexed
 from seglake.read.fetch.byte_cache import ByteCache
 from seglake.read.fetch.log_fetch import LogFetch
@@ -92,7 +93,7 @@ class ZoneMapCache:
         for chunk in self._fetch.chunks_of(segment, segment.log):
             for part, decoded in chunk.decode_in_parts(chunk.table, _PART_BYTES):
                 tables.append(with_extremes(part, decoded))
-        table = np.concatenate(tables)
+        table = join_tables(tables)
         table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
         zones = zonemap.build(segment.base_offset, table, choose_indexed(table, IndexPolicy()))
         data = zonemap.encode(zones)

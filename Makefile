@@ -1,6 +1,6 @@
 # Needs Python 3.11 to 3.13 and Java 17 or 21. `make` lists the targets.
-# PYTHON and JAVA_HOME choose others than those on the path; VENV another place than .venv; PARALLEL
-# in how many processes pytest tests: two suit two cores, and 8 GB.
+# PYTHON and JAVA_HOME replace those on the path; VENV replaces .venv; PARALLEL says how many
+# processes pytest uses: two suit two cores and 8 GB.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -43,7 +43,7 @@ test-spark: setup ## Run the tests that need a Spark session
 test-kafka: setup ## Run the tests that compare with Kafka's own classes
 	$(PYTEST) -m kafka
 
-test-live: setup ## Archive live topics of a broker six times, with kills between, at every step (minutes)
+test-live: setup ## Archive live topics of a broker, killing the archive at every step (minutes)
 	$(PYTEST) tests/kafka -o python_files="long_live_*.py"
 
 test-s3: setup ## Run the tests on a real S3 server, which Go builds the first time
@@ -63,7 +63,7 @@ test-archive: setup archive ## Run a job on a cluster whose machines have nothin
 	SEGLAKE_ARCHIVE=$(CURDIR)/$(PACKED) $(PYTEST) tests/packaging/test_archive.py \
 	  tests/spark/test_ingest_jobs.py -k "archive or cluster"
 
-test-matrix: $(INSTALLED) ## Run unit and short Spark tests on each Python and Java that is here; MATRIX=--help
+test-matrix: $(INSTALLED) ## Run unit and short Spark tests on each Python and Java found; MATRIX=--help
 	$(BIN)/python -m tests.matrix $(MATRIX)
 
 test-browser: $(COMPILED) ## Look at the report in a headless Chromium, which apt-get fetches the first time
@@ -101,17 +101,17 @@ site: ## Build the docs as a site into build/site, links checked
 golden: setup ## Let Kafka write the golden files of the tests anew
 	$(BIN)/python -m tests.kafka.make_golden
 
-chaos: setup ## Kill ingests and maintenance at every step, and let them race; CHAOS=--help lists the options
+chaos: setup ## Kill ingests and maintenance at every step, and race them; CHAOS=--help lists the options
 	$(BIN)/python -m tests.chaos.kill $(CHAOS)
 
 fuzz: $(INSTALLED) ## Try a million hostile inputs on every reader; FUZZ="--inputs N --seed S" chooses others
 	$(PIP) --no-build-isolation -e '.[fuzz]'
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
-soak: setup ## Let clients of all kinds at a server for MINUTES=60: nothing may grow
+soak: setup ## Run clients of all kinds against a server for MINUTES=60: memory and latency must not grow
 	$(BIN)/python -m tests.clients.soak --minutes $(MINUTES)
 
-explore: setup ## Look for new mistakes for MINUTES=60: new examples, inputs, kills; EXPLORE=--help lists options
+explore: setup ## Look for new faults for MINUTES=60: new examples, inputs, kills; EXPLORE=--help lists options
 	$(PIP) --no-build-isolation -e '.[fuzz]'
 	$(BIN)/python -m tests.explore --minutes $(MINUTES) $(EXPLORE)
 
@@ -150,7 +150,7 @@ lock: ## Resolve pyproject.toml again into the two locks (needs pip-compile of p
 	  --output-file tests/scheduled/requirements.lock pyproject.toml tests/scheduled/requirements.in
 	@rm .constraints
 
-# First of all, and at once: a missing Java is one sentence now, not a stack trace in ten minutes.
+# Runs first, so that a missing Java is one sentence at once, not a stack trace in ten minutes.
 check-java:
 	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 	case "$$("$$java" --list-modules 2>/dev/null | grep '^jdk.incubator.vector@')" in \
@@ -159,8 +159,8 @@ check-java:
 	       "install OpenJDK 17 or 21 and set JAVA_HOME to it." >&2; exit 1 ;; \
 	esac
 
-# Jars stay in a cache folder and compiled kernels beside the sources, so both steps are short from
-# the second time on.
+# Jars stay in a cache folder and compiled kernels beside the sources, so both steps are short the
+# next time.
 $(READY): $(COMPILED)
 	$(BIN)/python -m seglake.session jars >/dev/null
 	@touch $@

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Install a wheel of Seglake into a new folder, with what it needs at the versions of
-# requirements.lock, and compile its kernels there.
+# Install a wheel of Seglake and its requirements, at the versions of requirements.lock, into a new
+# folder, and compile its kernels there.
 #
 #   conf/deploy/install.sh WHEEL FOLDER [EXTRA,… or another package …]
 #

@@ -18,7 +18,7 @@ tar -C "$standard" -cf - --exclude=./site-packages --exclude=./dist-packages --e
 ln -sfn site-packages "$packages/dist-packages" # where Debian's Python looks
 rm "$folder/pyvenv.cfg"                         # it names the Python that was copied
 
-# Other scripts name this folder. The Python needs the library that it may be linked with.
+# The other scripts in bin name this folder, so they go. Python keeps the library that it may need.
 mv "$folder/bin/python3" "$folder/bin/.python"
 rm -f "$folder"/bin/[!.]*
 mv "$folder/bin/.python" "$folder/bin/python$version"

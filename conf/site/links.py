@@ -1,4 +1,4 @@
-"""What the site has beside the pages of docs: the README as its start, and no link out of docs."""
+"""Hooks of the site: the README is its first page, and links that leave docs become plain text."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Leave the text alone of a link to a file that is no page."""
+    """Replace each link to a file outside docs by its text."""
     return markdown if "/" in page.file.src_uri else _OUT.sub(r"\1", markdown)
 
 

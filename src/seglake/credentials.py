@@ -15,7 +15,7 @@ _NO_SECRET = ("_file", "token_service_url", "_enabled", "kms_key_id")
 
 
 def is_secret(option: str) -> bool:
-    """Whether a settings file must not hold an option: a secret, or the place of one."""
+    """Whether an option is forbidden in a settings file: a secret, or the place of one."""
     return bool(_SECRET.search(option)) or "credential" in option.lower()
 
 

@@ -103,7 +103,7 @@ class SparkEngine:
 
 
 def _tasks_done(context: SparkContext, total: int) -> int:
-    """How many tasks of the running stage of so many tasks are done."""
+    """How many tasks are done in the active stages that have `total` tasks."""
     tracker = context.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     return sum(each.numCompletedTasks for each in stages if each and each.numTasks == total)
@@ -144,7 +144,7 @@ class LocalEngine:
 
 
 class ThreadEngine:
-    """Tasks run in threads of this process; of use where they spend their time in kernels."""
+    """Tasks run in threads of this process: for kernels, which release Python's lock."""
 
     def __init__(self) -> None:
         self.cores = os.cpu_count() or 1
@@ -175,10 +175,10 @@ def run_task(task: Callable[[Item], Result], item: Item) -> Result:
 def original_errors() -> Iterator[None]:
     """Raise the SeglakeError of a task instead of Spark's exception around it.
 
-    ConfigError if the workers have another Python, which cannot run the task.
+    Raises ConfigError if the workers have another Python, or one without Seglake.
     """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # LocalEngine needs no Spark
-    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # the same
 
     try:
         yield

@@ -5,16 +5,16 @@
     │   └── MissingExtra              a package is not installed; the message names the extra
     ├── InputError                2   an input file or folder is unusable; the message names it
     ├── QuarantineLimit           3   more rows were rejected than the pipeline allows, or all
-    ├── UsageError                2   a caller's request has no meaning
+    ├── UsageError                2   the request cannot be carried out as it is
     │   ├── UnknownTopic              no such topic or partition in this version of the lake
     │   ├── OffsetOutOfRange          below the log start, or above the log end
     │   ├── OffsetNotFound            inside the log, but no record has this offset
     │   ├── PolicyViolation           the topic's cleanup.policy forbids it
-    │   └── VersionExpired            the catalog version is no longer retained
+    │   └── VersionExpired            the catalog version is gone, or the catalog was created anew
     ├── StoreError                1   storage failed; the message names the object; try again
     │   └── MissingObject             the object does not exist
     ├── CorruptData               1   bytes are wrong: the message names file, position and problem
-    ├── CommitConflict            1   another run committed first; reload and try again
+    ├── CommitConflict            1   another commit came first; reload and try again
     └── AttemptAbandoned          1   given up by vacuum or erase before it committed; run again
 
 Jobs and the command line end with the exit code of the error's class.
@@ -52,7 +52,7 @@ class QuarantineLimit(SeglakeError):
 
 
 class UsageError(SeglakeError):
-    """The caller's request has no meaning; the message says which request has."""
+    """The request cannot be carried out as it is; the message says which one can."""
 
     exit_code = 2
 
@@ -66,7 +66,7 @@ class OffsetOutOfRange(UsageError):
 
 
 class OffsetNotFound(UsageError):
-    """The offset lies inside the log, but compaction left no record there."""
+    """The offset lies inside the log, in a gap: no record has it."""
 
 
 class PolicyViolation(UsageError):
@@ -74,7 +74,7 @@ class PolicyViolation(UsageError):
 
 
 class VersionExpired(UsageError):
-    """The catalog version asked for is no longer retained."""
+    """The catalog version is no longer retained, or the catalog was created anew."""
 
 
 class StoreError(SeglakeError):

@@ -10,10 +10,10 @@ __all__ = ["extra"]
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Imports in the block need the extra `name`; `what` is the subject of the sentence.
+    """Imports in the block need the extra `name`; `what` is the subject of the message.
 
-    Raises MissingExtra for a package that is not installed. A module that an installed package
-    lacks is another fault, and raised as it is.
+    Raises MissingExtra for a package that is not installed. If an installed package lacks a module,
+    the ModuleNotFoundError stays as it is.
     """
     try:
         yield

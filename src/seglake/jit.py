@@ -1,14 +1,14 @@
 """numba's `njit`, with caches for every place that Seglake is installed in.
 
 numba keeps a compiled kernel beside its source, or else in the user's cache. Where it can write to
-neither, as in a container without a home, it refuses to make the kernel, and never looks at what
-is there. Here, kernels that were compiled beside their sources, as `seglake warm` does in the build
-of an image, are used whoever may write there. What they lack is compiled and kept where the user
-may write: beside the source, in the user's cache, or else in a folder of this user among the
-temporary files. Where none of these is safe, nothing is kept. `NUMBA_CACHE_DIR` overrides all.
+neither, as in a container without a home, numba raises, and does not use the kernels that are
+there. This module uses kernels beside their sources even if only others may write there: `seglake
+warm` puts them there when an image is built. A kernel that is missing is compiled, and kept in the
+first place that this user can write to: beside the source, the user's cache, or the user's own
+folder among the temporary files. Without a safe place it is not kept. `NUMBA_CACHE_DIR` goes first.
 
-A kept kernel holds also the code of those that it calls. So it is valid as long as its module and
-all modules of Seglake that this one imports are what they were; numba asks for the first only.
+A kept kernel contains the code of the kernels that it calls. So it is valid while the source of its
+module, and of all Seglake modules that this module imports, is unchanged. numba checks the first.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ else:
 
 
 class _KernelCache(caching.NullCache):
-    """The cache of one kernel: what came with the package, then what is kept for this user."""
+    """The cache of one kernel: first what came with the package, then what this user has."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._kept = _located(_Kept, function)
@@ -110,7 +110,7 @@ class _BesideReadOnly(_Beside):
     """`__pycache__` beside the source, which need not be writable."""
 
     def ensure_cache_path(self) -> None:
-        """Nothing has to be done to read."""
+        """A cache that is only read needs no folder."""
 
 
 class _OfUser(_Stamped, caching.UserWideCacheLocator):
@@ -120,28 +120,29 @@ class _OfUser(_Stamped, caching.UserWideCacheLocator):
         """Raises OSError where the user has no home: then the path is relative to nothing."""
         if not Path(self._cache_path).is_absolute():
             raise FileNotFoundError("the user has no home")
-        super().ensure_cache_path()  # type: ignore[no-untyped-call]
+        super().ensure_cache_path()  # type: ignore[no-untyped-call]  # numba has no types
 
 
 class _Temporary(_Stamped, caching.InTreeCacheLocator):
     """A folder among the temporary files."""
 
     def __init__(self, py_func: Any, py_file: str) -> None:
+        # numba has no types
         super().__init__(py_func, py_file)  # type: ignore[no-untyped-call]
         subfolder = self.get_suitable_cache_subpath(py_file)  # type: ignore[no-untyped-call]
         self._cache_path = str(Path(_own_folder() or "/dev/null", subfolder))
 
 
 class _KeptPlaces(caching.CompileResultCacheImpl):
-    _locator_classes = [_Given, _Beside, _OfUser, _Temporary]  # noqa: RUF012
+    _locator_classes = [_Given, _Beside, _OfUser, _Temporary]  # noqa: RUF012  # as in numba
 
 
 class _ShippedPlace(caching.CompileResultCacheImpl):
-    _locator_classes = [_BesideReadOnly]  # noqa: RUF012
+    _locator_classes = [_BesideReadOnly]  # noqa: RUF012  # as in numba
 
 
 class _Kept(caching.FunctionCache):
-    """The kernels of a function, in the first place that can be written to."""
+    """The kernels of a function, in the first place that this user can write to."""
 
     _impl_class = _KeptPlaces
 
@@ -157,7 +158,7 @@ class _Shipped(caching.FunctionCache):
 
 
 def _located(kind: Any, function: Callable[..., Any]) -> Any:
-    """A cache of this kind; an empty one if there is no place for it, as in an archive."""
+    """A cache of this kind; one that keeps nothing if there is no place, as in an archive."""
     try:
         return kind(function)
     except RuntimeError as error:

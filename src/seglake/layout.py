@@ -4,10 +4,10 @@
     catalog/log.unfinished/rebuild                                Delta: a catalog being rebuilt
     catalog/quarantine/                                           Delta: rejected input rows
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
-    attempts/<attempt>/manifest.json | success                    the segments an attempt wrote
+    attempts/<attempt>/manifest.json | success                    what its commit changes; its mark
     attempts/<attempt>/fate                                       whether it may commit
     attempts/<attempt>/blobs/<name>                               blobs between map and reduce
-    attempts/<attempt>/clock                                      a vacuum asks for the time
+    attempts/<attempt>/clock                                      written to learn storage's time
     attempts/<attempt>/report.json                                why an attempt failed
     attempts/<digest of topic and run id>/failed/<digest>         the last failure of a pipeline
 
@@ -111,12 +111,12 @@ def parse_segment_key(key: str) -> SegmentFile:
 
 
 def manifest_key(attempt_id: str) -> str:
-    """The key of the list of files that an attempt wrote."""
+    """The key of the manifest of an attempt: what its commit adds and removes."""
     return _attempt_key(attempt_id, "manifest.json")
 
 
 def success_key(attempt_id: str) -> str:
-    """The key of the mark that an attempt wrote all its files."""
+    """The key of the mark that an attempt is committed."""
     return _attempt_key(attempt_id, "success")
 
 

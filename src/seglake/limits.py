@@ -11,4 +11,4 @@ REQUESTS = 16
 """Concurrent requests to an object store."""
 
 GAP_BYTES = 32 * 1024
-"""Ranges of an object that are no further apart share a request: the gap costs less than one."""
+"""The largest gap between ranges that share a request: reading it costs less than a request."""

@@ -1,7 +1,7 @@
-"""How far work is, how fast it goes and how long it still takes: as a line of the log now and then.
+"""The progress of work as a log line now and then: how much is done, how fast, and the time left.
 
-A line is due 30 s after the work began, and every 30 s from then on. `told_every` changes that for
-whoever shows the lines as they come.
+A line is due 30 s after the work began, and every 30 s from then on. `told_every` changes the
+interval, for a terminal that shows the lines as they come.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _every_s = EVERY_S
 
 @contextmanager
 def told_every(seconds: float) -> Iterator[None]:
-    """In the block, lines are due so often."""
-    global _every_s  # noqa: PLW0603  # of the process, as its log is
+    """In the block, a line is due every so many seconds."""
+    global _every_s  # noqa: PLW0603  # one for the process, like its log
     before, _every_s = _every_s, seconds
     try:
         yield
@@ -64,9 +64,9 @@ def _span(seconds: float) -> str:
 def watched(
     unit: str, total: int, done: Callable[[], int], tell: Callable[[str], None]
 ) -> Iterator[None]:
-    """In the block, a thread asks `done` now and then, and tells the line that is due.
+    """In the block, a thread calls `done` now and then, and gives `tell` each line that is due.
 
-    What goes wrong in asking ends the lines, and nothing else.
+    If `done` raises, no further line comes; the work goes on.
     """
     over = threading.Event()
 

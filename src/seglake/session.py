@@ -67,8 +67,8 @@ _DELTA_MODULE = f"""<ivy-module version="2.0">
 """
 
 
-# Spark's Kafka source with what it needs and pyspark has not. The token provider has no release
-# 4.2.0, and the source works with this one.
+# Spark's Kafka source, and the libraries that it needs and pyspark does not ship. The token
+# provider has no release 4.2.0; the source works with 4.0.0.
 KAFKA_MODULE = """<ivy-module version="2.0">
   <info organisation="seglake" module="kafka"/>
   <dependencies defaultconf="default->default">

@@ -42,7 +42,7 @@ Settings = dict[str, Any]  # tables of a pipeline file
 
 
 def main() -> None:
-    """Take a few events of every kind through a temporary lake."""
+    """Take a few events of each input format through a temporary lake."""
     with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name:
         folder = Path(name)
         for number, settings in enumerate(_pipelines(folder)):
@@ -116,7 +116,7 @@ def _round_trip(root: Path, settings: Settings) -> None:
     tables["max_quarantine_ratio"] = 0.5
     pipeline = Pipeline.model_validate(tables)
     ingest_files(LocalEngine(), pipeline, DeclaredRun("warm"))
-    with suppress(QuarantineLimit, ConfigError):  # the broken line stays one; offsets are kept
+    with suppress(QuarantineLimit, ConfigError):  # rejected again; no redrive with kept offsets
         redrive(LocalEngine(), pipeline, "warm")
     log = open_lake(str(root)).topic("warm")
     for partition, end in log.end_offsets().items():
@@ -131,7 +131,7 @@ def _round_trip(root: Path, settings: Settings) -> None:
 
 
 def _compact(root: Path) -> None:
-    """Let the topic be compacted, twice: then tombstones have a delete horizon."""
+    """Compact the topic twice: the second time, tombstones have a delete horizon."""
     table = CatalogTable.open(open_store(str(root)))
     base = table.snapshot()
     row = base.topic("warm")

@@ -1,9 +1,9 @@
 """What is known of a run that failed: its error, its report, and a sample of its rejects.
 
-Nothing but people reads this: only a commit binds, and a later attempt obeys none of it. The report
-stands under the attempt. A small object, whose key follows from topic, run id and pipeline, names
-the last attempt that failed, so finding it costs the same however old the lake is. `seglake vacuum`
-removes both as it removes whatever else dead attempts left.
+No later attempt reads it. People do, Airflow's retry policy does, and so does an erasure: it takes
+rows out of samples. The report stands under the attempt. A small object, whose key follows from
+topic, run id and pipeline, names the last attempt that failed, so finding it costs the same however
+old the lake is. `seglake vacuum` removes both.
 """
 
 from collections.abc import Iterator
@@ -56,12 +56,12 @@ def write_failed_run(store: Store, failed: FailedRun) -> None:
 
 
 def rewrite_failed_run(store: Store, failed: FailedRun) -> None:
-    """Write again what is known of an attempt, whether it was the last one or not."""
+    """Write again what is known of a failed attempt, which need not be the last one."""
     store.put(report_key(failed.attempt_id), failed.model_dump_json().encode())
 
 
 def all_failed_runs(store: Store, topic: str) -> Iterator[FailedRun]:
-    """Every attempt at a topic of which it is known that it failed. Raises as `failed_runs`."""
+    """What is known of each failed attempt at a topic. Raises as `failed_runs`."""
     for found in store.list(ATTEMPTS):
         if found.key.endswith("/report.json"):
             with suppress(MissingObject):
@@ -71,10 +71,10 @@ def all_failed_runs(store: Store, topic: str) -> Iterator[FailedRun]:
 
 
 def failed_runs(store: Store, topic: str, run_id: str) -> list[FailedRun]:
-    """The last failure of each pipeline at a run id of a topic, by pipeline.
+    """The last failure of each pipeline at a run id of a topic, in the order of pipelines.
 
-    What `seglake vacuum` removed is not there. Raises CorruptData if an object is damaged, and
-    StoreError.
+    A failure that `seglake vacuum` removed is left out. Raises CorruptData if an object is damaged,
+    and StoreError.
     """
     keys = [found.key for found in store.list(failed_folder(topic, run_id))]
     found = (_failed_run(store, key) for key in keys)
@@ -97,5 +97,5 @@ def _read(store: Store, key: str, what: type[_AnyStored]) -> _AnyStored:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        problem = f"this does not tell of a failed run: {where}: {first['msg']}"
+        problem = f"this is not the report of a failed run: {where}: {first['msg']}"
         raise CorruptData(problem, file=key) from None

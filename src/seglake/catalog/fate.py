@@ -34,7 +34,7 @@ def claim(store: Store, attempt_id: str, topic: str) -> None:
 def give_up(store: Store, attempt_id: str) -> str | None:
     """Forbid an attempt to commit.
 
-    Returns the topic of a commit that may be under way, or made: the attempt claimed its fate.
+    Returns its topic if it had claimed its fate: its commit may be under way, or made. Else None.
     """
     if store.put_if_absent(fate_key(attempt_id), _ABANDONED):
         return None
@@ -45,7 +45,7 @@ def give_up(store: Store, attempt_id: str) -> str | None:
 
 
 def restore(store: Store, attempt_id: str, topic: str) -> None:
-    """Take back that an attempt was given up: it had committed before."""
+    """Take back `give_up` for an attempt that had committed before."""
     store.put(fate_key(attempt_id), _committing(topic))
 
 

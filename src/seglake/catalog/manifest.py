@@ -1,10 +1,10 @@
 """Manifests: what each commit adds to the catalog, written down so that it can be rebuilt.
 
 `attempts/<attempt>/manifest.json` is written before the commit, `attempts/<attempt>/success` after
-it. A manifest with that mark is part of the history. One without it may or may not be: the catalog
-tells as long as it can be read, then only a person can. The history needs no order: a segment is
-live if a manifest adds it and no manifest replaces it, an input file is known if a manifest adds
-its row and no manifest forgets its attempt.
+it. A manifest with that mark is part of the history. Whether one without it is, the catalog says;
+if the catalog cannot be read, only a person can say. The history needs no order: a segment is live
+if a manifest adds it and no manifest replaces it, an input file is known if a manifest adds its row
+and no manifest forgets its attempt.
 """
 
 import json
@@ -17,15 +17,15 @@ from seglake.errors import CorruptData, MissingObject
 from seglake.layout import ATTEMPTS, manifest_key, success_key
 from seglake.store import Store
 
-FORMATS = (1, 2)  # the first knows no forgotten attempts, and fewer kinds and columns of rows
+FORMATS = (1, 2)  # format 1 has no `forgotten`, and fewer kinds and columns of rows
 _ROW_TYPES = {row_type.KIND: row_type for row_type in get_args(Row)}
 
 
 class Manifest(NamedTuple):
-    """One commit: the rows that it adds, the segments that it replaces, and more that it removes.
+    """One commit: the rows that it adds; it removes the segments `replaced`.
 
-    The source rows of the attempts `forgotten` go. `version` is the lowest version of the catalog
-    that the commit may make, -1 if an older Seglake wrote the manifest.
+    It also removes the source rows of the attempts `forgotten`. `version` is the lowest version of
+    the catalog that it may make, -1 if an older Seglake wrote the manifest.
     """
 
     attempt_id: str
@@ -36,7 +36,7 @@ class Manifest(NamedTuple):
 
 
 def write_manifest(store: Store, manifest: Manifest) -> None:
-    """Write the manifest of a commit to come, over that of an earlier try."""
+    """Write the manifest of a commit to come; it replaces that of an earlier try."""
     rows = [{"kind": row.KIND, **asdict(row)} for row in manifest.rows]
     replaced = [segment._asdict() for segment in manifest.replaced]
     content = {
@@ -55,7 +55,7 @@ def mark_committed(store: Store, attempt_id: str) -> None:
 
 
 def mark_once(store: Store, attempt_id: str) -> None:
-    """Mark the manifest of an attempt as committed, unless it is."""
+    """Mark the manifest of an attempt as committed, unless it is marked."""
     try:
         store.size(success_key(attempt_id))
     except MissingObject:

@@ -22,13 +22,13 @@ from seglake.store import Store
 class Removal(NamedTuple):
     """Rows of one kind that go.
 
-    `stated` has the values of some integer columns, one item for each of the `most` rows; None:
-    any number of rows. `goes` says which rows of a table go.
+    `expected` is how many rows go; None: any number. `stated` has their values in some integer
+    columns, one item per row. `goes` says which rows of a table go.
     """
 
     kind: Kind
     stated: Mapping[str, npt.NDArray[np.int64]]
-    most: int | None
+    expected: int | None
     goes: Callable[[pa.Table], pa.BooleanArray]
 
 
@@ -43,11 +43,12 @@ class Divided(NamedTuple):
 def divided(
     store: Store, folder: str, files: Collection[DataFile], removal: Removal
 ) -> list[Divided]:
-    """The files with rows that go; `files` are those of one topic.
+    """Each file with rows that go, divided; `files` are those of one topic.
 
-    Raises CommitConflict if there are fewer such rows, CorruptData, MissingObject and StoreError.
+    Raises CommitConflict if fewer rows than expected are found, CorruptData, MissingObject and
+    StoreError.
     """
-    found, wanted = list[Divided](), removal.most
+    found, wanted = list[Divided](), removal.expected
     likely = _likely(files, removal)
     at_once = REQUESTS if store.remote and wanted is None else 1
     for first in range(0, len(likely), at_once):

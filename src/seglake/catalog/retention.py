@@ -68,7 +68,7 @@ def retained_rows(
 ) -> Iterator[tuple[str, pa.Table]]:
     """The rows that any retained version may have, as (topic, rows) of each data file.
 
-    Files with a key in `expired` are not read, unless the newest version has come to name them.
+    Files with a key in `expired` are not read, unless the newest version names them by now.
     Raises MissingObject, at the end, if a data file of that version does not exist.
     """
     needed = {f"{LOG_TABLE}/{file.path}" for file in table.newest_files() if file.kind == kind}

@@ -60,7 +60,7 @@ class WithSegmentId:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentRow(WithSegmentId):
-    """A live segment. It covers offsets base_offset to end_offset (exclusive), without a hole.
+    """A live segment. It covers offsets base_offset to end_offset (exclusive); some may be gaps.
 
     `index_interval_kind` is bytes, records or ms; the checksums are CRC-32C of whole files.
     `min_timestamp`, `max_timestamp`, `created_at_ms` are milliseconds since the epoch; `_bytes` are
@@ -107,7 +107,7 @@ class SegmentRow(WithSegmentId):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRow:
-    """A committed run; its key is (topic, pipeline, run_id).
+    """A run that was committed; its key is (topic, pipeline, run_id).
 
     Rows are never removed: of several rows of one key the one with the highest `sequence` holds.
     `state` is what became of the run. `offset_ranges` is JSON: {partition: [[start, end], …]}, ends

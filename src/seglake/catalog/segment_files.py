@@ -13,7 +13,7 @@ from seglake.format.segment import Sealed
 from seglake.layout import Suffix
 from seglake.store import Store
 
-_EPOCHS = 1000  # that differ from the one before, remembered of one log
+_EPOCHS = 1000  # changes of the leader epoch that are remembered of one log
 
 
 def index_files(sealed: Sealed) -> dict[Suffix, bytes]:
@@ -56,8 +56,8 @@ class LogCheck:
 
     A batch's own checksum leaves out its base offset and leader epoch. If only the log's checksum
     is wrong, the damage is in the first batch whose base offset does not follow the batch before
-    it, or whose leader epoch is out of order. A log that lost records has such base offsets when it
-    is sound, so there the place of a wrong one is not known.
+    it, or whose leader epoch is out of order. In a log with gaps, sound batches have such base
+    offsets too, so a wrong one cannot be located.
     """
 
     def __init__(self, row: SegmentRow) -> None:
@@ -65,7 +65,7 @@ class LogCheck:
         self._gaps = row.record_count < row.end_offset - row.base_offset
         self._at = self._crc = 0
         self._stray: int | None = None
-        self._epochs: list[tuple[int, int]] = []  # each that differs from the one before; position
+        self._epochs: list[tuple[int, int]] = []  # changed epochs, and where
 
     def add(self, data: memoryview, table: BatchTable) -> None:
         """Add the next whole batches; `table` describes them."""
@@ -90,7 +90,7 @@ class LogCheck:
     def _odd_epoch(self) -> int | None:
         """The first batch with an impossible leader epoch, or with one that is out of order.
 
-        What Seglake writes has epoch 0, so a single other one behind that is odd, too.
+        Seglake writes epoch 0, so a single other epoch after it is odd, too.
         """
         epochs = np.array(self._epochs, np.int64).reshape(-1, 2)
         values = epochs[:, 0]

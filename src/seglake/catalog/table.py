@@ -68,8 +68,8 @@ class CatalogTable:
     """The existing catalog of the lake in a store; for one thread at a time.
 
     Making one raises MissingObject if there is no table, UsageError if it has another format, and
-    CorruptData if another program did to it what its contract forbids. So does whatever reads a
-    newer version.
+    CorruptData if another program did to it what its contract forbids. So does every method
+    that reads a newer version.
     """
 
     def __init__(self, store: Store) -> None:
@@ -144,7 +144,7 @@ class CatalogTable:
             return self.snapshot()
 
     def check_history(self) -> None:
-        """Raise CorruptData if any commit that the log still has changed rows and is not ours."""
+        """Raise CorruptData if a commit in the log changed rows and is not Seglake's."""
         self._delta_log.check_all()
 
     def newest_files(self) -> frozenset[DataFile]:
@@ -198,11 +198,11 @@ class CatalogTable:
 
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """The committed runs of a topic."""
-        return _that_hold(self.run_history(snapshot, topic))
+        return _committed(self.run_history(snapshot, topic))
 
     def run(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> RunRow | None:
         """The committed run with this key, if there is one."""
-        return next(iter(_that_hold(self._run_rows(snapshot, topic, pipeline, run_id))), None)
+        return next(iter(_committed(self._run_rows(snapshot, topic, pipeline, run_id))), None)
 
     def next_sequence(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> int:
         """The sequence of the next row of the run with this key: 0 for a new run."""
@@ -244,11 +244,11 @@ class CatalogTable:
         """Make a change visible at once, see `Change`, and return the version that has it.
 
         The change continues the version `base`. The attempts whose rows go are marked first: once
-        other rows replace these, only their manifests tell what they did. An attempt commits once:
+        other rows replace these, only their manifests say what they did. An attempt commits once:
         its manifest is written before, and marked after. Raises CommitConflict if the topic changed
-        since `base` (with a removal: or its files were merged), AttemptAbandoned, CorruptData if
-        the log would have a hole or an overlap, UsageError if a row contradicts the topic, and
-        StoreError.
+        since `base` (for a removal, also if its data files were merged), AttemptAbandoned,
+        CorruptData if the log would have a hole or an overlap, UsageError if a row contradicts the
+        topic, and StoreError.
         """
         change = Change(rows, replaced, forgotten, files_of)
         checked = checked_change(change, topic, base)
@@ -281,7 +281,7 @@ class CatalogTable:
         waiting = unmarked(self.store)
         if not waiting:
             return set()
-        since_ms = min(waiting.values()) - _A_DAY_MS  # a copy of a lake has the times of copying
+        since_ms = min(waiting.values()) - _A_DAY_MS  # a copied lake has the times of copying
         committed = {each.attempt_id for _, each in self._delta_log.retained(since_ms)}
         return waiting.keys() & (committed | snapshot_files.attempts(self.store, files))
 
@@ -296,9 +296,9 @@ class CatalogTable:
         return found
 
     def fence(self, topic: str) -> None:
-        """Make sure that no commit to a topic that is under way is made: it has to begin again.
+        """Make every commit to a topic that is under way fail, so that it has to begin again.
 
-        So an attempt that was given up learns of it. Raises CommitConflict and StoreError.
+        So an attempt that was given up finds that out. Raises CommitConflict and StoreError.
         """
         for remaining in reversed(range(_FENCES)):
             try:
@@ -347,7 +347,7 @@ class CatalogTable:
         delta_rs.checkpoint_if_due(self._delta_log, made)
 
 
-def _that_hold(rows: Iterable[RunRow]) -> list[RunRow]:
+def _committed(rows: Iterable[RunRow]) -> list[RunRow]:
     """The rows of committed runs: of the rows of one key, the one with the highest sequence."""
     newest: dict[tuple[str, str], RunRow] = {}
     for row in sorted(rows, key=lambda row: row.sequence):

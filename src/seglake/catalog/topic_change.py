@@ -24,9 +24,10 @@ from seglake.catalog.rows import (
     TopicRow,
     file_table,
 )
-from seglake.catalog.version.segment_columns import Int64s, segments_by_partition
+from seglake.catalog.version.segment_columns import segments_by_partition
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import UnknownTopic, UsageError
+from seglake.format.records import Int64s
 
 _STATED = (  # the columns that tell which data file can hold a segment's row
     "partition", "base_offset", "end_offset", "min_timestamp", "max_timestamp", "record_count",
@@ -57,7 +58,7 @@ class TopicChange(NamedTuple):
 
     @property
     def format(self) -> str:
-        """The `seglake.format` of a table with these rows: the first knows no gaps, no undone run.
+        """The `seglake.format` of a table with these rows: format 1 has no gaps, no undone runs.
 
         Its readers take any run row of a key for the one that holds.
         """
@@ -79,7 +80,7 @@ class TopicChange(NamedTuple):
         }
 
     def attempts_replaced(self) -> list[str]:
-        """The attempts that the rows which go name."""
+        """The attempts that are named in the rows that go."""
         logs = {segment.attempt_id for segment in self.replaced}
         indexes = {segment.index_attempt_id for segment in self.replaced}
         return sorted({*logs, *indexes, *self.forgotten})
@@ -130,7 +131,7 @@ def checked_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
     """The change of a topic that continues the version `base`.
 
     Raises CorruptData if the log would then have a hole or an overlap, and UsageError for rows of
-    another topic, for no row at all, and for rows that contradict newer ones.
+    another topic, for a change without rows, and for rows that contradict newer ones.
     """
     rows, replaced = change.rows, change.replaced
     layout.check_topic(topic)
@@ -185,7 +186,7 @@ def _by_partition(segments: Iterable[tuple[int, int]]) -> dict[int, Int64s]:
 
 
 def _complete(row: PartitionRow, base: Snapshot) -> PartitionRow:
-    """The row with what it leaves open as it was: how far the log is cleaned, its leader epoch.
+    """The row; a cleaned offset or leader epoch that it lacks is that of `base`.
 
     A LogAppendTime topic also keeps its last append time: segments to remove may have it.
     """

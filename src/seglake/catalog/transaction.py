@@ -29,9 +29,10 @@ def transact(
 ) -> int | None:
     """Commit what `plan` makes of the newest version; returns a version that has it.
 
-    `plan` gets `base`, or else the newest version, and after each lost race a newer one. None, if
-    it finds nothing to do. Raises what `plan` raises, AttemptAbandoned, and CommitConflict or
-    StoreError when the patience is used up: after a StoreError the commit may have been made.
+    `plan` gets `base`, or else the newest version, and after each lost race a newer one. Returns
+    None if `plan` finds nothing to do. Raises what `plan` raises, AttemptAbandoned, and
+    CommitConflict or StoreError when the patience is used up: after a StoreError the commit may
+    have been made.
     """
     return _Transaction(table, topic, attempt_id).run(plan, base)
 
@@ -42,8 +43,8 @@ def mark(store: Store, attempt_id: str) -> None:
         mark_committed(store, attempt_id)
     except StoreError as error:
         _log.warning(
-            "the run is committed, but its success mark for `seglake repair` is not written; "
-            "run again with the same run id to write it: %s", error,
+            "the commit is made, but its success mark for `seglake repair` is not written; "
+            "`seglake vacuum` writes it later: %s", error,
         )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def from_tables(tables: Mapping[str, Mapping[str, Any]]) -> Pipeline:
 
 
 def combined_topic(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
-    """As `combined`; what is wrong is a ConfigError, as `load` raises it."""
+    """As `combined`, but raises ConfigError, as `load` does."""
     try:
         return combined(stored, said)
     except ValidationError as invalid:

@@ -28,7 +28,7 @@ class Pipeline(Section):
         ge=0,
         le=1,
         description="the run fails when a larger part of its rows is rejected, or all of them; one "
-        "reject is allowed, except by 0",
+        "reject is allowed unless the ratio is 0",
     )
     on_changed_source: Literal["fail", "skip", "ingest-as-new"] = Field(
         default="fail", description="for a file that changed since it was ingested into the topic"
@@ -64,9 +64,9 @@ class Pipeline(Section):
 
     @property
     def first_offsets(self) -> tuple[int, ...] | None:
-        """For each log partition, rows with an offset below are skipped; None: no row is.
+        """For each log partition, the offset below which rows are skipped; None: no row is.
 
-        Only in the settings that `for_run` gives.
+        None except in the settings that `for_run` gives.
         """
         return self._first_offsets
 

@@ -98,8 +98,8 @@ class Topic(Section):
         alias="max.message.bytes",
         ge=100,
         le=INT32_MAX,
-        description="largest record; larger ones are quarantined. Counted are 82 bytes of batch "
-        "and record, the key, the value, and each header, with 5 bytes for each length",
+        description="largest record; larger ones are quarantined. The size counts 82 bytes of "
+        "batch and record, the key, the value, and each header, with 5 bytes for each length",
     )
     batch_size: int = Field(
         default=16_384,
@@ -176,8 +176,8 @@ class Topic(Section):
         default=None,
         alias="kafka.topic.id",
         min_length=1,
-        description="of the Kafka topic whose offsets the records keep: a run that says another is "
-        "refused",
+        description="id of the Kafka topic whose offsets the records keep; a run with another id "
+        "is refused",
     )
     quarantine_retention_ms: int = Field(
         default=-1,

@@ -21,8 +21,8 @@ def carry_out(
 ) -> None:
     """Commit what `plan` makes of the newest version; a dry run only calls it.
 
-    A version `base` that is open already spares the opening of the newest one. The report gets the
-    version of the commit. Raises as `transact`.
+    `base`, if given, is an open version, with which planning begins. The report gets the version of
+    the commit. Raises as `transact`.
     """
     if dry_run:
         plan(base or table.snapshot())

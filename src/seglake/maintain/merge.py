@@ -106,10 +106,11 @@ def merge(
 ) -> Merged:
     """Merge small neighbouring segments of a topic, or of some of its partitions, in one commit.
 
-    `rewrite.groups` says which; with `everything` all that may be one segment. `rebatch` also joins
-    record batches up to `batch.size`. The groups go to threads, or with `spark` to its executors. A
-    group with a segment that another commit changed meanwhile is left as it is, and counted; one
-    with a damaged file is reported. Raises UnknownTopic, StoreError and CommitConflict.
+    `rewrite.groups` says which; `everything` merges all neighbours that may be one segment.
+    `rebatch` also joins record batches up to `batch.size`. The groups go to threads, or with
+    `spark` to its executors. A group with a segment that another commit changed meanwhile is left
+    as it is, and counted; one with a damaged file is reported. Raises UnknownTopic, StoreError and
+    CommitConflict.
     """
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot()

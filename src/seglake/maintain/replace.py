@@ -73,12 +73,12 @@ def replace(
     The committed run of this id goes, with its redrives; with `whole_interval` also the pipeline's
     runs that lie wholly inside the declared interval. If there is none, this is an ingest. If it
     would ingest the same files with the same settings, the status is "already done". `force` goes
-    on where compaction may have dropped others' values in favour of a run that goes. Raises
+    on even if compaction may have dropped values of other runs in favour of a run that goes. Raises
     UsageError for a run that lies partly inside the interval, and what `ingest` and `undo` raise.
     """
     run = declared(run_id, interval)
     if whole_interval and run.interval is None:
-        raise UsageError("an interval is to be replaced, and none is declared: give both its ends")
+        raise UsageError("no interval is declared, so none can be replaced: give both its ends")
     return replace_files(
         SparkEngine(spark, master),
         pipeline,

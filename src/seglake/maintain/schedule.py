@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglake.catalog.table import CatalogTable
@@ -103,8 +104,8 @@ def maintain_lake(
     for name in settings:
         for operation, do in _of_topic(work, snapshot, name):
             result.parts.append(_done(operation, name, do, told))
-    sweep = lambda: vacuum(  # noqa: E731
-        root, dry_run=dry_run, grace_hours=grace_hours, storage_options=storage_options
+    sweep = partial(
+        vacuum, root, dry_run=dry_run, grace_hours=grace_hours, storage_options=storage_options
     )
     result.parts.append(_done("vacuum", None, sweep, told))
     return result
@@ -141,7 +142,7 @@ def _of_topic(
 
 
 def _done(operation: str, topic: str | None, do: Callable[[], Report], told: Told) -> Part:
-    """Do a part; whatever goes wrong is told by the part."""
+    """Do a part; the part has the error if it fails."""
     part = Part(operation, topic)
     told(operation if topic is None else f"{operation} {topic}")
     begun = time.monotonic()

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Paces(threading.local):
-    """The pace of the work of each thread; work begins with none done."""
+    """The pace of the work of each thread; a call with nothing done begins new work."""
 
     pace: Pace | None = None
 

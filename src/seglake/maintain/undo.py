@@ -1,8 +1,8 @@
 """Runs taken out of a topic: their records leave, their offsets stay as a gap.
 
 A run's redrives go with it. Its input files are forgotten, so that they can be ingested again, its
-rejects no longer count, and its run id can be used again. Segments that only the runs filled become
-empty ones; of the others, which a merge made, the run's offsets are taken out.
+rejects no longer count, and its run id can be used again. A segment with only its records becomes
+an empty one; a segment that a merge made loses only its offsets.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class Undone(TopicReport):
     """The result of an undo.
 
     `runs` are the run and its redrives. `offsets` has the ranges, ends exclusive, that hold no
-    record any more, by partition; `segments` were written again for that, or would be. `records`
-    left the topic, and `files` can be ingested again. A dry run does not count records.
+    record any more, by partition; `segments` counts those that were written again for that, or
+    would be. `records` left the topic, and `files` can be ingested again. A dry run does not count
+    records.
     """
 
     pipeline: str = ""
@@ -69,9 +70,9 @@ def undo(
 ) -> Undone:
     """Take a committed run out of a topic, in one commit.
 
-    `pipeline` is needed if several pipelines have a run of this id. Raises UsageError for a run
-    that there is not, that is undone already, or of which compaction may have kept values in favour
-    of others' (unless `force`); UnknownTopic, CorruptData, StoreError and CommitConflict.
+    `pipeline` is needed if several pipelines have a run of this id. Raises UsageError if there is
+    no such run, if it is undone already, or (unless `force`) if compaction may have dropped other
+    runs' values in favour of its own; UnknownTopic, CorruptData, StoreError and CommitConflict.
     """
     table = CatalogTable.open(open_store(root, storage_options))
     report = Undone(topic, run_id=run_id, dry_run=dry_run)

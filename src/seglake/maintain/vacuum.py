@@ -114,7 +114,7 @@ AnyFound = TypeVar("AnyFound", bound=Found)
 
 
 def settled(table: CatalogTable, find: Callable[[], AnyFound]) -> AnyFound:
-    """What `find` finds when all the attempts that it says are dying are given up.
+    """What `find` finds once every attempt that it calls dying is given up.
 
     Raises CommitConflict and StoreError.
     """
@@ -146,7 +146,7 @@ def delete(store: Store, keys: Sequence[str]) -> None:
 
 
 class _Times(NamedTuple):
-    """The time by the clock of storage, and how long what is kept: in ms, and in hours."""
+    """The time (ms), and how long silent attempts and replaced versions are spared (hours)."""
 
     now_ms: int
     grace_hours: float
@@ -154,7 +154,7 @@ class _Times(NamedTuple):
 
     @property
     def oldest_ms(self) -> float:
-        """Of the objects that may still be needed by a commit."""
+        """A commit may still need objects that are younger than this."""
         return self.now_ms - self.grace_hours * HOUR_MS
 
 
@@ -205,7 +205,7 @@ def is_at_stake(found: Listed) -> bool:
 def find_unnamed(
     table: CatalogTable, expired: Collection[str], marked: Iterable[str]
 ) -> tuple[Unnamed, set[str]]:
-    """The objects of the lake that no retained version names, by attempt; and who is committed.
+    """The objects of the lake that no retained version names, by attempt; the committed attempts.
 
     An object that Seglake does not write is under None. What a crash leaves of a write to the
     catalog has no attempt, and is under its own key. The data files of the catalog with a key in
@@ -283,13 +283,13 @@ def _undone(table: CatalogTable) -> set[str]:
 def _unneeded(objects: Iterable[Listed], named: _Named) -> Iterator[tuple[str | None, Listed]]:
     """The objects that nothing needs, each with its owner; None if it is not Seglake's."""
     for each in objects:
-        partial = TEMPORARY.fullmatch(each.key)
+        partial_write = TEMPORARY.fullmatch(each.key)
         try:
-            owner, needed = _place(partial[1] if partial else each.key, named)
+            owner, needed = _place(partial_write[1] if partial_write else each.key, named)
         except CorruptData:
             yield None, each
         else:
-            if partial or not needed:
+            if partial_write or not needed:
                 yield owner or each.key, each
 
 

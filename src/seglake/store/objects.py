@@ -151,9 +151,7 @@ class _ObjectStore:
         with _object_errors(self.uri, key):
             try:
                 return self._create(key, data)
-            except (
-                GenericError
-            ):  # obstore does not retry a create; False is right after a lost reply
+            except GenericError:  # obstore does not retry a create; see `Store` on lost replies
                 return self._create(key, data)
 
     def _create(self, key: str, data: Data) -> bool:
@@ -238,9 +236,7 @@ class _ObjectWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None or self._failed:
-            with contextlib.suppress(
-                BaseError, OSError
-            ):  # then the bucket's lifecycle removes them
+            with contextlib.suppress(BaseError, OSError):  # then the bucket's lifecycle discards
                 self._stream.__exit__(kind or StoreError, None, None)  # discards the parts
         with _object_errors(self._store.uri, self._key):
             if kind is None and self._failed:

@@ -18,7 +18,7 @@ def compile_pattern(pattern: str) -> Steps:
 
     `low` and `high` are the fewest and the most digits of a number, or the range of rows in NAMES.
     Names of months and days are English, in any case. Whitespace stands for one or more blanks, as
-    in Python. Numbers take as many digits as they may; fewer digits are not tried.
+    in Python. A number takes as many digits as it can; nothing tries it again with fewer.
 
     Raises:
         ConfigError: a directive is not supported; the message names it.

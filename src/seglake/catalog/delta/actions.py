@@ -26,7 +26,7 @@ class WrittenFile(NamedTuple):
 
 
 class AddedFile(NamedTuple):
-    """A data file that a commit adds; without `changes` the table had just its rows before.
+    """A data file that a commit adds; without `changes` the table had exactly its rows before.
 
     `bounds` has the columns with statistics.
     """
@@ -135,7 +135,7 @@ def _added(action: Action) -> AddedFile:
     stats = json.loads(action.get("stats") or "{}")
     partition = dict(action["partitionValues"])
     if not all(value is None or isinstance(value, str) for value in partition.values()):
-        raise TypeError(f"a value in {partition} is no text")
+        raise TypeError(f"a value in {partition} is not text")
     rows, bounds = int(stats.get("numRecords", 0)), _bounds(stats)
     return AddedFile(path, size, partition, rows, changes, bounds)
 

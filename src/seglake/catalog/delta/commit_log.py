@@ -62,7 +62,7 @@ class DeltaLog:
         """
         self._require_recent(base)
         if self._seen and not self.is_same_table() and self._seen.version != base:
-            raise self.created_anew()  # of a recent version, the log has all later commits
+            raise self.created_anew()  # a log keeps each commit after a recent one
         token = str(uuid.uuid4())
         lines = [*header(operation, token, info or {}, application, base + 1), *actions]
         data = "\n".join(map(json.dumps, lines)).encode()
@@ -157,7 +157,7 @@ class DeltaLog:
         return _before_ours(self._behind(version))
 
     def _behind(self, version: int, known: int = -1) -> list[DeltaCommit]:
-        """The commits from a version down to one of Seglake, or to above `known`; a few more."""
+        """The commits from a version down to one of Seglake, or to above `known`; perhaps more."""
         found: list[DeltaCommit] = []
         ahead = 1
         while not any(commit.is_ours for commit in found):
@@ -201,10 +201,10 @@ class DeltaLog:
         except MissingObject:
             return True
         except _DAMAGE as error:
-            raise CorruptData(f"this is not Delta's: {error!r}", file=key) from error
+            raise CorruptData(f"this names no checkpoint: {error!r}", file=key) from error
 
     def _require_recent(self, base: int) -> None:
-        """Raise CommitConflict if commits after `base` may be deleted: no number is used twice."""
+        """Raise CommitConflict if commits after `base` may be deleted: a number would be reused."""
         if self._is_recent(base):
             return
         listed = self.store.list(f"{self.folder}/_delta_log")
@@ -230,7 +230,7 @@ class DeltaLog:
     def _read_some(self, versions: Sequence[int]) -> list[DeltaCommit]:
         """These commits in this order, up to the first that is missing.
 
-        One behind a missing one was made after the look for that.
+        A commit behind a missing one was made after the missing one was looked for.
         """
         found: list[DeltaCommit] = []
         for commit in read_at_once(self.store, self._read, versions):

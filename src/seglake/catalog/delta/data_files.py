@@ -47,7 +47,7 @@ class DataFile:
     bounds: Bounds = field(default_factory=dict, compare=False)
 
     def may_hold(self, columns: Mapping[str, npt.NDArray[np.int64]]) -> bool:
-        """Whether the file can have one of some rows, whose values `columns` has."""
+        """Whether the file can have any of some rows; `columns` has their values, by column."""
         known = [(columns[name], *self.bounds[name]) for name in columns.keys() & self.bounds]
         fits = [(low <= values) & (values <= high) for values, low, high in known]
         return not fits or bool(np.logical_and.reduce(fits).any())

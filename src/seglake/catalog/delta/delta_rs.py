@@ -15,9 +15,10 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from seglake.catalog.delta import table_contract
 from seglake.catalog.delta.actions import Action, AddedFile, now_ms, redefinition
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
-from seglake.catalog.delta.table_contract import FORMAT, Definition
+from seglake.catalog.delta.table_contract import FILE_RETENTION, FORMAT, LOG_RETENTION, Definition
 from seglake.errors import (
     CorruptData,
     MissingObject,
@@ -34,16 +35,14 @@ _PROPERTIES = {
     "seglake.format": FORMAT,
     "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     "delta.checkpointPolicy": "classic",
-    "delta.logRetentionDuration": "interval 30 days",
-    "delta.deletedFileRetentionDuration": "interval 30 days",
+    LOG_RETENTION: "interval 30 days",
+    FILE_RETENTION: "interval 30 days",
 }
 
 _DELTA_RS = ThreadedLibrary("delta-rs")
 _NOT_PARSED = re.compile(r"\b(Json|Parquet) error\b")  # of Arrow, in delta-rs
 _CLOCK_BOUND_MS = 3_600_000
-_INTERVAL = re.compile(r"(?:interval )?(\d+) (week|day|hour|minute|second)s?", re.IGNORECASE)
-_UNITS_MS = {"week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000,
-             "second": 1000}  # fmt: skip
+
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ _Result = TypeVar("_Result")
 
 
 class TableHandle:
-    """A table in delta-rs, at the newest version seen so far; opened by, and as, `open_table`."""
+    """A table in delta-rs, at the newest version seen so far. Raises as `open_table`."""
 
     def __init__(self, log: DeltaLog) -> None:
         _DELTA_RS.use(self)
@@ -125,13 +124,11 @@ class TableHandle:
         ]
 
     def retention_ms(self) -> int:
-        """How long the table's own setting keeps removed files. Raises UsageError."""
-        name = "delta.deletedFileRetentionDuration"
-        told = self.newest().metadata().configuration.get(name, "interval 1 week")
-        match = _INTERVAL.fullmatch(told)
-        if match is None:
-            raise UsageError(f"{self._uri}: {name} is {told!r}: write it as 'interval 30 days'")
-        return int(match[1]) * _UNITS_MS[match[2].lower()]
+        """How long the table's own setting keeps removed files. Raises as `newest`."""
+        found = table_contract.interval_ms(self.newest().metadata().configuration[FILE_RETENTION])
+        if found is None:  # the contract refuses it
+            raise AssertionError
+        return found
 
 
 def create_table(store: Store, folder: str, schema: pa.Schema, partition_by: list[str]) -> None:
@@ -151,7 +148,7 @@ def create_table(store: Store, folder: str, schema: pa.Schema, partition_by: lis
                 configuration=_PROPERTIES,
                 storage_options=store.storage_options,
                 raise_if_key_not_exists=False,  # seglake.format is not one of Delta's
-                commit_properties=CommitProperties(max_commit_retries=0),  # or it is also version 1
+                commit_properties=CommitProperties(max_commit_retries=0),  # a retry makes version 1
             )
         )
     with contextlib.suppress(MissingObject):  # an old table no longer has this commit

@@ -3,8 +3,9 @@
 Every commit leaves a small file for each kind of row. As in a log-structured merge tree, files of
 about one size wait until there are enough of them, and then become one file of the next size. So
 each row is rewritten once for each size, and n commits leave some log n files. A file with
-ENOUGH_ROWS is final, and none has twice as many: what removes rows rewrites few others. Rows of
-segments stand in the order in which these were made, so that statistics tell old from new ones.
+ENOUGH_ROWS is final, and none has twice as many, so a commit that removes rows rewrites few others.
+Rows of segments are sorted by the time at which the segments were made, so that statistics tell old
+ones from new ones.
 """
 
 from collections import defaultdict

@@ -19,7 +19,7 @@ from seglake.catalog.delta.actions import DeltaCommit
 from seglake.errors import CorruptData, UsageError
 
 FORMAT, LIFECYCLE = "1", "2"  # of a new table, and of one that readers of the first would misread
-_LOG_RETENTION, _FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _READER, _WRITER = 1, 2  # Delta's protocol, which every reader has
 _WRITERS = {
     3: "checkConstraints",
@@ -29,7 +29,7 @@ _WRITERS = {
 }
 _TYPES = {pa.string(): "string", pa.int32(): "integer", pa.int64(): "long", pa.binary(): "binary"}
 _INTERVAL = re.compile(r"interval (\d{1,9}) (minute|hour|day|week)s?", re.IGNORECASE)
-_HOURS = {"minute": 1 / 60, "hour": 1, "day": 24, "week": 168}
+_UNITS_MS = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -47,8 +47,7 @@ class Definition(NamedTuple):
 class TableContract(NamedTuple):
     """What must hold of the table `name`; `remedy` is what a person can do if it does not.
 
-    `later` are columns that an older table may lack. Other programs may change rows only of a table
-    that `guards` none.
+    `later` are columns that an older table may lack. With `guards`, only Seglake may change rows.
     """
 
     name: str
@@ -119,13 +118,14 @@ def _property_problems(properties: Mapping[str, str]) -> Iterator[str]:
         yield "has no property seglake.format: it is not Seglake's"
     if properties.get("delta.appendOnly", "false").lower() != "false":
         yield "has delta.appendOnly, which forbids to replace segments: set it to false"
-    log, files = (_hours(properties.get(name, "")) for name in (_LOG_RETENTION, _FILE_RETENTION))
-    if log is None or files is None or log < max(24, files):
-        found = ", ".join(f"{n} = {properties.get(n)}" for n in (_LOG_RETENTION, _FILE_RETENTION))
+    log, files = (interval_ms(properties.get(n, "")) for n in (LOG_RETENTION, FILE_RETENTION))
+    if log is None or files is None or log < max(_UNITS_MS["day"], files):
+        found = ", ".join(f"{n} = {properties.get(n)}" for n in (LOG_RETENTION, FILE_RETENTION))
         wanted = "set both in minutes, hours, days or weeks, as in 'interval 30 days'"
         yield f"has {found}: {wanted}; the first to a day or more, and not below the second"
 
 
-def _hours(interval: str) -> float | None:
+def interval_ms(interval: str) -> int | None:
+    """Delta's text of an interval in milliseconds; None if it has another form or unit."""
     match = _INTERVAL.fullmatch(interval)
-    return int(match[1]) * _HOURS[match[2].lower()] if match else None
+    return int(match[1]) * _UNITS_MS[match[2].lower()] if match else None

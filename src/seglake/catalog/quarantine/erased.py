@@ -1,4 +1,4 @@
-"""How many rejects of an attempt erasures left: the rows of maintenance say it.
+"""How many rejects of an attempt are left after erasures, by the rows of maintenance.
 
 An erasure commits to the catalog first, and then to the quarantine. Its row has the operation
 `erase`, and its report the counts that the quarantine has after both, of the attempts that lost

@@ -45,7 +45,7 @@ class Chain(NamedTuple):
 
     first: RunRow
     redrives: list[RunRow]
-    next_run_id: str  # of the next redrive
+    next_run_id: str  # for a redrive that follows
 
     @property
     def last(self) -> RunRow:

@@ -35,7 +35,7 @@ class QuarantineTable:
     def add_files(self, files: Sequence[WrittenFile], attempt_id: str) -> None:
         """Commit the files of one attempt; creates the table unless it exists.
 
-        Runs that do so at once all succeed. Raises StoreError; calling again is safe, since Delta
+        Several runs may do so at once. Raises StoreError; calling again is safe, since Delta
         has a path once however often it is added.
         """
         if not files:

@@ -1,8 +1,8 @@
 """The segments of one log partition as NumPy columns, which a newer version shares and extends.
 
-A version holds the first n rows of its columns. The next version writes its segments into the room
-behind them, unless another version has, and holds more rows of the same columns: it costs only what
-is new. So a column never changes where a version can see it.
+A version sees the first n rows of its columns. The next version writes its new segments behind
+these rows, unless another version did so, and sees more rows of the same columns: only new rows
+cost anything. Rows that a version sees never change.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ import pyarrow.compute as pc
 from seglake.errors import CorruptData
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
-from seglake.format.records import copy_rows, take_rows
+from seglake.format.records import Int64s, copy_rows, take_rows
 from seglake.layout import SUFFIXES
 from seglake.store.forks import Lock
-
-Int64s = npt.NDArray[np.int64]
 
 # What a reader needs of a chosen segment; the order of sizes is SUFFIXES'. The table alone has the
 # checksums of files: the parts that a reader reads have checksums of their own.
@@ -144,7 +142,7 @@ class Segments(NamedTuple):
         return both.take(np.argsort(both.base_offsets, kind="stable"))
 
     def begin_with(self, others: Segments) -> bool:
-        """Whether these segments, made from `others`, are `others` and the segments behind."""
+        """Whether these segments, made from `others`, begin with all of `others`."""
         return np.array_equal(self.base_offsets[: others.size][-1:], others.base_offsets[-1:])
 
     def running_max_timestamps(self) -> Int64s:

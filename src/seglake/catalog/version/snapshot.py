@@ -19,11 +19,11 @@ import numpy as np
 from seglake import layout
 from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.rows import PartitionRow, TopicRow, WithSegmentId
-from seglake.catalog.version.segment_columns import Int64s, Segments
+from seglake.catalog.version.segment_columns import Segments
 from seglake.errors import CorruptData, UnknownTopic
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
-from seglake.format.records import fixed
+from seglake.format.records import Int64s, fixed
 from seglake.layout import Suffix
 
 

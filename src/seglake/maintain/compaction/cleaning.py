@@ -64,7 +64,7 @@ def edges_of(rows: Sequence[SegmentRow]) -> Int64s:
 
 
 class CleanGroups(NamedTuple):
-    """The task: groups → their segments. `horizon_ms` is what new tombstones get."""
+    """The task: groups → their segments. Fresh tombstones get the delete horizon `horizon_ms`."""
 
     store: Store
     attempt_id: str

@@ -1,8 +1,8 @@
 """`compact`: log partitions that are due are cleaned, and one commit swaps their segments.
 
-A log partition is swapped as a whole: what a record stands behind may be in any later segment. If
-another commit changed one of its segments meanwhile, it is cleaned again, by another attempt.
-Records that were appended meanwhile, or deleted before the log start, do not matter.
+A log partition is swapped as a whole: the record that supersedes another may be in any later
+segment. If another commit changed one of its segments meanwhile, it is cleaned again, by another
+attempt. Records that were appended meanwhile, or deleted before the log start, do not matter.
 """
 
 from __future__ import annotations
@@ -181,11 +181,11 @@ class _Swap:
 
     def commit(self, table: CatalogTable) -> None:
         """Commit the logs whose segments still stand, and put them in the report."""
-        before = self.report
-        version = transact(table, before.topic, self.attempt_id, self._change)
+        report = self.report
+        version = transact(table, report.topic, self.attempt_id, self._change)
         if version is not None:
-            before.version, before.attempt_id = version, self.attempt_id
-            before.partitions = self._partitions()
+            report.version, report.attempt_id = version, self.attempt_id
+            report.partitions = self._partitions()
 
     def _change(self, snapshot: Snapshot) -> Change | None:
         standing = [
@@ -196,8 +196,8 @@ class _Swap:
         self.done = {each.log.partition: CompactedLog.done(each) for _, each in standing}
         if not standing:
             return None
-        told = replace(self.report, attempt_id=self.attempt_id, partitions=self._partitions())
-        rows: list[Row] = [told.row("compact")]
+        report = replace(self.report, attempt_id=self.attempt_id, partitions=self._partitions())
+        rows: list[Row] = [report.row("compact")]
         replaced: list[tuple[int, int]] = []
         for view, each in standing:
             live = [group for group in each.groups if group.new.end_offset > view.log_start_offset]

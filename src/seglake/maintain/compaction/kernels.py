@@ -23,7 +23,7 @@ EXPIRED = 1  # a tombstone whose delete horizon has passed
 FRESH = 2  # a tombstone that gets its delete horizon now
 FLAG_BITS = 2
 
-_AT_ONCE = 1024  # hashes before any of them is looked up: then the processor waits for many at once
+_AT_ONCE = 1024  # keys are hashed, then looked up, so many at a time: their cache misses overlap
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -93,7 +93,7 @@ def hash_of(data: Bytes, start: int, length: int, low: Any, high: Any) -> Any:
 
 @njit(cache=True, nogil=True, inline="always")
 def _put(slots: Words, first: Any, second: Any, entry: Any) -> int:
-    """Let the table have the larger entry of this hash; 1 if the hash is new, else 0."""
+    """Keep the larger entry of this hash; returns 1 if the hash is new, else 0."""
     mask = np.uint64(len(slots) - 1)
     at = first & mask
     while slots[at, 2]:
@@ -113,9 +113,9 @@ def put_records(
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Put the records from `row` on in the table, until it has `limit` keys.
 
-    flags[b] is what a tombstone in batch b is. Records below `log_start` or with a null key are
-    passed over. Returns the row that was reached, the keys in the table, how many records were at
-    or above `log_start`, and how many of these had a null key.
+    flags[b] has the flags of a tombstone in batch b. Records below `log_start`, or with a null key,
+    are passed over. Returns the row that was reached, the keys in the table, how many records were
+    at or above `log_start`, and how many of these had a null key.
     """
     seen, nulls = 0, 0
     low, high = seed[0], seed[1]

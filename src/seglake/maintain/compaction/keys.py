@@ -1,7 +1,7 @@
-"""The first pass: of each key the last record in some segments, as a hash and an offset.
+"""The first pass: the last record of each key in some segments, as a hash and an offset.
 
 Values and headers are decoded and not kept. A task holds one table of keys; when it is full, its
-rows go to the spool, sorted out by ranges of hashes: the *buckets*. So memory does not depend on
+rows go to the spool, divided by ranges of hashes: the *buckets*. So memory does not depend on
 the number of keys, and a bucket is what one reduce task can hold.
 """
 
@@ -21,8 +21,8 @@ from seglake.format.decode import Decoded
 from seglake.format.records import Bytes, Int32s, Int64s, fixed
 from seglake.maintain.compaction import kernels
 from seglake.maintain.compaction.kernels import EXPIRED, FRESH, Words
+from seglake.maintain.rewrite.segments import log_segment
 from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.log_segment import LogSegment
 from seglake.store import Store
 from seglake.write.spool.spool import Blob, SpoolWriter
 
@@ -33,9 +33,9 @@ _DECODE_BYTES = 8 * 2**20  # of decompressed records at once
 
 
 class KeyTable:
-    """The last record of each of `rows` keys, or a few fewer: 24 bytes for each, and a half more.
+    """The last record of each key, with room for at least `rows` keys: 34 to 69 bytes for each.
 
-    Memory that no key has touched is not used.
+    Slots that no key has touched take no memory.
     """
 
     def __init__(self, rows: int) -> None:
@@ -45,14 +45,14 @@ class KeyTable:
         self.used = 0
 
     def put_records(
-        self, records: _KeyedRecords, source: Source, seed: Words, row: int
+        self, records: _KeyedRecords, log_part: LogPart, seed: Words, row: int
     ) -> tuple[int, int, int]:
         """Put records from `row` on, until the table is full.
 
         Returns the row that was reached, the records that count, and those with a null key.
         """
         row, self.used, seen, nulls = kernels.put_records(
-            *records, source.first_offset, source.log_start_offset, seed,
+            *records, log_part.first_offset, log_part.log_start_offset, seed,
             row, self._slots, self.used, self._limit,
         )  # fmt: skip
         return row, seen, nulls
@@ -70,8 +70,11 @@ class KeyTable:
         return np.split(rows, ends[:-1])
 
 
-class Source(NamedTuple):
-    """Consecutive segments of one log partition; the round's first offset, and its buckets."""
+class LogPart(NamedTuple):
+    """Consecutive segments of one log partition, which one task reads.
+
+    `first_offset` and the number of `buckets` are those of the round.
+    """
 
     partition: int
     rows: Sequence[SegmentRow]
@@ -81,7 +84,7 @@ class Source(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of log."""
+        """Bytes of log."""
         return sum(row.log_bytes for row in self.rows)
 
 
@@ -103,32 +106,29 @@ class FindKeys(NamedTuple):
     attempt_id: str
     now_ms: int
 
-    def __call__(self, sources: Sequence[Source]) -> Keys:
+    def __call__(self, log_parts: Sequence[LogPart]) -> Keys:
         """Read the segments; returns what is in the spool."""
         records, null_keys = Counter[int](), Counter[int]()
         with SpoolWriter(self.store, self.attempt_id) as spool:
-            for source in sources:
-                size = sum(row.record_count for row in source.rows)
+            for log_part in log_parts:
+                size = sum(row.record_count for row in log_part.rows)
                 table = KeyTable(min(size, TABLE_ROWS))
-                for part, seed in self._parts(source):
+                for part, seed in self._parts(log_part):
                     row = 0
                     while row < len(part.offsets):
-                        row, seen, nulls = table.put_records(part, source, seed, row)
-                        records[source.partition] += seen
-                        null_keys[source.partition] += nulls
+                        row, seen, nulls = table.put_records(part, log_part, seed, row)
+                        records[log_part.partition] += seen
+                        null_keys[log_part.partition] += nulls
                         if row < len(part.offsets):
-                            _spill(table, source, spool)
-                _spill(table, source, spool)
+                            _spill(table, log_part, spool)
+                _spill(table, log_part, spool)
         return Keys(spool.rows(), records, null_keys)
 
-    def _parts(self, source: Source) -> Iterator[tuple[_KeyedRecords, Words]]:
+    def _parts(self, log_part: LogPart) -> Iterator[tuple[_KeyedRecords, Words]]:
         """The records of the segments, each part with the seed of its hashes."""
         seed = np.frombuffer(uuid.UUID(self.attempt_id).bytes, "<u8").astype(np.uint64)
-        for row in source.rows:
-            log = LogSegment(
-                row.topic, row.partition, row.key("log"), row.key("zonemap"),
-                row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,
-            )  # fmt: skip
+        for row in log_part.rows:
+            log = log_segment(row)
             for chunk in LogFetch(self.store).chunks_of(log, log.log):
                 for table, decoded in chunk.decode_in_parts(chunk.table, _DECODE_BYTES):
                     flags = self._tombstones(table)
@@ -141,14 +141,14 @@ class FindKeys(NamedTuple):
                     yield markers, fixed(seed[::-1])
 
     def _tombstones(self, table: BatchTable) -> Bytes:
-        """What a tombstone is, by its batch (`Cleaner.shouldRetainRecord`)."""
+        """The flags of a tombstone, by its batch (`Cleaner.shouldRetainRecord`)."""
         has_horizon = table["attributes"] & DELETE_HORIZON != 0
         expired = has_horizon & (table["base_timestamp"] <= self.now_ms)
         return np.where(expired, EXPIRED, np.where(has_horizon, 0, FRESH)).astype(np.uint8)
 
 
 class _KeyedRecords(NamedTuple):
-    """What a table needs of records; `flags` is by batch."""
+    """What a table needs of records; `flags` are those of a tombstone, by batch."""
 
     data: Bytes
     starts: Int64s
@@ -178,8 +178,8 @@ def _keyed(decoded: Decoded, flags: Bytes) -> _KeyedRecords:
     )
 
 
-def _spill(table: KeyTable, source: Source, spool: SpoolWriter) -> None:
+def _spill(table: KeyTable, log_part: LogPart, spool: SpoolWriter) -> None:
     """Empty a table into blobs, one for each bucket that has rows."""
-    for number, rows in enumerate(table.take(source.buckets)):
+    for number, rows in enumerate(table.take(log_part.buckets)):
         if len(rows):
-            spool.add(Blob(0, 0, rows.tobytes(), source.partition, number, len(rows)))
+            spool.add(Blob(0, 0, rows.tobytes(), log_part.partition, number, len(rows)))

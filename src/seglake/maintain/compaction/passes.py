@@ -20,7 +20,7 @@ from seglake.catalog.rows import SegmentRow
 from seglake.engine import Engine, Task, share_out
 from seglake.limits import INT64_MAX
 from seglake.maintain.compaction.cleaning import CleanGroups, Group, edges_of, groups_of
-from seglake.maintain.compaction.keys import FindKeys, Keys, Source
+from seglake.maintain.compaction.keys import FindKeys, Keys, LogPart
 from seglake.maintain.compaction.policy import LogToClean, Policy
 from seglake.maintain.compaction.survivors import KEPT, TOMBSTONES, Bucket, FindSurvivors, Survivors
 from seglake.maintain.segment_tasks import Progress, logged
@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class NewSegment(NamedTuple):
+class Replacement(NamedTuple):
     """The segments of a group, and the one that replaces them."""
 
     old: Sequence[SegmentRow]
@@ -49,7 +49,7 @@ class CleanedLog(NamedTuple):
     """
 
     log: LogToClean
-    groups: Sequence[NewSegment]
+    groups: Sequence[Replacement]
     records: int
     null_keys: int
     superseded: int
@@ -57,7 +57,7 @@ class CleanedLog(NamedTuple):
 
 
 class How(NamedTuple):
-    """How to compact: also what is not due, with `force`; at the time `now_ms`.
+    """How to compact: with `force` also logs that are not due; as of the time `now_ms`.
 
     A bucket has about `bucket_rows` keys.
     """
@@ -83,7 +83,7 @@ class Passes:
     how: How
 
     def clean(self, logs: Sequence[LogToClean]) -> list[CleanedLog]:
-        """Write what logs, each with a segment to clean, become. Raises CorruptData, StoreError."""
+        """Clean logs, each with a segment to clean. Raises CorruptData and StoreError."""
         try:
             keys = self._keys(logs)
             found = self._survivors(logs, keys)
@@ -107,11 +107,11 @@ class Passes:
     def _keys(self, logs: Sequence[LogToClean]) -> Keys:
         total = _log_bytes(logs)
         least = total // (_TASKS_PER_CORE * self.engine.cores)
-        sources = [source for log in logs for source in self._sources(log, least)]
-        sizes = [sum(row.log_bytes for row in source.rows) for source in sources]
+        log_parts = [log_part for log in logs for log_part in self._log_parts(log, least)]
+        sizes = [log_part.size_bytes for log_part in log_parts]
         task = FindKeys(self.store, self.attempt_id, self.how.now_ms)
         found, done = list[Keys](), 0
-        for numbers, keys in self._run(task, sources, sizes):
+        for numbers, keys in self._run(task, log_parts, sizes):
             found.append(keys)
             done += sum(sizes[number] for number in numbers)
             self.how.progress(done, 2 * total)
@@ -121,7 +121,7 @@ class Passes:
             sum((each.null_keys for each in found), Counter()),
         )
 
-    def _sources(self, log: LogToClean, least_bytes: int) -> Iterator[Source]:
+    def _log_parts(self, log: LogToClean, least_bytes: int) -> Iterator[LogPart]:
         """The log cut into parts of a task's size, of whole segments."""
         records = sum(row.record_count for row in log.rows)
         buckets = -(-records // self.how.bucket_rows) or 1
@@ -131,7 +131,7 @@ class Passes:
             size += row.log_bytes
             if size >= least_bytes or row is log.rows[-1]:
                 first = log.rows[0].base_offset
-                yield Source(log.partition, rows, first, log.log_start_offset, buckets)
+                yield LogPart(log.partition, rows, first, log.log_start_offset, buckets)
                 rows, size = [], 0
 
     def _survivors(self, logs: Sequence[LogToClean], keys: Keys) -> Survivors:
@@ -149,7 +149,7 @@ class Passes:
             sum((each.expired for each in found), Counter()),
         )
 
-    def _cleaned(self, logs: Sequence[LogToClean], found: Survivors) -> list[list[NewSegment]]:
+    def _cleaned(self, logs: Sequence[LogToClean], found: Survivors) -> list[list[Replacement]]:
         """The groups of each log that change."""
         total = _log_bytes(logs)
         survivors = {partition: part for (partition,), part in _parts(found.spooled, "partition")}
@@ -166,10 +166,10 @@ class Passes:
             rows |= zip(numbers, written, strict=True)
             left -= sum(sizes[number] for number in numbers)
             self.how.progress(2 * total - left, 2 * total)
-        self.how.progress(2 * total, 2 * total)  # a group that stays as it is, is done
-        new: list[list[NewSegment]] = [[] for _ in logs]
+        self.how.progress(2 * total, 2 * total)  # the groups that stay as they are
+        new: list[list[Replacement]] = [[] for _ in logs]
         for number, (log_number, group) in enumerate(groups):
-            new[log_number].append(NewSegment(group.rows, rows[number]))
+            new[log_number].append(Replacement(group.rows, rows[number]))
         return new
 
     def _groups(self, log: LogToClean, spooled: pa.Table) -> Iterator[Group]:

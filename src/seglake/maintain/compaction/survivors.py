@@ -1,7 +1,7 @@
 """Between the passes: the records that stay, found bucket by bucket, kept as offsets by segment.
 
-A record stays if it is the last one of its key, and no tombstone whose delete horizon has passed
-(`Cleaner.shouldRetainRecord`).
+A record stays if it is the last one of its key, unless it is a tombstone whose delete horizon has
+passed (`Cleaner.shouldRetainRecord`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seglake.maintain.compaction.keys import KeyTable
 from seglake.store import Store
 from seglake.write.spool.spool import Blob, SpoolWriter, read_blobs
 
-KEPT, TOMBSTONES = 0, 1  # kinds of blobs: all offsets that stay; of these, the fresh tombstones
+KEPT, TOMBSTONES = 0, 1  # kinds of blobs: all offsets that stay; the fresh tombstones among them
 
 
 class Bucket(NamedTuple):

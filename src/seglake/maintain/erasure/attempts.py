@@ -1,7 +1,7 @@
 """Attempts at a topic that did not commit: those that may still run, and those that have ended.
 
-As a vacuum judges: one whose newest unnamed object is younger than the grace period may still run,
-unless it is known that it failed. One that has written blobs alone may be of any topic.
+As for a vacuum, an attempt whose newest unnamed object is younger than the grace period may still
+run; but not if it is known that it failed. One that has written only blobs may be at any topic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from seglake.maintain.vacuum import (
 )
 from seglake.store import Listed, Store
 
-_TRIES = 20  # of a look beside commits
+_TRIES = 20  # at a look, while commits are made
 _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 
 
@@ -51,7 +51,7 @@ class Attempts(NamedTuple):
 
 
 class Grace(NamedTuple):
-    """How long an attempt may be silent, and on whose clock; `dry_run` writes nothing."""
+    """How long an attempt may write nothing and still run; a dry run asks this machine's clock."""
 
     hours: float
     dry_run: bool
@@ -104,7 +104,7 @@ def _may_run(objects: Sequence[Listed], oldest_ms: float) -> bool:
 
 
 def _may_be_at(store: Store, topic: str, objects: Sequence[Listed]) -> bool:
-    """Whether an attempt with these objects may be at the topic, as far as they tell."""
+    """Whether an attempt with these objects may be at the topic, as far as they say."""
     told = {_topic_of(store, each.key) for each in objects} - {None}
     return not told or topic in told
 

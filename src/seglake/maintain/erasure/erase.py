@@ -1,13 +1,13 @@
 """Erasure: every record with some keys leaves a topic, and every reject that has one of them.
 
-The order is that of what binds: the records in one commit to the catalog, then the rejects in one
-to the quarantine, then samples of rejects, and old objects at last. The catalog's commit says how
-many rejects the second one leaves, so that `verify` finds an erasure that was killed in between;
-erasing again ends it. No report tells a key: the history would keep it.
+The records go first, in one commit to the catalog; then the rejects, in one commit to the
+quarantine; then rows of samples; and old objects last. The catalog's commit says how many rejects
+the second commit leaves, so that `verify` finds an erasure that was killed in between; erasing
+again ends it. No report has a key, since the history would keep it.
 
-An ingest that ran meanwhile could bring a key back unseen, so an attempt that may still run is
-refused. One that has ended is given up: it cannot commit later. One that commits between the look
-and the commit is covered, since the commit is planned again on top of it.
+An ingest that runs meanwhile could bring a key back unseen, so an erasure is refused while an
+attempt may still run. An attempt that has ended is given up: it cannot commit later. If an attempt
+commits after the erasure looked, the erasure's commit is planned again on top of it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 class Erased(TopicReport):
     """The result of an erasure, without the keys: only their number.
 
-    `segments` were written again without `records`. `rejects` left the quarantine, which has
-    `rejects_left` of each attempt that lost some, and `samples` those of failed runs. `deleted` are
-    the old objects that went. A dry run has what would be. `running` are attempts that began
-    meanwhile: once they have ended, the erasure is to be done again.
+    `segments` were written again without `records`. `rejects` left the quarantine; `rejects_left`
+    counts what stays there of each attempt that lost some. `samples` are rows that left the samples
+    of failed runs. `deleted` are the old objects that went. A dry run says what would be done.
+    `running` are attempts that began meanwhile: once they have ended, the erasure is to be done
+    again.
     """
 
     dry_run: bool = False
@@ -79,11 +80,11 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = logged,
 ) -> Erased:
-    """Take all records with these keys out of a topic, and rejects that have one or the text.
+    """Take records with these keys out of a topic, and rejects with a key or `raw_containing`.
 
     With `vacuum`, old objects that held them are deleted, too: older versions that need them cannot
-    be read any more. Raises UsageError if nothing is named, or if an attempt may still run, whose
-    newest object is younger than `grace_hours`; UnknownTopic; CorruptData if a log is damaged;
+    be read any more. Raises UsageError if nothing is named, or if an attempt may still run, since
+    its newest object is younger than `grace_hours`; UnknownTopic; CorruptData if a log is damaged;
     StoreError and CommitConflict. After one of the last two, erase again.
     """
     wanted = Wanted.of(keys, raw_containing)

@@ -46,7 +46,7 @@ def count_records(keys: Keys, store: Store, log: StoredLog) -> int:
 
 
 def may_hold(keys: Keys, store: Store, log: StoredLog) -> bool:
-    """Whether a log that no version needs has one of the keys, or is damaged so that none knows."""
+    """Whether a log that no version needs has one of the keys, or is too damaged to tell."""
     try:
         return count_records(keys, store, log) > 0
     except MissingObject:

@@ -1,4 +1,4 @@
-"""The objects that no newest version needs and that had what is erased.
+"""The objects that hold what is erased, and that the newest version does not need.
 
 They are logs of the topic with one of the keys, with their index files; files of the quarantine
 with a row that goes; and, of attempts that have ended, all blobs and all writes that a crash left:
@@ -104,5 +104,5 @@ def _has_rejects(store: Store, wanted: Wanted, key: str) -> bool:
         return bool(pc.any(wanted.rejects(read_all_rejects(store, key)["raw"])).as_py())
     except MissingObject:
         return False
-    except CorruptData:  # nobody knows
+    except CorruptData:  # it may have one
         return True

@@ -1,4 +1,4 @@
-"""Rejected rows that go: out of the quarantine, and out of what failed runs left of theirs."""
+"""Rejected rows that go: out of the quarantine, and out of the samples of failed runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RejectErasure:
         return [key for key, counts in self._live().items() if counts.go]
 
     def erase(self, attempt_id: str) -> None:
-        """Take them out of the quarantine, in one commit. Raises StoreError and CommitConflict."""
+        """Take these rejects out of the quarantine. Raises StoreError and CommitConflict."""
         for tries_left in reversed(range(_TRIES)):
             keys = self.files()
             if not keys:
@@ -99,7 +99,7 @@ def _kept(store: Store, topic: str, wanted: Wanted, key: str) -> list[WrittenFil
 
 
 class SampleErasure:
-    """What attempts at a topic that failed left of their rejects."""
+    """The samples of rejects that failed attempts at a topic left."""
 
     def __init__(self, store: Store, topic: str, wanted: Wanted) -> None:
         self._store, self._topic, self._wanted = store, topic, wanted

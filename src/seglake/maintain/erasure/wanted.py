@@ -31,7 +31,7 @@ _NO_KEY = "nothing is named: an erasure needs a key, or a text of rejected rows"
 
 @dataclass(frozen=True)
 class Wanted:
-    """Record keys, and a text: what has one of them is to be erased. It never tells them."""
+    """Record keys, and a text: what has one of them is to be erased. Its repr hides them."""
 
     keys: frozenset[bytes]
     text: bytes = b""
@@ -71,8 +71,8 @@ def keys_given(arguments: Iterable[str], file: Path | str | None = None) -> list
     """The keys of a command line: its arguments, and the lines of a file.
 
     `base64:` stands before the base64 of a key that is not text, or empty, or begins so itself.
-    Empty lines count for nothing. Raises UsageError for an empty argument, base64 that is none, and
-    a file that cannot be read or has no key.
+    Empty lines count for nothing. Raises UsageError for an empty argument, for invalid base64, and
+    for a file that cannot be read or has no key.
     """
     return [*map(_key, arguments), *(_keys_of_file(Path(file)) if file is not None else [])]
 

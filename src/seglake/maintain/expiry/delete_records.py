@@ -51,12 +51,12 @@ def delete_records(
     time or later, or is empty if there is none: no record of that time or later is deleted. An
     offset at or below the log start changes nothing.
 
-    Raises OffsetOutOfRange for an offset above the end or below -1, PolicyViolation if the topic is
-    compacted and not deleted, UnknownTopic, UsageError, StoreError and CommitConflict; then nothing
-    changed.
+    Raises OffsetOutOfRange for an offset above the end or below -1, PolicyViolation if the topic's
+    `cleanup.policy` lacks `delete`, UnknownTopic, UsageError, StoreError and CommitConflict; then
+    nothing changed.
     """
     if (before_offsets is None) == (before_time is None):
-        raise UsageError("what is deleted? Give offsets or a time, and not both")
+        raise UsageError("give offsets or a time to delete before, and not both")
     if before_offsets is not None and partitions is not None:
         raise UsageError("partitions are named with their offsets; leave the other list out")
     table = CatalogTable.open(open_store(root, storage_options))

@@ -22,8 +22,8 @@ from seglake.maintain.report import Report, TopicReport
 class Moved(Report):
     """A log start that moved from `before` to `after`, and the segments that went with it.
 
-    `log_bytes` are those of their logs, `records` theirs. Records that are deleted inside of the
-    segment that follows are not counted: its files stay as they are.
+    `records` and `log_bytes` count what these segments have. Deleted records in the segment that
+    follows are not counted: its files stay as they are.
     """
 
     partition: int

@@ -20,9 +20,9 @@ from seglake.maintain.topic_settings import topic_of
 
 @dataclass(repr=False)
 class ExpiredRejects(TopicReport):
-    """The runs whose rejects expired, or would expire, by their attempts; and how many these are.
+    """The runs whose rejects expired, or would expire, by their attempts; and both counts.
 
-    `now_ms` is the time that it went by.
+    `now_ms` is the time by which they were old enough.
     """
 
     dry_run: bool = False

@@ -1,11 +1,12 @@
 """Retention: the oldest segments of a log partition go, by Kafka's rules.
 
 The rules are those of Kafka's `UnifiedLog.deleteOldSegments`: what lies below the log start goes
-(here it went when that moved), then what is more than `retention.bytes`, then what is older than
-`retention.ms`. Each rule begins with the oldest segment and ends at the first that it does not
-cover. A segment is as old as its largest timestamp; without one, as old as the catalog says that it
-was made, where Kafka takes the time of the file. At least `retention.bytes` of logs remain, and
-offsets never restart. If `cleanup.policy` lacks `delete`, nothing goes.
+(here it goes in the commit that moves the log start), then what is more than `retention.bytes`,
+then what is older than `retention.ms`. Each rule begins with the oldest segment and ends at the
+first that it does not cover. A segment is as old as its largest timestamp; without one, as old as
+the catalog says that it was made, where Kafka takes the time of the file. At least
+`retention.bytes` of logs remain, and offsets never restart. If `cleanup.policy` lacks `delete`,
+nothing goes.
 
 One timestamp in the future, or of late data, keeps every segment behind it. The report says which.
 """
@@ -20,9 +21,9 @@ import numpy.typing as npt
 
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.version.segment_columns import Int64s
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.config import Topic
+from seglake.format.records import Int64s
 from seglake.maintain.clock import careful_now_ms
 from seglake.maintain.commit import carry_out
 from seglake.maintain.expiry.log_start import Moved, change_of, moved
@@ -150,7 +151,7 @@ class _Partition:
 
 
 def _surplus(sizes: Int64s, retention_bytes: int) -> int:
-    """How many of the first segments may go so that `retention_bytes` remain; -1: none may."""
+    """How many of the first segments may go so that `retention_bytes` remain; with -1 none may."""
     if retention_bytes < 0:
         return 0
     ends = np.cumsum(sizes)

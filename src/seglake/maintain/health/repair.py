@@ -24,10 +24,10 @@ from seglake.catalog.retention import committed_attempts
 from seglake.catalog.rows import Row, SegmentId, SegmentRow, SourceRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change, checked_change
-from seglake.catalog.version.segment_columns import Int64s
 from seglake.catalog.version.snapshot import EMPTY
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.errors import CorruptData, StoreError, UsageError, VersionExpired
+from seglake.format.records import Int64s
 from seglake.layout import SUFFIXES, Suffix
 from seglake.maintain.health.findings import Finding
 from seglake.maintain.health.reindex import Reindexed, reindex_rows
@@ -36,7 +36,7 @@ from seglake.maintain.report import Report
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.store import Store, open_store
 
-_UNTOLD = 100  # commits behind that of the last manifest: merges of files, fences of vacuums
+_UNTOLD = 100  # commits without a manifest after the last one with: file merges, fences
 _VERSION = re.compile(rf"{layout.LOG_TABLE}[^/]*/_delta_log/(\d{{20}})\..+")
 
 
@@ -45,8 +45,8 @@ class Rebuilt(Report):
     """The result of a rebuild of the catalog.
 
     `untrusted` attempts have a manifest and no mark of success, and what can be read of the old
-    catalog does not have them: they were left out. `topics` has
-    the number of segments of each topic, `missing` the keys of index files to rebuild.
+    catalog does not have them: they were left out. `topics` has the number of segments of each
+    topic, `missing` the keys of index files to rebuild.
     """
 
     dry_run: bool
@@ -161,8 +161,8 @@ def rebuild_catalog(
 ) -> Rebuilt:
     """Rebuild the catalog from the manifests of committed attempts.
 
-    Its version is above all that manifests and files of the catalog tell of, so that no number gets
-    another meaning.
+    Its version is higher than all versions in manifests and in files of the catalog, so no version
+    number gets a second meaning.
 
     `trust` names attempts without a mark of success that are known to be committed: runs that were
     killed between their commit and the mark. Those that the readable part of the old catalog has
@@ -188,7 +188,7 @@ def rebuild_catalog(
     }
     if not dry_run:
         for attempt_id in sorted(unmarked(store).keys() & set(report.attempts)):
-            mark_committed(store, attempt_id)  # before the catalog goes, which may tell alone
+            mark_committed(store, attempt_id)  # only the old catalog may know of them
         store.put(layout.REBUILDING, b"")
         report.backup = _move_aside(store)
         report.version = CatalogTable.rebuilt(store, topics, last_version + 1)
@@ -277,7 +277,7 @@ def _move_aside(store: Store) -> str:
 
 
 def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:
-    """A version that the catalog never went beyond, as far as files and manifests tell; or -1."""
+    """A version that the catalog never went beyond, by its files and manifests; or -1."""
     keys = (found.key for found in store.list(layout.CATALOG))  # backups of older rebuilds as well
     numbers = [int(match[1]) for match in map(_VERSION.fullmatch, keys) if match]
     told = max((manifest.version for manifest in manifests), default=-1)

@@ -18,8 +18,8 @@ from seglake.format.records import join_tables
 from seglake.format.segment import Sealed, rebuild
 from seglake.layout import SUFFIXES, Suffix
 from seglake.maintain.health.findings import Finding, finding_of
+from seglake.maintain.rewrite.segments import log_segment
 from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.log_segment import LogSegment
 from seglake.store import Store
 
 READ_BYTES = 8 * 2**20
@@ -98,12 +98,8 @@ def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> S
 
 def checked_batches(store: Store, row: SegmentRow) -> BatchTable:
     """The batch table of a log, every record checked. Raises as `rebuild_index_files`."""
-    key = row.key("log")
-    check_size(row, "log", store.size(key))
-    log = LogSegment(
-        row.topic, row.partition, key, row.key("zonemap"),
-        row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,
-    )  # fmt: skip
+    check_size(row, "log", store.size(row.key("log")))
+    log = log_segment(row)
     tables, check = [np.empty(0, TABLE)], LogCheck(row)
     for chunk in LogFetch(store).chunks_of(log, log.log):
         whole = int(chunk.table["size"].sum(dtype=np.int64))

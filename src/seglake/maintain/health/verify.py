@@ -1,4 +1,4 @@
-"""Is everything in the lake what it must be?
+"""Verification: whether everything in the lake is what it must be.
 
 Files are checked by size and CRC-32C. A file that fails is searched, so that a finding names the
 byte. `deep` searches all files: every batch's checksum, every record decoded, offsets in order, as
@@ -209,5 +209,5 @@ def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[Finding]
     if expected != rejects:
         what = f"{name} rejected {run.quarantined} rows, the quarantine has {rejects}"
         if expected != run.quarantined:
-            what += f" of the {expected} that an erasure left: if these are more, erase again"
+            what += f", and an erasure left {expected}: if the quarantine has more, erase again"
         yield catalog_finding(run.topic, layout.QUARANTINE_TABLE, what)

@@ -2,8 +2,8 @@
 
 Two questions. *What may be one segment*: neighbours of one timestamp type and codec, as long as the
 limits of the topic hold, by which ingest rolls segments too. *What is due*: as in a log-structured
-merge tree, segments wait until the new one is so many times as large as the largest of them, so
-that a record is copied once for each such step of its segment's size.
+merge tree, segments wait until the new one is GROWTH times as large as the largest of them. So a
+record is copied once each time that its segment grows by this factor.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def due(rows: Iterable[SegmentRow], rules: Rules, *, everything: bool = False) -
 
 
 def _worthwhile(rows: Sequence[SegmentRow], growth: int) -> Iterator[Group]:
-    """All rows, if that is a growth; else what is due on both sides of the largest one."""
+    """One group of all rows, if it grows enough; else those on both sides of the largest row."""
     if len(rows) < 2:
         return
     sizes = [row.log_bytes for row in rows]
@@ -68,7 +68,7 @@ def _joinable(
 ) -> Iterator[tuple[Sequence[SegmentRow], int]]:
     """The longest groups that may be one segment, from the first on, and the growth that they need.
 
-    A group behind which the log ends may grow further.
+    The last group may grow further, as the log does.
     """
     open_group: _Growing | None = None
     for row in rows:

@@ -1,4 +1,4 @@
-"""The compiled loops over bitmaps of offsets. As in `format.encode_kernels`."""
+"""Compiled loops over bitmaps of offsets; a bitmap's bit 0 is the lowest of its first byte."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,7 @@ from seglake.jit import njit
 
 @njit(cache=True, nogil=True)
 def count_bits(bits: Bytes, starts: Int64s, ends: Int64s, counts: Int64s) -> None:
-    """Count the set bits numbered starts[i] to ends[i] (exclusive) of each range."""
+    """Fill counts[i] with the number of set bits from starts[i] to ends[i] (exclusive)."""
     for i in range(len(starts)):
         at, end, found = starts[i], ends[i], 0
         while at < end:

@@ -45,7 +45,7 @@ from seglake.read.fetch.piece import Piece
 from seglake.store import Store
 
 DECODE_BYTES = 2**20  # of decompressed records at once: more than this leaves the caches
-AHEAD_BYTES = 16 * 2**20  # that an object store is asked for before their turn
+AHEAD_BYTES = 16 * 2**20  # that are requested from an object store ahead of their use
 
 
 class Target(NamedTuple):
@@ -65,8 +65,8 @@ def rewrite(store: Store, rows: Sequence[SegmentRow], keep: Keep, target: Target
     """Write consecutive segments of a log partition as one segment, without what does not stay.
 
     It covers exactly the same offsets. Its first batch may begin above its base offset; its last
-    batch ends where it ends, and is empty if no record is there. A segment of which `keep` knows
-    that everything goes is not read. Raises CorruptData, with file and position, if a log is
+    batch ends where it ends, and is empty if no record is there. A segment that `keep` drops
+    as a whole is not read. Raises CorruptData, with file and position, if a log is
     damaged, UsageError for segments that cannot be one, and StoreError. Then there is no segment,
     but its log may exist.
     """
@@ -79,8 +79,8 @@ def rewrite(store: Store, rows: Sequence[SegmentRow], keep: Keep, target: Target
         target.policy or first.index_policy,
         max(row.created_at_ms for row in rows),
     )
-    source = _Source(store, rows, _Sieve(keep, target.batch_bytes))
-    row = write_segment(store, new, _with_end(source, base, end))
+    old = _OldLogs(store, rows, _Sieve(keep, target.batch_bytes))
+    row = write_segment(store, new, _with_end(old, base, end))
     return replace(row, timestamp_type=last.timestamp_type, codec=last.codec)
 
 
@@ -140,14 +140,14 @@ def _kinds(table: BatchTable) -> tuple[str, str]:
     return TIMESTAMP_TYPES[stamped], NAMES[int(sizes.argmax())]
 
 
-def _with_end(source: _Source, base: int, end: int) -> Iterator[Batches]:
+def _with_end(old: _OldLogs, base: int, end: int) -> Iterator[Batches]:
     """The batches that stay; the last one stays as a header if its records go (KAFKA-17076)."""
     at = base
-    for batches in source.batches():
+    for batches in old.batches():
         at = int(batches.table["last_offset"][-1]) + 1 if len(batches.table) else at
         yield batches
-    if source.header is not None and at <= source.last_offset == end - 1:
-        yield emptied(source.header)
+    if old.header is not None and at <= old.last_offset == end - 1:
+        yield emptied(old.header)
 
 
 def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
@@ -198,11 +198,11 @@ def staying(store: Store, rows: Sequence[SegmentRow], keep: Keep) -> Iterator[Ba
 
     Batches without records are left out. Raises CorruptData and StoreError.
     """
-    return _Source(store, rows, _Sieve(keep, None)).batches()
+    return _OldLogs(store, rows, _Sieve(keep, None)).batches()
 
 
-class _Source:
-    """The logs that are read. `header` is that of the last batch read, and `last_offset` its."""
+class _OldLogs:
+    """The logs that are read. `header` and `last_offset` are of the last batch that was read."""
 
     def __init__(self, store: Store, rows: Sequence[SegmentRow], sieve: _Sieve) -> None:
         self._store, self._rows, self._sieve = store, rows, sieve
@@ -233,13 +233,13 @@ class _Source:
 
 
 class _Sieve(NamedTuple):
-    """What stays, and in batches of which size."""
+    """What stays, and the size up to which neighbouring batches are joined, if at all."""
 
     keep: Keep
     batch_bytes: int | None
 
     def kept(self, data: Any, table: BatchTable, payload: Payload) -> Batches:
-        """What stays of some batches, none of which goes as a whole for sure."""
+        """What stays of some batches, whose fates are not `GOES`."""
         keep = self.keep
         asked = keep.fates(table) == UNDECIDED
         if asked.any():

@@ -465,7 +465,7 @@ def test_an_end_between_both_commits__is_found_and_mended(
         with pytest.raises(Crash):
             lake.erase()
     (finding,) = verify(str(lake.root)).findings
-    assert "the quarantine has 2 of the 1 that an erasure left" in finding.problem
+    assert "the quarantine has 2, and an erasure left 1:" in finding.problem
     report = lake.erase(vacuum=True)
     assert (report.records, report.rejects) == (0, 1)
     assert verify(str(lake.root)).findings == []

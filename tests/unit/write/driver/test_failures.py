@@ -239,7 +239,7 @@ def test_damage_to_what_is_kept_is_named(tmp_path: Path, lake: Path) -> None:
         sound = bytes(store.read_all(key))
         for bad in (b"", sound[:-1], b"[]", b"{}", sound.replace(b'"format":1', b'"format":2')):
             store.put(key, bad)
-            with pytest.raises(CorruptData, match="does not tell of a failed run"):
+            with pytest.raises(CorruptData, match="is not the report of a failed run"):
                 failed_runs(store, "events", "1")
         store.put(key, sound)
     store.put(name.key, b'{"format":1,"attempt_id":"../x"}')

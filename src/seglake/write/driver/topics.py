@@ -12,9 +12,9 @@ from seglake.errors import ConfigError, UnknownTopic
 
 
 def topic_in_force(snapshot: Snapshot, pipeline: Pipeline) -> Topic:
-    """The pipeline's topic, with the catalog's settings for those that the pipeline does not say.
+    """The pipeline's topic; settings that the pipeline does not give are those of the catalog.
 
-    Raises ConfigError if it says another partitioner, timestamp type or lifecycle setting than the
+    Raises ConfigError if it gives another partitioner, timestamp type or lifecycle setting than the
     topic has, or fewer partitions.
     """
     try:
@@ -27,7 +27,7 @@ def topic_in_force(snapshot: Snapshot, pipeline: Pipeline) -> Topic:
     return topic
 
 
-def topic_row(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
+def topic_rows(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
     """The row that the run adds for its topic; empty if the catalog has these settings already.
 
     Raises ConfigError as `topic_in_force` does.
@@ -45,7 +45,7 @@ def topic_row(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
 
 
 def stored_settings(known: TopicRow) -> dict[str, Any]:
-    """All that a topic's row says, by the keys of `[topic]`, except the partitioner."""
+    """The settings in a topic's row, by the keys of `[topic]`, except the partitioner."""
     return {
         **json.loads(known.settings),
         "partitions": known.partitions,
@@ -88,9 +88,9 @@ def _require_same_source(
     kept, named = stored.get("kafka.topic.id"), said.get("kafka.topic.id")
     if named is not None and kept is not None and kept != named:
         raise ConfigError(
-            f"topic {known.topic!r} has the offsets of the Kafka topic with id {kept}, and this "
-            f"one has id {named}: it was deleted and made again, so its offsets are those of "
-            "other records; archive it as another topic"
+            f"topic {known.topic!r} has the offsets of the Kafka topic with id {kept}, and that "
+            f"topic has id {named} now: it was deleted and made again, so its offsets are those "
+            "of other records; archive it as another topic"
         )
 
 

@@ -282,9 +282,9 @@ def test_of_twins_one_commits_and_the_other_says_so(
         with pytest.raises(ConfigError) as raised:
             ingest_files(Overtaken(), loser, DeclaredRun("1"))
         assert raised.value.exit_code == 2
-        told = f"committed with other settings: those of attempt {winner[1]}, which ended at 20"
+        told = f"committed with other settings, by attempt {winner[1]}, which ended at 20"
         assert told in str(raised.value)
-        assert "hold, and nothing was ingested with these" in str(raised.value)
+        assert "nothing was ingested with these settings" in str(raised.value)
     else:
         report = ingest_files(Overtaken(), loser, DeclaredRun("1"))
         assert (report.status, report.attempt_id) == ("already done", winner[1])

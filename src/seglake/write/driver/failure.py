@@ -64,7 +64,7 @@ class Failure:
 
 
 def _text(error: Exception) -> str:
-    """The message of a SeglakeError; of another error only the type, as messages may have secrets."""
+    """The message of a SeglakeError; of another error only the type, since it may tell secrets."""
     name = type(error).__name__
     if not isinstance(error, SeglakeError):
         return f"{name}: the log of the driver has the rest"

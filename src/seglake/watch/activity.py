@@ -50,11 +50,6 @@ class Bins(NamedTuple):
         width = next(fits, _WIDTHS_MS[-1])
         return Bins(low_ms // width * width, width, high_ms // width - low_ms // width + 1)
 
-    @property
-    def end_ms(self) -> int:
-        """The end of the last bin, exclusive."""
-        return self.start_ms + self.width_ms * self.length
-
     def of(self, times: Int64s) -> Int64s:
         """The bin of each time; of one outside, the nearest bin."""
         return np.clip((times - self.start_ms) // self.width_ms, 0, self.length - 1)

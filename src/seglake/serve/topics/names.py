@@ -49,12 +49,6 @@ def parse(name: str) -> Derived | None:
     return Derived(found["topic"], start, end, version, speed)
 
 
-def time_name(time_ms: int) -> str:
-    """A time as it stands in a name."""
-    seconds, rest = divmod(time_ms, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%S}.{rest:03}Z"
-
-
 def _milliseconds(name: str, text: str) -> int:
     whole, _, fraction = text.removesuffix("Z").partition(".")
     try:

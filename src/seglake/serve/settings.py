@@ -56,7 +56,7 @@ class Server(_Section):
         default=Address("127.0.0.1", 9092), description="where clients connect"
     )
     advertise: HostPort | None = Field(
-        default=None, description="the address that clients are told; default that of `listen`"
+        default=None, description="the address that clients get; default that of `listen`"
     )
     topics: tuple[str, ...] = Field(default=(), description="the topics to serve; none: all")
     insecure: bool = Field(

@@ -126,8 +126,8 @@ def send_otlp(report: LakeReport) -> None:
     Raises StoreError if they are not taken, ConfigError without the extra `seglake[otlp]`.
     """
     try:
-        from opentelemetry.exporter.otlp.proto.http import metric_exporter  # noqa: PLC0415
-        from opentelemetry.sdk.metrics import MeterProvider, export  # noqa: PLC0415
+        from opentelemetry.exporter.otlp.proto.http import metric_exporter  # noqa: PLC0415  # extra
+        from opentelemetry.sdk.metrics import MeterProvider, export  # noqa: PLC0415  # the same
     except ImportError as error:
         raise ConfigError("OTLP needs libraries: pip install 'seglake[otlp]'") from error
     reader, gauges = export.InMemoryMetricReader(), dict[str, Any]()

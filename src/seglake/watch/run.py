@@ -72,4 +72,4 @@ def _softly(what: str, tell: Callable[[], None]) -> None:
     try:
         tell()
     except Exception as error:  # of any library, and of whatever it calls
-        _log.warning("%s was not told of the run: %s", what, error)
+        _log.warning("the run cannot be sent to %s: %s", what, error)

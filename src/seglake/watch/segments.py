@@ -68,14 +68,14 @@ def refined(
     numbers = np.flatnonzero(chosen & (spans.records > 0))
     numbers = numbers[np.argsort(-spans.records[numbers], kind="stable")][:_ZONE_MAPS]
     numbers = numbers[np.cumsum(segments.zonemap_bytes[numbers]) <= _ZONE_MAP_BYTES]
-    kept, blocks = np.ones(len(spans.records), bool), list[TimeSpans]()
+    whole, blocks = np.ones(len(spans.records), bool), list[TimeSpans]()
     for number in numbers.tolist():
         try:
             blocks.append(_blocks(log, segments, number))
-            kept[number] = False
+            whole[number] = False
         except (CorruptData, MissingObject) as damage:
             _log.warning("the report takes a segment as a whole: %s", damage)
-    return TimeSpans(*map(np.concatenate, zip(spans.take(kept), *blocks, strict=True)))
+    return TimeSpans(*map(np.concatenate, zip(spans.take(whole), *blocks, strict=True)))
 
 
 def _blocks(log: Log, segments: SegmentColumns, number: int) -> TimeSpans:

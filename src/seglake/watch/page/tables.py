@@ -264,7 +264,7 @@ def overview(topics: Sequence[TopicFigures]) -> Table:
 def versions(storage: StorageFigures) -> tuple[str, str, Table]:
     """Which versions are retained, and what a vacuum would free."""
     commits, freed = storage.commits, storage.freed
-    kept = f"A version that is replaced is retained for {duration(storage.retention_ms)}."
+    retained = f"A version that is replaced is retained for {duration(storage.retention_ms)}."
     if freed is None:
         text = "`seglake vacuum --dry-run` tells what it would free: it lists all objects."
     else:
@@ -274,4 +274,4 @@ def versions(storage: StorageFigures) -> tuple[str, str, Table]:
             "older versions and their grace period have ended."
         )
     rows = [(str(version), minute(ms)) for version, ms in commits[::-1]]
-    return kept, text, _table("version|committed", rows)
+    return retained, text, _table("version|committed", rows)

@@ -51,7 +51,7 @@ class Failure:
             pipeline=report.pipeline,
             run_id=report.run_id,
             attempt_id=report.attempt_id,
-            error=_text(error),
+            error=error_text(error),
             exit_code=getattr(error, "exit_code", 1),
             failed_at_ms=now_ms(),
             report=json.loads(report.as_row()),
@@ -63,7 +63,7 @@ class Failure:
             logger.warning("`seglake run-status` will not know of this failure: %s", problem)
 
 
-def _text(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The message of a SeglakeError; of another error only the type, since it may tell secrets."""
     name = type(error).__name__
     if not isinstance(error, SeglakeError):

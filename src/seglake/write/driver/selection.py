@@ -36,8 +36,8 @@ class Differences(NamedTuple):
 
 def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:
     """The source rows without those of some attempts."""
-    gone = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
-    return sources.filter(pc.invert(gone)) if attempts else sources
+    dropped = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
+    return sources.filter(pc.invert(dropped)) if attempts else sources
 
 
 def known_versions(sources: pa.Table, files: Sequence[SourceFile]) -> dict[str, list[FileVersion]]:

@@ -21,9 +21,9 @@ def topic_in_force(snapshot: Snapshot, pipeline: Pipeline) -> Topic:
         known = snapshot.topic(pipeline.topic.name)
     except UnknownTopic:
         return pipeline.topic
-    said = pipeline.topic.said()
-    topic = combined_topic(stored_settings(known), said)
-    _require_same(known, topic, said)
+    given = pipeline.topic.said()
+    topic = combined_topic(stored_settings(known), given)
+    _require_same(known, topic, given)
     return topic
 
 
@@ -53,7 +53,7 @@ def stored_settings(known: TopicRow) -> dict[str, Any]:
     }
 
 
-def _require_same(known: TopicRow, topic: Topic, said: Mapping[str, Any]) -> None:
+def _require_same(known: TopicRow, topic: Topic, given: Mapping[str, Any]) -> None:
     has = f"topic {known.topic!r} has"
     for name, wanted, key in (
         (known.partitioner, _partitioner(topic), "partitioner"),
@@ -70,27 +70,27 @@ def _require_same(known: TopicRow, topic: Topic, said: Mapping[str, Any]) -> Non
             "topic.partitions"
         )
     stored = json.loads(known.settings)
-    _require_same_source(known, stored, said)
-    for key in (key for key in LIFECYCLE if key in said):
+    _require_same_source(known, stored, given)
+    for key in (key for key in LIFECYCLE if key in given):
         value = stored.get(key, DEFAULTS[key])
-        if value != said[key]:
+        if value != given[key]:
             raise ConfigError(
-                f"{has} {key} = {value!r}, the pipeline says {said[key]!r}: remove it from the "
+                f"{has} {key} = {value!r}, the pipeline says {given[key]!r}: remove it from the "
                 f"pipeline, or change the topic with `seglake alter ROOT {known.topic} "
-                f"{key}={said[key]}`"
+                f"{key}={given[key]}`"
             )
 
 
 def _require_same_source(
-    known: TopicRow, stored: Mapping[str, Any], said: Mapping[str, Any]
+    known: TopicRow, stored: Mapping[str, Any], given: Mapping[str, Any]
 ) -> None:
     """Raise ConfigError for another Kafka topic than the one whose offsets the records keep."""
-    kept, named = stored.get("kafka.topic.id"), said.get("kafka.topic.id")
-    if named is not None and kept is not None and kept != named:
+    stored_id, given_id = stored.get("kafka.topic.id"), given.get("kafka.topic.id")
+    if None not in (stored_id, given_id) and stored_id != given_id:
         raise ConfigError(
-            f"topic {known.topic!r} has the offsets of the Kafka topic with id {kept}, and that "
-            f"topic has id {named} now: it was deleted and made again, so its offsets are those "
-            "of other records; archive it as another topic"
+            f"topic {known.topic!r} has the offsets of the Kafka topic with id {stored_id}, and "
+            f"that topic has id {given_id} now: it was deleted and made again, so its offsets are "
+            "those of other records; archive it as another topic"
         )
 
 

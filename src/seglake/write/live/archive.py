@@ -22,6 +22,7 @@ from seglake.shown import ShowsTable, Table
 from seglake.store import open_store
 from seglake.write.api import declared
 from seglake.write.driver.attempt import DeclaredRun, end_offsets
+from seglake.write.driver.failure import error_text
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import ingest_frame
 from seglake.write.driver.topics import topic_in_force
@@ -165,7 +166,7 @@ def _archived(
     except Exception as error:
         _log.exception("the archive of %s failed", report.kafka_topic)
         report.status, report.exit_code = "failed", 1
-        report.error = f"{type(error).__name__}: the log of the driver has the rest"
+        report.error = error_text(error)
     return report
 
 

@@ -74,7 +74,7 @@ def due(
     """Partitions with records that are due at `until_ms` or before, each at most `at_most` records.
 
     No partition gets ahead of the records that the others have in memory, so all move on together.
-    If nothing is due, nothing comes.
+    If a record is due, at least one comes.
     """
     horizon = min(until_ms, *(stream.known_until_ms for stream in streams))
     for stream in streams:

@@ -56,7 +56,7 @@ class QueuedBytes:
             self._left -= size
 
     async def give_back(self, size: int) -> None:
-        """Give back the bytes of a request that was answered."""
+        """Give back the bytes of a request that is no longer in memory."""
         async with self._changed:
             self._left += size
             self._changed.notify_all()

@@ -86,7 +86,7 @@ class Coordinator:
             return Joined(Code.UNKNOWN_MEMBER_ID, member_id=ask.member_id)
         if group is None:
             if len(self._groups) >= self._max_groups:
-                _log.warning("group %r is refused: %d have members", group_id, self._max_groups)
+                _log.warning("group %r is refused: max_groups = %d", group_id, self._max_groups)
                 return Joined(Code.COORDINATOR_NOT_AVAILABLE)
             group = self._groups[group_id] = Group(group_id, self._limits)
         future = asyncio.get_running_loop().create_future()

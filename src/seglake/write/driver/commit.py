@@ -1,9 +1,9 @@
 """The commit that makes an attempt visible, and what follows a lost race.
 
-After a lost race the attempt continues the newest version. If that version changed the run, its
-input files or the topic's partitions, the run is planned again. If no end offset changed, the same
-rows are committed again. Otherwise the segments are re-based: moved behind those of the other
-commit. Records that keep their offsets cannot move: their run is planned again.
+After a lost race the attempt continues the newest version. If that version has another attempt at
+the run, files of its input or other partitions, the run is planned again. If no end offset changed,
+the same rows are committed again. Otherwise the segments are re-based: moved behind those of the
+other commit. Records that keep their offsets cannot move: their run is planned again.
 
 Only maintenance reads the success mark beside an attempt's manifest. A run is committed even if its
 mark cannot be written.

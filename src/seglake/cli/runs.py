@@ -135,7 +135,7 @@ def _cut(raw: Any) -> str:
 
 
 def status_rows(status: dict[str, Any]) -> Rows:
-    """The status of a run as a table of two columns, without what is empty."""
+    """The status of a run as a table of two columns, without empty values."""
     rows = [
         {"name": name.replace("_", " "), "value": _value(value)}
         for name, value in status.items()

@@ -130,7 +130,7 @@ def _note(file: SourceFile, store: InputStore, pipeline: Pipeline) -> FileNote:
 def _sample(
     splits: Sequence[Split], store: InputStore, pipeline: Pipeline, sample: int
 ) -> tuple[list[SampledRow], list[str]]:
-    """Rows from the beginning of splits that lie far apart, and what is wrong with all of them."""
+    """Rows from the beginning of splits that lie far apart, and the problems of all of them."""
     full = [split for split in splits if split.file.size]
     chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _SPLITS)).astype(int)).tolist()
     rows: list[SampledRow] = []

@@ -281,12 +281,12 @@ class Group:
             self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> None:
-        """End the rebalance with those who joined; static members keep their place."""
+        """End the rebalance with the members that joined; static members keep their place."""
         for member in [each for each in self.members.values() if each.joining is None]:
             if member.instance_id is None:
                 self._forget(member)
         joined = [each for each in self.members.values() if each.joining is not None]
-        if self.members and not joined:  # static ones alone, and none has come back yet
+        if self.members and not joined:  # only static ones, and none has come back yet
             timeout_ms = max(each.rebalance_timeout_ms for each in self.members.values())
             self._rebalance_ends_ms = now_ms + timeout_ms
             return

@@ -1,4 +1,4 @@
-"""A member of a consumer group, what it asks, and what it is answered."""
+"""A member of a consumer group, its requests and their answers."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Attempt:
 
     @cached_property
     def settings(self) -> Pipeline:
-        """The pipeline with what the catalog says of its topic, for tasks. Raises ConfigError."""
+        """The pipeline with its topic's settings in the catalog, for tasks. Raises ConfigError."""
         topic = topic_in_force(self.base, self.pipeline)
         clock_ms = self.run.clock(self.started_ms)
         first = None

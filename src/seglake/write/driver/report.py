@@ -122,8 +122,8 @@ class Report(ShowsTable):
         remedy = ""
         if self.new_files or self.changed_files:
             remedy = (
-                "; --replace takes the new input for the old; another run id ingests what is new, "
-                "and what changed by on_changed_source"
+                "; --replace replaces the old input by the new; another run id ingests new files, "
+                "and changed ones as on_changed_source says"
             )
         return f"; since then: {', '.join(changes)}{remedy}"
 

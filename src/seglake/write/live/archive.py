@@ -173,7 +173,7 @@ def _archived(
 def _archive_topic(
     setup: _Setup, broker: Broker, report: TopicArchive, run: DeclaredRun
 ) -> Report | None:
-    """Archive what is new of a topic; None if nothing is."""
+    """Archive the new records of a topic; None if nothing is new."""
     live = broker.topic(report.kafka_topic)
     report.topic_id = live.topic_id
     base = CatalogTable.create(open_store(setup.root, setup.storage)).snapshot()

@@ -137,7 +137,7 @@ class _Reader:
         return skip_lines(buffer.data, buffer.begin, end, _MOST_LINES)
 
     def _events(self, lines: _Lines, end: int) -> EventChunk | None:
-        """The events among some lines, of which the first may continue one."""
+        """The events in some lines; the first line may continue an event."""
         begins = self._matches(lines)
         ours = self._state is _State.OPEN or (self._state is _State.BEGIN and not begins[0])
         begins[0] |= self._state is not _State.JOINED

@@ -248,7 +248,7 @@ class Stretches:
         return next(self._fetch.chunks_of(segment, ranges, fetch_bytes=STRETCH_BYTES))
 
     def _in_block(self, segment: LogSegment, ranges: LogRanges) -> tuple[Stretch, Any]:
-        """The first stretch of a damaged range: the first sound batches of its index block, or damage.
+        """The first stretch of a damaged range: sound batches of its first index block, or damage.
 
         A batch with a wrong checksum is a stretch of its own. Any other damage cannot be assigned
         to batches, so the block is one stretch.

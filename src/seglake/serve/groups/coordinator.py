@@ -62,7 +62,7 @@ class Coordinator:
         self._thread = ThreadPoolExecutor(1, "seglake-offsets")  # SQLite waits for the disk
 
     def release(self) -> None:
-        """Answer the requests that wait, as the server stops: clients then look for a coordinator."""
+        """Answer the requests that wait: the server stops, and clients look for a coordinator."""
         for group in self._groups.values():
             for member in group.members.values():
                 member.answer_all(Code.COORDINATOR_NOT_AVAILABLE)

@@ -170,7 +170,7 @@ def test_the_text_for_people_has_the_summary_first(
 
 def test_the_same_run_with_other_settings_or_interval_is_an_error(inbox: Path, lake: Path) -> None:
     ingest(pipeline_of(lake, inbox), "r", (T, T + 5))
-    with pytest.raises(ConfigError, match=r"'r'.*other settings: those of attempt .*--run-id"):
+    with pytest.raises(ConfigError, match=r"'r'.*other settings, by attempt .*--run-id"):
         ingest(pipeline_of(lake, inbox, order="arrival"), "r", (T, T + 5))
     with pytest.raises(ConfigError, match=r"'r'.*the interval"):
         ingest(pipeline_of(lake, inbox), "r")

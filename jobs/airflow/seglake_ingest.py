@@ -25,7 +25,7 @@ JOBS = os.environ.get("SEGLAKE_JOBS", "/opt/seglake/jobs")  # `seglake jobs` sho
 EVENTS = os.environ.get("SEGLAKE_EVENTS", "s3://bucket/events")
 LATENESS = timedelta(minutes=5)  # no event comes later than this
 
-# Of the interval alone: a retry, a backfill and a run that somebody triggers name the same run.
+# Made of the interval only: a retry, a backfill and a manual run name the same run.
 RUN_ID = "{{ data_interval_start | ts }}/{{ data_interval_end | ts }}"
 SOURCE = EVENTS + "/{{ data_interval_start.strftime('%Y-%m-%d/%H') }}"
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
 from seglake.serve.settings import Address
-from seglake.serve.topics.names import time_name
 from tests.bench.events import numbers_in
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
 from tests.bench.workbench import TOPIC, Workbench, require
 from tests.harness.lake_server import Wire
 from tests.harness.server_process import ServerProcess
 from tests.makers.fetches import Wanted, fetch, offset_at
+from tests.makers.served import time_name
 
 FETCH_BYTES = 2**20
 WINDOW_MS = 10_000

@@ -18,12 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from seglake.serve.topics.names import time_name
 from tests.harness.lake_server import Wire
 from tests.harness.server_process import ServerProcess
 from tests.makers.fetches import LATEST, Wanted, everything, fetch, offset_at, records_in
 from tests.makers.lakes import LakeMaker
-from tests.makers.served import SPAN_MS, T, rich_lake, window_of
+from tests.makers.served import SPAN_MS, T, rich_lake, time_name, window_of
 
 MEMORY_MB, DESCRIPTORS = 40, 20  # by which they may grow in the last two thirds
 CLIENTS = 4

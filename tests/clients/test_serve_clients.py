@@ -13,13 +13,12 @@ from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from seglake.serve.topics.names import time_name
 from tests.harness.debian import NoPackageError
 from tests.harness.franz import FranzRecord, NoGoError, read_topic
 from tests.harness.kcat import run_kcat
 from tests.harness.lake_server import Serving, serving
 from tests.makers.lakes import Event, LakeMaker, Written
-from tests.makers.served import SPAN_MS, T, rich_lake, window_of
+from tests.makers.served import SPAN_MS, T, rich_lake, time_name, window_of
 
 TOPIC = "events"
 WINDOW = (T + 1234, T + 2 * SPAN_MS + 995)

@@ -14,7 +14,6 @@ import pytest
 
 from seglake.format.decode import scan
 from seglake.serve.settings import Address
-from seglake.serve.topics.names import time_name
 from seglake.session import find_java
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.judges.kafka_broker import Broker
@@ -22,7 +21,7 @@ from tests.judges.kafka_jars import class_path
 from tests.judges.kafka_judge import Kafka, KafkaError, Record
 from tests.makers.fetches import Fetched, Wanted, fetch, metadata, offset_at
 from tests.makers.lakes import LakeMaker, Written
-from tests.makers.served import SPAN_MS, T, folders, rich_lake, window_of
+from tests.makers.served import SPAN_MS, T, folders, rich_lake, time_name, window_of
 
 TOPIC = "events"
 ZSTD = 76  # UNSUPPORTED_COMPRESSION_TYPE

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from seglake.errors import SeglakeError
-from seglake.serve.topics.names import time_name
 from seglake.session import spark_session
 from tests.harness.lake_server import serving
 from tests.judges.kafka_jars import spark_kafka_jars
@@ -28,7 +27,7 @@ from tests.kafka.test_datasource_vs_kafka import (
     make,
     outcome,
 )
-from tests.makers.served import window_of
+from tests.makers.served import time_name, window_of
 
 BATCHES = ["everything", "times"]
 WINDOW = (T + 15, T + 203)

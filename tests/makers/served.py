@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
@@ -10,6 +11,12 @@ from tests.makers.lakes import Event, LakeMaker, Shape, Written
 T = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RUN_RECORDS, SPAN_MS = 300, 100_000  # of a run and a partition; between the times of two runs
+
+
+def time_name(time_ms: int) -> str:
+    """A time as the names of window topics have it."""
+    seconds, rest = divmod(time_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%S}.{rest:03}Z"
 
 
 def events(number: int) -> list[Event]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seglake.serve.topics.names import time_name
 from seglake.store import open_store
 from tests.harness.lake_server import Wire, serving
 from tests.harness.observed import copy_lake
 from tests.makers.fetches import Wanted, everything, fetch, offset_at, records_in
-from tests.makers.served import SPAN_MS, T, rich_lake, window_of
+from tests.makers.served import SPAN_MS, T, rich_lake, time_name, window_of
 
 CORRUPT = 2
 

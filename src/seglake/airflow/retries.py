@@ -23,10 +23,10 @@ _HOPELESS = {
 class SeglakeRetryPolicy(RetryPolicy):
     """A task whose settings or input are wrong fails at once; all else is retried as usual.
 
-    For every operator that runs Seglake: a SeglakeError tells its exit code, and so do the errors
+    For every operator that runs Seglake: a SeglakeError has the exit code, and so have the errors
     of SparkSubmitOperator (client mode, Kubernetes) and BashOperator. Where the resource manager
-    loses the code, as YARN does, the policy asks the lake what the last attempt at the run died of:
-    give it `root`, `topic` and `run_id`, the latter as the template that the task has.
+    loses the code, as YARN does, the policy asks the lake how the last attempt at the run failed:
+    give it `root`, `topic` and `run_id`, which is the same template as the task's.
     """
 
     def __init__(self, root: str = "", topic: str = "", run_id: str = "") -> None:
@@ -44,13 +44,13 @@ class SeglakeRetryPolicy(RetryPolicy):
         """Fail for exit codes 2 and 3."""
         code = _exit_code(exception)
         if code is None and context is not None and all(self._run):
-            code = self._told_by_the_lake(context)
+            code = self._stored_code(context)
         if code not in _HOPELESS:
             return RetryDecision.default()
         why = f"exit code {code}: {_HOPELESS[code]}"
         return RetryDecision.fail(f"{why}; no retry will help: correct it and clear the task")
 
-    def _told_by_the_lake(self, context: Context) -> int | None:
+    def _stored_code(self, context: Context) -> int | None:
         """The exit code of an attempt that failed since this try began."""
         from seglake.catalog.failed_run import failed_runs  # noqa: PLC0415  # DAG files stay light
         from seglake.store import open_store  # noqa: PLC0415  # the same
@@ -73,8 +73,8 @@ def _exit_code(exception: BaseException) -> int | None:
 def forget_spark_job(context: Context, result: Any = None) -> None:  # noqa: ARG001  # Airflow's
     """A `post_execute` of SparkSubmitOperator: a task that succeeded submits again when cleared.
 
-    In cluster modes a durable operator remembers its job, so that a retry finds it. It would also
-    take a cleared task for done. (`[state_store] clear_on_success` has the same effect for all
+    In cluster modes a durable operator remembers its job, so that a retry finds it. So it would
+    take a cleared task for done, too. (`[state_store] clear_on_success` has the same effect for all
     tasks.)
     """
     store = context.get("task_state_store")

@@ -1,10 +1,10 @@
-"""Triggers for Airflow's asset watchers: they look at a lake now and then, and tell what is new.
+"""Triggers for Airflow's asset watchers: they look at a lake again and again for what is new.
 
 A DAG file is parsed again and again, so what reads a lake is imported when a trigger runs.
 
 A watcher keeps its cursor in the state store of its asset. It saves a cursor one look after it gave
-the events before it to Airflow, which has stored them by then. So a triggerer that dies loses none,
-and may tell the last ones again. Whatever goes wrong in a look is logged, and tried again.
+the events before it to Airflow, which has stored them by then. So a triggerer that dies loses no
+event, and may send the last ones again. A look that fails is logged and repeated.
 """
 
 # ruff: noqa: PLC0415  # see above
@@ -51,7 +51,7 @@ class _LakeTrigger(BaseEventTrigger):
         return f"{kind.__module__}.{kind.__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Events, for as long as the triggerer goes on."""
+        """Events, as long as the triggerer runs."""
         watch = await asyncio.to_thread(self._watch)
         saved = cursor = await self._saved()
         while True:
@@ -62,7 +62,7 @@ class _LakeTrigger(BaseEventTrigger):
             for event in events:
                 self.log.info("%s: %s", self, event)
                 yield TriggerEvent(event)
-                await asyncio.sleep(self._poll_seconds)  # or Airflow starts one run of several
+                await asyncio.sleep(self._poll_seconds)  # else Airflow starts one run for several
             cursor = behind
             if not events:
                 await asyncio.sleep(self._poll_seconds)
@@ -75,7 +75,7 @@ class _LakeTrigger(BaseEventTrigger):
             return [], cursor
 
     async def _saved(self) -> Cursor | None:
-        """The cursor of an earlier triggerer. It waits for it, since without it events are lost."""
+        """The cursor of an earlier triggerer. Waits for it: without it events would be lost."""
         while self.asset_state_store is not None:
             try:
                 saved: Cursor | None = await self.asset_state_store.aget(self._key)
@@ -101,9 +101,9 @@ class _LakeTrigger(BaseEventTrigger):
 
     @property
     def _key(self) -> str:
-        """The key of its cursor: another cadence is the same watcher, another lateness is not."""
-        told = json.dumps(self._arguments, sort_keys=True).encode()
-        return f"{type(self).__name__} {sha256(told).hexdigest()}"
+        """The key of its cursor, made of all arguments but `poll_seconds`."""
+        arguments = json.dumps(self._arguments, sort_keys=True).encode()
+        return f"{type(self).__name__} {sha256(arguments).hexdigest()}"
 
 
 class SeglakeVersionTrigger(_LakeTrigger):
@@ -111,8 +111,9 @@ class SeglakeVersionTrigger(_LakeTrigger):
 
     Its payload: `topic`; `version`, in which the topic can be read as it is now; `end_offsets`, by
     partition (a text, as JSON has it); `interval`, the start and the end that the run declares, or
-    null; `run_id`; `state`. Commits of maintenance give no event. A new watcher tells what comes
-    from now on. It looks every `poll_seconds`; credentials come from the triggerer's environment.
+    null; `run_id`; `state`. Commits of maintenance give no event. A new watcher has events of what
+    comes from now on. It looks every `poll_seconds`, with the credentials of the triggerer's
+    environment.
     """
 
     def __init__(self, root: str, topic: str, *, poll_seconds: float = POLL_SECONDS) -> None:
@@ -125,13 +126,13 @@ class SeglakeVersionTrigger(_LakeTrigger):
 
 
 class SeglakeClosedTrigger(_LakeTrigger):
-    """An event for each window of time that is complete, if no event comes later than the lateness.
+    """An event for each window that is complete, provided that no record exceeds the lateness.
 
     Windows have `window_ms` and lie side by side since 1970 in UTC. One is closed as soon as the
     committed runs declare to cover it, and `lateness_ms` behind it, without a hole. The payload is
-    `topic`, `version`, `end_offsets`, and as `interval` the window. A new watcher tells what closes
-    from now on, and what is closed since the time `since`, if that is given. Raises UsageError for
-    sizes or a time that have no meaning.
+    `topic`, `version`, `end_offsets`, and as `interval` the window. A new watcher begins with what
+    closes from now on, or, if `since` is given, with the closed windows from then on. Raises
+    UsageError for impossible sizes or times.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class SeglakeClosedTrigger(_LakeTrigger):
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         if window_ms <= 0 or lateness_ms < 0:
-            raise UsageError("a window is longer than nothing, and a lateness is not negative")
+            raise UsageError("window_ms must be above 0, and lateness_ms not below 0")
         how = {"window_ms": window_ms, "lateness_ms": lateness_ms}
         given = None if since is None else format_ms(to_epoch_ms(since))
         super().__init__(poll_seconds, root=root, topic=topic, **how, since=given)

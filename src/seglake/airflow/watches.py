@@ -1,9 +1,9 @@
-"""What happened to a topic since an earlier look. Knows nothing of Airflow.
+"""What happened to a topic since an earlier look. This module does not import Airflow.
 
 A watch is asked again and again: `look(cursor)` gives events, oldest first, and the cursor of the
-next look. Events and cursors are JSON. The first look, without a cursor, only takes the cursor:
-events are of what comes later. The cursor alone decides what is told, so whoever keeps it may look
-with another watch, in another process. A look of a lake that did not change costs one small read.
+next look. Events and cursors are JSON. The first look, without a cursor, only gives the cursor:
+events come later. The cursor alone decides what is new, so another watch, in another process, can
+go on with it. A look at a lake that did not change costs one small read.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Event = dict[str, Any]
 Cursor = dict[str, Any]
 Key = tuple[str, str]  # pipeline and run id
 
-_NOTHING = -1  # the version while there is no such lake or topic
+_NOTHING = -1  # the version as long as there is no such lake or topic
 
 logger = logging.getLogger(__name__)
 
 
 class Watch(Protocol):
-    """Tells what is new in a topic."""
+    """Finds what is new in a topic."""
 
     def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
         """The events since `cursor`, and the cursor behind them.
@@ -41,7 +41,7 @@ class Watch(Protocol):
 
 
 class _Newest:
-    """The newest version of a topic: the lake stays open, and moves on by what changed."""
+    """The newest version of a topic. The lake stays open; a refresh reads only what changed."""
 
     def __init__(self, root: str, topic: str) -> None:
         self.root, self.topic = root, topic
@@ -75,8 +75,8 @@ class _Newest:
 class VersionWatch:
     """An event for each run that was committed, undone or replaced since the last look.
 
-    The cursor is the version, and the time at which the last run of it ended, for a cursor whose
-    version is no longer retained.
+    The cursor is the version, and the time at which its last run ended, which counts if the version
+    is no longer retained.
     """
 
     def __init__(self, root: str, topic: str) -> None:
@@ -98,7 +98,7 @@ class VersionWatch:
         return events, {"version": version, "ended_ms": ended_ms}
 
     def _at(self, cursor: Cursor, runs: dict[Key, RunRow]) -> dict[Key, RunRow]:
-        """The runs that a cursor knows; of an expired version, those that had ended then."""
+        """The runs of a cursor's version; if that has expired, the runs that had ended by then."""
         version = cursor["version"]
         if version == self._known[0]:
             return self._known[1]
@@ -107,7 +107,7 @@ class VersionWatch:
         except UnknownTopic:
             return {}
         except UsageError as error:
-            logger.warning("runs are known by the time at which they ended: %s", error)
+            logger.warning("new runs are found by the time at which they ended: %s", error)
             ended_ms = cursor["ended_ms"]
             return {key: run for key, run in runs.items() if run.finished_at_ms <= ended_ms}
 
@@ -117,8 +117,8 @@ class ClosedWatch:
 
     Windows have `window_ms` and lie side by side since the epoch. One is closed, as by
     `Log.closed`, when the committed runs declare to cover it and `lateness_ms` more. The first look
-    gives closed windows from `since` on. The cursor is the version, and the intervals told of. A
-    window that an undo opened is told of again when it closes.
+    gives closed windows from `since` on. The cursor is the version, and the intervals that were
+    told. A window that an undo opened is told again when it closes.
     """
 
     def __init__(
@@ -142,14 +142,14 @@ class ClosedWatch:
         return events, {"version": version, "told": [list(each) for each in closed]}
 
     def _first(self, closed: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """What the first look does not tell: all, or the windows that begin before `since`."""
+        """What the first look leaves out: all, or the windows that begin before `since`."""
         if self._since_ms is None:
             return closed
         since = -(-self._since_ms // self._window_ms) * self._window_ms
         return common(closed, [(closed[0][0], since)]) if closed else []
 
     def _closed(self, coverage: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The windows, those that touch as one, that a set of intervals closes."""
+        """The windows that a set of intervals closes; windows that touch are one item."""
         size = self._window_ms
         inside = (
             (-(-low // size) * size, (high - self._lateness_ms) // size * size)

@@ -87,7 +87,7 @@ def demo(
 
 @app.command()
 def jobs(
-    name: Annotated[str | None, typer.Argument(help="Of this job only the file.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Print only this job's file.")] = None,
     json: Json = False,
 ) -> None:
     """Show the files of the jobs, for spark-submit."""
@@ -104,7 +104,7 @@ def warm() -> None:
     """Compile every kernel now, so that nobody waits for it later. No Spark, no Java."""
     from runpy import run_module
 
-    run_module("seglake.warm", run_name="__main__")  # a program above this one, which it warms, too
+    run_module("seglake.warm", run_name="__main__")  # above this layer: it warms this one, too
 
 
 @app.command()
@@ -191,10 +191,10 @@ def report(
     root: Root,
     topic: Annotated[str | None, typer.Argument(help="One topic; without it all.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The page, as in report.html.")
+        Path | None, typer.Option("--output", "-o", help="Write the page to this file.")
     ] = None,
     list_objects: Annotated[
-        bool | None, typer.Option(help="List all objects, too: what a vacuum would free.")
+        bool | None, typer.Option(help="Also list all objects, for what a vacuum would free.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -230,7 +230,7 @@ def run_status(
     pipeline: Annotated[str | None, typer.Option(help="If several have this run id.")] = None,
     json: Json = False,
 ) -> None:
-    """Say what became of a run: exit code 0 committed, 3 rejected too much, 1 failed, not there."""
+    """Say what became of a run: exit code 0 committed, 3 rejected too much, 1 failed or unknown."""
     from json import dumps
 
     from seglake.cli.runs import Runs, status_rows
@@ -248,9 +248,9 @@ def quarantine(
     root: Root,
     topic: Topic,
     run_id: Annotated[
-        str | None, typer.Option(help="Of this run; of one that failed, a sample.")
+        str | None, typer.Option(help="Rejects of this run; a sample if it failed.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Show so many at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=0, help="Show at most this many rows.")] = 20,
     json: Json = False,
 ) -> None:
     """Show the rows that were rejected: file, line, reason and bytes."""
@@ -265,14 +265,14 @@ def read(
     topic: Topic,
     partition: Partition = None,
     offset: Annotated[int | None, typer.Option(help="From this offset on.")] = None,
-    max_records: Annotated[int | None, typer.Option(min=0, help="Stop after so many.")] = None,
+    max_records: Annotated[int | None, typer.Option(min=0, help="Stop after this many.")] = None,
     start: Annotated[str | None, typer.Option(help="From this time on.")] = None,
     end: Annotated[str | None, typer.Option(help="Up to this time, exclusive.")] = None,
     last: Annotated[
         str | None, typer.Option(help="The time up to now, as in 90s, 15m, 1h, 2d or 1w.")
     ] = None,
     zone: Zone = None,
-    order: Annotated[Order | None, typer.Option(help="Of a window; default offset.")] = None,
+    order: Annotated[Order | None, typer.Option(help="Order of a window; default offset.")] = None,
     format: Annotated[Format | None, typer.Option(help="How to write; default jsonl.")] = None,
     output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
     version: Version = None,
@@ -304,7 +304,7 @@ def read(
 def dump(
     file: Annotated[str, typer.Argument(help="A .log, .index, .timeindex or .zonemap file.")],
     deep: Annotated[
-        bool, typer.Option("--deep", help="Of a .log the records, as JSON lines.")
+        bool, typer.Option("--deep", help="Print a .log's records as JSON lines.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -320,14 +320,13 @@ def ingest(
     run_id: Annotated[str | None, typer.Option(help="Makes a repeated run the same run.")] = None,
     source: Source = None,
     root: Annotated[str | None, typer.Option(help="The lake, instead of the file's.")] = None,
-    interval_start: Annotated[str | None, typer.Option(help="What the run covers, from")] = None,
-    interval_end: Annotated[str | None, typer.Option(help="… up to, exclusive.")] = None,
+    interval_start: Annotated[str | None, typer.Option(help="Start of what it covers.")] = None,
+    interval_end: Annotated[str | None, typer.Option(help="Its end, exclusive.")] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="In the place of what the run brought in before.")
+        bool, typer.Option("--replace", help="Replace what the run ingested before.")
     ] = False,
     replace_interval: Annotated[
-        bool,
-        typer.Option("--replace-interval", help="… and of the pipeline's runs in the interval."),
+        bool, typer.Option("--replace-interval", help="… and the pipeline's runs in the interval.")
     ] = False,
     master: Master = None,
     json: Json = False,
@@ -349,7 +348,7 @@ def redrive(
     topic: Topic,
     run_id: Annotated[str, typer.Option(help="The run whose rejects are ingested.")],
     conf_file: Annotated[Path, typer.Option(help="A TOML file with corrected settings.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be.")] = False,
+    dry_run: DryRun = False,
     master: Master = None,
     json: Json = False,
 ) -> None:
@@ -394,15 +393,15 @@ def vacuum(
 def repair(
     root: Root,
     catalog: Annotated[
-        bool, typer.Option("--catalog", help="The catalog, from the runs' manifests.")
+        bool, typer.Option("--catalog", help="Rebuild the catalog from manifests.")
     ] = False,
     dry_run: DryRun = False,
     no_dry_run: Annotated[bool, typer.Option("--no-dry-run", hidden=True)] = False,
     trust: Annotated[
-        list[str] | None, typer.Option(help="Of the catalog: attempts known as committed.")
+        list[str] | None, typer.Option(help="With --catalog: an attempt known as committed.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Of the catalog: even if it can be read.")
+        bool, typer.Option("--force", help="With --catalog: even if it can be read.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -419,13 +418,13 @@ def reindex(
     root: Root,
     topic: Topic,
     index_interval_bytes: Annotated[
-        int | None, typer.Option(help="An entry every so many bytes; 0: for every batch.")
+        int | None, typer.Option(help="Bytes between entries; 0: an entry for every batch.")
     ] = None,
     index_interval_records: Annotated[
-        int | None, typer.Option(help="An entry every so many records.")
+        int | None, typer.Option(help="Records between entries.")
     ] = None,
     index_interval_ms: Annotated[
-        int | None, typer.Option(help="An entry every so much event time.")
+        int | None, typer.Option(help="Milliseconds of event time between entries.")
     ] = None,
     by: Annotated[str | None, typer.Option(hidden=True)] = None,
     interval: Annotated[int | None, typer.Option(hidden=True)] = None,

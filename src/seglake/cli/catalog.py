@@ -104,7 +104,7 @@ def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None,
 def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -> Rows:
     """A row for each commit of an ingest or of maintenance, in the order of their ends.
 
-    JSON has the columns of the catalog. A table has interval, duration and reasons instead.
+    JSON has all columns of the catalog; a table has some, and interval, duration and reasons.
     """
     columns = [
         moment("finished_at_ms", "finished"),

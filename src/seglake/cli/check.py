@@ -79,5 +79,5 @@ def _shown(row: SampledRow) -> dict[str, Any]:
 
 
 def _time(row: SampledRow) -> str | None:
-    """ISO 8601 in UTC; None if the row has no time, or gets that of the run."""
+    """ISO 8601 in UTC; None if the row has no timestamp, or gets that of the run."""
     return None if row.timestamp is None or row.timestamp < 0 else format_ms(row.timestamp)

@@ -1,8 +1,8 @@
 """`seglake dump`: any file of a segment as text. It needs no catalog, so Kafka's files will do.
 
 The base offset is in the file's name, as in Kafka. The output is like that of DumpLogSegments, but
-damage ends the program with an error and exit code 1. As Kafka does, it takes up to 17 zeros behind
-the last record batch for the end of the log; the files of a lake have none.
+damage ends the program with an error and exit code 1. As in Kafka, a log may end with up to 17
+zeros behind its last record batch; the logs of a lake have none.
 """
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
@@ -89,7 +89,7 @@ def _chunks(store: Store, folder: str, name: str, base_offset: int) -> Iterator[
 
 
 def _topic_partition(folder: str) -> tuple[str, int]:
-    """From the name of the folder, as in Kafka, or of the folder above, as in a lake."""
+    """(topic, partition) by the name of the folder, as in Kafka, or of its parent, as in a lake."""
     for part in folder.split("/")[:-3:-1]:
         match = re.fullmatch(r"([a-zA-Z0-9._-]+)-([0-9]{1,10})", part)
         if match:

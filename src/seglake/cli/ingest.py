@@ -37,7 +37,7 @@ def run(
     from seglake.config import load
 
     report = ingest_on(master, load(conf_file, changes), run_id, interval, replaces)
-    return _told(report, as_json=as_json)
+    return _print_report(report, as_json=as_json)
 
 
 def redrive(
@@ -62,10 +62,10 @@ def redrive(
         )
     with on_spark() as progress:
         report = redrive_run(pipeline, run_id, dry_run=dry_run, progress=progress, master=master)
-    return _told(report, as_json=as_json)
+    return _print_report(report, as_json=as_json)
 
 
-def _told(report: Report, *, as_json: bool) -> int:
+def _print_report(report: Report, *, as_json: bool) -> int:
     """Print a report. Returns its exit code."""
     if as_json:
         print(report.as_json())
@@ -92,7 +92,7 @@ def ingest_on(
 
 @contextmanager
 def on_spark() -> Iterator[Callable[[str], None]]:
-    """The function of `_steps`; a session that starts in the block is stopped at its end."""
+    """Gives what `_steps` gives. A session that starts in the block is stopped at its end."""
     with extra("spark", "an ingest"):
         from pyspark.sql import SparkSession
 
@@ -130,7 +130,7 @@ def _text(name: str, value: Any) -> str:
 
 @contextmanager
 def _steps() -> Iterator[Callable[[str], None]]:
-    """A function that shows the name of a step, beside a spinner; without a terminal log lines."""
+    """A function that shows a step beside a spinner; without a terminal there are log lines."""
     from seglake.write.driver.report import silent
 
     if not sys.stderr.isatty():
@@ -146,7 +146,7 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
 
 class _Shown(logging.Handler):
-    """Shows the name of a step, and behind it how far its tasks are, with the time left."""
+    """Shows the name of a step, how far its tasks are, and the time left."""
 
     def __init__(self, update: Callable[[str], None]) -> None:
         super().__init__()

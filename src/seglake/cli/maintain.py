@@ -27,9 +27,9 @@ FINDINGS = [
 
 
 def acts(command: str, old_option: str, *, dry_run: bool, old: bool) -> bool:
-    """Whether a command acts; UsageError if it is told both. `old` says that `old_option` is given.
+    """Whether a command acts, as it does without --dry-run. `old`: the old option is given.
 
-    The old option asked for what is now done without --dry-run.
+    The old option asked a command to act. Raises UsageError if both options are given.
     """
     from seglake.errors import UsageError
 
@@ -148,7 +148,7 @@ def _print(reports: list[dict[str, Any]], *, as_json: bool) -> None:
 
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function that shows (bytes done, bytes in all): as a bar, or as lines of the log."""
+    """A function of (bytes done, bytes in all) that shows progress: as a bar, or as log lines."""
     from seglake.maintain.segment_tasks import logged
 
     if not sys.stderr.isatty():

@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
 
 
 def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) -> None:
-    """Raise UsageError if an option that says how to read or to write would have no effect."""
+    """Raise UsageError if one of the options `how` would have no effect."""
     given = [name for name, value in how.items() if value is not None]
     if explain and given:
         raise UsageError(f"--explain reads and writes no record: leave out {', '.join(given)}")
@@ -73,7 +73,7 @@ def _window(wanted: Wanted) -> tuple[int, int]:
 
 
 def plan_rows(planned: Plan) -> Rows:
-    """A row for each segment of a plan, and their sum."""
+    """A row for each segment of a plan, and a row with their sums."""
     columns = [
         Column("segment", "segment"),
         number("ranges", "ranges"),

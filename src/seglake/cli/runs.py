@@ -60,15 +60,15 @@ class Runs:
     def rejects(self, run_id: str | None, limit: int) -> Rows:
         """A row for each open reject of committed runs, or of those with one run id.
 
-        Those of a run that was redriven are rejects of its last redrive. Of a run that failed it is
-        a sample. Raises UsageError if no run has the run id.
+        A run that was redriven has the rejects of its last redrive, a failed run a sample. Raises
+        UsageError if no run has the run id.
         """
         runs: dict[str, RunRow | FailedRun] = {}
         for run in self._open() if run_id is None else self._known(run_id).values():
             last = chain_of(run, self._committed).last if isinstance(run, RunRow) else run
             runs[last.attempt_id] = last
         if run_id is not None and not runs:
-            raise UsageError(f"topic {self._topic!r} has no run {run_id!r}, and none that failed")
+            raise UsageError(f"topic {self._topic!r} has no run {run_id!r}, committed or failed")
         look = {"line": number("line", "line"), "raw": Column("raw", "row", _cut)}
         columns = [look.get(name, Column(name, head)) for name, head in _COLUMNS.items()]
         return Rows([Column("run_id", "run"), *columns], islice(self._rejects(runs), limit))
@@ -135,7 +135,7 @@ def _cut(raw: Any) -> str:
 
 
 def status_rows(status: dict[str, Any]) -> Rows:
-    """The status of a run as a table of two columns, without what is empty."""
+    """The status of a run as a table of two columns, without empty values."""
     rows = [
         {"name": name.replace("_", " "), "value": _value(value)}
         for name, value in status.items()

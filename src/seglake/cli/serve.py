@@ -19,7 +19,7 @@ def serve(
         str | None, typer.Option(help="Where clients connect; default 127.0.0.1:9092.")
     ] = None,
     advertise: Annotated[
-        str | None, typer.Option(help="The address that clients are told; default the same.")
+        str | None, typer.Option(help="The address that clients get; default the same.")
     ] = None,
     topics: Annotated[
         str | None, typer.Option(help="Some topics, with commas between them; default all.")
@@ -42,8 +42,8 @@ def serve(
     with extra("serve", "`seglake serve`"):
         from seglake.serve import run
     names = tuple(filter(None, topics.split(","))) if topics else None
-    said = {"listen": listen, "advertise": advertise, "topics": names, "insecure": insecure or None}
-    settings = load(conf_file, {f"server.{key}": v for key, v in said.items() if v is not None})
+    opts = {"listen": listen, "advertise": advertise, "topics": names, "insecure": insecure or None}
+    settings = load(conf_file, {f"server.{key}": v for key, v in opts.items() if v is not None})
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         run.serve(root, settings, started=lambda at: typer.echo(f"serving {root} at {at}"))

@@ -46,7 +46,7 @@ def metrics(root: str, topic: str | None, output: Path | None, push: str | None)
     from seglake.watch.report import report as made
 
     if output is not None and push is not None:
-        raise UsageError("--output and --push are two ways of one thing: keep one")
+        raise UsageError("--output contradicts --push: keep one")
     found = made(root, topic, list_objects=False)
     if output is not None:
         exported.write_file(found, output)

@@ -30,15 +30,15 @@ def main(arguments: list[str]) -> int:
         "--topic", action="append", required=True, help="repeatable; NAME:TOPIC renames it"
     )
     parser.add_argument("--kafka", action="append", default=[], help="KEY=VALUE for the client")
-    parser.add_argument("--kafka-file", type=Path, help="… more of them, as a properties file")
+    parser.add_argument("--kafka-file", type=Path, help="a properties file with more of them")
     parser.add_argument("--run-id", help="makes a repeated run the same run")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    told = logging.getLogger("seglake.archive").info
+    tell = logging.getLogger("seglake.archive").info
     try:
         options = client_settings(given.kafka, given.kafka_file)
         options["bootstrap.servers"] = given.bootstrap
-        report = work.archive(given.root, given.topic, options, run_id=given.run_id, progress=told)
+        report = work.archive(given.root, given.topic, options, run_id=given.run_id, progress=tell)
     except SeglakeError as error:
         print(f"archive: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,4 +1,4 @@
-"""The events around the rows of a Delta table: for each alert the minute before it, as a table.
+"""The events around each row of a Delta table, as a Delta table: here the minute before an alert.
 
     spark-submit jobs/around.py --root lake --topic events --rows alerts --at raised \
         --before-ms 60000 --key user --columns offset,timestamp,value --output minute_before
@@ -22,15 +22,15 @@ from seglake.errors import SeglakeError
 def main(arguments: list[str]) -> int:
     """Run the job; returns its exit code."""
     parser = argparse.ArgumentParser(prog="around.py", description=__doc__.split("\n\n")[0])
-    for name in ("root", "topic"):
-        parser.add_argument(f"--{name}", required=True, help="of the lake")
-    parser.add_argument("--version", type=int, help="of the lake; default the newest")
+    parser.add_argument("--root", required=True, help="the lake")
+    parser.add_argument("--topic", required=True, help="the topic with the events")
+    parser.add_argument("--version", type=int, help="a version of the lake; default the newest")
     parser.add_argument("--rows", required=True, help="the Delta table that is read")
     parser.add_argument("--at", required=True, help="its column with the time")
     parser.add_argument("--key", help="its column with the key; default events of any key")
     for side in ("before", "after"):
-        parser.add_argument(f"--{side}-ms", type=int, default=0, help=f"how long {side}")
-    parser.add_argument("--columns", type=lambda text: text.split(","), help="of the events")
+        parser.add_argument(f"--{side}-ms", type=int, default=0, help=f"milliseconds {side} it")
+    parser.add_argument("--columns", type=lambda text: text.split(","), help="of the events: A,B,…")
     parser.add_argument("--output", required=True, help="the Delta table that is made")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")

@@ -31,15 +31,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--source", action="append", help="input path or glob, instead of the file's"
     )
-    parser.add_argument("--interval-start", help="what the run covers, from: a time with a zone")
-    parser.add_argument("--interval-end", help="… up to, exclusive")
+    parser.add_argument("--interval-start", help="start of what the run covers, with a zone")
+    parser.add_argument("--interval-end", help="its end, exclusive")
     parser.add_argument(
         "--replace", dest="replaces", action="store_const", const="run",
-        help="in the place of what the run brought in before",
+        help="replace what the run ingested before",
     )  # fmt: skip
     parser.add_argument(
         "--replace-interval", dest="replaces", action="store_const", const="interval",
-        help="… and of the pipeline's runs that lie wholly inside the interval",
+        help="replace that, and the pipeline's runs that lie wholly inside the interval",
     )  # fmt: skip
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")

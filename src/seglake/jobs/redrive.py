@@ -1,6 +1,6 @@
 """Ingest rejects again: spark-submit jobs/redrive.py --conf-file web.toml --run-id R1.
 
-Run R1 rejected them; the settings are corrected ones. Prints the report as one JSON object, on a
+Run R1 rejected them; the file has corrected settings. Prints the report as one JSON object, on a
 line of its own; log lines and errors go to standard error, which spark-submit joins to standard
 output.
 
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--conf-file", type=Path, required=True, help="the pipeline's TOML file")
     parser.add_argument("--run-id", required=True, help="the run whose rejects are ingested")
     parser.add_argument("--root", help="the lake, instead of the file's")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     changes = {} if given.root is None else {"pipeline.root": given.root}

@@ -1,1 +1,1 @@
-"""A window of a topic, written into a real Kafka: whole, in order, once, at a chosen speed."""
+"""A window of a topic is written into a real Kafka: in order, once, at a chosen speed."""

@@ -1,4 +1,4 @@
-"""How far a replay got: the archived offset of its last committed record in each partition."""
+"""How far a replay got: the offset in the lake of its last committed record, by partition."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ CONSUMER = {
     "isolation.level": "read_committed",
 }  # fmt: skip
 
-_FIRST_LOOK = 1000  # records at a partition's end; then four times as many before them, and so on
-_AGAIN_S = 0.2
+_FIRST_SEARCH = 1000  # offsets at a partition's end; each further search has four times as many
+_PAUSE_S = 0.2  # between two requests
 
 
-class Stretch(NamedTuple):
-    """Offsets [start, end) of a partition, to be looked through; none below `low` is left."""
+class Search(NamedTuple):
+    """Offsets [start, end) of a partition to search; its log starts at `low`."""
 
     low: int
     start: int
     end: int
 
     @classmethod
-    def before(cls, low: int, end: int, size: int) -> Stretch:
+    def before(cls, low: int, end: int, size: int) -> Search:
         """The last `size` offsets below `end`."""
         return cls(low, max(low, end - size), end)
 
 
 class Progress:
-    """Reads a topic from its end backwards, until it finds what a replay wrote last."""
+    """Searches a topic from its end backwards for the last records of a replay."""
 
     def __init__(self, topic: str, admin: AdminClient, consumer: Consumer, patience_s: float):
         self._topic, self._admin, self._consumer = topic, admin, consumer
         self._patience_s = patience_s
 
     def of(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
-        """The archived offsets; a partition without a record of the replay is left out.
+        """The offsets in the lake; a partition without a record of the replay is left out.
 
-        Raises StoreError if a transaction is open, as what stands behind its begin cannot be read,
-        and would be sent again.
+        Raises StoreError if a transaction of another producer is open: records behind its begin
+        cannot be read yet, and the replay would send them again.
         """
         ends = self._ends(partitions)
         lows = self._offsets(partitions, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
-        size, found = _FIRST_LOOK, dict[int, int]()
-        stretches = {p: Stretch.before(lows[p], ends[p], size) for p in partitions}
-        while stretches := {p: each for p, each in stretches.items() if each.start < each.end}:
-            found |= self._last_of(name, stretches)
+        size, found = _FIRST_SEARCH, dict[int, int]()
+        searches = {p: Search.before(lows[p], ends[p], size) for p in partitions}
+        while searches := {p: each for p, each in searches.items() if each.start < each.end}:
+            found |= self._last_of(name, searches)
             size *= 4
-            stretches = {
-                p: Stretch.before(each.low, each.start, size)
-                for p, each in stretches.items()
+            searches = {
+                p: Search.before(each.low, each.start, size)
+                for p, each in searches.items()
                 if p not in found
             }
         return found
@@ -93,40 +93,40 @@ class Progress:
                     where.partition: future.result(self._patience_s).offset
                     for where, future in futures.items()
                 }
-            except KafkaException as error:  # just made, its leader may not know yet that it is one
+            except KafkaException as error:  # the leader of a new topic may not know it yet
                 if not error.args[0].retriable() or time.monotonic() > deadline:
                     raise
-                time.sleep(_AGAIN_S)
+                time.sleep(_PAUSE_S)
 
-    def _last_of(self, name: str, stretches: Mapping[int, Stretch]) -> dict[int, int]:
-        """The archived offset of the replay's last record in each stretch that has one."""
+    def _last_of(self, name: str, searches: Mapping[int, Search]) -> dict[int, int]:
+        """The offset in the lake of the replay's last record, by partition that has one."""
         self._consumer.assign(
-            [TopicPartition(self._topic, p, each.start) for p, each in stretches.items()]
+            [TopicPartition(self._topic, p, each.start) for p, each in searches.items()]
         )
-        found, left, quiet_since = dict[int, int](), set(stretches), time.monotonic()
+        found, left, quiet_since = dict[int, int](), set(searches), time.monotonic()
         while left:
             if time.monotonic() - quiet_since > self._patience_s:
                 raise StoreError(f"topic {self._topic!r}: the broker sends no records")
-            for message in self._consumer.consume(500, timeout=_AGAIN_S):
+            for message in self._consumer.consume(500, timeout=_PAUSE_S):
                 quiet_since, partition = time.monotonic(), message.partition()
                 if partition not in left:
                     continue
-                if _is_end(message) or (message.offset() or 0) >= stretches[partition].end:
+                if _is_end(message) or (message.offset() or 0) >= searches[partition].end:
                     left.discard(partition)
-                elif (offset := _archived_offset(message, name)) is not None:
+                elif (offset := _lake_offset(message, name)) is not None:
                     found[partition] = offset
         return found
 
 
 def _is_end(message: Message) -> bool:
     error = message.error()
-    if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name
         raise KafkaException(error)
     return error is not None
 
 
-def _archived_offset(message: Message, name: str) -> int | None:
-    """The offset that a record had in the archive, if it is one of the replay's."""
+def _lake_offset(message: Message, name: str) -> int | None:
+    """The offset of a record in the lake, if the record is one of the replay's."""
     headers: dict[str, Any] = dict(message.headers() or [])  # of equal names the last counts
     if headers.get(NAME_HEADER) != name.encode():
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass
 class ReplayReport:
-    """What a replay did. `resumed_after` has the archived offsets that were there before."""
+    """What a replay did. `resumed_after` has, by partition, the last offset of earlier calls."""
 
     name: str
     topic: str

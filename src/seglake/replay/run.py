@@ -25,7 +25,7 @@ from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 _COLUMNS = ["offset", "timestamp", "key", "value", "headers"]
 _COMMIT_RECORDS, _COMMIT_S = 20_000, 1.0
-_LEAST_MEMORY = 2 * 2**20  # for a partition
+_LEAST_MEMORY = 2 * 2**20  # bytes for a partition
 
 _log = logging.getLogger("seglake.replay")
 
@@ -42,8 +42,8 @@ def replay(
     """Write the records with start <= timestamp < end into a topic of a real Kafka.
 
     Partitions, offset order, keys, values, headers and timestamps are kept. A replay is known by
-    its name, which is made of topic and window if none is given. The same name again goes on behind
-    the last record that it committed, and does nothing if that was the last of the window.
+    its name, by default topic and window. A call with the same name goes on behind the last record
+    that the earlier one committed, and does nothing if that was the last of the window.
 
     Raises UsageError, ConfigError and StoreError as `Target` does, CorruptData.
     """
@@ -97,12 +97,12 @@ def _send(
 def _wait(streams: Sequence[Stream], sender: Sender, tempo: Tempo) -> None:
     following = next_due_ms(streams)
     if sender.open_s + tempo.seconds_until(following) > _COMMIT_S:
-        sender.commit()  # nobody waits for what is sent already
+        sender.commit()  # what is sent becomes visible before the wait
     tempo.wait_for(following)
 
 
 def _opened(log: Log, windows: Mapping[int, Window]) -> tuple[list[Stream], int]:
-    """The streams that have records, and how many records those are at most."""
+    """The streams that have records, and the most records that they can have."""
     memory, total, streams = max(_LEAST_MEMORY, MEMORY_BYTES // max(1, len(windows))), 0, []
     for partition, window in windows.items():
         reader = log.reader(partition)
@@ -116,7 +116,7 @@ def _opened(log: Log, windows: Mapping[int, Window]) -> tuple[list[Stream], int]
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Records as the client's library takes them: one by one."""
+    """Records as the client's library takes them: as dicts."""
     at = batch.schema.get_field_index("timestamp")
     plain = batch.set_column(at, "timestamp", batch["timestamp"].cast(pa.int64()))
     return plain.to_pylist()

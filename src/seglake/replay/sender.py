@@ -26,11 +26,11 @@ class Sender:
 
     @property
     def open_s(self) -> float:
-        """For how long a transaction has been open; 0 if none is."""
+        """For how many seconds a transaction has been open; 0 if none is."""
         return 0.0 if self._begun is None else time.monotonic() - self._begun
 
     def send(self, partition: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Hand records to the client's library; `commit` says whether they arrived.
+        """Hand records to the client's library; `commit` waits until they have arrived.
 
         Raises UsageError for a record that the topic does not take, StoreError.
         """
@@ -95,7 +95,7 @@ class Sender:
         )
 
     def _cause(self, error: KafkaException) -> KafkaError:
-        """Of "fatal error" the error that was: `poll` raises it."""
+        """The error behind librdkafka's "fatal error": `poll` raises it."""
         found: KafkaError = error.args[0]
         try:
             self._producer.poll(0)

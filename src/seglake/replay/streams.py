@@ -1,7 +1,7 @@
 """The records of log partitions, in offset order, cut where they are due.
 
-A record is due when all before it in its partition are: at the largest timestamp so far. So event
-time orders the partitions among each other, and never the records of one partition.
+A record is due at the largest timestamp up to it in its partition. So event time orders the
+partitions among each other, and never the records of one partition.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def due(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Partitions with records that are due at `until_ms` or before, each at most `at_most` records.
 
-    No partition gets ahead of what is known of the others, so that all move on together. Nothing
-    comes only if nothing is due.
+    No partition gets ahead of the records that the others have in memory, so all move on together.
+    If a record is due, at least one comes.
     """
     horizon = min(until_ms, *(stream.known_until_ms for stream in streams))
     for stream in streams:

@@ -1,9 +1,9 @@
 """The topic of a real Kafka that a replay goes to.
 
-Each record of a replay has two headers: the replay's name, and the record's offset in the archive.
+Each record of a replay has two headers: the replay's name, and the record's offset in the lake.
 The records go out in transactions, so the last one that is committed in a partition says where to
-go on. A producer with the replay's transactional id takes over from one that was killed: what that
-one had not committed is aborted before anything is read back (KIP-98).
+go on. A new producer with the replay's transactional id takes over from a killed one: the killed
+one's open transaction is aborted before the new one reads the topic (KIP-98).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from seglake.replay.progress import CONSUMER, Progress
 from seglake.replay.sender import Sender
 
 PATIENCE_S = 30.0
-OURS = {  # settings of the client that a replay's promise hangs on
+OURS = {  # settings of the client that a replay depends on, so that it sets them
     "bootstrap.servers", "enable.idempotence", "transactional.id", *CONSUMER,
 }  # fmt: skip
 
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _log = logging.getLogger("seglake.replay")
 _client_log = logging.getLogger("seglake.replay.client")
-_client_log.addHandler(logging.NullHandler())  # the library's own words, for whoever wants them
+_client_log.addHandler(logging.NullHandler())  # the library's log, shown on request
 _client_log.propagate = False
 _Client = TypeVar("_Client")
 
 
 class TopicState(NamedTuple):
-    """A topic as it is found: how large its messages may be, and whether it was made just now."""
+    """A topic: how many bytes its messages may have, and whether it was made just now."""
 
     max_message_bytes: int
     created: bool
@@ -98,7 +98,7 @@ class Target:
         return int(configs.get("max.message.bytes", 1_048_588))
 
     def sender(self, name: str, state: TopicState) -> Sender:
-        """What writes the records of the replay `name`; no other one can from now on."""
+        """The sender of the replay `name`. Every earlier sender of that replay is fenced off."""
         settings = {
             "transactional.id": f"seglake-replay/{self.topic}/{name}",
             "delivery.report.only.error": True,
@@ -114,7 +114,7 @@ class Target:
         return Sender(producer, self.topic, name)
 
     def positions(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
-        """The last archived offset of each partition that the replay `name` has committed.
+        """The last offset in the lake that the replay `name` has committed, by partition.
 
         A partition without one is left out. Call it when `sender` has taken over.
         """

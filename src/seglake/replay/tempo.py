@@ -1,4 +1,4 @@
-"""How fast a replay goes: event time against time, and records a second."""
+"""The speed of a replay: event time relative to real time, and records a second."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from seglake.limits import INT64_MAX
 
-_LONGEST_S = 0.5  # of one sleep, so that there are signs of life
-_SHARES = 10  # of a second's records: so many steps
+_LONGEST_S = 0.5  # of one sleep, so that progress is shown
+_SHARES = 10  # steps in which a second's records go out
 
 
 class Tempo:
@@ -33,7 +33,7 @@ class Tempo:
 
     @property
     def step(self) -> int:
-        """How many records go out before `after` is called again."""
+        """The most records that go out between two calls of `after`."""
         return 1000 if self._rate is None else max(1, min(1000, self._rate // _SHARES))
 
     def start(self, first_ms: int) -> None:
@@ -41,7 +41,7 @@ class Tempo:
         self._begun, self._first_ms = self._clock(), first_ms
 
     def now_ms(self) -> int:
-        """The event time that is reached: what is due then may go out."""
+        """The event time that is reached: records that are due at it may go out."""
         if self._speed is None:
             return INT64_MAX
         passed_ms = (self._clock() - self._begun) * 1000
@@ -59,7 +59,7 @@ class Tempo:
         self._sleep(min(_LONGEST_S, max(0.001, self.seconds_until(time_ms))))
 
     def after(self, records: int) -> None:
-        """So many records went out: sleep if that was too fast."""
+        """Count records that went out, and sleep if they went too fast."""
         self._sent += records
         if self._rate is not None:
             early = self._begun + self._sent / self._rate - self._clock()

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 # answer. It raises Refused to close the connection with a line in the log.
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
+NODE = 1  # the broker id of this server, the only broker of its cluster
+
 
 class Api(NamedTuple):
     """An API: the versions [low, high] that are advertised, and what answers a request.

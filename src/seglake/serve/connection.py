@@ -1,8 +1,8 @@
 """One client's connection: requests in, responses out, in the order of the requests.
 
 One request is handled at a time, as a broker does; the next one is read meanwhile. A handler that
-waits (a Fetch at the end of the log) watches `next_request`, and answers early when something
-stands behind it: so no client waits for its own long poll.
+waits (a Fetch at the end of the log) watches `next_request`, and answers early when that request is
+there: so no client waits for its own long poll.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Part = bytes | bytearray | memoryview | FileSpan
 
 
 class Reply(NamedTuple):
-    """A response whose frame is made by hand: its parts in order, without the leading size.
+    """A response that a handler has encoded: the parts of its frame, without the leading size.
 
     The header of the response is among the parts. Files are sent without a copy.
     """
@@ -56,17 +56,17 @@ class QueuedBytes:
             self._left -= size
 
     async def give_back(self, size: int) -> None:
-        """The bytes are gone."""
+        """Give back the bytes of a request that is no longer in memory."""
         async with self._changed:
             self._left += size
             self._changed.notify_all()
 
 
 class Connection:
-    """What is known of a client, and the loop that serves it.
+    """A client, and the loop that serves it.
 
-    `principal` is the name of the client once it has logged in, "ANONYMOUS" where nobody must;
-    None before. `login` is for the security part to keep its state in between requests.
+    `principal` is the name of the client once it has logged in, None before, "ANONYMOUS" where no
+    login is needed. The security part keeps its state between requests in `login`.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Connection:
                 self.counts.malformed_requests += 1
             _log.warning("%s: connection closed: %s", self, why)
         except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
-            pass  # the client went, in the middle of something
+            pass  # the client closed the connection meanwhile
         except asyncio.CancelledError:
             if not self._finishing:
                 raise
@@ -137,7 +137,7 @@ class Connection:
                 await self._queued.give_back(len(frame))
 
     async def _frame(self) -> memoryview | None:
-        """The next request; None when the client has gone or was idle for too long."""
+        """The next request; None when the client has left or was idle for too long."""
         try:
             async with asyncio.timeout(self._settings.idle_ms / 1000):
                 head = await self._reader.readexactly(_SIZE.size)
@@ -233,7 +233,7 @@ class Connection:
             raise Refused(f"{span.file.name} is shorter than it was: {sent} bytes of {span.size}")
 
     async def _copy_file(self, span: FileSpan) -> None:
-        """Read it piece by piece: asyncio's own way moves a position that others share."""
+        """Read it piece by piece: asyncio's fallback would move the file's shared position."""
         loop, file = asyncio.get_running_loop(), span.file.fileno()
         at, end = span.start, span.start + span.size
         while at < end:

@@ -1,4 +1,4 @@
-"""What a server has done so far, in plain numbers: they change in the event loop alone."""
+"""Counters of a server, as plain numbers. Only the event loop changes them."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Counts:
-    """Counted since the start; a page of metrics reads them."""
+    """Counts since the start, which the page of metrics shows."""
 
     connections: int = 0
     open_connections: int = 0

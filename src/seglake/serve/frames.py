@@ -1,7 +1,7 @@
 """Frames of Kafka's protocol: a request decoded within its own bounds, a response encoded.
 
-kafka-python's codecs stop at nothing: a text that goes on behind the frame is shortened, and null
-is taken where there may be none. Here both are `Malformed`.
+kafka-python's codecs shorten a text that goes on behind the frame, and take null where the protocol
+forbids it. Here both are `Malformed`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from seglake.serve.api import Api
 
 _HEAD = struct.Struct(">hhih")
-# what kafka-python's decoders raise for bytes that make no message
+# what kafka-python's decoders raise for bytes that are not a message
 _BAD = (struct.error, IndexError, ValueError, TypeError, AssertionError, OverflowError, KeyError)
 
 
 class Malformed(Exception):
-    """The bytes are no request; the text says why."""
+    """The bytes are not a request; the text says why."""
 
 
 class Header(NamedTuple):
@@ -61,7 +61,7 @@ def decode(api: Api, header: Header, frame: memoryview) -> Any:
     if end > len(frame):  # bytes behind a message are ignored, as in Kafka: librdkafka sends some
         what = f"it ends at byte {end} of {len(frame)}"
         raise Malformed(f"no {api.name} request of version {header.version}: {what}")
-    if null := _null_in(request, api.request._struct, header.version):  # noqa: SLF001
+    if null := _null_in(request, schema, header.version):
         raise Malformed(f"{api.name}: {null} is null")
     return request
 
@@ -110,7 +110,7 @@ def _after_tags(frame: memoryview, at: int) -> int:
 
 
 def _null_in(message: Any, schema: Any, version: int) -> str | None:
-    """The name of a field that is null and must not be, if there is one."""
+    """The name of a field that is null and must not be; None without one."""
     for field in schema.untagged_fields(version):
         value = getattr(message, field.name)
         if value is None:

@@ -3,7 +3,7 @@
     GET /metrics   everything that is counted, as Prometheus text
     GET /health    200 while the server follows its lake, 503 when it has lost it; JSON
 
-Neither asks who comes: give the port to those who may know.
+Neither needs a login: open the port only to those who may read them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class Topics(Protocol):
-    """What the page says of the lake."""
+    """The figures of the lake."""
 
     @property
     def version(self) -> int:
@@ -44,7 +44,7 @@ class Topics(Protocol):
 
 
 class Figures:
-    """Collects what a server has counted, whenever somebody asks."""
+    """Collects the counts of a server for each request."""
 
     def __init__(self, counts: Counts, topics: Topics) -> None:
         self._counts, self._topics = counts, topics
@@ -54,7 +54,7 @@ class Figures:
         counts = self._counts
         yield _gauge("version", "Version of the catalog that is served", self._topics.version)
         age = time.time() - self._topics.refreshed
-        yield _gauge("refresh_age_seconds", "Time since the catalog was last looked at", age)
+        yield _gauge("refresh_age_seconds", "Time since the last look at the catalog", age)
         yield _gauge("open_connections", "Connections now", counts.open_connections)
         for name, meaning in _COUNTERS.items():
             yield _counter(name, meaning, [((), getattr(counts, name))])
@@ -66,18 +66,18 @@ class Figures:
         yield _counter("fetched_bytes", "Bytes of records sent", topics, "topic")
         members = list(counts.group_members.values())
         yield _gauge("groups", "Consumer groups with members", len(members))
-        yield _gauge("group_members", "Their members", sum(members))
+        yield _gauge("group_members", "Members of consumer groups", sum(members))
 
 
 _COUNTERS = {
     "connections": "Connections accepted",
-    "refused_connections": "Connections beyond the limits",
+    "refused_connections": "Connections refused by the limits",
     "logins": "Logins that succeeded",
     "failed_logins": "Logins that failed",
-    "malformed_requests": "Requests that are none",
+    "malformed_requests": "Requests that cannot be decoded",
     "received_bytes": "Bytes received",
     "sent_bytes": "Bytes sent",
-    "damaged_batches": "Batches not sent because their bytes are wrong",
+    "damaged_batches": "Record batches not sent because they are damaged",
     "refreshes": "Looks at the catalog",
     "failed_refreshes": "Looks at the catalog that failed",
     "rebalances": "Generations of consumer groups",
@@ -162,7 +162,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Quiet(WSGIRequestHandler):
-    timeout = 10  # of a request that does not come
+    timeout = 10  # seconds for a request to arrive
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the library's name
-        """A request for figures is no event."""
+        """Log nothing: requests for figures would fill the log."""

@@ -33,7 +33,7 @@ def serve(
     storage_options: Mapping[str, str] | None = None,
     started: Callable[[Address], None] = lambda _: None,
 ) -> None:
-    """Serve a lake until SIGTERM or SIGINT; `started` is told where.
+    """Serve a lake until SIGTERM or SIGINT; `started` gets the address.
 
     Raises ConfigError, UsageError where there is no lake, and OSError if it cannot listen.
     """
@@ -42,7 +42,7 @@ def serve(
 
 @asynccontextmanager
 async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address, Topics]]:
-    """A server, from where it listens to its last answer; and its topics."""
+    """In the block, a server runs; gives the address at which it listens, and its topics."""
     security.check(settings)
     counts = Counts()
     listener = Listener(

@@ -1,6 +1,6 @@
-"""The server: it listens, bounds its connections, follows the lake, and stops when it is told.
+"""The listener: it accepts connections within the limits, and serves them until it is stopped.
 
-The parts (reading, groups, security) give it their APIs; it knows nothing of them.
+The parts (reading, groups, security) give it their APIs.
 """
 
 from __future__ import annotations

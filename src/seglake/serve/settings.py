@@ -1,7 +1,7 @@
 """The settings of a server, from a TOML file and from options of the command.
 
-Keys that a broker has carry the broker's names. Secrets do not stand in this file: `[sasl]` names
-the file or the variable that has them.
+Settings that a broker has, too, have Kafka's names. Secrets do not stand in this file: `[sasl]`
+names the file or the variable that has them.
 """
 
 import re
@@ -50,19 +50,19 @@ class _Section(BaseModel):
 
 
 class Server(_Section):
-    """What is served where, and how much at once. Times are in ms, sizes in bytes."""
+    """Addresses, topics and limits. Times are in ms, sizes in bytes."""
 
     listen: HostPort = Field(
         default=Address("127.0.0.1", 9092), description="where clients connect"
     )
     advertise: HostPort | None = Field(
-        default=None, description="the address that clients are told; default that of `listen`"
+        default=None, description="the address that clients get; default that of `listen`"
     )
-    topics: tuple[str, ...] = Field(default=(), description="serve these topics alone; none: all")
+    topics: tuple[str, ...] = Field(default=(), description="the topics to serve; none: all")
     insecure: bool = Field(
         default=False, description="listen on other addresses than loopback without TLS and SASL"
     )
-    refresh_ms: int = Field(default=1000, ge=10, description="between two looks for a version")
+    refresh_ms: int = Field(default=1000, ge=10, description="between looks for a newer version")
     max_connections: int = Field(default=1000, alias="max.connections", ge=1)
     max_connections_per_ip: int = Field(default=1000, alias="max.connections.per.ip", ge=1)
     idle_ms: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
@@ -85,7 +85,7 @@ class Tls(_Section):
 
 
 class Sasl(_Section):
-    """Who may connect. Without users nobody has to log in."""
+    """Who may connect. Without users no login is needed."""
 
     mechanisms: tuple[Mechanism, ...] = Field(
         default=("SCRAM-SHA-512", "SCRAM-SHA-256"), alias="sasl.enabled.mechanisms", min_length=1,
@@ -123,7 +123,7 @@ class Metrics(_Section):
 
 
 class Settings(_Section):
-    """All of them."""
+    """The settings of a server."""
 
     server: Server = Server()
     tls: Tls = Tls()

@@ -20,8 +20,8 @@ _WIDTHS_MS = (
 )  # fmt: skip
 
 
-class Spans(NamedTuple):
-    """Segments or index blocks: where they are, how many records they have, of which time.
+class TimeSpans(NamedTuple):
+    """Segments or index blocks: their log partitions, counts of records, and timestamps.
 
     Timestamps are in ms, both inclusive; item i is in partition partitions[i].
     """
@@ -31,9 +31,9 @@ class Spans(NamedTuple):
     lows: Int64s
     highs: Int64s
 
-    def take(self, which: npt.NDArray[np.bool_]) -> Spans:
+    def take(self, which: npt.NDArray[np.bool_]) -> TimeSpans:
         """The items under a mask."""
-        return Spans(*(column[which] for column in self))
+        return TimeSpans(*(column[which] for column in self))
 
 
 class Bins(NamedTuple):
@@ -45,31 +45,20 @@ class Bins(NamedTuple):
 
     @staticmethod
     def over(low_ms: int, high_ms: int, most: int) -> Bins:
-        """At most `most` bins, or a few more than a year each, that hold both times."""
+        """At most `most` bins that hold both times; if that is too few, as many of a year each."""
         fits = (w for w in _WIDTHS_MS if high_ms // w - low_ms // w < most)
         width = next(fits, _WIDTHS_MS[-1])
         return Bins(low_ms // width * width, width, high_ms // width - low_ms // width + 1)
-
-    @property
-    def edges_ms(self) -> Int64s:
-        """The starts of all bins, and the end of the last."""
-        edges: Int64s = self.start_ms + self.width_ms * np.arange(self.length + 1, dtype=np.int64)
-        return edges
-
-    @property
-    def end_ms(self) -> int:
-        """The end of the last bin, exclusive."""
-        return self.start_ms + self.width_ms * self.length
 
     def of(self, times: Int64s) -> Int64s:
         """The bin of each time; of one outside, the nearest bin."""
         return np.clip((times - self.start_ms) // self.width_ms, 0, self.length - 1)
 
 
-def spread(spans: Spans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]:
+def spread(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]:
     """Records by partition and bin; all spans must lie within the bins.
 
-    What a span has in a bin is its records times the share of its time that is in the bin.
+    A bin gets as large a share of a span's records as of its time.
     """
     first, last = bins.of(spans.lows), bins.of(spans.highs)
     row = spans.partitions * (bins.length + 1)
@@ -91,7 +80,7 @@ def spread(spans: Spans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]
     return np.maximum(found[:, :-1], 0)
 
 
-def wide(spans: Spans, bins: Bins) -> npt.NDArray[np.bool_]:
+def wide(spans: TimeSpans, bins: Bins) -> npt.NDArray[np.bool_]:
     """Which spans lie in more than one bin."""
     several: npt.NDArray[np.bool_] = bins.of(spans.lows) != bins.of(spans.highs)
     return several
@@ -103,17 +92,17 @@ class Usual(NamedTuple):
     low_ms: int
     high_ms: int
 
-    def inside(self, spans: Spans) -> npt.NDArray[np.bool_]:
-        """Which spans lie in it as a whole."""
-        held: npt.NDArray[np.bool_] = (spans.lows >= self.low_ms) & (spans.highs <= self.high_ms)
-        return held
+    def inside(self, spans: TimeSpans) -> npt.NDArray[np.bool_]:
+        """Which spans lie wholly in it."""
+        inside: npt.NDArray[np.bool_] = (spans.lows >= self.low_ms) & (spans.highs <= self.high_ms)
+        return inside
 
 
-def usual(spans: Spans, now_ms: int) -> Usual | None:
+def usual(spans: TimeSpans, now_ms: int) -> Usual | None:
     """The time of all records but stray ones; None without a record that has a usual timestamp.
 
-    Stray is what lies in the future by more than an hour, or before the first hundredth of the
-    records by more than 30 days and by more than three times the time that the others take.
+    A record is stray if it lies more than an hour in the future, or if it lies before the first
+    hundredth of the records by more than 30 days and more than three times the span of the others.
     """
     dated = spans.take((spans.records > 0) & (spans.lows >= 0) & (spans.highs <= now_ms + HOUR_MS))
     if not len(dated.records):

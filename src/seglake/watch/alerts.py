@@ -1,4 +1,4 @@
-"""What is wrong with a topic, or may become so: each with what it means and what helps."""
+"""Alerts: what is wrong with a topic, or may become so, and what helps."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Kind = Literal[
     "tiny segments", "skew",
 ]  # fmt: skip
 
-_SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
-_LATE_INTERVALS = 2  # a topic is late when so many usual intervals are not covered
-_SKEW = 4  # times the mean of the log partitions
+SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
+_LATE_INTERVALS = 2  # a topic is late if its coverage lag is more usual intervals than this
+_SKEW = 4  # times the mean count of records of the log partitions
 _SKEW_RECORDS = 1000
 _REJECTED_SHARE = 0.01
 _NAMED = 3
 
 
 class Alert(NamedTuple):
-    """One finding: `text` says what is, `help` what to do."""
+    """One finding: `text` says what is wrong, `help` what to do."""
 
     topic: str
     kind: Kind
@@ -32,10 +32,15 @@ class Alert(NamedTuple):
     help: str
 
 
+def severity_rank(alert: Alert) -> int:
+    """The order of alerts, the worst first."""
+    return SEVERITIES.index(alert.severity)
+
+
 def alerts(figures: TopicFigures) -> list[Alert]:
     """The alerts of a topic, the worst first."""
     found = [alert for check in _CHECKS for alert in check(figures)]
-    return sorted(found, key=lambda alert: _SEVERITIES.index(alert.severity))
+    return sorted(found, key=severity_rank)
 
 
 def _holes(figures: TopicFigures) -> Iterator[Alert]:

@@ -24,14 +24,14 @@ from seglake.format.records import Int64s
 from seglake.maintain.topic_settings import topic_of
 from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.watch.activity import HOUR_MS, Bins, Spans, Usual, spread, usual, wide
+from seglake.watch.activity import HOUR_MS, Bins, TimeSpans, Usual, spread, usual, wide
 from seglake.watch.coverage import Coverage, coverage
 from seglake.watch.segments import SegmentColumns, refined
 
 _log = logging.getLogger(__name__)
 
-_BINS, _CELLS = 200, 40_000  # of the time line; of all log partitions
-_RUNS = 1000  # of which the reports are read
+_BINS, _CELLS = 200, 40_000  # at most: bins of the time line, bins of all log partitions
+_RUNS = 1000  # whose reports are read
 _SAMPLED, _SAMPLE = 10, 5  # runs with a sample of their rejects; rows of a sample
 _SHARES = (0.5, 0.9, 0.99, 1.0)
 TINY = 10  # a segment is tiny below a tenth of segment.bytes
@@ -51,9 +51,9 @@ class PartitionFigures(NamedTuple):
 
 
 class Activity(NamedTuple):
-    """Records over time, by log partition: `records[p][i]` in bin i, and the end offset behind it.
+    """Records over time: `records[p][i]` of log partition p in bin i, and the end offset then.
 
-    `stray` records have times far from all others, and are in no bin, like those without a time.
+    `stray` counts records in no bin: those far from all others, and those without a timestamp.
     """
 
     start_ms: int
@@ -74,7 +74,7 @@ class CodecFigures(NamedTuple):
 
 
 class Lateness(NamedTuple):
-    """How late events were in the input of a run: the most, in ms; `time_ms` is of its end."""
+    """The largest lateness in a run. `time_ms` is the end of its interval, or its newest event."""
 
     run_id: str
     time_ms: int
@@ -114,9 +114,9 @@ class WindowFigures(NamedTuple):
 class TopicFigures:
     """A topic in one version of the lake, as seen at `now_ms`.
 
-    `lateness` is that of the newest runs, `lateness_shares` has (share, ms): so much of their
-    records came in runs of at most this lateness. `log_lateness_ms` is the disorder that is left in
-    the logs. `segment_sizes` has (at least, segments) for powers of two of bytes.
+    `lateness` is that of the newest runs; `lateness_shares` has (share, ms): this share of their
+    records came in runs of at most this lateness. `log_lateness_ms` is the largest lateness that is
+    left in the logs. `segment_sizes` has (at least, segments) for powers of two of bytes.
     `rejects` are those that no redrive took over and that have not expired, newest run first.
     """
 
@@ -145,22 +145,22 @@ class TopicFigures:
 
     @property
     def records(self) -> int:
-        """Of all log partitions."""
+        """The records of all log partitions."""
         return sum(each.records for each in self.partitions)
 
     @property
     def segments(self) -> int:
-        """Of all log partitions."""
+        """The count of segments of all log partitions."""
         return sum(each.segments for each in self.partitions)
 
     @property
     def log_bytes(self) -> int:
-        """Of all logs."""
+        """The size of all logs."""
         return sum(each.log_bytes for each in self.partitions)
 
     @property
     def index_bytes(self) -> int:
-        """Of all index files."""
+        """The size of all index files."""
         return sum(each.index_bytes for each in self.codecs)
 
     @property
@@ -188,7 +188,7 @@ class TopicFigures:
 
     @property
     def committed(self) -> list[RunRow]:
-        """The runs that count, in the order of their ends."""
+        """The rows of commits, also of runs undone since, in the order of their ends."""
         return [run for run in self.runs if run.state == "committed"]
 
 
@@ -197,18 +197,18 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
     log = lake.topic(topic)
     columns = SegmentColumns.of(log)
     runs, upkeep = lake.history(topic), lake.maintenance(topic)
-    held = _holding(runs)
+    in_force = _in_force(runs)
     spans = _blocks_of_wide(log, columns, now_ms)
     time = usual(spans, now_ms)
     segment_bytes = topic_of(log.settings).segment_bytes
-    still_open = {*open_attempts(held)} - expired_attempts(upkeep)
-    rejected = [run for run in held if run.quarantined and run.attempt_id in still_open]
+    still_open = {*open_attempts(in_force)} - expired_attempts(upkeep)
+    rejected = [run for run in in_force if run.quarantined and run.attempt_id in still_open]
     intervals = [
         (run.interval_start_ms, run.interval_end_ms)
-        for run in held
+        for run in in_force
         if run.interval_start_ms is not None and run.interval_end_ms is not None
     ]
-    lateness = _lateness(held)
+    lateness = _lateness(in_force)
     activity = None if time is None else _activity(log, columns, spans, time)
     return TopicFigures(
         topic=topic, version=log.version, now_ms=now_ms, timestamp_type=log.settings.timestamp_type,
@@ -227,8 +227,8 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
     )  # fmt: skip
 
 
-def _holding(runs: Sequence[RunRow]) -> list[RunRow]:
-    """The runs that count: of the rows of one key that of the highest sequence, if committed."""
+def _in_force(runs: Sequence[RunRow]) -> list[RunRow]:
+    """The runs that are committed and not undone or replaced: their newest rows say so."""
     newest = {(run.pipeline, run.run_id): run for run in sorted(runs, key=lambda r: r.sequence)}
     return [run for run in newest.values() if run.state == "committed"]
 
@@ -265,22 +265,22 @@ def _tiny(columns: SegmentColumns, segment_bytes: int) -> int:
     return int(((columns.log_bytes * TINY < segment_bytes) & ~last).sum())
 
 
-def _undated(spans: Spans) -> Any:
+def _undated(spans: TimeSpans) -> Any:
     return (spans.lows < 0) & (spans.records > 0)
 
 
-def _future(spans: Spans, now_ms: int) -> Stray:
+def _future(spans: TimeSpans, now_ms: int) -> Stray:
     late = spans.highs > now_ms + HOUR_MS
     return Stray(int(late.sum()), int(spans.highs[late].max(initial=-1)))
 
 
-def _ancient(spans: Spans, time: Usual | None) -> Stray:
+def _ancient(spans: TimeSpans, time: Usual | None) -> Stray:
     low = time.low_ms if time else 0
     early = (spans.lows >= 0) & (spans.lows < low) & (spans.records > 0)
     return Stray(int(early.sum()), int(spans.lows[early].min(initial=low)))
 
 
-def _activity(log: Log, columns: SegmentColumns, spans: Spans, time: Usual) -> Activity:
+def _activity(log: Log, columns: SegmentColumns, spans: TimeSpans, time: Usual) -> Activity:
     """`spans` are those of `columns`, or of their index blocks; see `_blocks_of_wide`."""
     partitions = len(log.partitions())
     bins = Bins.over(time.low_ms, time.high_ms, max(24, min(_BINS, _CELLS // partitions)))
@@ -291,8 +291,8 @@ def _activity(log: Log, columns: SegmentColumns, spans: Spans, time: Usual) -> A
     return Activity(bins.start_ms, bins.width_ms, found.tolist(), ends.tolist(), max(0, stray))
 
 
-def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> Spans:
-    """Spans of segments, and of index blocks: of stray segments, and of those of much time."""
+def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans:
+    """Spans of segments; stray ones, and those in several bins, are divided into index blocks."""
     spans = columns.spans
     future = spans.highs > now_ms + HOUR_MS
     time = usual(spans, now_ms)
@@ -311,7 +311,7 @@ def _end_offsets(columns: SegmentColumns, bins: Bins, partitions: int) -> Int64s
 
 
 def _lateness(runs: Sequence[RunRow]) -> list[Lateness]:
-    """The lateness of the newest runs whose reports tell it, in the order of their ends."""
+    """The lateness of the newest runs whose reports have it, in the order of their ends."""
     found = []
     for run in sorted(runs, key=lambda run: run.finished_at_ms)[-_RUNS:]:
         report = json.loads(run.report)
@@ -323,7 +323,7 @@ def _lateness(runs: Sequence[RunRow]) -> list[Lateness]:
 
 
 def _shares(lateness: Sequence[Lateness]) -> list[tuple[float, int]]:
-    """The lateness that some shares of the records have at most."""
+    """(share of the records, the lateness that they have at most)."""
     by_size = sorted(lateness, key=lambda each: each.lateness_ms)
     below = np.cumsum([each.records for each in by_size])
     if not len(below) or not below[-1]:
@@ -371,7 +371,7 @@ def _rejects(quarantine: QuarantineTable, topic: str, runs: Sequence[RunRow]) ->
 
 
 def _window(log: Log, activity: Activity | None) -> WindowFigures | None:
-    """The plan of one window: a tenth of the busiest bin. None where files are damaged."""
+    """The plan of one window: a tenth of the busiest bin. None if files are damaged."""
     if activity is None:
         return None
     busiest = int(np.argmax(np.sum(activity.records, axis=0)))

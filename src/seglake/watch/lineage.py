@@ -1,8 +1,8 @@
 """Events of OpenLineage for a run: its input files, the version it made, its interval.
 
-They are sent where the library's own variables say, `OPENLINEAGE_URL` or `OPENLINEAGE_CONFIG`;
-without these nothing is. The input is the files that the run read, or, if they are many, the paths
-of the pipeline. A parent comes from `OPENLINEAGE_PARENT_ID`: namespace/job/run.
+The library's own variables `OPENLINEAGE_URL` or `OPENLINEAGE_CONFIG` say where they are sent;
+without these variables nothing is sent. Inputs are the files that the run read, or, if there are
+more than 100, the paths of the pipeline. `OPENLINEAGE_PARENT_ID`, namespace/job/run, is the parent.
 """
 
 # ruff: noqa: PLC0415  # its library is an extra
@@ -34,14 +34,14 @@ _FILES = 100
 
 
 def completed(pipeline: Pipeline, interval: Interval, started_ms: int, report: Report) -> None:
-    """Tell that a run began and is committed. Raises what the library raises."""
+    """Send the events of a run that is committed. Raises what the library raises."""
     if _configured():
         files = _files(pipeline, report)
         _emit(pipeline, interval, started_ms, report.attempt_id, files, report, None)
 
 
 def failed(pipeline: Pipeline, interval: Interval, started_ms: int, error: Exception) -> None:
-    """Tell that a run began and failed. Raises what the library raises."""
+    """Send the events of a run that failed. Raises what the library raises."""
     if _configured():
         paths = list(pipeline.input.paths)
         _emit(pipeline, interval, started_ms, str(uuid.uuid4()), paths, None, error)

@@ -1,7 +1,7 @@
 """The figures of a lake as metrics: Prometheus text in a file or pushed, or OTLP.
 
-The one to alert on is `seglake_coverage_lag_seconds`: how long ago the time ended up to which all
-windows are closed. It grows when runs fail, wait, or leave a hole.
+The metric to alert on is `seglake_coverage_lag_seconds`: the time since the end of the closed
+windows. It grows when runs fail, wait, or leave a hole.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglake.errors import ConfigError, StoreError
-from seglake.watch.alerts import alerts
+from seglake.watch.alerts import SEVERITIES, alerts
 from seglake.watch.figures import TopicFigures
 from seglake.watch.report import LakeReport
 
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 _JOB = "seglake"
 _PATIENCE_MS = 10_000
-_SEVERITIES = ("problem", "warning", "note")
 
 
 class Sample(NamedTuple):
-    """One value: the metric's name, what it means, and whose value this is."""
+    """One value: the metric's name and meaning, the labels of the value."""
 
     name: str
     meaning: str
@@ -45,7 +44,7 @@ def samples(report: LakeReport) -> Iterator[Sample]:
             yield Sample("seglake_end_offset", "End offset", labels, each.end_offset)
             yield Sample("seglake_log_start_offset", "Log start", labels, each.log_start_offset)
         found = alerts(figures)
-        for severity in _SEVERITIES:
+        for severity in SEVERITIES:
             count = sum(alert.severity == severity for alert in found)
             yield Sample("seglake_alerts", "Alerts", {**topic, "severity": severity}, count)
 
@@ -55,11 +54,12 @@ def _of_topic(figures: TopicFigures) -> Iterator[tuple[str, str, float | None]]:
     closed = figures.coverage.closed_until_ms
     holes = figures.coverage.holes
     newest = figures.newest_ms
-    yield "coverage_lag_seconds", "Time since the closed time ended", _seconds(lag)
-    yield "closed_until_timestamp_seconds", "Windows up to here are closed", _seconds(closed)
+    yield "coverage_lag_seconds", "Time since the end of the closed windows", _seconds(lag)
+    yield "closed_until_timestamp_seconds", "Windows up to this time are closed", _seconds(closed)
     yield "coverage_holes", "Holes between declared intervals", len(holes)
-    yield "coverage_hole_seconds", "Time in these", sum(e - s for s, e in holes) / 1000
-    yield "newest_event_timestamp_seconds", "Event time", _seconds(newest if newest >= 0 else None)
+    yield "coverage_hole_seconds", "Time in the holes", sum(e - s for s, e in holes) / 1000
+    newest_s = _seconds(newest if newest >= 0 else None)
+    yield "newest_event_timestamp_seconds", "Largest timestamp", newest_s
     yield "records", "Records", figures.records
     yield "segments", "Segments", figures.segments
     yield "tiny_segments", "Segments below a tenth of segment.bytes", figures.tiny_segments
@@ -76,9 +76,9 @@ def _of_topic(figures: TopicFigures) -> Iterator[tuple[str, str, float | None]]:
     for run in runs[-1:]:
         took = run.finished_at_ms - run.started_at_ms
         yield "last_run_timestamp_seconds", "End of the last run", _seconds(run.finished_at_ms)
-        yield "last_run_duration_seconds", "Its duration", _seconds(took)
-        yield "last_run_records", "Its records", run.records
-        yield "last_run_rejected_rows", "Its rejects", run.quarantined
+        yield "last_run_duration_seconds", "Duration of the last run", _seconds(took)
+        yield "last_run_records", "Records of the last run", run.records
+        yield "last_run_rejected_rows", "Rejects of the last run", run.quarantined
 
 
 def _seconds(ms: int | None) -> float | None:
@@ -105,9 +105,9 @@ def write_file(report: LakeReport, path: Path) -> None:
 
 
 def push(report: LakeReport, gateway: str) -> None:
-    """Push the metrics to a gateway, in the place of those that it has. Raises StoreError.
+    """Push the metrics to a gateway, where they replace the ones before. Raises StoreError.
 
-    Those of one topic are a group of their own.
+    The metrics of a report about one topic are a group of their own.
     """
     registry = _registry(report)
     from prometheus_client import push_to_gateway  # noqa: PLC0415  # an extra
@@ -126,8 +126,8 @@ def send_otlp(report: LakeReport) -> None:
     Raises StoreError if they are not taken, ConfigError without the extra `seglake[otlp]`.
     """
     try:
-        from opentelemetry.exporter.otlp.proto.http import metric_exporter  # noqa: PLC0415
-        from opentelemetry.sdk.metrics import MeterProvider, export  # noqa: PLC0415
+        from opentelemetry.exporter.otlp.proto.http import metric_exporter  # noqa: PLC0415  # extra
+        from opentelemetry.sdk.metrics import MeterProvider, export  # noqa: PLC0415  # the same
     except ImportError as error:
         raise ConfigError("OTLP needs libraries: pip install 'seglake[otlp]'") from error
     reader, gauges = export.InMemoryMetricReader(), dict[str, Any]()

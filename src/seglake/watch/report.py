@@ -11,12 +11,12 @@ from typing import Any
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.read.lake import open as open_lake
 from seglake.store import open_store
-from seglake.watch.alerts import Alert, alerts
+from seglake.watch.alerts import Alert, alerts, severity_rank
 from seglake.watch.figures import TopicFigures, topic_figures
 from seglake.watch.page.document import page
 from seglake.watch.storage import StorageFigures, storage_figures
 
-_LISTED_SEGMENTS = 20_000  # a lake of no more is listed for what a vacuum would free
+_LISTED_SEGMENTS = 20_000  # with at most so many, objects are listed by default
 _JSON_RUNS = 1000
 _SUMS = (
     "open_rejects", "reasons", "records", "segments", "log_bytes", "index_bytes", "oldest_ms",
@@ -37,9 +37,8 @@ class LakeReport:
     @property
     def alerts(self) -> list[Alert]:
         """The alerts of all topics, the worst first."""
-        order = ("problem", "warning", "note")
         found = [alert for topic in self.topics for alert in alerts(topic)]
-        return sorted(found, key=lambda alert: order.index(alert.severity))
+        return sorted(found, key=severity_rank)
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain values; of each topic the newest thousand runs."""
@@ -90,11 +89,11 @@ def report(
 def _plain(value: Any) -> Any:
     """Dataclasses and named tuples as dicts by name."""
     if isinstance(value, TopicFigures):
-        kept = {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        fields = {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
         sums = {name: getattr(value, name) for name in _SUMS}
-        coverage = {**kept["coverage"], "lag_ms": value.coverage.lag_ms(value.now_ms)}
+        coverage = {**fields["coverage"], "lag_ms": value.coverage.lag_ms(value.now_ms)}
         runs = [_plain(run) for run in value.runs[-_JSON_RUNS:]]
-        return {**kept, **sums, "coverage": coverage, "runs": runs}
+        return {**fields, **sums, "coverage": coverage, "runs": runs}
     if hasattr(value, "_asdict"):
         return {name: _plain(each) for name, each in value._asdict().items()}
     if hasattr(value, "__dataclass_fields__"):

@@ -1,11 +1,11 @@
-"""An ingest that tells others of itself, where the environment asks for it.
+"""An ingest that sends metrics and lineage, where variables of the environment ask for them.
 
     SEGLAKE_METRICS_FILE          Prometheus text; {topic} in it stands for the topic
     SEGLAKE_PUSHGATEWAY           the URL of Prometheus' push gateway
-    OTEL_EXPORTER_OTLP_ENDPOINT   metrics by OTLP/HTTP; its other variables hold, too
-    OPENLINEAGE_URL or _CONFIG    events of OpenLineage; its other variables hold, too
+    OTEL_EXPORTER_OTLP_ENDPOINT   metrics by OTLP/HTTP; OTLP's other variables hold, too
+    OPENLINEAGE_URL or _CONFIG    events of OpenLineage, whose other variables hold, too
 
-Whatever goes wrong in telling is a warning in the log, and never changes what becomes of the run.
+A failure to send them is a warning in the log, and never changes the result of the run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 def ingest_or_replace(
     pipeline: Pipeline, replaces: Replaces = None, *, interval: Any = (None, None), **how: Any
 ) -> Report:
-    """As `maintain.replace.ingest_or_replace`, which it calls; then it tells of the run."""
+    """As `maintain.replace.ingest_or_replace`; then send metrics and lineage of the run."""
     started_ms = time.time_ns() // 1_000_000
     try:
         report = replace.ingest_or_replace(pipeline, replaces, interval=interval, **how)
@@ -52,7 +52,7 @@ def ingest_or_replace(
 
 
 def _metrics(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], None]]]:
-    """What is to be told of the topic, and to whom."""
+    """Where metrics of the topic go, and the calls that send them."""
     topic = pipeline.topic.name
 
     def figures() -> LakeReport:
@@ -72,4 +72,4 @@ def _softly(what: str, tell: Callable[[], None]) -> None:
     try:
         tell()
     except Exception as error:  # of any library, and of whatever it calls
-        _log.warning("%s was not told of the run: %s", what, error)
+        _log.warning("the run cannot be sent to %s: %s", what, error)

@@ -13,21 +13,21 @@ from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.read.log import Log
 from seglake.read.zones.search import ZoneSearch
-from seglake.watch.activity import Spans
+from seglake.watch.activity import TimeSpans
 
 _log = logging.getLogger(__name__)
 
-_ZONE_MAPS, _ZONE_MAP_BYTES = 200, 2**25  # at most so many are read, of so many bytes together
+_ZONE_MAPS, _ZONE_MAP_BYTES = 200, 2**25  # that are read at most, and their size together
 
 
 class SegmentColumns(NamedTuple):
     """The segments of a topic, in the order of partition and base offset.
 
     Timestamps and lateness are in ms; a segment without a record that has a timestamp has -1.
-    `index_bytes` is that of the three index files, `codecs` names.
+    `index_bytes` is the size of the three index files together; `codecs` has names.
     """
 
-    spans: Spans
+    spans: TimeSpans
     ends: Int64s
     lateness_ms: Int64s
     log_bytes: Int64s
@@ -40,7 +40,7 @@ class SegmentColumns(NamedTuple):
         """The segments of a log, from the catalog alone."""
         table = log.segments().to_arrow()
         number = {name: table[name].to_numpy().astype(np.int64) for name in _NUMBERS}
-        spans = Spans(*(number[name] for name in _NUMBERS[:4]))
+        spans = TimeSpans(*(number[name] for name in _NUMBERS[:4]))
         indexes = number["index_bytes"] + number["timeindex_bytes"] + number["zonemap_bytes"]
         return SegmentColumns(
             spans, number["end_offset"], number["max_lateness_ms"], number["log_bytes"], indexes,
@@ -57,32 +57,34 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def refined(log: Log, segments: SegmentColumns, chosen: npt.NDArray[Any], spans: Spans) -> Spans:
+def refined(
+    log: Log, segments: SegmentColumns, chosen: npt.NDArray[Any], spans: TimeSpans
+) -> TimeSpans:
     """The spans of segments, with index blocks in the place of those under the mask `chosen`.
 
-    Only so many zone maps are read, those of the most records; other segments stay as they are, and
-    so does one whose files are damaged.
+    A limited number of zone maps is read, those of the segments with the most records. The other
+    segments, and those with damaged files, stay as they are.
     """
     numbers = np.flatnonzero(chosen & (spans.records > 0))
     numbers = numbers[np.argsort(-spans.records[numbers], kind="stable")][:_ZONE_MAPS]
     numbers = numbers[np.cumsum(segments.zonemap_bytes[numbers]) <= _ZONE_MAP_BYTES]
-    kept, blocks = np.ones(len(spans.records), bool), list[Spans]()
+    whole, blocks = np.ones(len(spans.records), bool), list[TimeSpans]()
     for number in numbers.tolist():
         try:
             blocks.append(_blocks(log, segments, number))
-            kept[number] = False
+            whole[number] = False
         except (CorruptData, MissingObject) as damage:
             _log.warning("the report takes a segment as a whole: %s", damage)
-    return Spans(*map(np.concatenate, zip(spans.take(kept), *blocks, strict=True)))
+    return TimeSpans(*map(np.concatenate, zip(spans.take(whole), *blocks, strict=True)))
 
 
-def _blocks(log: Log, segments: SegmentColumns, number: int) -> Spans:
-    """The index blocks of a segment. Those without a record are left out."""
+def _blocks(log: Log, segments: SegmentColumns, number: int) -> TimeSpans:
+    """The index blocks of a segment whose records all have a timestamp."""
     partition = int(segments.spans.partitions[number])
     reader = log.reader(partition)
     segment = reader.segment(reader.view.index_of(int(segments.ends[number]) - 1))
     offsets, lows, highs = reader.ask(segment, ZoneSearch.times)
     dated = lows >= 0
     offsets, lows, highs = offsets[dated], lows[dated], highs[dated]
-    ratio = int(segments.spans.records[number]) / max(1, int(offsets.sum()))  # of gaps: below 1
-    return Spans(np.full(len(lows), partition), np.rint(offsets * ratio), lows, highs)
+    ratio = int(segments.spans.records[number]) / max(1, int(offsets.sum()))  # below 1 with gaps
+    return TimeSpans(np.full(len(lows), partition), np.rint(offsets * ratio), lows, highs)

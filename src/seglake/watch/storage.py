@@ -15,7 +15,7 @@ _COMMIT = re.compile(r".*/([0-9]{20})\.json")
 
 
 class Freed(NamedTuple):
-    """What a vacuum would delete: now, and at the time at which older versions have expired."""
+    """What a vacuum would delete now, and what more when older versions have expired."""
 
     objects: int
     size_bytes: int
@@ -38,7 +38,7 @@ class StorageFigures(NamedTuple):
 def storage_figures(
     root: str, options: Mapping[str, str] | None, *, list_objects: bool
 ) -> StorageFigures:
-    """The versions; with `list_objects` also what a vacuum would free, for which all are listed."""
+    """The versions; with `list_objects` all objects are listed for what a vacuum would free."""
     store = open_store(root, options)
     listed = store.list(f"{LOG_TABLE}/_delta_log")
     found = ((_COMMIT.fullmatch(each.key), each.modified_ms) for each in listed)

@@ -1,4 +1,4 @@
-"""Sizes, spans and times as people read them."""
+"""Sizes, durations and times as people read them."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def minute(ms: int) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """So many of something."""
+    """A count and a noun, as in "1 row" or "2 rows"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -53,8 +53,8 @@ def redrive_run(
     """Ingest the open rejects of a committed run with the settings of a pipeline, exactly once.
 
     The topic and the lake are the pipeline's; its `input.paths` are not read. `spark`, `master` and
-    `progress` are those of `run_pipeline`. Raises UsageError for a run that there is not or whose
-    rows cannot be read again, QuarantineLimit if no reject becomes a record or too many are
+    `progress` are those of `run_pipeline`. Raises UsageError if there is no such run or its rows
+    cannot be read again, QuarantineLimit if no reject becomes a record or too many are
     rejected again, and what `run_pipeline` raises.
     """
     engine = SparkEngine(spark, master)

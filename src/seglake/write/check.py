@@ -27,8 +27,8 @@ from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.records import Extracted, extract
 from seglake.write.rows.rows import REASON_TEXTS
 
-_PLACES = 5  # splits that the sample is taken from
-_PLACE_BYTES = 1 << 20  # read of a split for the sample, if it is part of a file
+_SPLITS = 5  # that the sample is taken from
+_SPLIT_BYTES = 1 << 20  # read of a split for the sample, if it is part of a file
 _FILES = 5  # described one by one
 _TEXT = 200  # bytes that are shown of a key, a header or a value
 
@@ -49,8 +49,8 @@ class SampledRow:
 
     `line` is 1-based, counted from the byte `start` of the file or from the member's beginning.
     `timestamp` is None if the record gets the time of the run, `partition` if the key is null and
-    any partition may get the record. Of a reject there are only place, reason and `value`, its raw
-    bytes. Texts are cut at 200 bytes.
+    any partition may get the record. A reject has `path`, `start`, `line`, `reason`, and its raw
+    bytes as `value`. Texts are cut at 200 bytes.
     """
 
     path: str
@@ -130,17 +130,17 @@ def _note(file: SourceFile, store: InputStore, pipeline: Pipeline) -> FileNote:
 def _sample(
     splits: Sequence[Split], store: InputStore, pipeline: Pipeline, sample: int
 ) -> tuple[list[SampledRow], list[str]]:
-    """Rows from the beginning of splits that lie far apart, and what is wrong with all of them."""
+    """Rows from the beginning of splits that lie far apart, and the problems of all of them."""
     full = [split for split in splits if split.file.size]
-    chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _PLACES)).astype(int)).tolist()
+    chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _SPLITS)).astype(int)).tolist()
     rows: list[SampledRow] = []
     absent = NO_ROWS
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         wanted = len(rows) + -(-(sample - len(rows)) // left)
-        for path, line, chunk, numbers in _chunks(full[number], store, pipeline):
+        for path, chunk, numbers in _chunks(full[number], store, pipeline):
             absent = absent.and_in(absent_in(chunk))
-            place = path, full[number].start, line
-            rows += islice(_rows(chunk, numbers, place, pipeline), wanted - len(rows))
+            found = _rows(chunk, numbers, path, full[number].start, pipeline)
+            rows += islice(found, wanted - len(rows))
             if len(rows) >= wanted:
                 break
     return rows, absent.sentences(pipeline)
@@ -148,23 +148,22 @@ def _sample(
 
 def _chunks(
     split: Split, store: InputStore, pipeline: Pipeline
-) -> Iterator[tuple[str, int, Extracted, list[int]]]:
-    """The path, the number of the first line, records and rejects, and the numbers of all rows."""
+) -> Iterator[tuple[str, Extracted, list[int]]]:
+    """The path, the records and rejects, and the line numbers (from 0) of all rows of a chunk."""
     if not (split.is_whole or pipeline.input.columnar):
-        split = split._replace(end=min(split.end, split.start + _PLACE_BYTES))
+        split = split._replace(end=min(split.end, split.start + _SPLIT_BYTES))
     current, line = split.file.path, 0
     for path, rows in FORMATS[pipeline.input.format].read(split, store, pipeline):
         line = line if path == current else 0
         current = path
-        yield path, line, extract(rows, pipeline, path, line), (rows.numbers + line).tolist()
+        yield path, extract(rows, pipeline, path, line), (rows.numbers + line).tolist()
         line += rows.line_count
 
 
 def _rows(
-    chunk: Extracted, numbers: Sequence[int], place: tuple[str, int, int], pipeline: Pipeline
+    chunk: Extracted, numbers: Sequence[int], path: str, start: int, pipeline: Pipeline
 ) -> Iterator[SampledRow]:
     """The rows of a chunk, in the order of the file."""
-    path, start, _ = place
     rejects = dict(zip(chunk.rejects.lines.tolist(), range(len(chunk.rejects)), strict=True))
     partitions = chunk.partitions
     if partitions is None:
@@ -187,7 +186,7 @@ def _rows(
 def _record(
     records: Records,
     at: int,
-    place: tuple[str, int, int],
+    where: tuple[str, int, int],
     partition: int | None,
     pipeline: Pipeline,
 ) -> SampledRow:
@@ -198,7 +197,7 @@ def _record(
         names, values = records.headers.keys, records.headers.values
         headers = [(_text(names, k) or "", _text(values, k)) for k in range(first, end)]
     return SampledRow(
-        *place,
+        *where,
         reason="",
         value=_text(records.values, at),
         timestamp=None if by_run else int(records.timestamps[at]),

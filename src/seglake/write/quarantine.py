@@ -25,9 +25,9 @@ from seglake.write.rows.rows import REASON_TEXTS
 from seglake.write.spool.packing import unpack_rejects
 from seglake.write.spool.spool import read_blobs
 
-SAMPLED_BLOBS, SAMPLED_EACH, SAMPLED_BYTES = 8, 5, 2048  # of a sample: per reason, per row
+SAMPLED_BLOBS, SAMPLED_EACH, SAMPLED_BYTES = 8, 5, 2048  # blobs, rows per reason, bytes
 SAMPLED_COLUMNS = ["source_file", "line", "reason", "raw"]
-FILE_BYTES = 64 * 2**20  # about so much of rows in memory goes into one file
+FILE_BYTES = 64 * 2**20  # rows of about this size in memory become one file
 _REASONS = pa.array(REASON_TEXTS.tolist(), pa.string())
 _ROW_BYTES = 256  # of a quarantined row in memory, beside its raw bytes
 

@@ -15,13 +15,12 @@ from seglake.format.batch import OVERHEAD
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.serve.records import stretches
-from seglake.serve.topics.names import time_name
 from seglake.store import local
 from tests.harness.lake_server import Wire, serving
 from tests.makers.fetches import Wanted, everything, fetch, offset_at, records_in
 from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape
-from tests.makers.served import rich_lake
+from tests.makers.served import rich_lake, time_name
 from tests.makers.strategies import examples
 from tests.makers.versions import Run, cuts, in_window, lake_of, lost, runs
 

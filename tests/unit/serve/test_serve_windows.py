@@ -14,7 +14,7 @@ import seglake
 from seglake.errors import UsageError
 from seglake.format.decode import scan_batches
 from seglake.serve.topics.clock import Clock
-from seglake.serve.topics.names import Derived, parse, time_name
+from seglake.serve.topics.names import Derived, parse
 from tests.harness.lake_server import Wire, serving
 from tests.makers.fetches import (
     EARLIEST,
@@ -29,6 +29,7 @@ from tests.makers.fetches import (
 )
 from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.served import time_name
 from tests.makers.strategies import examples
 from tests.makers.versions import Run, T, cuts, in_window, lake_of, lost, runs, times
 

@@ -29,7 +29,7 @@ def test_coverage_is_that_of_the_points(
     closed = found.closed_until_ms
     assert closed is not None
     assert closed == min(gone, default=max(points) + 1)
-    assert found.covered_until_ms == max(points) + 1
+    assert found.covered[-1][1] == max(points) + 1
     assert found.lag_ms(100) == 100 - closed
     if oldest is None:  # `Log.closed` says the same
         assert covers(intervals, min(points), closed)

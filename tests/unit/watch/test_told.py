@@ -160,5 +160,5 @@ def test_whoever_does_not_listen_costs_a_warning(
     Listener.status = 400
     monkeypatch.setenv(variable, "/dev/null/x" if variable.endswith("FILE") else address)
     assert ingest(pipeline).status == "committed"
-    assert "was not told of the run" in caplog.text
+    assert "the run cannot be sent to" in caplog.text
     assert seglake.open(str(pipeline.root)).topic("web").end_offsets() == {0: 9}

@@ -70,7 +70,7 @@ def test_nothing_is_committed_where_nothing_is_new(
     ("topic_id", "end", "words"),
     [
         ("one", 2, "ends at 2 on the broker, and at 3 in the lake: the broker lost records"),
-        ("two", 9, "id one, and this one has id two: it was deleted and made again"),
+        ("two", 9, "id one, and that topic has id two now: it was deleted and made again"),
     ],
 )
 def test_other_records_at_these_offsets_are_refused(

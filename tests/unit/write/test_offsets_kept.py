@@ -392,7 +392,7 @@ def test_a_topic_made_again_is_refused(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [Row(0, 1, T, 0, None, b"", [])])
     ingest(pipeline_of(tmp_path / "lake", tmp_path / "a.parquet", topic={"kafka.topic.id": "one"}))
     again = pipeline_of(tmp_path / "lake", tmp_path / "a.parquet", topic={"kafka.topic.id": "two"})
-    with pytest.raises(ConfigError, match="id one, and this one has id two: it was deleted and"):
+    with pytest.raises(ConfigError, match="id one, and that topic has id two now: it was"):
         ingest(again, "2")
     seglake.alter(str(tmp_path / "lake"), "web", {"retention.ms": 5})
     with pytest.raises(ConfigError, match="deleted and made again"):

@@ -1,1 +1,1 @@
-"""What commands are given: options, their old spellings, times."""
+"""The arguments of commands: options, their old names, times."""

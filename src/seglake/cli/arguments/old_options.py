@@ -1,4 +1,4 @@
-"""Options that have another name now. The old one does what it did, and says on stderr what it is.
+"""Options that have another name now. The old name still works; a line on stderr has the new one.
 
 The program and the jobs spell an option the same way. Every command acts; with `--dry-run` it only
 says what it would do.
@@ -12,7 +12,7 @@ INDEX_INTERVALS = "--index-interval-bytes, --index-interval-records or --index-i
 
 
 def say(old: str, new: str) -> None:
-    """Say that an old spelling was used."""
+    """Say that an old name was used, and what to do instead."""
     print(f"seglake: {old} is an old spelling: {new}", file=sys.stderr)
 
 

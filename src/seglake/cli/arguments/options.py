@@ -16,6 +16,6 @@ Master = Annotated[
     str | None, typer.Option(help="Spark's master, such as spark://host:7077; default here.")
 ]
 Zone = Annotated[
-    str | None, typer.Option(help="Of times without one, and of dates, as in Europe/Berlin.")
+    str | None, typer.Option(help="Zone of dates and of times without one, such as Europe/Berlin.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

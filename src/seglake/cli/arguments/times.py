@@ -18,7 +18,7 @@ Bounds = tuple[str | None, str | None]
 
 
 def window(start: str | None, end: str | None, last: str | None, zone: str | None) -> Bounds:
-    """Start and end of a window as texts with a zone, None without one. Raises UsageError."""
+    """Start and end of a window, as texts with a zone; None if not given. Raises UsageError."""
     if last is None:
         return absolute(start, zone), absolute(end, zone)
     if start is not None or end is not None:
@@ -38,8 +38,8 @@ def span_ms(text: str) -> int:
 def absolute(text: str | None, zone: str | None) -> str | None:
     """A date or a local time of a zone as a text in UTC; any other text as it is.
 
-    A date is its midnight. Of a time that clocks show twice the earlier is meant, of one that they
-    skip the first after it. Raises UsageError for an unknown zone.
+    A date means its midnight. A local time that occurs twice means the earlier one; a time that
+    clocks skip means the first time after it. Raises UsageError for an unknown zone.
     """
     if text is None or zone is None or text in _NAMED:
         return text

@@ -24,7 +24,7 @@ def archive(
         list[str] | None, typer.Option(help="KEY=VALUE for Kafka's clients; repeatable.")
     ] = None,
     kafka_file: Annotated[
-        Path | None, typer.Option(help="… more of them, as a properties file.")
+        Path | None, typer.Option(help="A properties file with more of them.")
     ] = None,
     run_id: Annotated[str | None, typer.Option(help="Makes a repeated run the same run.")] = None,
     master: Master = None,

@@ -19,15 +19,13 @@ def import_(
     ],
     root: Annotated[str, typer.Option(help="The lake: a path or a URI; a new one is made.")],
     topic: Annotated[
-        str | None, typer.Option(help="Only this topic of the broker; default all but its own.")
+        str | None, typer.Option(help="Only this topic; default all but the internal ones.")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What the one topic is called in the lake.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="The name of the one topic in the lake.")] = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Take in the logs of a stopped broker, or of a copy: offsets stay; again, only what is new."""
+    """Import logs of a stopped broker or of a copy: offsets stay; later calls add what is new."""
     from seglake.cli.broker import logs
 
     how = {"topic": topic, "name": name, "dry_run": dry_run}
@@ -43,7 +41,7 @@ def export(
     end: Annotated[str | None, typer.Option(help="Only up to this time, exclusive.")] = None,
     zone: Zone = None,
     topic_id: Annotated[
-        str | None, typer.Option(help="Of the topic on the broker, for partition.metadata.")
+        str | None, typer.Option(help="The topic's id on the broker, for partition.metadata.")
     ] = None,
     version: Version = None,
     json: Json = False,

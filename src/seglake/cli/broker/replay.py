@@ -44,7 +44,7 @@ def replay(  # noqa: PLR0913, PLR0917  # an option is an argument of its name
     ] = None,
     zone: Zone = None,
     speed: Annotated[
-        float | None, typer.Option(help="10 is ten times as fast as it was; default: at once.")
+        float | None, typer.Option(help="10 is ten times as fast as it was; default: no waiting.")
     ] = None,
     max_rate: Annotated[
         int | None, typer.Option(min=1, help="At most so many records a second.")
@@ -53,13 +53,13 @@ def replay(  # noqa: PLR0913, PLR0917  # an option is an argument of its name
         str | None, typer.Option("--topic", help="The topic there; default the same name.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Of this replay; another one sends everything again.")
+        str | None, typer.Option(help="Name of the replay; another name sends everything again.")
     ] = None,
     kafka: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE for librdkafka; repeatable.")
     ] = None,
     kafka_file: Annotated[
-        Path | None, typer.Option(help="… more of them, as a properties file.")
+        Path | None, typer.Option(help="A properties file with more of them.")
     ] = None,
     version: Version = None,
     json: Json = False,

@@ -1,8 +1,8 @@
 """Web events to try Seglake with: JSON lines as a fleet of servers writes them.
 
-Lines come in order of arrival. Their event times are seconds earlier, one in a thousand minutes
-earlier. A few users and pages make most of the traffic. Some lines are broken. The same seed gives
-the same lines.
+Lines are in order of arrival. Their event times are seconds earlier, in one line of a thousand
+minutes earlier. A few users and pages make most of the traffic. Some lines are broken. The same
+seed gives the same lines.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Commands of a topic's lifecycle: what goes, what stays."""
+"""Commands of a topic's lifecycle: retention, compaction, merges, undo, erasure, settings."""

@@ -19,7 +19,7 @@ def undo(
     run_id: Annotated[str, typer.Option(help="The run whose records leave.")],
     pipeline: Annotated[str | None, typer.Option(help="The pipeline of the run.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also where compaction has cleaned its offsets.")
+        bool, typer.Option("--force", help="Also if compaction has cleaned its offsets.")
     ] = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -37,7 +37,7 @@ def merge(
     topic: Topic,
     partition: Partition = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Whatever fits in one segment, also if little is gained.")
+        bool, typer.Option("--all", help="Merge all that fits in one segment, for any gain.")
     ] = False,
     rebatch: Annotated[
         bool, typer.Option("--rebatch", help="Join small record batches up to batch.size, too.")
@@ -101,7 +101,7 @@ def delete_records(
         list[int] | None, typer.Option(help="Repeatable with --before-time; default all.")
     ] = None,
     before_offset: Annotated[
-        int | None, typer.Option(help="Below this offset of one partition; -1: all.")
+        int | None, typer.Option(help="Below this offset of one --partition; -1: all.")
     ] = None,
     before_time: Annotated[
         str | None, typer.Option(help="Before the first record of this time or later.")
@@ -121,7 +121,7 @@ def maintain(
     root: Root,
     topic: Annotated[str | None, typer.Argument(help="One topic; default all.")] = None,
     dry_run: DryRun = False,
-    grace_hours: Annotated[float, typer.Option(help="Of the vacuum.")] = 24.0,
+    grace_hours: Annotated[float, typer.Option(help="Spare attempts younger than this.")] = 24.0,
     json: Json = False,
 ) -> None:
     """Do what the topics' settings ask for, and vacuum: what a schedule runs."""
@@ -161,7 +161,7 @@ def erase(
         bool, typer.Option("--vacuum", help="Also delete the old objects that held them.")
     ] = False,
     dry_run: DryRun = False,
-    grace_hours: Annotated[float, typer.Option(help="Younger attempts may still run.")] = 24.0,
+    grace_hours: Annotated[float, typer.Option(help="Younger attempts count as running.")] = 24.0,
     json: Json = False,
 ) -> None:
     """Erase record keys: their records, and rejected rows that have one.

@@ -1,4 +1,4 @@
-"""`seglake compact`: of each key the latest record stays."""
+"""`seglake compact`: the latest record of each key stays."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 

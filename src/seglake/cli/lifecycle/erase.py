@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class What(NamedTuple):
-    """What the command line names: keys, a file of keys, a text of rejected rows."""
+    """What to erase: keys, keys in a file, rejected rows that contain a text."""
 
     keys: list[str]
     keys_from: Path | None

@@ -52,9 +52,9 @@ def delete_records(root: str, topic: str, asked: Asked, *, dry_run: bool, as_jso
 
     partitions, offset, time = asked
     if (offset is None) == (time is None):
-        raise UsageError("what is deleted? Give --before-offset or --before-time, and not both")
+        raise UsageError("give --before-offset or --before-time, and not both")
     if offset is not None and len(partitions) != 1:
-        raise UsageError("--before-offset needs one --partition: offsets of others are others")
+        raise UsageError("--before-offset needs one --partition: each has its own offsets")
     report = run(
         root,
         topic,

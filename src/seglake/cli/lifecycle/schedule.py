@@ -46,5 +46,5 @@ def _result(part: dict[str, Any]) -> str:
     if part["error"] is not None:
         return f"failed: {part['error']}"
     counts = {name: part["report"].get(name) for name in _COUNTS}
-    told = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
-    return ", ".join(told) or "nothing to do"
+    texts = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    return ", ".join(texts) or "nothing to do"

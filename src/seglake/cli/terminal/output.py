@@ -1,4 +1,4 @@
-"""What a command writes for its user: there when it is complete, and not before."""
+"""The output of commands: files that appear when they are complete, and log lines of progress."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ from typing import IO
 
 from seglake.errors import StoreError
 
-_TELLING = (  # loggers of progress
+_PROGRESS = (  # the loggers that get it
     "seglake.engine",
     "seglake.maintain.segment_tasks",
     "seglake.replay",
@@ -21,7 +21,7 @@ _TELLING = (  # loggers of progress
 
 @contextmanager
 def log_lines() -> Iterator[None]:
-    """In the block, what Seglake logs of its progress goes to standard error, line by line."""
+    """In the block, Seglake's log lines of progress go to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     with handled(handler):
@@ -30,8 +30,8 @@ def log_lines() -> Iterator[None]:
 
 @contextmanager
 def handled(handler: logging.Handler) -> Iterator[None]:
-    """In the block, a handler gets what Seglake logs of its progress."""
-    loggers = [logging.getLogger(name) for name in _TELLING]
+    """In the block, a handler gets Seglake's log records of progress."""
+    loggers = [logging.getLogger(name) for name in _PROGRESS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.addHandler(handler)
@@ -64,7 +64,7 @@ def complete(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def complete_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, as `complete` has it. A device or a pipe is written at once."""
+    """A file to write that appears as with `complete`; a device or a pipe is written at once."""
     path = path.resolve()  # a link stays a link
     if path.exists() and not (path.is_file() or path.is_dir()):
         with path.open("wb") as file:

@@ -32,7 +32,7 @@ def number(field: str, heading: str) -> Column:
 
 
 def moment(field: str, heading: str) -> Column:
-    """A column of times in ms; a negative one is not shown."""
+    """A column of times in ms; a negative one, which stands for none, is shown as "-"."""
     return Column(field, heading, lambda ms: format_ms(ms) if ms >= 0 else "-")
 
 

@@ -28,11 +28,11 @@ class GroupsPart:
         return GroupApis(*given).all()
 
     def release(self) -> None:
-        """Answer whoever waits for a rebalance, as the server stops."""
+        """Answer the members that wait for a rebalance, as the server stops."""
         self._coordinator.release()
 
     def close(self) -> None:
-        """Close the file of committed offsets, when nobody asks any more."""
+        """Close the file of committed offsets; no request may follow."""
         self._coordinator.close()
 
 
@@ -48,6 +48,6 @@ def open_groups(settings: Groups, counts: Counts, topics: Topics) -> GroupsPart:
 
 
 def _default_file(cluster_id: str) -> Path:
-    """One file for each lake, where programs of this user keep their state."""
+    """One file for each lake, in the folder for the state of this user's programs (XDG)."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "seglake" / f"{cluster_id}.sqlite"

@@ -9,7 +9,7 @@ from kafka.protocol.admin import groups as admin
 from kafka.protocol.consumer import group as consumer
 from kafka.protocol.metadata import find_coordinator as find
 
-from seglake.serve.api import Api
+from seglake.serve.api import NODE, Api
 from seglake.serve.codes import Code
 from seglake.serve.groups.coordinator import Coordinator, Listed
 from seglake.serve.groups.member import Join, Sync
@@ -19,7 +19,6 @@ from seglake.serve.settings import Address
 if TYPE_CHECKING:
     from seglake.serve.connection import Connection
 
-NODE_ID = 1
 _GROUP = 0  # the key type of FindCoordinator
 _NOTHING = Committed(-1)
 
@@ -64,8 +63,8 @@ class GroupApis:
         """This server coordinates every group; transactions have no coordinator."""
         kind = request.key_type if connection.version else _GROUP
         code = Code.NONE if kind == _GROUP else Code.INVALID_REQUEST
-        why = None if kind == _GROUP else "this server is read-only: it has consumer groups alone"
-        here = (NODE_ID, *self._address) if kind == _GROUP else (-1, "", -1)
+        why = None if kind == _GROUP else "this server is read-only: it only has consumer groups"
+        here = (NODE, *self._address) if kind == _GROUP else (-1, "", -1)
         node_id, host, port = here
         if connection.version < 4:
             return find.FindCoordinatorResponse(
@@ -191,7 +190,7 @@ class GroupApis:
         return response(groups=groups)
 
     async def _fetched(self, group_id: str, asked: Any) -> tuple[Code, dict[Where, Committed]]:
-        """What was asked for; -1 where nothing is committed."""
+        """The committed offsets that were asked for; -1 where nothing is committed."""
         found = await self._groups.committed(group_id)
         if isinstance(found, Code):
             return found, {}
@@ -227,7 +226,7 @@ class GroupApis:
         return admin.ListGroupsResponse(error_code=Code.NONE, groups=found)
 
     async def describe(self, request: Any, connection: Connection) -> Any:
-        """DescribeGroups: a group that nobody knows is Dead."""
+        """DescribeGroups: an unknown group is Dead."""
         listed = await self._groups.listed()
         if isinstance(listed, Code):
             groups = [_described(each, None, listed) for each in request.groups]

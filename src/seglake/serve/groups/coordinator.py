@@ -39,10 +39,10 @@ class Listed(NamedTuple):
 
 
 class Coordinator:
-    """Takes what clients ask of groups; all calls come from one event loop.
+    """Answers the requests of groups; all calls come from one event loop.
 
-    Storage trouble is COORDINATOR_NOT_AVAILABLE, after which clients try again, and a line in the
-    log. `clock_ms` never goes back; `wall_ms` is the time of day.
+    An error of storage becomes a log line and COORDINATOR_NOT_AVAILABLE, after which clients try
+    again. `clock_ms` never goes back; `wall_ms` is the time of day.
     """
 
     def __init__(
@@ -54,19 +54,15 @@ class Coordinator:
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._store, self._limits, self._max_groups, self._counts = (
-            store,
-            limits,
-            max_groups,
-            counts,
-        )
+        self._store, self._limits = store, limits
+        self._max_groups, self._counts = max_groups, counts
         self._clock_ms, self._wall_ms = clock_ms, wall_ms
         self._groups: dict[str, Group] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._thread = ThreadPoolExecutor(1, "seglake-offsets")  # SQLite waits for the disk
 
     def release(self) -> None:
-        """Answer whoever waits, as the server stops: clients look for a coordinator again."""
+        """Answer the requests that wait: the server stops, and clients look for a coordinator."""
         for group in self._groups.values():
             for member in group.members.values():
                 member.answer_all(Code.COORDINATOR_NOT_AVAILABLE)
@@ -90,7 +86,7 @@ class Coordinator:
             return Joined(Code.UNKNOWN_MEMBER_ID, member_id=ask.member_id)
         if group is None:
             if len(self._groups) >= self._max_groups:
-                _log.warning("group %r is refused: there are %d", group_id, self._max_groups)
+                _log.warning("group %r is refused: max_groups = %d", group_id, self._max_groups)
                 return Joined(Code.COORDINATOR_NOT_AVAILABLE)
             group = self._groups[group_id] = Group(group_id, self._limits)
         future = asyncio.get_running_loop().create_future()
@@ -162,7 +158,7 @@ class Coordinator:
     async def forget(self, group_id: str, wheres: Iterable[Where] | None) -> Code:
         """OffsetDelete of some offsets, DeleteGroups if `wheres` is None. Groups with members stay.
 
-        Kafka asks which topics members subscribe to, and lets go of offsets of others.
+        Kafka deletes offsets also while there are members, of topics that none subscribes to.
         """
         group, chosen = self._groups.get(group_id), None if wheres is None else list(wheres)
         if group is not None and not group.idle:
@@ -191,15 +187,15 @@ class Coordinator:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except StoreError as error:
-            _log.error("committed offsets: %s", error)  # the sentence says it all
+            _log.error("committed offsets: %s", error)  # no traceback: the text has the cause
             return Code.COORDINATOR_NOT_AVAILABLE
 
     def _after(self, group: Group) -> None:
-        """Look at a group that changed: its next deadline, whether anything is left of it."""
+        """After a change of a group: log it, forget it if it is idle, or set its next timer."""
         name = group.group_id
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
-        self._tell(group)
+        self._log_generation(group)
         if group.idle:
             del self._groups[name]
             self._counts.group_members.pop(name, None)
@@ -216,9 +212,9 @@ class Coordinator:
             _log.info("group %r: member %s gave no sign of life", group.group_id, member_id)
         self._after(group)
 
-    def _tell(self, group: Group) -> None:
-        if group.generation != group.told_generation:
-            group.told_generation = group.generation
+    def _log_generation(self, group: Group) -> None:
+        if group.generation != group.logged_generation:
+            group.logged_generation = group.generation
             self._counts.rebalances += 1
             _log.info(
                 "group %r: generation %d has %d members",

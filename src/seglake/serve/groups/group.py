@@ -1,7 +1,7 @@
 """One consumer group as a state machine: the classic protocol (KIP-62, 134, 345, 394).
 
-It knows no clock and no connection: times are given, in ms of any clock that never goes back, and
-answers that come later are calls of the `reply` that came with the request. Each is called once.
+It has no clock and no connection. Callers give times, in ms of any clock that never goes back.
+JoinGroup and SyncGroup are answered, now or later, by one call of the request's `reply`.
 Rules and error codes are those of Kafka's `ClassicGroup` and `GroupMetadataManager`.
 
     Empty ──join──▶ PreparingRebalance ──all joined, or time is up──▶ CompletingRebalance
@@ -37,15 +37,15 @@ class Group:
     def __init__(self, group_id: str, limits: Limits) -> None:
         self.group_id, self._limits = group_id, limits
         self.state = "Empty"
-        self.generation = self.told_generation = 0  # the second is for a log
+        self.generation = self.logged_generation = 0  # the second is the coordinator's
         self.protocol_type = self.protocol = ""
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self._static: dict[str, str] = {}  # instance id: member id
-        self._pending: dict[str, int] = {}  # member ids that were given away: until when they hold
+        self._pending: dict[str, int] = {}  # ids given to new members: when each expires
         self._rebalance_ends_ms = INT64_MAX
-        self._waits_for_more = False  # the rebalance of an empty group: lasts the initial delay
-        self._latest_end_ms = 0  # … and no longer than this
+        self._waits_for_more = False  # an empty group's rebalance lasts the initial delay
+        self._latest_end_ms = 0  # of that rebalance, however many members come
         self._sync_ends_ms = INT64_MAX
 
     # ---------------------------------------------------------------- requests
@@ -88,7 +88,7 @@ class Group:
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> Code:
         """Heartbeat: the member lives; REBALANCE_IN_PROGRESS tells it to join again."""
-        code = self._stranger(member_id, instance_id, generation)
+        code = self._not_ours(member_id, instance_id, generation)
         if code is Code.NONE:
             self.members[member_id].seen(now_ms)
             if self.state == "PreparingRebalance":
@@ -102,7 +102,7 @@ class Group:
             return Code.NONE
         if instance_id is not None and not member_id:
             member_id = self._static.get(instance_id, "")
-        code = self._stranger(member_id, instance_id, None)
+        code = self._not_ours(member_id, instance_id, None)
         if code is Code.NONE:
             self._remove(self.members[member_id], now_ms)
         return code
@@ -113,7 +113,7 @@ class Group:
         """Whether OffsetCommit is taken: of members, or of anybody if the group has none."""
         if generation < 0 and not self.members:
             return Code.NONE
-        code = self._stranger(member_id, instance_id, generation)
+        code = self._not_ours(member_id, instance_id, generation)
         if code is not Code.NONE:
             return code
         self.members[member_id].seen(now_ms)
@@ -123,13 +123,13 @@ class Group:
 
     @property
     def deadline_ms(self) -> int:
-        """When `advance` has something to do; INT64_MAX for never."""
+        """The time at which `advance` has something to do; INT64_MAX for never."""
         ends = [self._rebalance_ends_ms, self._sync_ends_ms, *self._pending.values()]
         ends += [member.expires_ms for member in self.members.values()]
         return min(ends)
 
     def advance(self, now_ms: int) -> None:
-        """Do what is due at this time: remove the silent, end rebalances."""
+        """Do what is due: remove members whose time is up, end rebalances."""
         for member_id in [each for each, end in self._pending.items() if end <= now_ms]:
             del self._pending[member_id]
         for member in [each for each in self.members.values() if each.expires_ms <= now_ms]:
@@ -146,7 +146,7 @@ class Group:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody is in the group, and nobody was told to come."""
+        """Whether the group has no member, and no new member was given an id."""
         return not self.members and not self._pending
 
     # ---------------------------------------------------------------- joining
@@ -177,11 +177,11 @@ class Group:
         return set.intersection(*({name for name, _ in each.protocols} for each in members))
 
     def _join_again(self, ask: Join, now_ms: int, reply: JoinReply) -> None:
-        """A join with a member id: one that was given away just now, or of a member."""
+        """A join with a member id: that of a member, or one that was just given to a new one."""
         if self._pending.pop(ask.member_id, None) is not None:
             self._add(ask.member_id, ask, now_ms, reply)
             return
-        code = self._stranger(ask.member_id, ask.instance_id, None)
+        code = self._not_ours(ask.member_id, ask.instance_id, None)
         if code is not Code.NONE:
             reply(Joined(code, member_id=ask.member_id))
             return
@@ -192,7 +192,7 @@ class Group:
         member.take(ask)
         member.seen(now_ms)
         if same and (settled or self.state == "CompletingRebalance"):
-            reply(self._joined(member))  # its answer got lost
+            reply(self._joined(member))  # the first answer got lost
             return
         member.replace_joining(reply)
         self._prepare(now_ms)
@@ -242,8 +242,8 @@ class Group:
             self._rebalance_ends_ms = min(soon, self._latest_end_ms)
         self._prepare(now_ms)
 
-    def _stranger(self, member_id: str, instance_id: str | None, generation: int | None) -> Code:
-        """Why a request is not one of a member of this generation, if it is not."""
+    def _not_ours(self, member_id: str, instance_id: str | None, generation: int | None) -> Code:
+        """The error if no member sent a request, or one of another generation; else NONE."""
         if instance_id is not None and instance_id in self._static:
             if self._static[instance_id] != member_id:
                 return Code.FENCED_INSTANCE_ID
@@ -258,7 +258,7 @@ class Group:
     # ---------------------------------------------------------------- rebalance
 
     def _prepare(self, now_ms: int) -> None:
-        """Wait for every member to join, if that is not what the group does already."""
+        """Wait for every member to join, unless the group waits already."""
         if self.state != "PreparingRebalance":
             for member in self.members.values():
                 member.assignment = b""
@@ -281,12 +281,12 @@ class Group:
             self._complete(now_ms)
 
     def _complete(self, now_ms: int) -> None:
-        """End the rebalance with those who joined; static members keep their place."""
+        """End the rebalance with the members that joined; static members keep their place."""
         for member in [each for each in self.members.values() if each.joining is None]:
             if member.instance_id is None:
                 self._forget(member)
         joined = [each for each in self.members.values() if each.joining is not None]
-        if self.members and not joined:  # static ones alone, and none has come back yet
+        if self.members and not joined:  # only static ones, and none has come back yet
             timeout_ms = max(each.rebalance_timeout_ms for each in self.members.values())
             self._rebalance_ends_ms = now_ms + timeout_ms
             return
@@ -329,7 +329,7 @@ class Group:
     # ---------------------------------------------------------------- assignment
 
     def _sync_refusal(self, ask: Sync) -> Code:
-        code = self._stranger(ask.member_id, ask.instance_id, ask.generation)
+        code = self._not_ours(ask.member_id, ask.instance_id, ask.generation)
         if code is not Code.NONE:
             return code
         if ask.protocol_type not in (None, self.protocol_type):
@@ -339,7 +339,7 @@ class Group:
         return Code.REBALANCE_IN_PROGRESS if self.state == "PreparingRebalance" else Code.NONE
 
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """The leader's word: who has none gets nothing."""
+        """Give out the leader's assignments; a member without one gets no bytes."""
         self.state = "Stable"
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")

@@ -1,4 +1,4 @@
-"""A member of a consumer group, what it asks, and what it is answered."""
+"""A member of a consumer group, its requests and their answers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from seglake.limits import INT64_MAX
 from seglake.serve.codes import Code
 
-Protocols = tuple[tuple[str, bytes], ...]  # name and metadata, what the member likes best first
+Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), the preferred one first
 
 
 class Join(NamedTuple):
-    """JoinGroup. Times in ms; `needs_member_id`: from version 4 on the client asks twice."""
+    """JoinGroup. Times in ms; `needs_member_id`: from version 4 on a new member joins twice."""
 
     member_id: str
     instance_id: str | None
@@ -64,7 +64,7 @@ SyncReply = Callable[[Synced], None]
 
 
 class Member:
-    """Who it is, how long it lives without a sign, and which answers it waits for."""
+    """A member: its ids, its timeouts, its assignment, and the answers that it waits for."""
 
     def __init__(self, member_id: str, ask: Join, now_ms: int) -> None:
         self.member_id, self.instance_id = member_id, ask.instance_id
@@ -77,22 +77,22 @@ class Member:
         self._seen_ms = now_ms
 
     def take(self, ask: Join) -> None:
-        """What a member may change when it joins again."""
+        """Take over what a member may change when it joins again."""
         self.session_timeout_ms = ask.session_timeout_ms
         self.rebalance_timeout_ms = max(0, ask.rebalance_timeout_ms) or ask.session_timeout_ms
         self.protocols = ask.protocols
 
     def metadata(self, protocol: str) -> bytes:
-        """What it said for a protocol."""
+        """The member's metadata for a protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def seen(self, now_ms: int) -> None:
-        """It gave a sign of life."""
+        """Note a sign of life."""
         self._seen_ms = now_ms
 
     @property
     def expires_ms(self) -> int:
-        """When it counts as gone; never while it waits for an answer."""
+        """The time at which its session ends; INT64_MAX while it waits for an answer."""
         if self.joining is not None or self.syncing is not None:
             return INT64_MAX
         return self._seen_ms + self.session_timeout_ms

@@ -1,7 +1,7 @@
 """What groups committed, in one SQLite file: each commit is whole or not there.
 
-The file belongs to one server: another one on the same file ends with a sentence. A killed server
-leaves a file that the next one goes on with.
+The file belongs to one server: another server on it gets a ConfigError. After a killed server the
+next one goes on with its file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ create table if not exists offsets (
 
 
 class Committed(NamedTuple):
-    """A committed offset: the next one to read, its leader epoch or -1, the client's own words."""
+    """A committed offset: the next one to read, its leader epoch or -1, the client's metadata."""
 
     offset: int
     leader_epoch: int = -1

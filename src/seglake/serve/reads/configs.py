@@ -1,4 +1,4 @@
-"""DescribeConfigs: the settings of a topic under Kafka's names, and the few of the server."""
+"""DescribeConfigs: the settings of a topic under Kafka's names, and two of the server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
 from seglake.errors import SeglakeError
-from seglake.serve.api import Api
+from seglake.serve.api import NODE, Api
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
 from seglake.serve.reads.errors import code_of
-from seglake.serve.reads.metadata import NODE
 from seglake.serve.topics.catalog import Topics
 
 _TOPIC, _BROKER = 2, 4  # kinds of resources
@@ -22,7 +21,7 @@ _STRING = 2
 
 
 class Configs:
-    """Tells settings, and changes none."""
+    """Answers DescribeConfigs."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics

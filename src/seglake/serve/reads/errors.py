@@ -1,4 +1,4 @@
-"""Which of Kafka's codes stands for which of our errors."""
+"""Kafka's error code for each of Seglake's errors."""
 
 import logging
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 def code_of(error: SeglakeError) -> Code:
-    """The code of an error, which is logged unless a client alone is at fault for it."""
+    """The code of an error. The error is logged, unless it is the client's fault alone."""
     match error:
         case UnknownTopic():
             return Code.UNKNOWN_TOPIC_OR_PARTITION

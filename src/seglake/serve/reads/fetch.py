@@ -24,7 +24,7 @@ from seglake.serve.topics.partition import Partition
 
 _log = logging.getLogger(__name__)
 
-_MEMORY_BYTES = 4 * 2**20  # of an answer whose records cannot go from file to socket by themselves
+_MEMORY_BYTES = 4 * 2**20  # of an answer whose records are not in local files
 _NOTHING = Taken([], 0, -1)
 
 
@@ -71,7 +71,7 @@ class Fetching:
     ) -> bool:
         """Wait for more to read; False if another look is pointless.
 
-        A request that stands behind this one ends the wait, so that it is not kept waiting.
+        The client's next request ends the wait, so that it need not wait for this one.
         """
         behind = connection.next_request
         until = {change} if behind is None else {change, behind}
@@ -104,7 +104,7 @@ class Fetching:
                 return asked.topic, await self._topics.find(asked.topic), Code.NONE
             topic = await self._topics.find_by_id(asked.topic_id)
         except SeglakeError as error:
-            # a client asks for metadata then, and learns there what is wrong with the name
+            # the client then asks for metadata, whose answer says what is wrong with the name
             code_of(error)
             return asked.topic or "", None, Code.UNKNOWN_TOPIC_OR_PARTITION
         return (topic.name if topic else ""), topic, Code.UNKNOWN_TOPIC_ID
@@ -127,7 +127,7 @@ class Fetching:
         return Answer(number, code, -1, -1, _NOTHING), None
 
     async def _after_vacuum(self, error: SeglakeError) -> None:
-        """Files of a version may be gone: the client comes again, to a newer one."""
+        """Look for a newer version: files of this one may be gone. The client tries again."""
         _log.warning("%s", error)
         try:
             await self._topics.refresh()

@@ -40,7 +40,7 @@ class TopicAnswer(NamedTuple):
 def frame_of(
     topics: Sequence[TopicAnswer], version: int, correlation_id: int, committed: bool
 ) -> Reply:
-    """The answer. `committed`: the client asked for committed records alone."""
+    """The answer. `committed`: the client asked only for committed records."""
     out = _Frame(version, correlation_id, Code.NONE)
     out.count(len(topics))
     for topic in topics:
@@ -76,7 +76,7 @@ class _Frame:
         return Reply(self._parts)
 
     def tags(self) -> None:
-        """No tagged fields, where there may be some."""
+        """An empty list of tagged fields, in versions that have such lists."""
         if self._flexible:
             self._head += _NO_TAGS
 

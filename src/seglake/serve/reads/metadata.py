@@ -1,4 +1,4 @@
-"""Metadata, DescribeTopicPartitions and DescribeCluster: one node, which leads every partition."""
+"""Metadata, DescribeTopicPartitions and DescribeCluster: one broker leads every partition."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from seglake.errors import SeglakeError
-from seglake.serve.api import Api
+from seglake.serve.api import NODE, Api
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
 from seglake.serve.reads.errors import code_of
 from seglake.serve.settings import Address
 from seglake.serve.topics.catalog import LEADER_EPOCH, Topic, Topics
 
-NODE = 1
 _NO_ID = uuid.UUID(int=0)
 _MOST_PARTITIONS = 2000  # of one answer of DescribeTopicPartitions, as in Kafka
 
@@ -35,13 +34,13 @@ class _Found(NamedTuple):
 
 
 class Describing:
-    """Tells clients where which partitions are."""
+    """Tells clients which partitions there are, and where."""
 
     def __init__(self, topics: Topics, address: Address) -> None:
         self._topics, self._address = topics, address
 
     def apis(self) -> list[Api]:
-        """Metadata and its like."""
+        """Metadata, DescribeTopicPartitions and DescribeCluster."""
         return [
             Api(MetadataRequest, 0, 13, self._metadata),
             Api(DescribeTopicPartitionsRequest, 0, 0, self._describe_topics),
@@ -95,14 +94,11 @@ class Describing:
         response = DescribeTopicPartitionsResponse
         kind = response.DescribeTopicPartitionsResponseTopic
         names = sorted(each.name for each in request.topics) or self._topics.names()
-        cursor, first = request.cursor, 0
+        cursor = request.cursor
         if cursor is not None:
             names = [name for name in names if name >= cursor.topic_name]
-        left, topics, following = (
-            min(max(request.response_partition_limit, 1), _MOST_PARTITIONS),
-            [],
-            None,
-        )
+        left = min(max(request.response_partition_limit, 1), _MOST_PARTITIONS)
+        topics, following = [], None
         for name in names:
             found = await self._named(name)
             count = 0 if found.topic is None else len(found.topic.partitions)
@@ -116,7 +112,7 @@ class Describing:
                 error_code=found.code, name=name, topic_id=found.id, is_internal=False,
                 partitions=_partitions(
                     kind.DescribeTopicPartitionsResponsePartition, some,
-                    eligible_leader_replicas=[], last_known_elr=[],  # null ends Java's client
+                    eligible_leader_replicas=[], last_known_elr=[],  # null crashes Java's client
                 ),
             ))  # fmt: skip
             left -= len(some)

@@ -1,7 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch: where logs begin and end, the first record at a time.
 
-Lookups by time are Kafka's, but always right: see docs/lookups.md. Those that wait for an object
-store run on a thread; from a local disk they take less time than handing them over.
+A lookup by time also finds the records that a broker overlooks (docs/lookups.md). Lookups in an
+object store run on a thread; on a local disk a lookup is faster than the hand-over to a thread.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Lookups:
         try:
             partition = await partition_of(self._topics, topic, asked.partition)
             if not code and 0 <= asked.leader_epoch <= LEADER_EPOCH:
-                epoch, end = asked.leader_epoch, partition.end()  # nothing was ever cut off
+                epoch, end = asked.leader_epoch, partition.end()  # no log was ever truncated
         except SeglakeError as error:
             code = code_of(error)
         if code:

@@ -1,4 +1,4 @@
-"""What would change something: refused with Kafka's error and a sentence.
+"""Requests that would change something: each is refused with an error code of Kafka and a text.
 
 Produce is advertised all the same. librdkafka reads no record without it: it takes the message
 format from the versions of Produce and Fetch together (KAFKA-18659), and old ones want version 0.

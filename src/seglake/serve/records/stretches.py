@@ -1,9 +1,9 @@
-"""Stretches of logs whose record batches were checked: what of a log may leave this process.
+"""Stretches of logs: consecutive record batches that were checked, so that they may be sent.
 
-A stretch is about 1 MiB of consecutive batches. It is read and checked when a byte of it is first
-asked for, on a thread; then it is remembered where its batches begin, and that they are whole. From
-a local disk its bytes go out by sendfile; of an object store they stay in a cache for a while, and
-are read and checked again later. Objects never change, so nothing is forgotten for a new version.
+A stretch has about 1 MiB. A thread reads and checks it when a byte of it is first asked for. Then
+the positions of its batches stay in memory. From a local disk its bytes are sent by sendfile. From
+an object store its bytes go into a cache; later they are fetched and checked again. Objects never
+change, so stretches stay valid in newer versions.
 
 A damaged batch is a stretch of its own, which raises its damage each time: all before it and behind
 it can still be read.
@@ -40,10 +40,10 @@ _log = logging.getLogger(__name__)
 
 STRETCH_BYTES = 2**20
 _THREADS = 8
-_AHEAD_BYTES = 4 * 2**20  # that an object store is asked for before their turn, for each reader
-_STREAMS = 16  # readers of an object store that are read ahead for
+_AHEAD_BYTES = 4 * 2**20  # requested ahead from an object store, for each reader
+_STREAMS = 16  # readers with requests ahead
 _CACHE_BYTES = 64 * 2**20  # of logs on an object store
-_MOST_STRETCHES = 32_768  # that are remembered: 32 GiB of logs
+_MOST_STRETCHES = 32_768  # in memory, without their bytes: 32 GiB of logs
 _ZSTD = 4
 
 Bytes = memoryview | FileSpan
@@ -53,8 +53,8 @@ _Result = TypeVar("_Result")
 class Stretch(NamedTuple):
     """Whole batches of a log, in order: batch i has bytes positions[i] to positions[i + 1].
 
-    Its offsets are base_offsets[i] to last_offsets[i], inclusive. With `damage`, it is one batch,
-    or what cannot be told apart, that must not be sent.
+    Its offsets are base_offsets[i] to last_offsets[i], inclusive. A stretch with `damage` must not
+    be sent: it is one batch, or an index block whose batches cannot be told apart.
     """
 
     positions: Int64s
@@ -65,12 +65,12 @@ class Stretch(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Its first byte."""
+        """The position of its first byte."""
         return int(self.positions[0])
 
     @property
     def end(self) -> int:
-        """Behind its last byte."""
+        """The position behind its last byte."""
         return int(self.positions[-1])
 
     @property
@@ -93,11 +93,8 @@ class _Log:
 
     def behind(self, position: int) -> Stretch | None:
         """The first stretch at this byte or behind it."""
-        return next((each for each in self._from(position)), None)
-
-    def _from(self, position: int) -> Iterator[Stretch]:
         at = bisect_right(self.stretches, position - 1, key=lambda each: each.start)
-        return iter(self.stretches[at : at + 1])
+        return self.stretches[at] if at < len(self.stretches) else None
 
     def add(self, stretch: Stretch) -> bool:
         """Remember a stretch, unless a part of it is known already."""
@@ -195,7 +192,7 @@ class Stretches:
     async def _load(self, segment: LogSegment, start: int, low: int) -> Stretch:
         """Read and check the stretch that begins at byte `start` with an offset of at least `low`.
 
-        Two that ask for the same wait for one reading of it.
+        Requests for the same stretch share one read of it.
         """
         key = (segment.log_key, start)
         waiting = self._loading.get(key)
@@ -235,15 +232,15 @@ class Stretches:
         return stretch, chunk.data
 
     def _check_end(self, segment: LogSegment, stretch: Stretch) -> None:
-        """Offsets are in no checksum, and no batch is behind the last one: ask the zone map.
+        """Raise CorruptData if the zone map does not have the last batch where it stands.
 
-        Raises CorruptData.
+        No checksum covers its base offset, and no batch behind it bounds its offsets.
         """
-        block, last = self._ask(segment, ZoneSearch.block_at, stretch.last_offset), -2
-        if block is None or not block.position <= int(stretch.positions[last]) < block.end:
+        block = self._ask(segment, ZoneSearch.block_at, stretch.last_offset)
+        last = int(stretch.positions[-2])
+        if block is None or not block.position <= last < block.end:
             what = f"offset {stretch.last_offset} cannot stand here"
-            place = int(stretch.positions[last])
-            raise CorruptData(what, file=segment.log_key, position=place)
+            raise CorruptData(what, file=segment.log_key, position=last)
 
     def _chunk(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> Chunk:
         if self._streams is not None:
@@ -251,10 +248,10 @@ class Stretches:
         return next(self._fetch.chunks_of(segment, ranges, fetch_bytes=STRETCH_BYTES))
 
     def _in_block(self, segment: LogSegment, ranges: LogRanges) -> tuple[Stretch, Any]:
-        """The first stretch of a range that has damage: what is sound of its first index block.
+        """The first stretch of a damaged range: sound batches of its first index block, or damage.
 
-        A batch with a wrong checksum is a stretch of its own. If anything else is wrong, it is not
-        known which batches have it, and the block is one.
+        A batch with a wrong checksum is a stretch of its own. Any other damage cannot be assigned
+        to batches, so the block is one stretch.
         """
         start, stop, low, high = (int(column[0]) for column in ranges)
         block = self._ask(segment, ZoneSearch.block_at, low)
@@ -278,7 +275,7 @@ class Stretches:
         return _stretch_of(chunk), chunk.data
 
     def _read_ahead(self, log: _Log, segment: LogSegment, stretch: Stretch) -> None:
-        """Load what follows, if what stands before it was read, too."""
+        """Load the next stretch if the log is read in order."""
         before = log.before(int(stretch.base_offsets[0]) - 1)
         following = log.behind(stretch.end)
         sequential = stretch.start == 0 or (before is not None and before.end == stretch.start)
@@ -303,7 +300,7 @@ class Stretches:
         return memoryview(data)
 
     async def bytes_of(self, segment: LogSegment, stretch: Stretch, first: int, stop: int) -> Bytes:
-        """The bytes of its batches `first` to `stop` (exclusive), as they are to be sent."""
+        """The bytes of the batches `first` to `stop` (exclusive) of a stretch, to be sent."""
         start, end = int(stretch.positions[first]), int(stretch.positions[stop])
         if self._files is not None:
             return self._files.span(segment.log_key, start, end)
@@ -312,7 +309,7 @@ class Stretches:
 
 
 class _Streams:
-    """Readers of an object store that go on where they ended, with requests ahead of them."""
+    """Readers of an object store that continue where they ended, with requests ahead."""
 
     def __init__(self, fetch: LogFetch) -> None:
         self._fetch = fetch
@@ -355,7 +352,7 @@ def _damaged(
 
 
 def _forget(task: asyncio.Future[Stretch]) -> None:
-    """An error of reading ahead is met again by who needs the bytes."""
+    """Drop an error of reading ahead: a request that needs the bytes meets it again."""
     if not task.cancelled():
         with suppress(SeglakeError):
             task.result()

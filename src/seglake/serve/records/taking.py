@@ -1,8 +1,8 @@
 """Records of a log partition from an offset on, as a fetch takes them: whole batches, as stored.
 
-A log is a sequence of runs: byte ranges of its segments. All batches of most runs are sent as they
-are. Of a run with strangers, which only windows have, every batch with a stranger is encoded again
-without it.
+A log is a sequence of runs: byte ranges of its segments. The batches of most runs are sent as they
+are stored. In a run with strangers, which only windows have, each batch with strangers is encoded
+again without them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Run(NamedTuple):
 class Taken(NamedTuple):
     """What a fetch gets of a partition: bytes to be sent, their size, and the offset behind them.
 
-    `zstd`: a batch of them may be compressed so.
+    `zstd`: some batches may be compressed with zstd.
     """
 
     parts: list[Bytes]
@@ -67,8 +67,8 @@ class Taker:
     ) -> Taken:
         """The batches from `offset` on that lie below `end` and take at most `limit` bytes.
 
-        `runs` begin with that of the offset. With `whole_first` the first batch comes whole even if
-        it is larger. Where no batch is left before the end, an empty one stands for the gap. Raises
+        The first of `runs` has the offset. With `whole_first` the first batch comes whole even if
+        it is larger. If no batch is left before the end, an empty one stands for the gap. Raises
         CorruptData if the first batch is damaged, StoreError, and VersionExpired.
         """
         taking = _Taking(self._stretches, self._filtered, offset, end, limit, whole_first)
@@ -106,13 +106,13 @@ class _Taking:
             stretch = await self._stretches.find(run.segment, self.offset)
             if stretch is None or stretch.start >= run.end:
                 break
-            go_on = await (self._some(run, stretch) if run.window else self._all(run, stretch))
+            go_on = await (self._filter(run, stretch) if run.window else self._copy(run, stretch))
             if not go_on:
                 return False
         self.offset = max(self.offset, min(run.end_offset, self._end))
         return self.offset < self._end
 
-    async def _all(self, run: Run, stretch: Stretch) -> bool:
+    async def _copy(self, run: Run, stretch: Stretch) -> bool:
         first = int(stretch.last_offsets.searchsorted(self.offset))
         last = int(stretch.positions.searchsorted(run.end, "right")) - 1  # of the run
         last = min(last, int(stretch.base_offsets.searchsorted(self._end)))
@@ -128,7 +128,7 @@ class _Taking:
         self.offset = int(stretch.last_offsets[stop - 1]) + 1
         return stop == last
 
-    async def _some(self, run: Run, stretch: Stretch) -> bool:
+    async def _filter(self, run: Run, stretch: Stretch) -> bool:
         batches = await self._within(run, stretch)
         table, lasts = batches.table, batches.table["last_offset"]
         first = int(lasts.searchsorted(self.offset))
@@ -145,7 +145,7 @@ class _Taking:
         return True
 
     async def _within(self, run: Run, stretch: Stretch) -> Batches:
-        """The records of the window in that part of the run."""
+        """The records of the window in the part of the run that a stretch has."""
         key = (run.segment.log_key, stretch.start, run)
         batches: Batches | None = self._filtered.get(key)
         if batches is None:
@@ -157,7 +157,7 @@ class _Taking:
         return batches
 
     def _stop(self, positions: Int64s, first: int) -> int:
-        """Behind the last batch that there is room for."""
+        """The index behind the last batch that there is room for."""
         if first >= len(positions) - 1:
             return first
         room = int(positions[first]) + self._limit - self.size

@@ -16,7 +16,7 @@ __all__ = ["apis", "check", "context", "must_log_in"]
 
 
 def check(settings: Settings) -> None:
-    """Refuse to be open to others than this machine without TLS and users. Raises ConfigError."""
+    """Raise ConfigError if other machines can connect, and TLS or users are missing."""
     host, tls, users = settings.server.listen.host, _has_tls(settings.tls), must_log_in(settings)
     if settings.server.insecure or _is_loopback(host):
         return

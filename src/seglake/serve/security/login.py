@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka.protocol import sasl
@@ -27,23 +26,24 @@ class Failed(Exception):
 
 
 class Turn(NamedTuple):
-    """What the server says, and who the client is once that is shown."""
+    """The server's answer, and the client's name once it has proved it."""
 
     answer: bytes
     name: str | None = None
 
 
-Exchange = Callable[[bytes], Turn]  # a client's words in, ours out; raises Failed
-
-
 class Login:
-    """Answers the two APIs. `connection.login` is the exchange that is under way."""
+    """Answers the two APIs.
+
+    `connection.login` is the exchange under way: a function from a client's message to a `Turn`,
+    which raises Failed.
+    """
 
     def __init__(self, users: Users, mechanisms: tuple[str, ...], counts: Counts) -> None:
         self._users, self._mechanisms, self._counts = users, mechanisms, counts
 
     def apis(self) -> list[Api]:
-        """Both of them."""
+        """SaslHandshake and SaslAuthenticate."""
         return [
             Api(sasl.SaslHandshakeRequest, 1, 1, self.handshake, before_login=True),
             Api(sasl.SaslAuthenticateRequest, 0, 2, self.authenticate, before_login=True),
@@ -68,7 +68,7 @@ class Login:
         return sasl.SaslHandshakeResponse(error_code=code, mechanisms=list(self._mechanisms))
 
     async def authenticate(self, request: Any, connection: Connection) -> Any:
-        """The next turn of the exchange. A connection has one: who failed must connect again."""
+        """The next turn of the exchange. A client that failed must open another connection."""
         exchange = connection.login
         if connection.principal is not None or exchange is None:
             connection.count_error("SaslAuthenticate", Code.ILLEGAL_SASL_STATE)
@@ -114,14 +114,14 @@ class Plain:
         try:
             acts_for, name, password = words.decode().split("\0")
         except ValueError:
-            raise Failed("no PLAIN message") from None
+            raise Failed("not a PLAIN message") from None
         if not self._users.has(name, password) or acts_for not in ("", name):
             raise Failed(f"wrong password, or no user {name[:40]!r}")
         return Turn(b"", name)
 
 
 class Scram:
-    """SASL SCRAM (RFC 5802, KIP-84): two turns, of which no password can be learned."""
+    """SASL SCRAM (RFC 5802, KIP-84): two turns, from which no password can be learned."""
 
     def __init__(self, users: Users, mechanism: str) -> None:
         self._server = ScramMechanism(mechanism).make_server(

@@ -1,4 +1,4 @@
-"""Users and their passwords, kept so that a guess takes as long as any other."""
+"""Users and their passwords, stored so that every guess takes equally long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHERS = 0o007
 
 
 class Verifier(NamedTuple):
-    """What SCRAM compares with (RFC 5802); no password can be made of it."""
+    """What SCRAM compares with (RFC 5802); the password cannot be computed from it."""
 
     salt: bytes
     stored_key: bytes
@@ -27,7 +27,7 @@ class Verifier(NamedTuple):
 
 
 class Users:
-    """Everybody who may log in. Of a stranger nothing is answered that is not so of a user."""
+    """Everybody who may log in. Answers do not show whether a name is that of a user."""
 
     def __init__(self, passwords: Mapping[str, str], mechanisms: tuple[str, ...]) -> None:
         self._key = secrets.token_bytes(32)
@@ -40,7 +40,7 @@ class Users:
             for mechanism in mechanisms
             if mechanism.startswith("SCRAM-")
         }
-        self._strangers = {
+        self._unknown = {
             mechanism: Verifier(*ScramMechanism(mechanism).make_auth_info(secrets.token_hex()))
             for mechanism in self._verifiers
         }
@@ -49,7 +49,7 @@ class Users:
     def of(cls, settings: Sasl) -> Users:
         """The users of a file, or of a variable of the environment. Raises ConfigError."""
         if settings.users is not None and settings.users_variable is not None:
-            raise ConfigError("sasl: users and users_variable are two ways of one thing: keep one")
+            raise ConfigError("sasl: users and users_variable both name users: keep one")
         if settings.users is not None:
             return cls(_parsed(_text_of(settings.users), str(settings.users)), settings.mechanisms)
         variable = str(settings.users_variable)
@@ -63,12 +63,12 @@ class Users:
         return hmac.compare_digest(expected, self._digest(password))
 
     def verifier(self, mechanism: str, name: str) -> Verifier:
-        """What SCRAM compares with; a stranger has one, too, whose salt is always the same."""
+        """What SCRAM compares with; an unknown name has one, too, always with the same salt."""
         found = self._verifiers[mechanism].get(name)
         if found is not None:
             return found
-        salt = self._digest(name)[: len(self._strangers[mechanism].salt)]
-        return self._strangers[mechanism]._replace(salt=salt)
+        salt = self._digest(name)[: len(self._unknown[mechanism].salt)]
+        return self._unknown[mechanism]._replace(salt=salt)
 
     def _digest(self, text: str) -> bytes:
         return hmac.digest(self._key, text.encode(errors="surrogateescape"), "sha256")

@@ -1,1 +1,1 @@
-"""What clients see as topics: those of the lake, and windows, versions and replays of them."""
+"""The topics that clients see: those of the lake, and windows, versions and replays of them."""

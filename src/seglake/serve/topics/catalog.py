@@ -1,7 +1,7 @@
 """The topics of a server: those of the lake's newest version, and those that a name makes.
 
-One look a second finds a new version of the catalog, however many clients there are; who waits for
-records is woken by it.
+However many clients there are, one look every `refresh_ms` finds a new version of the catalog. It
+wakes the requests that wait for records.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Topics:
         return sorted(self._topics)
 
     def partition_count(self, name: str) -> int | None:
-        """How many partitions a topic has that is known by now; None for any other."""
+        """The number of partitions of a topic that is known by now; None for any other."""
         if (topic := self._topics.get(name)) is not None:
             return len(topic.partitions)
         made = self._derived.get(name)
@@ -115,11 +115,11 @@ class Topics:
 
     @property
     def change(self) -> asyncio.Future[None]:
-        """Done as soon as there is a newer version."""
+        """A future that is done as soon as there is a newer version."""
         return self._change
 
     async def refresh(self) -> None:
-        """Look for a newer version now; who asks meanwhile waits for the same look."""
+        """Look for a newer version now; calls meanwhile wait for the same look."""
         if self._refreshing is None:
             self._refreshing = asyncio.ensure_future(self._refreshed())
         try:
@@ -187,7 +187,7 @@ class Topics:
         return made
 
     def _windowed(self, newest: Log, name: str, asked: Derived) -> Topic:
-        """On a thread."""
+        """The topic that a name makes. Runs on a thread: planning a window reads zone maps."""
         log = newest.at(asked.version)
         if asked.start_ms is None or asked.end_ms is None:
             return self._whole(name, log)._replace(plain=asked.topic)
@@ -226,6 +226,6 @@ class _Lazily(Sequence[Partition]):
 
 
 def _heard(made: asyncio.Future[Topic]) -> None:
-    """Whoever asked has its error; it need not be shown twice."""
+    """Take note of an error, which asyncio would log otherwise: whoever asked gets it."""
     if not made.cancelled():
         made.exception()

@@ -1,8 +1,8 @@
-"""A window that is lived through again: its records appear at their times, at a pace.
+"""A replay: a window whose records appear at their times again, at a chosen speed.
 
 The clock of a name starts with its first fetch. Event time then runs from the start of the window,
-`speed` times as fast as the clock on the wall; a record appears when event time has come behind it
-and everything before it. Index blocks appear whole, so never too early.
+`speed` times as fast as real time. A record appears when event time has passed it and all records
+before it. Index blocks appear whole, so no record appears too early.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seglake.serve.topics.window import WindowPartition
 
 
 class Clock:
-    """The event time of one replay; it stands still until it is started."""
+    """The event time of one replay; it stands still until `start`."""
 
     def __init__(
         self, start_ms: int, speed: int, now: Callable[[], float] = time.monotonic
@@ -36,7 +36,7 @@ class Clock:
         return self._start_ms + int((self._now() - self._started) * 1000 * self.speed)
 
     def seconds_until(self, time_ms: int) -> float:
-        """Seconds until event time is behind `time_ms`."""
+        """Seconds until event time has passed `time_ms`."""
         now = self.event_time_ms()
         return max(0.0, time_ms + 1 - (self._start_ms if now is None else now)) / 1000 / self.speed
 

@@ -1,8 +1,8 @@
-"""Names of topics that only an archive has: `TOPIC.START.END`, `TOPIC.v12`, `TOPIC.START.END.x10`.
+"""Names that make a topic of the server: `TOPIC.START.END`, `TOPIC.v12`, `TOPIC.START.END.x10`.
 
-START and END are times as in `20260601T120000.000Z`, milliseconds included or left out. `.v12`
-names a version of the catalog; `.x10` a replay at ten times its pace, and one more part behind it
-names another such replay. The parts stand in this order.
+START and END are times such as `20260601T120000.000Z`; the milliseconds may be left out. `.v12` is
+a version of the catalog. `.x10` is a replay at ten times the speed; one more part, as in
+`.x10.again`, makes another such replay. The parts stand in this order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME = re.compile(
 
 
 class Derived(NamedTuple):
-    """What a name asks for: all of a topic or a window [start_ms, end_ms), a version, a pace."""
+    """What a name asks for: all of a topic or a window [start_ms, end_ms), a version, a speed."""
 
     topic: str
     start_ms: int | None = None
@@ -31,7 +31,7 @@ class Derived(NamedTuple):
 
 
 def parse(name: str) -> Derived | None:
-    """What the name asks for; None for a plain name. Raises UsageError for one without sense."""
+    """What the name asks for; None for a plain name. Raises UsageError for impossible values."""
     found = _NAME.fullmatch(name)
     if found is None or (found["start"] is None and found["version"] is None):
         return None
@@ -45,14 +45,8 @@ def parse(name: str) -> Derived | None:
     if end <= start:
         raise UsageError(f"{name}: the window would end at or before its start; swap the times")
     if speed == 0:
-        raise UsageError(f"{name}: a replay of pace 0 never begins; use x1 or more")
+        raise UsageError(f"{name}: a replay at speed 0 never begins; use x1 or more")
     return Derived(found["topic"], start, end, version, speed)
-
-
-def time_name(time_ms: int) -> str:
-    """A time as it stands in a name."""
-    seconds, rest = divmod(time_ms, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%S}.{rest:03}Z"
 
 
 def _milliseconds(name: str, text: str) -> int:

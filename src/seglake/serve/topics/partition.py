@@ -11,7 +11,7 @@ from seglake.serve.records.taking import Run
 
 
 class Partition(Protocol):
-    """What handlers ask. `start` is the log start offset; `remote`: lookups wait for storage."""
+    """What handlers ask. `start` is the log start offset; `remote`: lookups ask an object store."""
 
     start: int
     remote: bool
@@ -23,7 +23,7 @@ class Partition(Protocol):
         """Seconds until the end may grow by itself; None if only a new version brings more."""
 
     def runs(self, offset: int) -> Iterator[Run]:
-        """What holds the records from an offset on."""
+        """The runs of bytes that hold the records from an offset on."""
 
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
         """The first record at a time (ms) or later."""

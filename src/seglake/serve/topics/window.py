@@ -1,7 +1,7 @@
 """A window of time as a partition of its own: exactly the records of `read_range`.
 
-What it sends is planned when it is first asked for: which segments and index blocks lie in the
-window as a whole, and which have strangers in them. Blocks of the first kind are sent as stored.
+The window is planned when it is first asked for: which segments and index blocks lie wholly in it,
+and which have strangers. Segments and blocks that lie wholly in it are sent as stored.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class WindowPartition:
     def blocks(self) -> tuple[Int64s, Int64s]:
         """The end offset of each index block, and the latest time in it and all before it, in ms.
 
-        Both ascend. The last one ends the partition; times of strangers count up to the window's
-        end.
+        Both ascend. The last end offset is that of the partition. The times of strangers count, up
+        to the window's end.
         """
         segments = {run.segment.log_key: run.segment for run in self._runs}
         ends, latest = list[Int64s](), list[Int64s]()
@@ -107,7 +107,7 @@ class WindowPartition:
         return all_ends[last], times[last]
 
     def _trim(self) -> None:
-        """Leave out what has no record at both ends; find where the log starts and ends."""
+        """Drop runs without a record at both ends; set where the partition starts and ends."""
         first = last = None
         while self._runs and (first := self._edge(self._runs[0], 0)) is None:
             del self._runs[0]
@@ -117,7 +117,7 @@ class WindowPartition:
             self.start, self._end = first[0], last[1]
 
     def _edge(self, run: Run, row: int) -> tuple[int, int] | None:
-        """The first or the last batch of a run that is sent: its base offset and its end offset."""
+        """(base offset, end offset) of the first batch of a run, or of the last if `row` is -1."""
         fetch = self._reads.fetch
         if run.window is None:
             block = self._reader.ask(
@@ -135,7 +135,7 @@ def _offsets(batch: np.void) -> tuple[int, int]:
 
 
 def _edge_within(fetch: LogFetch, run: Run, row: int) -> tuple[int, int] | None:
-    """The first or last batch of a run with strangers that has a record of the window."""
+    """The same in a run with strangers: only batches with a record in the window count."""
     found = None
     ranges = LogRanges.one(run.start, run.end, run.first_offset, run.end_offset)
     for chunk in fetch.chunks_of(run.segment, ranges):
@@ -171,14 +171,14 @@ def _of_segment(reader: PartitionReader, segment: LogSegment, bounds: Bounds) ->
     wanted, _ = reader.ask(segment, ZoneSearch.within, bounds)
     outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms, INT64_MAX]], np.int64)
     strange, _ = reader.ask(segment, ZoneSearch.within, Bounds.of(Window(), outside))
-    if window.start_offset > segment.base_offset:  # the log starts within: nothing is as stored
+    if window.start_offset > segment.base_offset:  # the log starts inside the segment: filter all
         strange = wanted
     for start, end, first, stop, has_strangers in _split(wanted, strange):
         yield Run(segment, start, end, first, stop, window if has_strangers else None)
 
 
 def _split(wanted: LogRanges, strange: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:
-    """The ranges of `wanted`, cut where those of `strange` begin and end; whether each is strange.
+    """The ranges of `wanted`, cut where `strange` ones begin and end; whether each has strangers.
 
     All bounds are those of index blocks.
     """

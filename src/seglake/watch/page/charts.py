@@ -29,7 +29,6 @@ BLUE, GREEN, RED, AMBER = "#3b7dd8", "#2a9d6f", "#d1495b", "#d98e04"
 _COLOURS = (BLUE, GREEN, AMBER, RED, "#8a63d2", "#17a2b8", "#c2559b", "#7f8c3a")
 _LINES = 8  # log partitions with a line of their own
 _RUNS = 60
-_DAY = {"$x": "datetime"}
 
 
 class Chart(NamedTuple):
@@ -42,7 +41,7 @@ class Chart(NamedTuple):
 
 
 def charts(figures: TopicFigures) -> Iterator[Chart]:
-    """The charts of a topic, without those for which there is nothing to draw."""
+    """The charts of a topic; a chart with nothing to draw is left out."""
     times = _times(figures)
     for draw in _DRAWN:
         found = draw(figures, times)
@@ -141,7 +140,7 @@ def _heat(figures: TopicFigures, times: Range1d | None) -> Chart | None:
     plot.add_tools(
         HoverTool(
             tooltips=[("time", "$x{%F %R}"), ("partition", "$y{0}"), ("records", "@image{0,0}")],
-            formatters=_DAY,
+            formatters={"$x": "datetime"},
         )
     )
     return Chart(
@@ -240,7 +239,7 @@ def _lateness(figures: TopicFigures, _times: Range1d | None) -> Chart | None:
     plot.add_tools(HoverTool(tooltips=[("run", "@run"), ("seconds late", "@y{0,0.0}")]))
     return Chart(
         "lateness", "Lateness of events, by run",
-        "How far the time of an event lay below the largest before it: the most in each run.",
+        "How far the time of an event lies below the largest time before it, at most in each run.",
         plot,
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ def page(
     """The page. Raises ConfigError if the libraries for it are not installed."""
     try:
         from bokeh.resources import Resources  # noqa: PLC0415  # an extra
-        from jinja2 import Environment  # noqa: PLC0415
+        from jinja2 import Environment  # noqa: PLC0415  # the same
 
         sections, script = _sections(topics[:CHARTED])
     except ImportError as error:
@@ -57,7 +57,7 @@ def _sections(topics: Sequence[TopicFigures]) -> tuple[list[dict[str, Any]], str
     """What the template shows of each topic, and the script that draws all charts."""
     from bokeh.embed import components  # noqa: PLC0415  # an extra
 
-    from seglake.watch.page.charts import charts  # noqa: PLC0415
+    from seglake.watch.page.charts import charts  # noqa: PLC0415  # it needs the extra
 
     drawn = [(figures, list(charts(figures))) for figures in topics]
     plots = {(f.topic, chart.name): chart.plot for f, some in drawn for chart in some}
@@ -80,14 +80,15 @@ def _shown(figures: TopicFigures, chart: Chart, place: str) -> Shown:
 
 
 def _code(text: str) -> Any:
-    """What stands between backticks as code, everything escaped."""
+    """HTML of a text: escaped, with code between backticks."""
     from markupsafe import Markup, escape  # noqa: PLC0415  # comes with jinja2
 
-    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704
+    html = re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(html)  # noqa: S704  # the text is escaped
 
 
 def _tiles(figures: TopicFigures) -> list[tuple[str, str, str]]:
-    """The figures that stand out: name, value, and what to know of it."""
+    """The figures on top: name, value and a note."""
     lag = figures.coverage.lag_ms(figures.now_ms)
     closed = figures.coverage.closed_until_ms
     ratio = sum(r.input_bytes for r in figures.committed) / max(1, figures.log_bytes)

@@ -17,7 +17,7 @@ _ROWS = 200  # of a table
 
 
 class _Link(int):
-    """A number that leads to a place on the page."""
+    """A number that links to an anchor on the page."""
 
     href: str
 
@@ -28,14 +28,14 @@ class _Link(int):
 
 
 class _Anchor(NamedTuple):
-    """A text that is such a place."""
+    """A text that links lead to."""
 
     text: str
     id: str
 
 
 class Cell(NamedTuple):
-    """A cell of a table: its text, where it leads, and its own name."""
+    """A cell of a table: its text, the target of its link, its anchor."""
 
     text: str
     href: str = ""
@@ -52,7 +52,7 @@ class Table(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A chart on the page, or only a table: its drawing as HTML, its words, its figures."""
+    """A chart on the page with its table, or only a table. `drawing` is HTML, or empty."""
 
     name: str
     title: str
@@ -62,7 +62,7 @@ class Shown(NamedTuple):
 
 
 def _table(headings: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> Table:
-    """A table of at most so many rows; numbers are aligned to the right."""
+    """A table of at most `_ROWS` rows; numbers are aligned to the right."""
     given = list(rows)
     numbers = frozenset(
         i for i in range(len(given[0]) if given else 0)
@@ -85,7 +85,7 @@ def _text(value: Any) -> str:
 
 
 def _volume(figures: TopicFigures) -> Table:
-    """Newest first: so a table that is cut has what matters."""
+    """Newest first, since a table is cut at its end."""
     rows = [
         (minute(start), sum(counts), *(counts if len(counts) <= 12 else (min(counts), max(counts))))
         for start, counts in _by_bin(figures)
@@ -153,12 +153,12 @@ TABLES = {
 
 
 def lone_tables(figures: TopicFigures) -> Iterator[Shown]:
-    """What is shown as tables only."""
+    """The tables without a chart."""
     yield Shown("history", "Runs", "Newest first.", "", _history(figures))
     if figures.rejects:
         yield Shown(
             "rejects", "Rejects",
-            "Rows that no redrive took over; some of the newest runs by file and line. "
+            "Rows that no redrive took over, with a sample of the newest runs. "
             f"`seglake quarantine ROOT {figures.topic} --run-id RUN` shows their bytes.", "",
             _rejects(figures),
         )  # fmt: skip
@@ -264,7 +264,7 @@ def overview(topics: Sequence[TopicFigures]) -> Table:
 def versions(storage: StorageFigures) -> tuple[str, str, Table]:
     """Which versions are retained, and what a vacuum would free."""
     commits, freed = storage.commits, storage.freed
-    kept = f"A version that is replaced is retained for {duration(storage.retention_ms)}."
+    retained = f"A version that is replaced is retained for {duration(storage.retention_ms)}."
     if freed is None:
         text = "`seglake vacuum --dry-run` tells what it would free: it lists all objects."
     else:
@@ -274,4 +274,4 @@ def versions(storage: StorageFigures) -> tuple[str, str, Table]:
             "older versions and their grace period have ended."
         )
     rows = [(str(version), minute(ms)) for version, ms in commits[::-1]]
-    return kept, text, _table("version|committed", rows)
+    return retained, text, _table("version|committed", rows)

@@ -29,28 +29,28 @@ class DeclaredRun(NamedTuple):
 
     run_id: str
     interval: tuple[int, int] | None = None  # [start_ms, end_ms)
-    clock_ms: int | None = None  # of the limits of event time, if it is that of another run
-    offsets: Mapping[int, tuple[int, int]] = {}  # [start, end) that it covers, if records keep them
+    clock_ms: int | None = None  # for the limits of event time, if another run sets it
+    offsets: Mapping[int, tuple[int, int]] = {}  # [start, end) by partition, if records keep theirs
 
     def clock(self, started_ms: int) -> int:
-        """What the limits of event time are measured from, in an attempt that began at a time."""
+        """The time in ms that limits of event time count from; an attempt began at `started_ms`."""
         if self.clock_ms is not None:
             return self.clock_ms
         return started_ms if self.interval is None else self.interval[1]
 
 
 class Replacement(Protocol):
-    """Committed runs that an attempt's commit takes out: readers see the old records or the new."""
+    """Committed runs that an attempt's commit removes. Readers see the old records or the new."""
 
     def runs(self, base: Snapshot, /) -> list[RunRow]:
-        """The runs of a version that go, with their redrives."""
+        """The runs of a version to remove, with their redrives."""
 
     def change(self, base: Snapshot, /) -> Change:
-        """The change that takes them out of the version; writes files."""
+        """The change that removes these runs from the version; writes files."""
 
 
 class PlanAgain(Exception):
-    """Not an error: another commit changed the input that is left, so the run is planned again."""
+    """Not an error: another commit changed what the attempt builds on. The run is planned again."""
 
 
 def now_ms() -> int:
@@ -89,7 +89,7 @@ class Attempt:
 
     @cached_property
     def settings(self) -> Pipeline:
-        """The pipeline with what the catalog says of its topic, for tasks. Raises ConfigError."""
+        """The pipeline with its topic's settings in the catalog, for tasks. Raises ConfigError."""
         topic = topic_in_force(self.base, self.pipeline)
         clock_ms = self.run.clock(self.started_ms)
         first = None
@@ -98,15 +98,15 @@ class Attempt:
         return self.pipeline.for_run(topic, clock_ms, first)
 
     def first_offset(self, partition: int) -> int:
-        """Where a log partition goes on: at its end, or, if it never had a record, at the start.
+        """The offset at which a log partition goes on: its end offset.
 
-        The start is that of the offsets which the run declares to cover.
+        Without a record so far, it is the start of the offsets that the run declares to cover.
         """
         end = end_offsets(self.base, self.topic).get(partition, 0)
         return end or self.run.offsets.get(partition, (0, 0))[0]
 
-    def bounds(self) -> list[PartitionRow]:
-        """The rows of log partitions that begin above 0, as their Kafka topic's log does."""
+    def log_starts(self) -> list[PartitionRow]:
+        """Rows for log partitions without a record whose log in Kafka starts above offset 0."""
         begun = {p for p, end in end_offsets(self.base, self.topic).items() if end}
         return [
             PartitionRow(
@@ -140,8 +140,8 @@ def sources_left(
     table: CatalogTable, base: Snapshot, topic: str, replacement: Replacement | None
 ) -> pa.Table:
     """The source rows of a topic, without those of runs that are replaced."""
-    gone = replacement.runs(base) if replacement else []
-    return without_attempts(table.sources(base, topic), {run.attempt_id for run in gone})
+    replaced = replacement.runs(base) if replacement else []
+    return without_attempts(table.sources(base, topic), {run.attempt_id for run in replaced})
 
 
 def end_offsets(snapshot: Snapshot, topic: str) -> dict[int, int]:

@@ -1,11 +1,12 @@
 """The commit that makes an attempt visible, and what follows a lost race.
 
-After a lost race the newest version tells what to do. If it has another attempt at the run, or new
-versions of its files, the run is planned again. If the end offsets did not change, the same rows
-are committed again. Otherwise the segments are re-based: moved behind those of the other commit.
+After a lost race the attempt continues the newest version. If that version has another attempt at
+the run, files of its input or other partitions, the run is planned again. If no end offset changed,
+the same rows are committed again. Otherwise the segments are re-based: moved behind those of the
+other commit. Records that keep their offsets cannot move: their run is planned again.
 
-Only `seglake repair` reads the success mark beside an attempt's manifest. A run is committed even
-if its mark cannot be written.
+Only maintenance reads the success mark beside an attempt's manifest. A run is committed even if its
+mark cannot be written.
 """
 
 import json
@@ -19,7 +20,7 @@ from seglake.layout import new_attempt
 from seglake.write.driver.attempt import Attempt, PlanAgain, end_offsets, now_ms
 from seglake.write.driver.rebase import Move
 from seglake.write.driver.run_input import SplitCounts
-from seglake.write.driver.topics import append_time, topic_in_force, topic_row
+from seglake.write.driver.topics import append_time, topic_in_force, topic_rows
 
 
 class Commit:
@@ -28,15 +29,16 @@ class Commit:
     def __init__(self, attempt: Attempt, counts: SplitCounts, segments: list[SegmentRow]) -> None:
         self._attempt, self._base, self._segments = attempt, attempt.base, segments
         self._append_time_ms = attempt.append_time_ms
-        self._topic_rows = topic_row(attempt.base, attempt.pipeline)
+        self._topic_rows = topic_rows(attempt.base, attempt.pipeline)
         self._sources = attempt.input.rows(counts, attempt.topic, attempt.attempt_id)
-        self._moved_to = set[str]()  # the attempt whose files the segments are after a re-base
+        self._moved_to = set[str]()  # the attempt id in the files' names after a re-base
 
     def run(self) -> int:
         """Make the segments visible, re-based if need be; returns a version that has them.
 
-        Raises PlanAgain, AttemptAbandoned, or CommitConflict or StoreError when the patience is
-        used up. After a StoreError the segments may be visible; the next attempt finds out.
+        Raises PlanAgain, AttemptAbandoned, and, after too many lost races or failures of storage,
+        CommitConflict or StoreError. After a StoreError the segments may be visible; the next
+        attempt finds out.
         """
         attempt = self._attempt
         names = (attempt.topic, attempt.attempt_id)
@@ -48,16 +50,16 @@ class Commit:
         if base is not self._base:
             self._follow(base)
         replacement = self._attempt.replacement
-        gone = replacement.change(base) if replacement else Change()
-        self._attempt.report.replaced_runs = [
-            row.run_id for row in gone.rows if isinstance(row, RunRow)
-        ]
-        return gone._replace(
-            rows=[*gone.rows, *self._rows(gone.rows)], files_of={*gone.files_of, *self._moved_to}
+        removal = replacement.change(base) if replacement else Change()
+        rows, files_of = removal.rows, removal.files_of
+        replaced = [row.run_id for row in rows if isinstance(row, RunRow)]
+        self._attempt.report.replaced_runs = replaced
+        return removal._replace(
+            rows=[*rows, *self._rows(rows)], files_of={*files_of, *self._moved_to}
         )
 
     def _follow(self, newest: Snapshot) -> None:
-        """Continue a newer version; the segments are re-based if others got their offsets."""
+        """Continue a newer version; re-base the segments if another commit took their offsets."""
         attempt = self._attempt
         name, run_id = attempt.pipeline.name, attempt.run.run_id
         found = attempt.table.run(newest, attempt.topic, name, run_id)
@@ -69,7 +71,7 @@ class Commit:
         if partitions != attempt.settings.topic.partitions:
             raise PlanAgain("the topic has other partitions now")
         before, after = (end_offsets(each, attempt.topic) for each in (self._base, newest))
-        self._base, self._topic_rows = newest, topic_row(newest, attempt.pipeline)
+        self._base, self._topic_rows = newest, topic_rows(newest, attempt.pipeline)
         deltas = {partition: end - before.get(partition, 0) for partition, end in after.items()}
         if not any(deltas.values()):
             return
@@ -112,8 +114,8 @@ class Commit:
             sequence=self._sequence(others),
             offset_ranges=_offset_ranges(self._segments),
         )
-        bounds = attempt.bounds()
-        return [*self._topic_rows, *bounds, run, *self._segments, *self._sources]
+        log_starts = attempt.log_starts()
+        return [*self._topic_rows, *log_starts, run, *self._segments, *self._sources]
 
     def _sequence(self, others: Iterable[Row]) -> int:
         """The sequence of the run's row: above those of its key in the catalog and in `others`."""
@@ -131,7 +133,7 @@ class Commit:
 
 
 def _offset_ranges(segments: list[SegmentRow]) -> str:
-    """The offsets that a run gets: of each log partition one range, since a run is appended."""
+    """The offsets of a run as JSON: one [start, end) for each log partition that it appended to."""
     found: dict[int, list[int]] = {}
     for row in segments:
         found.setdefault(row.partition, [row.base_offset, 0])[1] = row.end_offset

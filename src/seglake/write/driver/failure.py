@@ -1,14 +1,13 @@
-"""What is kept of an attempt that fails, for `seglake run-status` and `seglake quarantine`.
+"""The record of an attempt that fails, for `seglake run-status` and `seglake quarantine`.
 
-In cluster modes exit codes and standard output are lost, so the lake has them. Whoever is killed
-leaves nothing.
+Cluster modes lose exit codes and standard output, so the lake stores the exit code, the error and
+the report. A process that is killed stores nothing.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import time
 from types import TracebackType
 from typing import Any
 
@@ -16,18 +15,19 @@ from seglake.catalog.failed_run import FailedRun, write_failed_run
 from seglake.errors import SeglakeError, StoreError
 from seglake.layout import new_attempt
 from seglake.store import Store
+from seglake.write.driver.attempt import now_ms
 from seglake.write.driver.report import Report
 
-_ERROR_LENGTH = 16_384  # characters that are kept of a message
+_ERROR_LENGTH = 16_384  # characters of a message that are stored
 
 logger = logging.getLogger(__name__)
 
 
 class Failure:
-    """A block that writes down the error that it ends with, beside the report and `rejects`.
+    """A block: if it ends with an error, the error, the report and `rejects` are stored.
 
-    `rejects` are those of `FailedRun`. If they cannot be written, that is logged, and the error of
-    the block is raised all the same.
+    `rejects` are those of `FailedRun`. If storage fails, a warning is logged, and the block still
+    ends with its own error.
     """
 
     def __init__(self, store: Store, report: Report) -> None:
@@ -51,9 +51,9 @@ class Failure:
             pipeline=report.pipeline,
             run_id=report.run_id,
             attempt_id=report.attempt_id,
-            error=_text(error),
+            error=error_text(error),
             exit_code=getattr(error, "exit_code", 1),
-            failed_at_ms=time.time_ns() // 1_000_000,
+            failed_at_ms=now_ms(),
             report=json.loads(report.as_row()),
             rejects=self.rejects,
         )
@@ -63,8 +63,8 @@ class Failure:
             logger.warning("`seglake run-status` will not know of this failure: %s", problem)
 
 
-def _text(error: Exception) -> str:
-    """The message of an error; of another library's error only its name, as it may tell secrets."""
+def error_text(error: Exception) -> str:
+    """The message of a SeglakeError; of another error only the type, since it may tell secrets."""
     name = type(error).__name__
     if not isinstance(error, SeglakeError):
         return f"{name}: the log of the driver has the rest"

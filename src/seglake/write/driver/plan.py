@@ -21,14 +21,14 @@ from seglake.format.records import Int64s
 from seglake.write.reduce.piece import Bounds
 from seglake.write.spool.order import FIRST, LAST, Place
 
-_UNIT_SHIFT = 32  # of the number of a unit, beside that of a blob in it
+_UNIT_SHIFT = 32  # bits: a blob's name is (unit << 32 | number in the unit)
 
 
 @dataclass(frozen=True)
 class Blobs:
     """The blobs with records, in columns: one item per blob.
 
-    `first` and `last` rank the places of the first and the last record among all of these.
+    `first` and `last` are the ranks of its first and last place among the places of all blobs.
     """
 
     partition: Int64s
@@ -57,7 +57,7 @@ class Blobs:
         return Place(*(int(column[blob]) for column in self.places))
 
     def ranks_of(self, places: Sequence[Place]) -> Int64s:
-        """The ranks of places that are `FIRST`, or those of first records."""
+        """The rank of each place: -1 for `FIRST`; any other is the first place of a blob."""
         names = (self.places[2] << _UNIT_SHIFT) | self.places[3]
         asked = np.array([place.unit << _UNIT_SHIFT | place.blob for place in places], np.int64)
         candidates = np.flatnonzero(np.isin(names, asked)).tolist()
@@ -116,7 +116,7 @@ def cut_partitions(blobs: Blobs, max_bytes: int) -> list[Bounds]:
 
 def assign(blobs: Blobs, pieces: Sequence[Bounds]) -> Routes:
     """The pieces of every blob; pieces of one log partition follow each other without a gap."""
-    width = 2 * len(blobs) + 2  # of the ranks, with that of FIRST
+    width = 2 * len(blobs) + 2  # above every rank, so that log partitions do not overlap
     partitions = np.array([piece.partition for piece in pieces], np.int64)
     starts = partitions * width + blobs.ranks_of([piece.start for piece in pieces]) + 1
     order = np.argsort(starts)
@@ -163,10 +163,10 @@ def base_offsets(pieces: Sequence[Bounds], counts: list[int], ends: Mapping[int,
 def fixed_ends(
     pieces: Sequence[Bounds], ends: Mapping[int, int]
 ) -> list[tuple[int | None, int | None]]:
-    """(first offset, end) of each piece whose records keep their offsets, which are sort keys.
+    """(first offset, end offset) of each piece of a run whose records keep their offsets.
 
-    The first piece of a log partition begins where the log goes on: None. The last one ends at the
-    end of its log partition, if `ends` has it.
+    These offsets are the sort keys. The first piece of a log partition has None as first offset: it
+    begins where the log goes on. The last piece has the end offset in `ends`, or None.
     """
     found = list[tuple[int | None, int | None]]()
     for piece in pieces:

@@ -31,10 +31,10 @@ class Report(ShowsTable):
     """The result of one run.
 
     input_rows = records + quarantined, always; `skipped_records` are rows beside these, whose
-    offset the log had already. `reasons` counts the quarantined rows by reason. The topic had
-    `skipped_files` before, and `replaced_runs` are gone from it with their records.
+    offset the log had already. `reasons` counts the quarantined rows by reason. `skipped_files`
+    were ingested before. `replaced_runs` left the topic, with their records.
     `absent_fields` says which fields no row has. If the run was done already, `new_files`,
-    `changed_files` and `gone_files` are what became of its input since.
+    `changed_files` and `gone_files` say how its input changed since.
     `end_offsets` are exclusive, for each log partition that grew.
     `max_lateness_ms` is the lateness of the latest event, None without an order of arrival.
     `version` is -1 until this call commits the run. `rebased` counts the lost races after which the
@@ -101,7 +101,7 @@ class Report(ShowsTable):
 
     @property
     def summary(self) -> str:
-        """What came of the run, in one sentence."""
+        """The result of the run, in one sentence."""
         if self.status == "already done":
             return f"already committed{self._since()}"
         if self.input_files or self.input_rows or self.skipped_records:
@@ -122,8 +122,8 @@ class Report(ShowsTable):
         remedy = ""
         if self.new_files or self.changed_files:
             remedy = (
-                "; --replace takes the new input for the old; another run id ingests what is new, "
-                "and what changed by on_changed_source"
+                "; --replace replaces the old input by the new; another run id ingests new files, "
+                "and changed ones as on_changed_source says"
             )
         return f"; since then: {', '.join(changes)}{remedy}"
 
@@ -147,10 +147,10 @@ class Report(ShowsTable):
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
     def as_row(self) -> str:
-        """The report as the run's catalog row has it, with a count of the skipped files.
+        """The report for the run's catalog row, with a count of the skipped files.
 
-        A list of them would grow with a folder that each run skips except for its newest files.
-        What is only known after a commit is left out, and what a usual run has none of.
+        Their list would grow with a folder of which each run skips all but the newest files. Fields
+        that only "already done" runs have are left out, and the `_UNUSUAL` ones that are empty.
         """
         row = {**asdict(self), "skipped_files": len(self.skipped_files)}
         unusual = [name for name in _UNUSUAL if not row[name]]

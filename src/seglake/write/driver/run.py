@@ -70,14 +70,14 @@ def ingest_files(
 ) -> Report:
     """Ingest the files that the pipeline names, once.
 
-    `replacing` makes the replacement of the catalog that an attempt with an id commits: then what
-    is committed is ingested again, unless that would change nothing.
+    `replacing` makes the replacement that an attempt commits, from the catalog and the attempt's
+    id. With it a committed run is ingested again, unless that would change nothing.
 
-    A run id that is committed already does nothing: the report's status is "already done", and it
-    says what changed since. Raises ConfigError if it is committed with other settings or if the
-    pipeline is that of a DataFrame, InputError, QuarantineLimit, StoreError, AttemptAbandoned or
-    CommitConflict. After an error nothing of the run is visible, except that after a StoreError at
-    the commit all of it may be; the same run id again finds out.
+    If the run id is committed already, nothing is ingested: the report's status is "already done",
+    and the report says what changed since. Raises ConfigError if the run is committed with other
+    settings or the pipeline is that of a DataFrame, InputError, QuarantineLimit, StoreError,
+    AttemptAbandoned or CommitConflict. After an error nothing of the run is visible. After a
+    StoreError at the commit all of it may be: run again with the same run id to find out.
     """
     if not pipeline.input.kind.in_files:
         raise ConfigError(
@@ -97,7 +97,7 @@ def ingest_frame(
 ) -> Report:
     """Ingest the rows of a DataFrame, once, as `ingest_files` does; it has no source rows.
 
-    `check` is called each time after its rows are read, and may raise.
+    `check` is called after each reading of the rows, and may raise.
     """
     engine = SparkEngine(frame.sparkSession)
     rows = InputFrame(frame, order_column, check)
@@ -144,7 +144,7 @@ def _is_done(
     replacement: Replacement | None,
     report: Report,
 ) -> bool:
-    """Whether the run is committed; if it is to be replaced, by the same again. Then reports it."""
+    """Whether the run, or what would replace it, is committed already. Then fills in `report`."""
     done = table.run(base, report.topic, report.pipeline, report.run_id)
     if done is None:
         return False
@@ -177,15 +177,15 @@ def _is_same(
 
 
 def _require_same(done: RunRow, pipeline: Pipeline, run: DeclaredRun) -> None:
-    """Raise ConfigError unless a run is committed with these settings and this interval."""
+    """Raise ConfigError if a run is committed with other settings or another interval."""
     committed = f"run {run.run_id!r} of pipeline {pipeline.name!r} is committed"
     winner = f"attempt {done.attempt_id}, which ended at {format_ms(done.finished_at_ms)}"
     if redrive_of(done):
         raise ConfigError(f"{committed}, and is a redrive: give this run another --run-id")
     if done.fingerprint != pipeline.fingerprint():
         raise ConfigError(
-            f"{committed} with other settings: those of {winner}, hold, and nothing was ingested "
-            "with these; give this run another --run-id, or restore the settings"
+            f"{committed} with other settings, by {winner}; nothing was ingested with these "
+            "settings: give this run another --run-id, or restore the settings"
         )
     interval = (done.interval_start_ms, done.interval_end_ms)
     if interval != (run.interval or (None, None)):
@@ -260,8 +260,8 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
 def check_rejects(attempt: Attempt) -> None:
     """Raise QuarantineLimit if too many rows are rejected.
 
-    Each ratio but 0 allows one reject, which tells nothing about the settings. None allows all rows
-    to be rejected: they would count as ingested.
+    Every ratio above 0 allows one reject, which says nothing about the settings. No ratio allows
+    all rows to be rejected: their files would count as ingested.
     """
     report, ratio = attempt.report, attempt.pipeline.max_quarantine_ratio
     rejected, rows = report.quarantined, report.input_rows
@@ -312,13 +312,13 @@ def _plan(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
     straddling = _count_straddling(attempt, spooled, routes, pieces)
     counts = plan.count_records(blobs, routes, straddling)
     bases = plan.base_offsets(pieces, counts, end_offsets(attempt.base, attempt.topic))
-    return _shared(attempt, spooled, blobs, routes, pieces, [(base, None) for base in bases])
+    return _tasks(attempt, spooled, blobs, routes, pieces, [(base, None) for base in bases])
 
 
 def _plan_at_offsets(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
     """The pieces of a run whose records keep their offsets.
 
-    A log partition without a record has one, too, if the run declares to cover offsets of it.
+    A log partition without a record has a piece, too, if the run declares to cover offsets of it.
     """
     blobs = plan.Blobs.of(spooled)
     pieces = plan.cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
@@ -333,10 +333,10 @@ def _plan_at_offsets(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInpu
         (attempt.first_offset(piece.partition) if start is None else start, end)
         for piece, (start, end) in zip(pieces, plan.fixed_ends(pieces, ends), strict=True)
     ]
-    return _shared(attempt, spooled, blobs, plan.assign(blobs, pieces), pieces, offsets)
+    return _tasks(attempt, spooled, blobs, plan.assign(blobs, pieces), pieces, offsets)
 
 
-def _shared(
+def _tasks(
     attempt: Attempt,
     spooled: pa.Table,
     blobs: plan.Blobs,
@@ -344,7 +344,7 @@ def _shared(
     pieces: list[Bounds],
     offsets: Sequence[tuple[int, int | None]],
 ) -> list[list[PieceInput]]:
-    """The pieces of each task; `offsets` has of each piece the first offset, and the end."""
+    """The pieces of each task; `offsets` has (first offset, end offset) of each piece."""
 
     def piece_input(number: int, members: Int64s) -> PieceInput:
         name = (attempt.topic, pieces[number].partition, attempt.attempt_id)

@@ -88,7 +88,7 @@ class InputFiles:
         ]
 
     def is_taken(self, sources: pa.Table) -> bool:
-        """Whether the topic got versions of the files since this attempt began."""
+        """Whether the topic got versions of these files since this attempt began."""
         return known_versions(sources, self._listed) != self._known
 
 
@@ -156,7 +156,7 @@ class RunInput(Protocol):
         """The source rows to commit."""
 
     def is_taken(self, sources: pa.Table, /) -> bool:
-        """Whether another run ingested some of it since this attempt began."""
+        """Whether another run ingested some of the input since this attempt began."""
 
 
 class Input(Protocol):
@@ -185,15 +185,18 @@ class Files:
         return InputFiles(self._engine, self._pipeline, self._listed, sources)
 
     def differences(self, sources: pa.Table, attempt_id: str) -> Differences:
-        """The files that are new, changed or gone; a path that cannot be listed has none."""
+        """The files that are new, changed or gone.
+
+        If a path cannot be listed, a file is gone only if storage says so when asked for it.
+        """
         files: set[SourceFile] = set()
-        is_gone: Callable[[str], bool] = lambda _: True  # noqa: E731
+        is_gone: Callable[[str], bool] = lambda _: True  # noqa: E731  # until a listing fails
         for path in self._pipeline.input.paths:
             one = self._pipeline.input.model_copy(update={"paths": (path,), "on_empty": "ok"})
             try:
                 files.update(list_inputs(one, self._store))
             except InputError as problem:
-                logger.info("the files of a run that is committed: %s", problem)
+                logger.info("changes since the run was committed: %s", problem)
                 is_gone = self._is_gone
         return compare(sorted(files), sources, attempt_id, is_gone)
 
@@ -217,5 +220,5 @@ class Frame(NamedTuple):
         return self.rows
 
     def differences(self, _sources: pa.Table, _attempt_id: str) -> Differences:
-        """Nothing that is known."""
+        """None: a DataFrame has no files."""
         return Differences([], [], [])

@@ -26,7 +26,7 @@ class Differences(NamedTuple):
     """The files that are new, changed or gone since a run was committed, by path.
 
     `new` files are unknown to the topic. `changed` files are there in a version that the topic does
-    not have. `gone` files are those that the run ingested and that storage has no more.
+    not have. `gone` files are those that the run ingested and that no longer exist.
     """
 
     new: list[str]
@@ -35,9 +35,9 @@ class Differences(NamedTuple):
 
 
 def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:
-    """The source rows of other attempts."""
-    gone = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
-    return sources.filter(pc.invert(gone)) if attempts else sources
+    """The source rows without those of some attempts."""
+    dropped = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
+    return sources.filter(pc.invert(dropped)) if attempts else sources
 
 
 def known_versions(sources: pa.Table, files: Sequence[SourceFile]) -> dict[str, list[FileVersion]]:
@@ -81,7 +81,7 @@ def select(
 def compare(
     files: Sequence[SourceFile], sources: pa.Table, attempt_id: str, is_gone: Callable[[str], bool]
 ) -> Differences:
-    """What differs between the files that are there and those that an attempt ingested.
+    """The differences between the files that exist and those that an attempt ingested.
 
     `sources` are the source rows of the topic; `is_gone` is asked of each path that the attempt
     ingested and that is not among `files`.

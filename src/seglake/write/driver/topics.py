@@ -12,22 +12,22 @@ from seglake.errors import ConfigError, UnknownTopic
 
 
 def topic_in_force(snapshot: Snapshot, pipeline: Pipeline) -> Topic:
-    """The pipeline's topic, with the catalog's settings for those that the pipeline does not say.
+    """The pipeline's topic; settings that the pipeline does not give are those of the catalog.
 
-    Raises ConfigError if it says another partitioner, timestamp type or lifecycle setting than the
+    Raises ConfigError if it gives another partitioner, timestamp type or lifecycle setting than the
     topic has, or fewer partitions.
     """
     try:
         known = snapshot.topic(pipeline.topic.name)
     except UnknownTopic:
         return pipeline.topic
-    said = pipeline.topic.said()
-    topic = combined_topic(stored_settings(known), said)
-    _require_same(known, topic, said)
+    given = pipeline.topic.said()
+    topic = combined_topic(stored_settings(known), given)
+    _require_same(known, topic, given)
     return topic
 
 
-def topic_row(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
+def topic_rows(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
     """The row that the run adds for its topic; empty if the catalog has these settings already.
 
     Raises ConfigError as `topic_in_force` does.
@@ -45,7 +45,7 @@ def topic_row(snapshot: Snapshot, pipeline: Pipeline) -> list[TopicRow]:
 
 
 def stored_settings(known: TopicRow) -> dict[str, Any]:
-    """All that a topic's row says, by the keys of `[topic]`, except the partitioner."""
+    """The settings in a topic's row, by the keys of `[topic]`, except the partitioner."""
     return {
         **json.loads(known.settings),
         "partitions": known.partitions,
@@ -53,7 +53,7 @@ def stored_settings(known: TopicRow) -> dict[str, Any]:
     }
 
 
-def _require_same(known: TopicRow, topic: Topic, said: Mapping[str, Any]) -> None:
+def _require_same(known: TopicRow, topic: Topic, given: Mapping[str, Any]) -> None:
     has = f"topic {known.topic!r} has"
     for name, wanted, key in (
         (known.partitioner, _partitioner(topic), "partitioner"),
@@ -70,27 +70,27 @@ def _require_same(known: TopicRow, topic: Topic, said: Mapping[str, Any]) -> Non
             "topic.partitions"
         )
     stored = json.loads(known.settings)
-    _require_same_source(known, stored, said)
-    for key in (key for key in LIFECYCLE if key in said):
+    _require_same_source(known, stored, given)
+    for key in (key for key in LIFECYCLE if key in given):
         value = stored.get(key, DEFAULTS[key])
-        if value != said[key]:
+        if value != given[key]:
             raise ConfigError(
-                f"{has} {key} = {value!r}, the pipeline says {said[key]!r}: remove it from the "
+                f"{has} {key} = {value!r}, the pipeline says {given[key]!r}: remove it from the "
                 f"pipeline, or change the topic with `seglake alter ROOT {known.topic} "
-                f"{key}={said[key]}`"
+                f"{key}={given[key]}`"
             )
 
 
 def _require_same_source(
-    known: TopicRow, stored: Mapping[str, Any], said: Mapping[str, Any]
+    known: TopicRow, stored: Mapping[str, Any], given: Mapping[str, Any]
 ) -> None:
     """Raise ConfigError for another Kafka topic than the one whose offsets the records keep."""
-    kept, named = stored.get("kafka.topic.id"), said.get("kafka.topic.id")
-    if named is not None and kept is not None and kept != named:
+    stored_id, given_id = stored.get("kafka.topic.id"), given.get("kafka.topic.id")
+    if None not in (stored_id, given_id) and stored_id != given_id:
         raise ConfigError(
-            f"topic {known.topic!r} has the offsets of the Kafka topic with id {kept}, and this "
-            f"one has id {named}: it was deleted and made again, so its offsets are those of "
-            "other records; archive it as another topic"
+            f"topic {known.topic!r} has the offsets of the Kafka topic with id {stored_id}, and "
+            f"that topic has id {given_id} now: it was deleted and made again, so its offsets are "
+            "those of other records; archive it as another topic"
         )
 
 

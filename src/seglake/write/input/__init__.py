@@ -1,1 +1,1 @@
-"""The files of a run: which they are, their bytes, how they are divided among tasks."""
+"""Input files: how they are listed, fetched, decompressed and taken out of archives."""

@@ -21,7 +21,7 @@ _BLOCK_BYTES = 512
 _RECORD_BYTES = 20 * _BLOCK_BYTES
 _MAGIC, _MAGIC_AT = b"ustar", 257
 _HEADER_BYTES = 2 << 20  # the longest header of a member
-_SKIP_BYTES = 1 << 20  # read at once from what is skipped
+_SKIP_BYTES = 1 << 20  # skipped at once
 
 
 def is_archive(content: Content) -> bool:
@@ -79,7 +79,7 @@ def _require_end(archive: _Forward) -> None:
         at = archive.tell() - len(block)
         if block.strip(b"\0") and (not second < at < record_end or _is_header(block)):
             raise tarfile.ReadError(
-                f"something stands at byte {at}, behind a block of zeros, which ends an archive "
+                f"more data at byte {at}, behind a block of zeros, which ends an archive "
                 "(tar --concatenate joins archives)"
             )
 
@@ -95,8 +95,8 @@ def _is_header(block: bytes) -> bool:
 class _Forward:
     """An archive as the file that TarFile reads, from the beginning to the end.
 
-    At most `left` bytes are given at once while the next member is searched: TarFile reads a
-    member's name and list of holes into memory, as long as the header says.
+    Before the next member at most `left` bytes are read: TarFile reads a member's name and list of
+    holes into memory, as long as the header says.
     """
 
     def __init__(self, content: Content) -> None:

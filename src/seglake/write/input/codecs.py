@@ -93,7 +93,7 @@ class Content:
 
 
 class _Unpacker(Protocol):
-    """What unpacks one of the streams that stand one after another in a file."""
+    """Unpacks one of the streams that follow each other in a file."""
 
     @property
     def eof(self) -> bool:
@@ -105,7 +105,7 @@ class _Unpacker(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """What was given and stands behind the end of the stream."""
+        """The bytes that were given and lie behind the end of the stream."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         """At most `max_length` unpacked bytes."""

@@ -22,6 +22,7 @@ from seglake.shown import ShowsTable, Table
 from seglake.store import open_store
 from seglake.write.api import declared
 from seglake.write.driver.attempt import DeclaredRun, end_offsets
+from seglake.write.driver.failure import error_text
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import ingest_frame
 from seglake.write.driver.topics import topic_in_force
@@ -44,7 +45,7 @@ Ranges = dict[int, tuple[int, int]]  # offsets [start, end) by partition
 
 @dataclass
 class TopicArchive:
-    """What came of one topic.
+    """The archive of one topic: what one call did.
 
     `topic` is its name in the lake. `offsets` are the offsets [start, end) that were new on the
     broker. `gaps` are those [start, end) that the broker had deleted before they were archived.
@@ -63,24 +64,24 @@ class TopicArchive:
 
     @property
     def summary(self) -> str:
-        """What came of it, in a few words."""
+        """The result, in a few words."""
         if self.error is not None:
             return f"failed: {self.error}"
-        told = f"{self.run['records']:,} records" if self.run else "nothing new"
+        text = f"{self.run['records']:,} records" if self.run else "nothing new"
         for partition, (start, end) in self.gaps.items():
-            told += f"; of partition {partition} the broker had deleted {start} to {end - 1}"
-        return told
+            text += f"; of partition {partition} the broker had deleted {start} to {end - 1}"
+        return text
 
 
 @dataclass(repr=False)
 class Archive(ShowsTable):
-    """What came of all topics, in the order in which they were given."""
+    """The archives of all topics, in the order in which they were given."""
 
     topics: list[TopicArchive] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
-        """That of the first error; without one 4 if the broker had deleted something, else 0."""
+        """The code of the first error; else 4 if the broker had deleted records, else 0."""
         codes = [each.exit_code for each in self.topics]
         errors = [code for code in codes if code not in {0, GAP_EXIT_CODE}]
         return errors[0] if errors else max(codes, default=0)
@@ -123,11 +124,11 @@ def archive(
     names = _names(topics)
     run = declared(run_id, (None, None))
     spark = spark or spark_session("seglake archive", master=master, delta=False, kafka=True)
-    place = _Place(root, dict(storage_options or {}), options, spark, progress)
+    setup = _Setup(root, dict(storage_options or {}), options, spark, progress)
     found = Archive()
     with Broker(spark, options) as broker:
         for kafka_topic, topic in names:
-            found.topics.append(_archived(place, broker, TopicArchive(kafka_topic, topic), run))
+            found.topics.append(_archived(setup, broker, TopicArchive(kafka_topic, topic), run))
     return found
 
 
@@ -140,8 +141,8 @@ def _names(topics: Sequence[str]) -> list[tuple[str, str]]:
     return parts
 
 
-class _Place(NamedTuple):
-    """Where the records come from and go to."""
+class _Setup(NamedTuple):
+    """What the archives of all topics share."""
 
     root: str
     storage: dict[str, str]
@@ -151,12 +152,12 @@ class _Place(NamedTuple):
 
 
 def _archived(
-    place: _Place, broker: Broker, report: TopicArchive, run: DeclaredRun
+    setup: _Setup, broker: Broker, report: TopicArchive, run: DeclaredRun
 ) -> TopicArchive:
-    """The report of a topic after its archive; whatever goes wrong is told by it."""
-    place.progress(f"archive {report.kafka_topic}")
+    """Archive a topic; returns its report, which also has the error if there is one."""
+    setup.progress(f"archive {report.kafka_topic}")
     try:
-        done = _archive_topic(place, broker, report, run)
+        done = _archive_topic(setup, broker, report, run)
         if done is not None:
             report.status, report.run = "archived", done.as_dict()
         report.exit_code = GAP_EXIT_CODE if report.gaps else 0
@@ -165,19 +166,19 @@ def _archived(
     except Exception as error:
         _log.exception("the archive of %s failed", report.kafka_topic)
         report.status, report.exit_code = "failed", 1
-        report.error = f"{type(error).__name__}: the log of the driver has the rest"
+        report.error = error_text(error)
     return report
 
 
 def _archive_topic(
-    place: _Place, broker: Broker, report: TopicArchive, run: DeclaredRun
+    setup: _Setup, broker: Broker, report: TopicArchive, run: DeclaredRun
 ) -> Report | None:
-    """Archive what is new of a topic; None if nothing is."""
+    """Archive the new records of a topic; None if nothing is new."""
     live = broker.topic(report.kafka_topic)
     report.topic_id = live.topic_id
-    base = CatalogTable.create(open_store(place.root, place.storage)).snapshot()
+    base = CatalogTable.create(open_store(setup.root, setup.storage)).snapshot()
     is_known = any(row.topic == report.topic for row in base.topics())
-    pipeline = _pipeline(place, report, live, _clock(base, broker, report))
+    pipeline = _pipeline(setup, report, live, _timestamp_type(base, broker, report))
     topic_in_force(base, pipeline)  # refuses the wrong topic before anything is read
     ends = end_offsets(base, report.topic)
     for partition, (_, end) in live.offsets.items():
@@ -196,13 +197,13 @@ def _archive_topic(
         if broker.topic_id(live.name) != live.topic_id:
             raise InputError(f"topic {live.name!r} was made again while it was read; run again")
 
-    frame = _frame(place, live.name, report.offsets)
+    frame = _frame(setup, live.name, report.offsets)
     covering = run._replace(offsets=covered)
-    return ingest_frame(frame, "offset", pipeline, covering, place.progress, check)
+    return ingest_frame(frame, "offset", pipeline, covering, setup.progress, check)
 
 
-def _clock(base: Snapshot, broker: Broker, report: TopicArchive) -> str:
-    """The timestamp type of the topic in the lake, or else on the broker."""
+def _timestamp_type(base: Snapshot, broker: Broker, report: TopicArchive) -> str:
+    """The timestamp type of the topic in the lake, or, if it is new there, on the broker."""
     try:
         return base.topic(report.topic).timestamp_type
     except UnknownTopic:
@@ -213,27 +214,27 @@ def _require_ahead(report: TopicArchive, partition: int, ours: int, end: int) ->
     if end < ours:
         raise InputError(
             f"partition {partition} of {report.kafka_topic!r} ends at {end} on the broker, and at "
-            f"{ours} in the lake: the broker lost records, and their offsets will be those of "
-            "others; archive the topic as another one"
+            f"{ours} in the lake: the broker lost records, and will give their offsets to others; "
+            "archive the topic as another one"
         )
 
 
-def _pipeline(place: _Place, report: TopicArchive, live: LiveTopic, clock: str) -> Pipeline:
-    """The settings of a run: the columns of Spark's Kafka source, every record as it is."""
+def _pipeline(setup: _Setup, report: TopicArchive, live: LiveTopic, kind: str) -> Pipeline:
+    """The settings of a run: the columns of Spark's Kafka source; timestamps are of type `kind`."""
     topic = {
         "name": report.topic,
         "partitions": len(live.offsets),
         "partition_field": "partition",
         "offset_field": "offset",
-        "message.timestamp.type": clock,
+        "message.timestamp.type": kind,
         "max.message.bytes": MAX_BATCH_BYTES,  # the broker took them
         "kafka.topic.id": live.topic_id,
     }
     return Pipeline.model_validate(
         {
             "name": PIPELINE,
-            "root": place.root,
-            "storage": place.storage,
+            "root": setup.root,
+            "storage": setup.storage,
             "order": "arrival",
             "max_quarantine_ratio": 0.0,
             "input": {"format": "dataframe"},
@@ -246,13 +247,13 @@ def _pipeline(place: _Place, report: TopicArchive, live: LiveTopic, clock: str) 
     )
 
 
-def _frame(place: _Place, topic: str, offsets: Ranges) -> DataFrame:
+def _frame(setup: _Setup, topic: str, offsets: Ranges) -> DataFrame:
     """The committed records at these offsets."""
-    spark = place.spark
+    spark = setup.spark
     if not offsets:
         return spark.createDataFrame([], _SCHEMA)
     first, last = ({topic: {str(p): ends[at] for p, ends in offsets.items()}} for at in (0, 1))
-    options = {f"kafka.{key}": value for key, value in place.options.items()}
+    options = {f"kafka.{key}": value for key, value in setup.options.items()}
     options |= {
         "kafka.isolation.level": "read_committed",
         "assign": json.dumps({topic: list(offsets)}),

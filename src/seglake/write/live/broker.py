@@ -40,13 +40,13 @@ class Broker:
         try:
             jvm: Any = spark._jvm  # noqa: SLF001  # see `ALLOWED` of tests/test_tidy.py
         except Exception as error:  # Spark Connect has no JVM, and an error of its own for that
-            raise ConfigError("an archive needs a Spark session with a JVM: no Connect") from error
+            raise ConfigError("an archive needs a Spark session with a JVM, not Connect") from error
         self._jvm = cast("Any", jvm)
         properties = self._jvm.java.util.Properties()
         for key, value in options.items():
             properties.setProperty(key, value)
         admin = self._jvm.org.apache.kafka.clients.admin
-        if type(admin.AdminClient).__name__ == "JavaPackage":  # py4j's name of what is no class
+        if type(admin.AdminClient).__name__ == "JavaPackage":  # py4j's type of an unknown class
             raise ConfigError(f"this Spark session has no Kafka source: give spark-submit {_JARS}")
         with self._errors():
             self._admin = admin.AdminClient.create(properties)

@@ -2,7 +2,7 @@
 
 A reject is known by the line at which it begins. It counts as found only if the row that begins
 there now has the bytes that the quarantine has. Other settings may divide a file into other rows,
-some of which would hold lines that are records already.
+and such a row could hold lines that are records already.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from seglake.write.rows.rows import Absent, Reason, Rows
 REJECT = np.dtype(
     [("line", "i8"), ("hash", "i8"), ("length", "i4"), ("cut", "?"), ("line_feed", "?")]
 )
-# of rows of which the quarantine may have less than the first 64 KiB
+# reasons of rows that the quarantine may cut before 64 KiB
 _CUT = [reason.text for reason in Reason if reason.name.endswith(("TOO_LARGE", "TOO_LONG"))]
 
 Rejected = npt.NDArray[np.void]  # of REJECT, in the order of lines
@@ -81,7 +81,7 @@ def read_raw(
 
 
 def _choose(rows: Rows, lines: Int64s, rejects: Rejected, found: Found) -> "ChosenRows":
-    """Of rows that begin at `lines` (from 0) the rejects among them, which become `found`."""
+    """The rejects among rows that begin at `lines` (from 0); marks them in `found`."""
     at = np.searchsorted(rejects["line"], lines + 1)
     at[at == len(rejects)] = 0
     begun = np.flatnonzero(rejects["line"][at] == lines + 1)
@@ -92,9 +92,9 @@ def _choose(rows: Rows, lines: Int64s, rejects: Rejected, found: Found) -> "Chos
 
 
 def _same(raw: Spans, rejects: Rejected) -> Found:
-    """Whether each row is the reject; of a reject that is cut, whether the line begins alike.
+    """Whether each row is its reject; if the reject is cut, whether a line begins with its bytes.
 
-    A row of several lines, of which the quarantine has the first ones, may have ended elsewhere.
+    A row of several lines may have ended elsewhere, so its beginning is not enough.
     """
     sizes = np.minimum(raw.lengths, rejects["length"])
     alike = fnv_hashes(*Spans(raw.data, raw.starts, sizes).fixed()) == rejects["hash"]
@@ -143,6 +143,6 @@ class ChosenRows:
         return self._rows.objects(names).take(self._at)
 
     def absent(self, names: Iterable[str]) -> Absent | None:
-        """None: some rows of a chunk do not tell what no row has."""
+        """None: some rows of a chunk do not show which fields no row has."""
         del names
         return None

@@ -6,8 +6,8 @@ line ends included, without the empty lines at its end. An event belongs to the 
 begins, and each line is counted by the split in which the line begins.
 
 An event that has more than `input.multiline_max_lines` lines or `input.multiline_max_bytes` bytes
-up to the next beginning is too long: its beginning is a rejected row. The pattern sees as many
-bytes of a line. So what is a row does not depend on how a file is cut.
+up to the next beginning is too long: its beginning is a rejected row. The pattern sees at most
+`input.multiline_max_bytes` of a line. So the rows do not depend on how a file is split.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.config import Input
-from seglake.format.records import Bytes, Int64s, Spans
+from seglake.format.records import Bytes, Flags, Int64s, Spans
 from seglake.text.newlines import count_newlines, last_newline, skip_lines, split_lines
 from seglake.text.spans import to_arrow, where_null
 from seglake.text.utf8 import invalid_utf8
@@ -31,13 +30,11 @@ from seglake.write.rows.lines import LineBuffer, SplitStream
 _MOST_LINES = 1 << 16  # scanned at once; more than `input.multiline_max_lines` can be
 _MOST_ROWS, _MOST_BYTES = 1 << 14, 8 << 20  # of a chunk, since its columns are larger than it
 
-Flags = npt.NDArray[np.bool_]
-
 
 class EventChunk(NamedTuple):
     """Consecutive events of a split, in a padded buffer.
 
-    `numbers` and `line_count` are those of `Rows`. Of an event in `too_long`, `raw` is the
+    `numbers` and `line_count` are those of `Rows`. If an event is `too_long`, `raw` is its
     beginning.
     """
 
@@ -47,7 +44,7 @@ class EventChunk(NamedTuple):
     line_count: int
 
     def parts(self) -> Iterator[EventChunk]:
-        """The chunk in bounded parts; all are numbered from its first line, the last counts all."""
+        """The chunk in bounded parts, numbered from its first line; the last counts all lines."""
         if not len(self.numbers):
             yield self
             return
@@ -131,7 +128,7 @@ class _Reader:
             self._limit = max(self._limit, self.buffer.begin + 1)
 
     def _known_end(self) -> int:
-        """The end of the lines of which it is known whether they begin an event."""
+        """The end of the lines that the pattern can be matched with: whole ones, or long ones."""
         buffer = self.buffer
         end = buffer.filled
         if not buffer.final:
@@ -140,7 +137,7 @@ class _Reader:
         return skip_lines(buffer.data, buffer.begin, end, _MOST_LINES)
 
     def _events(self, lines: _Lines, end: int) -> EventChunk | None:
-        """The events among some lines, of which the first may continue one."""
+        """The events in some lines; the first line may continue an event."""
         begins = self._matches(lines)
         ours = self._state is _State.OPEN or (self._state is _State.BEGIN and not begins[0])
         begins[0] |= self._state is not _State.JOINED
@@ -173,7 +170,7 @@ class _Reader:
         return matched
 
     def _stop(self, lines: _Lines, firsts: Int64s, own: Flags, too_long: Flags, end: int) -> int:
-        """Up to where events are complete; the state behind that."""
+        """The position up to which events are complete. Sets the state behind it."""
         if not own.all():  # an event of a later split
             self._state = _State.JOINED
             return int(lines.starts[firsts[np.argmin(own)]])
@@ -187,7 +184,7 @@ class _Reader:
         return end
 
     def _spans(self, lines: _Lines, firsts: Int64s) -> Spans:
-        """The bytes of each event: at most so many lines, at most so many bytes."""
+        """The bytes of each event, at most `_max_lines` lines and `_max_bytes` bytes."""
         starts = lines.starts[firsts]
         by_lines = np.searchsorted(lines.numbers, lines.numbers[firsts] + self._max_lines)
         by_bytes = np.searchsorted(lines.starts, starts + self._max_bytes)

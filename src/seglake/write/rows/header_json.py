@@ -19,7 +19,7 @@ Header = tuple[bytes, bytes | None]
 
 
 def read_headers(texts: Spans) -> tuple[Headers, Flags]:
-    """The headers in each text, and which texts are no such array; null has none."""
+    """The headers in each text, and which texts are not such an array. Null: no headers."""
     encoded = to_arrow(texts).view("large_binary").dictionary_encode()
     parsed = [_parsed(text) for text in encoded.dictionary.to_pylist()]
     codes = encoded.indices.fill_null(len(parsed)).to_numpy(zero_copy_only=False)

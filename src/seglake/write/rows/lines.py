@@ -51,7 +51,7 @@ class LineFormat(ABC):
         rows_of, size = self.row_maker(pipeline), pipeline.task.chunk_bytes
         names = [*pipeline.fields(), *pipeline.input.groups()]
         for part in streams_of(split, store):
-            bounds = Bounds.of(names, part.path, pipeline)
+            bounds = ChunkBounds.of(names, part.path, pipeline)
             for whole in line_chunks(part.stream, size, part.limit, partial=part.partial):
                 for chunk in bounds.parts(whole):
                     yield part.path, TooLongRow(chunk) if chunk.too_long else rows_of(chunk)
@@ -135,20 +135,20 @@ def streams_of(split: Split, store: InputStore) -> Iterator[SplitStream]:
         yield SplitStream(split.file.path, raw, split.end - begin, split.start > 0)
 
 
-class Bounds(NamedTuple):
-    """The most rows of a chunk, and the count of bytes at which it ends with the next row."""
+class ChunkBounds(NamedTuple):
+    """The most rows of a chunk, and the count of bytes after which it ends with the next row."""
 
     rows: int
     size_bytes: int
 
     @staticmethod
-    def of(names: Sequence[str], path: str, pipeline: Pipeline) -> Bounds:
+    def of(names: Sequence[str], path: str, pipeline: Pipeline) -> ChunkBounds:
         """For the file or member at `path`, whose records are made of the fields `names`."""
         headers = [path] if pipeline.headers.source else []
         size = pipeline.task.chunk_bytes
         copied = pipeline.value_source == "columns"  # escapes may make it six times as long
         most = most_rows([*names, *headers])
-        return Bounds(most, min(size, _COPIED_BYTES) if copied else size)
+        return ChunkBounds(most, min(size, _COPIED_BYTES) if copied else size)
 
     def end(self, data: Bytes, start: int, end: int) -> int:
         """Where the lines data[start:end] of a padded buffer reach a bound, or `end`."""

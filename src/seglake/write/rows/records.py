@@ -57,12 +57,12 @@ class Kept(NamedTuple):
     stamped: Flags
 
     def take(self, rows: Int64s) -> "Kept":
-        """Those at the positions `rows`."""
+        """The items at the positions `rows`."""
         return Kept(self.offsets[rows], self.stamped[rows])
 
 
 def join_kept(parts: Sequence[Kept]) -> Kept | None:
-    """Those of several parts; None of no part."""
+    """The items of all parts; None without a part."""
     if not parts:
         return None
     return Kept(*map(np.concatenate, zip(*parts, strict=True)))
@@ -73,7 +73,7 @@ class Extracted:
     """The records and rejects of one chunk of a split.
 
     `partitions` is the log partition of each record if `topic.partition_field` is set, else None.
-    `line_count` includes empty lines and headers: its sum over all earlier chunks of the file is
+    `line_count` includes empty lines and headers: its sum over all earlier chunks of the split is
     the number of the chunk's first line. `absent` are the fields that no row has; None if
     the rows tell nothing about it. `kept` are the offsets if `topic.offset_field` is set, else
     None; `skipped` counts the rows below the end of their log partition, which are neither records
@@ -165,7 +165,7 @@ def extract(
 
 
 def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> None:
-    """Reject the rows of `where`, except those with a reason that stands before this one."""
+    """Reject the rows of `where`; a row keeps a reason that comes earlier in `Reason`."""
     reasons[where & ((reasons == Reason.NONE) | (reasons > reason))] = reason
 
 

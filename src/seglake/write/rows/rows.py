@@ -1,6 +1,6 @@
 """The interface of an input format (`Format`), its rows, and the reasons to reject a row.
 
-A format gives its rows as `Rows`: the columns of one chunk. `formats` lists all formats.
+A format gives its rows as `Rows`: the columns of one chunk. `formats.registry` lists all formats.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CELL_BYTES = 16
 
 
 def most_rows(names: Iterable[str]) -> int:
-    """The most rows of a chunk of which a record takes the fields, or the texts, `names`.
+    """The most rows of a chunk whose records take the fields, or the texts, `names`.
 
     The columns of a short row take more memory than its bytes in the file, and so do the names of
     its fields where a JSON object or a header repeats them.
@@ -39,8 +39,8 @@ def most_rows(names: Iterable[str]) -> int:
 class Reason(IntEnum):
     """Why a row is rejected.
 
-    A row that cannot be read has the reason of its format. Of several other reasons, the first in
-    this order counts.
+    A row that cannot be read has the reason that its format gives. Of several other reasons, the
+    first in this order counts.
     """
 
     text: str

@@ -15,7 +15,7 @@ from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.config import Pipeline, Topic
 from seglake.config.topic import DEFAULTS, LIFECYCLE
 from seglake.errors import ConfigError
-from seglake.write.driver.topics import topic_in_force, topic_row
+from seglake.write.driver.topics import topic_in_force, topic_rows
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_file
 from tests.makers.strategies import examples
@@ -49,7 +49,7 @@ def settings_of(**topic: Any) -> Pipeline:
 
 def after(snapshot: Snapshot, pipeline: Pipeline) -> Snapshot:
     """The version after a run."""
-    rows = topic_row(snapshot, pipeline)
+    rows = topic_rows(snapshot, pipeline)
     return snapshot.with_rows(snapshot.version + 1, frozenset(), topics=rows)
 
 
@@ -72,9 +72,9 @@ def test_what_a_pipeline_does_not_say_stays_as_it_is(runs: list[dict[str, Any]])
         model = holds(model, each)
         expected = {**DEFAULTS, **model, "name": "events", "partitions": 3}
         assert topic_in_force(snapshot, pipeline).model_dump(by_alias=True) == expected
-        rows = topic_row(snapshot, pipeline)
+        rows = topic_rows(snapshot, pipeline)
         snapshot = after(snapshot, pipeline)
-        assert topic_row(snapshot, pipeline) == []
+        assert topic_rows(snapshot, pipeline) == []
         stored = json.loads(snapshot.topic("events").settings)
         assert stored == {key: expected[key] for key in stored}
         assert {*stored} == DEFAULTS.keys() - {*LIFECYCLE} - IDENTITY
@@ -109,12 +109,12 @@ def test_a_lifecycle_setting_is_seeded_and_then_no_pipeline_changes_it(key: str)
     assert json.loads(made.topic("events").settings)[key] == OTHERS[key]
     assert topic_in_force(made, settings_of()).model_dump(by_alias=True)[key] == OTHERS[key]
     for pipeline in (settings_of(), settings_of(**{key: OTHERS[key]})):
-        assert topic_row(made, pipeline) == []
+        assert topic_rows(made, pipeline) == []
     for contradicts in (made, after(EMPTY, settings_of())):
         value = DEFAULTS[key] if contradicts is made else OTHERS[key]
         has = OTHERS[key] if contradicts is made else DEFAULTS[key]
         with pytest.raises(ConfigError) as caught:
-            topic_row(contradicts, settings_of(**{key: value}))
+            topic_rows(contradicts, settings_of(**{key: value}))
         assert str(caught.value) == (
             f"topic 'events' has {key} = {has!r}, the pipeline says {value!r}: remove it from the "
             f"pipeline, or change the topic with `seglake alter ROOT events {key}={value}`"
@@ -123,7 +123,7 @@ def test_a_lifecycle_setting_is_seeded_and_then_no_pipeline_changes_it(key: str)
 
 def test_the_spelling_of_a_policy_does_not_matter() -> None:
     made = after(EMPTY, settings_of(**{"cleanup.policy": "delete, compact"}))
-    assert topic_row(made, settings_of(**{"cleanup.policy": "compact,delete"})) == []
+    assert topic_rows(made, settings_of(**{"cleanup.policy": "compact,delete"})) == []
 
 
 def test_partitions_and_clock_are_the_catalogs_unless_they_are_said() -> None:
@@ -133,11 +133,11 @@ def test_partitions_and_clock_are_the_catalogs_unless_they_are_said() -> None:
     pipeline = settings_of().model_copy(update={"topic": quiet})
     topic = topic_in_force(made, pipeline)
     assert (topic.partitions, topic.message_timestamp_type) == (7, "LogAppendTime")
-    assert topic_row(made, pipeline) == []
+    assert topic_rows(made, pipeline) == []
     with pytest.raises(ConfigError, match="7 partitions and cannot shrink to 1"):
-        topic_row(made, settings_of(partitions=1))
+        topic_rows(made, settings_of(partitions=1))
     with pytest.raises(ConfigError, match="the pipeline says 'CreateTime'"):
-        topic_row(made, settings_of(partitions=7, **{"message.timestamp.type": "CreateTime"}))
+        topic_rows(made, settings_of(partitions=7, **{"message.timestamp.type": "CreateTime"}))
 
 
 def test_settings_that_only_later_versions_know_stay() -> None:
@@ -145,8 +145,8 @@ def test_settings_that_only_later_versions_know_stay() -> None:
     row = made.topic("events")
     stored = json.dumps({**json.loads(row.settings), "later.setting": [1]})
     made = made.with_rows(1, frozenset(), topics=[_with(row, stored)])
-    assert topic_row(made, settings_of()) == []
-    (changed,) = topic_row(made, settings_of(**{"segment.bytes": 900}))
+    assert topic_rows(made, settings_of()) == []
+    (changed,) = topic_rows(made, settings_of(**{"segment.bytes": 900}))
     assert json.loads(changed.settings)["later.setting"] == [1]
 
 
@@ -154,9 +154,9 @@ def test_together_they_must_not_contradict_each_other() -> None:
     small = {"max.message.bytes": 20_000, "compression.type": "gzip"}
     made = after(EMPTY, settings_of(**small))
     with pytest.raises(ConfigError, match=r"compression\.zstd\.level contradicts .* 'gzip'"):
-        topic_row(made, settings_of(**{"compression.zstd.level": 5}))
+        topic_rows(made, settings_of(**{"compression.zstd.level": 5}))
     with pytest.raises(ConfigError, match=r"above topic.max.message.bytes; lower batch.size"):
-        topic_row(made, settings_of(**{"batch.size": 30_000}))
+        topic_rows(made, settings_of(**{"batch.size": 30_000}))
 
 
 def _with(row: TopicRow, settings: str) -> TopicRow:

@@ -203,7 +203,7 @@ def test_a_damaged_header_is_noticed(pack: Any, block: int, byte: int) -> None:
 def test_a_header_of_zeros_is_not_the_end(pack: Any, block: int) -> None:
     """One block of zeros ends an archive only if nothing follows."""
     data, _ = three()
-    with pytest.raises(InputError, match=f"something stands at byte {512 * (block + 1)}"):
+    with pytest.raises(InputError, match=f"more data at byte {512 * (block + 1)}"):
         read_bytes(pack(block_of(data, block, bytes(512))))
 
 
@@ -237,7 +237,7 @@ def test_archives_that_were_put_one_behind_another_are_refused(pack: Any) -> Non
     for zeros in (512, 1024, 2048, 10_240 - end, 20_480):
         with pytest.raises(InputError, match="behind a block of zeros, which ends an archive"):
             read_bytes(pack(data[:end] + bytes(zeros) + data))
-    with pytest.raises(InputError, match="something stands at byte 10240"):
+    with pytest.raises(InputError, match="more data at byte 10240"):
         read_bytes(pack(data[:end] + bytes(10_240 - end) + b"more"))
 
 

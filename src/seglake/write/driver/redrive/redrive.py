@@ -1,9 +1,8 @@
 """A redrive: rejects of a committed run are ingested with corrected settings, exactly once.
 
-A redrive is a run. It takes over every open reject of the run, and its commit says so: what becomes
-a record is visible from then on, and what does not is a reject of the redrive. So a second redrive
-begins where the first ended. Redrives of one run that race have the same run key: the loser plans
-again.
+A redrive is itself a run. Its commit takes over every open reject of the other run: those that
+became records are visible, and the rest are rejects of the redrive. So a second redrive begins
+where the first ended. Redrives of one run that race have the same run key: the loser plans again.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class RedriveReport(Report):
     """The result of one redrive: `records` were redriven.
 
     `redrives` has the id of the first run, and the attempt whose rejects were taken over. `refused`
-    counts the rejects that could not be read again, by what is in the way; `reasons` counts those
-    that are rejected again. Both together are `quarantined`, and still open.
+    counts the rejects that could not be read again, by cause; `reasons` counts those that are
+    rejected again. Both together are `quarantined`, and still open.
     """
 
     redrives: dict[str, str] = field(default_factory=dict)
@@ -51,12 +50,13 @@ def redrive(
     dry_run: bool = False,
     progress: Progress = silent,
 ) -> RedriveReport:
-    """Ingest the open rejects of a run, or of the run that a redrive redrove.
+    """Ingest the open rejects of a run, which is named by its id or by that of a redrive of it.
 
-    With nothing open, or nothing that these settings have not been tried on, the report's status is
-    "already done". With `dry_run` nothing is written. Raises UsageError for a run that there is not
-    or that was one of a DataFrame; QuarantineLimit if no reject becomes a record, or too many are
-    rejected again; and what `ingest_files` raises. After an error nothing is visible.
+    If no reject is open, or these settings were tried on all that are, the report's status is
+    "already done". With `dry_run` nothing is written. Raises UsageError if there is no such run, if
+    it ingested a DataFrame or if its rejects have expired; QuarantineLimit if no reject becomes a
+    record, or too many are rejected again; and what `ingest_files` raises. After an error nothing
+    is visible.
     """
     if not pipeline.input.kind.in_files:
         raise ConfigError(
@@ -162,7 +162,7 @@ class _Redrive:
 
 
 def _settle(report: RedriveReport, rejects: RedriveInput) -> None:
-    """Count what was refused as rejects; QuarantineLimit unless something was redriven."""
+    """Count refused rejects as rejects. Raises QuarantineLimit if no reject became a record."""
     if not report.records:
         raise QuarantineLimit("no reject becomes a record")
     report.refused = dict(sorted(rejects.refused.items()))
@@ -195,13 +195,13 @@ def _wanted(runs: Sequence[RunRow], pipeline: Pipeline, run_id: str) -> RunRow:
 
 
 def _clock_of(first: RunRow) -> int:
-    """What the limits of event time were measured from in a run, and are in its redrives."""
+    """The time in ms that the limits of event time count from, in a run and in its redrives."""
     end_ms = first.interval_end_ms
     return first.started_at_ms if end_ms is None else end_ms
 
 
 def _refused(run: RunRow) -> dict[str, int]:
-    """What a redrive could not read."""
+    """The count of rejects that a redrive could not read again, by cause."""
     refused: dict[str, int] = json.loads(run.report).get("refused", {})
     return refused
 

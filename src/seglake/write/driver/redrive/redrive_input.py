@@ -40,7 +40,7 @@ from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.spool.spool import REFUSED, of_kinds, read_blobs
 
 _GONE = "the file is gone or changed, and "
-NO_HEADER = _GONE + "a {} row cannot be made of its raw bytes alone"
+NOT_LINES = _GONE + "a {} row cannot be made of its raw bytes alone"
 CUT = _GONE + "the raw bytes are cut"
 SEVERAL_LINES = _GONE + "the raw bytes have several lines"
 OTHER_ROW = "these settings find another row at the line"
@@ -54,9 +54,9 @@ class _Listed(NamedTuple):
 
 
 class RedriveInput:
-    """The open rejects of a chain of runs, of which `sources` are the topic's source rows.
+    """The open rejects of a chain of runs; `sources` are the topic's source rows.
 
-    `refused` counts the rejects that stay as they are, by what is in the way; it is complete after
+    `refused` counts the rejects that cannot be read again, by cause; it is complete after
     `spool`. With `dry_run`, `spool` writes nothing. Raises InputError for a file that is there and
     cannot be read, or if the files do not go together in one run.
     """
@@ -94,7 +94,7 @@ class RedriveInput:
         self._plan(listed, plan_splits(anew, files, pipeline))
 
     def _plan(self, listed: Mapping[str, _Listed], anew: Sequence[Split]) -> None:
-        """Number the splits in the order of paths; choose rejects where a file is not `anew`."""
+        """Number the splits in the order of paths. Files not in `anew` have chosen rows."""
         whole: dict[str, list[Split]] = {}
         for split in anew:
             whole.setdefault(split.file.path, []).append(split)
@@ -118,9 +118,9 @@ class RedriveInput:
         self._chosen[number] = chosen
 
     def _usable(self, path: str, rejects: Rejected) -> Rejected:
-        """The rejects of a file that is gone of which rows can be made; the others are refused."""
+        """The rejects of a gone file that can be read from raw bytes; refuses the others."""
         if not keeps_whole_rows(self._pipeline):
-            self._refuse(path, rejects["line"], NO_HEADER.format(self._pipeline.input.format))
+            self._refuse(path, rejects["line"], NOT_LINES.format(self._pipeline.input.format))
             return rejects[:0]
         cut, several = rejects["cut"], rejects["line_feed"]
         self._refuse(path, rejects["line"][cut], CUT)
@@ -164,7 +164,7 @@ class RedriveInput:
             self._refuse(path, np.frombuffer(memoryview(blob.data), np.int64), OTHER_ROW)
 
     def keep_refused(self, attempt_id: str, now_ms: int) -> None:
-        """Make the refused rejects rejects of the redrive's own attempt. Raises StoreError."""
+        """Copy the refused rejects as rejects of the redrive's attempt. Raises StoreError."""
         lines = {path: np.concatenate(some) for path, some in self._refused_lines.items()}
         if not lines:
             return
@@ -184,7 +184,7 @@ class RedriveInput:
         return []
 
     def is_taken(self, _sources: pa.Table) -> bool:
-        """False: a redrive that came first has the run key of this one."""
+        """False: a redrive that committed first has the same run key, which the commit checks."""
         return False
 
 

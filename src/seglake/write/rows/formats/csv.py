@@ -24,7 +24,7 @@ from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.formats.csv_kernels import scan_records, undouble
 from seglake.write.rows.lines import (
     REJECTED_BYTES,
-    Bounds,
+    ChunkBounds,
     LineBuffer,
     LineChunk,
     LineRows,
@@ -97,7 +97,7 @@ class Layout:
             )
         self.header, self.slots = list(header), {name: slot for slot, name in enumerate(names)}
         self.by_column = np.array([self.slots.get(name, -1) for name in header], np.int64)
-        self.bounds = Bounds.of(names, path, pipeline)
+        self.bounds = ChunkBounds.of(names, path, pipeline)
         text = pipeline.input
         self.marks = np.array([ord(text.delimiter), ord(text.quote), text.multiline], np.int64)
 

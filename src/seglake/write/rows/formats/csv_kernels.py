@@ -11,7 +11,6 @@ from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, pair_mask
 _BAD_QUOTES = -1
 _NOT_ENDED = -2
 
-Table = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
 
 
@@ -49,13 +48,13 @@ def _closing_quote(base: int, position: int, end: int, quote: int) -> tuple[int,
 
 @njit(cache=True, nogil=True)
 def _record(
-    base: int, position: int, end: int, marks: Int64s, slots: Int64s, spans: Table
+    base: int, position: int, end: int, marks: Int64s, slots: Int64s, spans: Int64s
 ) -> tuple[int, int, int]:
     """Read one record: the position of its LF (or `end`), its count of columns and line feeds.
 
     `marks` is (delimiter, quote, whether quoted fields may contain line feeds). For a column with a
-    slot, spans[slot] becomes (start, length, doubled quotes). Instead of a position, _BAD_QUOTES or
-    _NOT_ENDED (inside quotes at `end`).
+    slot, spans[slot] becomes (start, length, doubled quotes). A record that cannot be read has
+    _BAD_QUOTES or _NOT_ENDED (inside quotes at `end`) instead of a position.
     """
     delimiter, quote = marks[0], marks[1]
     column = feeds = 0
@@ -102,12 +101,13 @@ def scan_records(
     wanted: int,
     most: int,
     stop_at: int,
-) -> tuple[Int64s, Int64s, Int64s, Codes, Table, int, int, bool]:
+) -> tuple[Int64s, Int64s, Int64s, Codes, Int64s, int, int, bool]:
     """The records in data[position:end]: starts, lengths, line numbers, reasons and spans.
 
     Then the position where the records end, the count of lines before it, and whether records
-    follow there. The next call reads these: those above `most`, and those that begin at `stop_at`
-    or behind it. Without `final`, a record that reaches `end` is left out, and none follows.
+    follow there. The next call reads those: the ones beyond `most`, and those that begin at
+    `stop_at` or behind it. Without `final`, a record that reaches `end` is left out, and none
+    follows.
     """
     base = data.ctypes.data
     most = min(count_newlines(data, position, min(stop_at, end)) + 1, most)

@@ -18,7 +18,7 @@ from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.arrow import ArrowRows, leaf_names, parts
 from seglake.write.rows.rows import Rows, most_rows
 
-_MOST_ROWS = 1 << 14  # decoded at once, since repeated values are small in the file alone
+_MOST_ROWS = 1 << 14  # decoded at once: repeated values are small in the file, not in memory
 
 
 class Parquet:

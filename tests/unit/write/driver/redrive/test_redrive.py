@@ -470,7 +470,7 @@ def test_rows_that_need_their_file_are_refused_without_it(
     model.ingest([[Event("b")] * 3, [Event("b")] * 2], "a")
     model.runs[0].files[1].take_away(change=True)
     report = redriven(model.settings([tmp_path], "b"), "run 0")
-    assert counts(report) == (2, {}, {redrive_input.NO_HEADER.format(why): 3})
+    assert counts(report) == (2, {}, {redrive_input.NOT_LINES.format(why): 3})
     version = seglake.open(str(model.root)).version
     assert redriven(model.settings([tmp_path], "b"), "run 0").status == "already done"
     assert seglake.open(str(model.root)).version == version

@@ -7,7 +7,7 @@ columns of its own kind, as Delta allows; its path holds the two partition colum
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from types import NoneType
@@ -141,6 +141,12 @@ class RunRow:
         """Read an older row: it is the first of its key, and committed."""
         object.__setattr__(self, "sequence", self.sequence or 0)
         object.__setattr__(self, "state", self.state or "committed")
+
+
+def committed_runs(rows: Iterable[RunRow]) -> list[RunRow]:
+    """The runs whose newest row says that they are committed, not undone or replaced since."""
+    newest = {(row.pipeline, row.run_id): row for row in sorted(rows, key=lambda r: r.sequence)}
+    return [row for row in newest.values() if row.state == "committed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

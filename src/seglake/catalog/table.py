@@ -38,6 +38,7 @@ from seglake.catalog.rows import (
     Row,
     RunRow,
     SegmentRow,
+    committed_runs,
     rows_of,
 )
 from seglake.catalog.topic_change import Change, TopicChange, checked_change, removed_segments
@@ -198,11 +199,11 @@ class CatalogTable:
 
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """The committed runs of a topic."""
-        return _committed(self.run_history(snapshot, topic))
+        return committed_runs(self.run_history(snapshot, topic))
 
     def run(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> RunRow | None:
         """The committed run with this key, if there is one."""
-        return next(iter(_committed(self._run_rows(snapshot, topic, pipeline, run_id))), None)
+        return next(iter(committed_runs(self._run_rows(snapshot, topic, pipeline, run_id))), None)
 
     def next_sequence(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> int:
         """The sequence of the next row of the run with this key: 0 for a new run."""
@@ -345,14 +346,6 @@ class CatalogTable:
         except SeglakeError as error:
             _log.warning("a later commit has to merge the files of the catalog: %s", error)
         delta_rs.checkpoint_if_due(self._delta_log, made)
-
-
-def _committed(rows: Iterable[RunRow]) -> list[RunRow]:
-    """The rows of committed runs: of the rows of one key, the one with the highest sequence."""
-    newest: dict[tuple[str, str], RunRow] = {}
-    for row in sorted(rows, key=lambda row: row.sequence):
-        newest[row.pipeline, row.run_id] = row
-    return [row for row in newest.values() if row.state == "committed"]
 
 
 def _open_complete(store: Store) -> CatalogTable:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.redrives import open_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.rows import MaintenanceRow, RunRow
+from seglake.catalog.rows import MaintenanceRow, RunRow, committed_runs
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.maintain.topic_settings import topic_of
@@ -188,8 +188,8 @@ class TopicFigures:
 
     @property
     def committed(self) -> list[RunRow]:
-        """The rows of commits, also of runs undone since, in the order of their ends."""
-        return [run for run in self.runs if run.state == "committed"]
+        """The runs that are committed, in the order of their commits."""
+        return committed_runs(self.runs)
 
 
 def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTable) -> TopicFigures:
@@ -197,18 +197,18 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
     log = lake.topic(topic)
     columns = SegmentColumns.of(log)
     runs, upkeep = lake.history(topic), lake.maintenance(topic)
-    in_force = _in_force(runs)
+    committed = committed_runs(runs)
     spans = _blocks_of_wide(log, columns, now_ms)
     time = usual(spans, now_ms)
     segment_bytes = topic_of(log.settings).segment_bytes
-    still_open = {*open_attempts(in_force)} - expired_attempts(upkeep)
-    rejected = [run for run in in_force if run.quarantined and run.attempt_id in still_open]
+    still_open = {*open_attempts(committed)} - expired_attempts(upkeep)
+    rejected = [run for run in committed if run.quarantined and run.attempt_id in still_open]
     intervals = [
         (run.interval_start_ms, run.interval_end_ms)
-        for run in in_force
+        for run in committed
         if run.interval_start_ms is not None and run.interval_end_ms is not None
     ]
-    lateness = _lateness(in_force)
+    lateness = _lateness(committed)
     activity = None if time is None else _activity(log, columns, spans, time)
     return TopicFigures(
         topic=topic, version=log.version, now_ms=now_ms, timestamp_type=log.settings.timestamp_type,
@@ -225,12 +225,6 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
         rejects=_rejects(quarantine, topic, rejected),
         window=_window(log, activity),
     )  # fmt: skip
-
-
-def _in_force(runs: Sequence[RunRow]) -> list[RunRow]:
-    """The runs that are committed and not undone or replaced: their newest rows say so."""
-    newest = {(run.pipeline, run.run_id): run for run in sorted(runs, key=lambda r: r.sequence)}
-    return [run for run in newest.values() if run.state == "committed"]
 
 
 def _partitions(log: Log, columns: SegmentColumns) -> list[PartitionFigures]:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import seglake
 from seglake.cli.app import app
 from seglake.errors import ConfigError, UnknownTopic
+from seglake.maintain.undo import undo
 from seglake.store import counting, open_store
 from seglake.watch.alerts import alerts
 from seglake.watch.page import document
@@ -108,6 +109,14 @@ def test_other_alerts(tmp_path: Path) -> None:
     assert kinds(made) == ["ancient", "no intervals", "no time", "skew"]
     assert made.topics[0].ancient.farthest_ms == 86_400_000
     assert alerts(made.topics[0]) == made.alerts
+
+
+def test_an_undone_run_does_not_count(tmp_path: Path) -> None:
+    root = watched_lake(tmp_path, hours=3, events=50)
+    undo(root, TOPIC, "hour 001", pipeline="hourly")
+    (figures,) = report(root, now_ms=NOW_MS).topics
+    assert [run.run_id for run in figures.committed] == ["hour 000", "hour 002"]
+    assert len(figures.runs) == 4  # its row, and that it is undone
 
 
 def test_an_empty_lake_and_an_unknown_topic(tmp_path: Path, root: str) -> None:

@@ -65,7 +65,7 @@ def alter(
     root: Root,
     topic: Topic,
     given: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of [topic].")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help=r"Settings of \[topic].")
     ] = None,
     delete: Annotated[
         list[str] | None, typer.Option(help="A setting that goes back to its default.")

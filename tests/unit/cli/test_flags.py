@@ -521,7 +521,7 @@ def _replace(it: Place) -> None:
     _replaces(it, lambda *options: it.json("ingest", *options))
     conf = "--conf-file", it.folder / "web.toml"
     it.refused("needs --run-id", "ingest", *conf, "--replace")
-    it.refused("none is declared", "ingest", *conf, "--replace-interval", "--run-id", "1")
+    it.refused("no interval is declared", "ingest", *conf, "--replace-interval", "--run-id", "1")
 
 
 @TABLE.shows("jobs/ingest --replace", "jobs/ingest --replace-interval")

@@ -49,12 +49,12 @@ def write_part(store: Store, task: PartTask) -> dict[str, Any]:
 
     Raises CorruptData, with file and position, UsageError and StoreError.
     """
-    with _located(task.folder):
+    with located(task.folder):
         return asdict(write_segment(store, task.new, batches_of(task)))
 
 
 @contextmanager
-def _located(folder: PartitionFolder) -> Iterator[None]:
+def located(folder: PartitionFolder) -> Iterator[None]:
     """In the block, damage is named with the path of the folder."""
     try:
         yield

@@ -21,12 +21,13 @@ from seglake.format.batch import LENGTH_AT, LOG_OVERHEAD, MAX_BATCH_BYTES, OVERH
 from seglake.format.decode import Damage, check_crcs, scan
 from seglake.format.records import Int64s
 from seglake.limits import GAP_BYTES
+from seglake.outside.links import LakeLogs
 from seglake.read.fetch.chunk import FETCH_BYTES, Chunk
 from seglake.read.fetch.kernels import BAD_OFFSETS, place_batches
 from seglake.read.fetch.log_segment import LogRanges, LogSegment
 from seglake.read.fetch.piece import Cost, Piece
 from seglake.read.fetch.threads import ahead
-from seglake.store import Store
+from seglake.store import Reader
 
 Meaning = Callable[[LogSegment], SeglakeError | None]
 """What it means that the log of a segment does not exist: an error, or None for a lost file."""
@@ -37,13 +38,13 @@ def _unknown(_segment: LogSegment) -> SeglakeError | None:
 
 
 class LogFetch:
-    """Fetches from the logs of a store. Every method raises CorruptData and StoreError.
+    """Fetches from the logs of a store, links followed. Raises CorruptData and StoreError.
 
     Of a log that does not exist, it raises what `missing` says that this means, if anything.
     """
 
-    def __init__(self, store: Store, missing: Meaning = _unknown) -> None:
-        self._store, self._missing = store, missing
+    def __init__(self, store: Reader, missing: Meaning = _unknown) -> None:
+        self._store, self._missing = LakeLogs(store), missing
 
     @property
     def gap_bytes(self) -> int:

@@ -188,7 +188,7 @@ def logs_to_scan(folder: PartitionFolder, start: int, limit: int | None) -> list
     ]
 
 
-def scan_log(_store: Store, wanted: LogToScan) -> Scan:
+def scan_log(_store: Reader, wanted: LogToScan) -> Scan:
     """Look at the headers of a log. Raises CorruptData, with file and position, and StoreError."""
     result = Scan()
     try:

@@ -51,19 +51,21 @@ class Link(NamedTuple):
         """The inverse of `dump`. Raises CorruptData, which names the file."""
         try:
             found: Mapping[str, Any] = json.loads(bytes(data))
-            if found["format"] != _FORMAT:
-                raise ValueError(f"a link of format {found['format']}, not {_FORMAT}")
-            log_bytes, chunk_bytes, sizes = (found["chunks"][name] for name in Chunks._fields)
-            chunks = Chunks(int(log_bytes), int(chunk_bytes), tuple(map(int, sizes))).check()
-            link = Link(
-                str(found["root"]), str(found["key"]), int(found["start"]),
-                int(found["log_bytes"]), chunks,
-            )  # fmt: skip
-            if not 0 <= link.start <= link.start + link.log_bytes <= chunks.log_bytes:
-                raise ValueError("the segment leaves its log")
+            chunks = {name: found["chunks"][name] for name in Chunks._fields}
+            chunks["sizes"] = tuple(map(int, chunks["sizes"]))
+            link = Link(**{name: found[name] for name in Link._fields} | {"chunks": Chunks(**chunks)})
+            sound = found["format"] == _FORMAT and link.is_sound
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptData(f"this is no link: {error}", file=file) from error
+            raise CorruptData(f"this is no link: {error!r}", file=file) from error
+        if not sound:
+            raise CorruptData(f"this is no link of format {_FORMAT}", file=file)
         return link
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the log has the bytes of the segment."""
+        end = self.chunks.check().log_bytes
+        return 0 <= self.start <= self.start + self.log_bytes <= end
 
 
 class _Target:

@@ -7,8 +7,8 @@
 
 `open` and its results need no Spark; `ingest` writes a DataFrame with Spark; `errors` has the
 exceptions. `report` shows what a lake looks like. `import_logs`, `attach_logs` and `export_logs`
-exchange logs with Kafka brokers. The others maintain a lake, each as the command of its name. Each is imported at
-its first use.
+exchange logs with Kafka brokers. The others maintain a lake, each as the command of its name. Each
+is imported at its first use.
 """
 
 from __future__ import annotations

@@ -44,10 +44,13 @@ class Tiering(NamedTuple):
     compressed: bool = False
 
 
-def tier(  # noqa: PLR0913  # each is a part of an object's key
+TIERED = Tiering()
+
+
+def tier(
     folder: Path,
     bucket: Path,
-    tiering: Tiering = Tiering(),
+    tiering: Tiering = TIERED,
     *,
     topic: str = "events",
     partition: int = 0,
@@ -98,9 +101,7 @@ def _spans(epochs: Mapping[int, int]) -> Sequence[tuple[int, int, int]]:
     return [(epoch, at, end) for (epoch, at), end in zip(rows, ends, strict=True)]
 
 
-def _put(
-    bucket: Path, name: str, data: bytes, tiering: Tiering, about: Mapping[str, Any]
-) -> Path:
+def _put(bucket: Path, name: str, data: bytes, tiering: Tiering, about: Mapping[str, Any]) -> Path:
     """Write the three objects of a segment; returns the manifest's path."""
     size, at = tiering.chunk_bytes, range(0, len(data), tiering.chunk_bytes)
     chunks = [data[start : start + size] for start in at]
@@ -115,8 +116,7 @@ def _put(
     places = {"offset": (0, 24), "timestamp": (24, 24), "producerSnapshot": (48, 24),
               "leaderEpoch": (72, 8)}  # fmt: skip
     indexes: dict[str, Any] = {
-        kind: {"position": position, "size": length}
-        for kind, (position, length) in places.items()
+        kind: {"position": position, "size": length} for kind, (position, length) in places.items()
     }
     manifest = {
         "version": "1", "chunkIndex": index, "segmentIndexes": {**indexes, "transaction": None},

@@ -40,7 +40,7 @@ from seglake.format.batch import (
 from seglake.format.decode import Damage, check_crcs, scan
 from seglake.format.records import read_only
 from seglake.limits import INT64_MAX
-from seglake.store import Reader, Store
+from seglake.store import Reader
 
 READ_BYTES = 4 * 2**20
 
@@ -158,8 +158,8 @@ class Extent(NamedTuple):
 
     `log_end` is the end of the log, or -1 if that is above the high watermark. `last_stable` is
     None without an open transaction, `unsettled` without one at all: else it is where the first
-    batch begins that no reader may see as it is. `notes` say what was left out. `records` are those of the
-    headers, aborted ones included.
+    batch begins that no reader may see as it is. `notes` say what was left out. `records` are those
+    of the headers, aborted ones included.
     """
 
     folder: PartitionFolder

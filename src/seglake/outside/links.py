@@ -53,7 +53,8 @@ class Link(NamedTuple):
             found: Mapping[str, Any] = json.loads(bytes(data))
             chunks = {name: found["chunks"][name] for name in Chunks._fields}
             chunks["sizes"] = tuple(map(int, chunks["sizes"]))
-            link = Link(**{name: found[name] for name in Link._fields} | {"chunks": Chunks(**chunks)})
+            values = {name: found[name] for name in Link._fields}
+            link = Link(**{**values, "chunks": Chunks(**chunks)})
             sound = found["format"] == _FORMAT and link.is_sound
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptData(f"this is no link: {error!r}", file=file) from error

@@ -220,7 +220,8 @@ class _LocalWriter:
                 self._store.make_folder(self._path.parent)
             else:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._temporary.open("xb", buffering=_BUFFER_BYTES)  # with the umask's rights
+            # with the umask's rights
+            self._file = self._temporary.open("xb", buffering=_BUFFER_BYTES)
         return self
 
     def write(self, data: Data) -> None:

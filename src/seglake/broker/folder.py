@@ -75,6 +75,16 @@ class PartitionFolder:
         return f"{self.store.uri}/{key}"
 
 
+def smallest_limits(folders: Iterable[PartitionFolder]) -> dict[int, int]:
+    """The smallest high watermark of each partition, where there is one."""
+    found: dict[int, int] = {}
+    for folder in folders:
+        if folder.high_watermark is not None:
+            known = found.get(folder.partition, folder.high_watermark)
+            found[folder.partition] = min(known, folder.high_watermark)
+    return found
+
+
 class Found(NamedTuple):
     """The partition folders of some sources, and the folders that were left out."""
 

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
 
-from seglake.broker.folder import PartitionFolder
+from seglake.broker.folder import PartitionFolder, smallest_limits
 from seglake.broker.parts import PartTask, write_part
 from seglake.broker.replicas import require_same
 from seglake.broker.sources import find
@@ -219,7 +219,7 @@ class _Import:
 
     def _scanned(self) -> list[Extent]:
         """What comes in of each folder."""
-        limits = _limits(self._folders)
+        limits = smallest_limits(self._folders)
         views = {each.partition: self._view(self._base, each.partition) for each in self._folders}
         starts = [_start(views[each.partition], each) for each in self._folders]
         wanted = [
@@ -329,16 +329,6 @@ def _require_continued(view: PartitionView, extent: Extent) -> None:
             f"{path}: a record batch begins at offset {extent.parts[0].base_offset}, below "
             f"{extent.start}, where {end}: this is another topic"
         )
-
-
-def _limits(folders: Iterable[PartitionFolder]) -> dict[int, int]:
-    """The smallest high watermark of each partition, where there is one."""
-    found: dict[int, int] = {}
-    for folder in folders:
-        if folder.high_watermark is not None:
-            known = found.get(folder.partition, folder.high_watermark)
-            found[folder.partition] = min(known, folder.high_watermark)
-    return found
 
 
 def _longest(extents: Sequence[Extent]) -> Extent:

@@ -94,8 +94,7 @@ class LakeLogs:
     """
 
     def __init__(self, store: Reader) -> None:
-        self.uri, self.remote, self.storage_options = store.uri, store.remote, store.storage_options
-        self._store = store
+        self._store, self.remote = store, store.remote
         self._targets = lru_cache(_OPEN_LINKS)(self._target)
         self._stores = lru_cache(None)(self._outside)
 
@@ -130,4 +129,4 @@ class LakeLogs:
 
     def _outside(self, root: str) -> Reader:
         """The store of a bucket, with the options that the lake was opened with."""
-        return open_store(root, self.storage_options)
+        return open_store(root, self._store.storage_options)

@@ -73,7 +73,7 @@ def test_a_damaged_chunk_is_never_taken_for_another(
             assert len(bytes(found)) == len(log)
         except CorruptData as damage:
             place = (damage.file, damage.position <= at)
-            assert place == (f"{name}/log", True)  # noqa: PT017  # or nothing was seen
+            assert place == (f"{name}/log", True)  # or nothing was seen
 
 
 def test_an_object_of_another_size_is_damage(tmp_path: Path) -> None:

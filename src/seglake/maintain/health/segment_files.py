@@ -21,7 +21,7 @@ from seglake.maintain.health.findings import Finding, finding_of
 from seglake.maintain.rewrite.segments import log_segment
 from seglake.outside.links import LakeLogs
 from seglake.read.fetch.log_fetch import LogFetch
-from seglake.store import Reader, Store
+from seglake.store import Store
 
 READ_BYTES = 8 * 2**20
 DECODE_BYTES = 16 * 2**20  # of decompressed records at once
@@ -64,7 +64,7 @@ def file_finding(
     return None
 
 
-def _checksum(store: Reader, key: str, size: int) -> int:
+def _checksum(store: LakeLogs, key: str, size: int) -> int:
     crc = 0
     for start in range(0, size, READ_BYTES):
         crc = crc32c.crc32c(store.read(key, start, min(start + READ_BYTES, size)), crc)

@@ -65,6 +65,8 @@ def tier(
     manifests = []
     for log in sorted(folder.glob("*.log")):
         data = log.read_bytes()
+        if not data:  # the active segment
+            continue
         base = int(log.stem)
         last = int(scan_batches(data)["last_offset"][-1])
         segment_id = _uuid(partition, base, number)

@@ -305,7 +305,7 @@ def _attach(it: Place) -> None:
     (told,) = it.json(*take, "--topic", "events", "--name", "theirs", "--dry-run")
     assert (told["topic"], told["version"]) == ("theirs", -1)
     assert not (it.folder / "taken").exists()
-    it.refused("no topic other", *take, "--topic", "other")
+    it.refused("is not in a bucket", *take[:1], it.folder / "folders", *take[2:])
     assert "records" in it.tell(*take)
     assert "Nothing is new" in it.tell(*take)
 

@@ -6,9 +6,9 @@
     log.read_range("2026-11-20T01:00:00Z", "2026-11-20T01:00:10Z")
 
 `open` and its results need no Spark; `ingest` writes a DataFrame with Spark; `errors` has the
-exceptions. `report` shows what a lake looks like. `import_logs` and `export_logs` exchange logs
-with Kafka brokers. The others maintain a lake, each as the command of its name. Each is imported at
-its first use.
+exceptions. `report` shows what a lake looks like. `import_logs`, `attach_logs` and `export_logs`
+exchange logs with Kafka brokers. The others maintain a lake, each as the command of its name. Each
+is imported at its first use.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seglake import errors
+    from seglake.broker.attach import attach_logs
     from seglake.broker.export import export_logs
     from seglake.broker.intake import import_logs
     from seglake.maintain.compaction.compact import compact
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "alter",
+    "attach_logs",
     "compact",
     "delete_records",
     "describe",
@@ -54,6 +56,7 @@ __all__ = [
 
 _MODULES = {
     "alter": "seglake.maintain.topic_settings",
+    "attach_logs": "seglake.broker.attach",
     "compact": "seglake.maintain.compaction.compact",
     "delete_records": "seglake.maintain.expiry.delete_records",
     "describe": "seglake.maintain.topic_settings",

@@ -4,6 +4,7 @@
     catalog/log.unfinished/rebuild                                Delta: a catalog being rebuilt
     catalog/quarantine/                                           Delta: rejected input rows
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
+    topics/<topic>-<partition>/<attempt>/<base offset>.link       in place of a log: where it is
     attempts/<attempt>/manifest.json | success                    what its commit changes; its mark
     attempts/<attempt>/fate                                       whether it may commit
     attempts/<attempt>/blobs/<name>                               blobs between map and reduce
@@ -19,7 +20,7 @@ import hashlib
 import json
 import re
 import uuid
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from seglake.errors import CorruptData, UsageError
 from seglake.limits import INT32_MAX, INT64_MAX
@@ -33,6 +34,7 @@ ATTEMPTS = "attempts"
 
 Suffix = Literal["log", "index", "timeindex", "zonemap"]
 SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)
+LINK: Literal["link"] = "link"
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TOPIC = "[a-zA-Z0-9._-]{1,249}"
@@ -43,18 +45,23 @@ _ATTEMPT_KEY = re.compile(
 )
 _SEGMENT_KEY = re.compile(
     rf"{TOPICS}/(?!\.{{1,2}}-[0-9]+/)({_TOPIC})-({_NUMBER})/"
-    rf"({_UUID})/([0-9]{{20}})\.({'|'.join(SUFFIXES)})"
+    rf"({_UUID})/([0-9]{{20}})\.({'|'.join(SUFFIXES)}|{LINK})"
 )
 
 
 class SegmentFile(NamedTuple):
-    """One of the four files of a segment: the parts of its key."""
+    """One of the four files of a segment, or the link in place of its log: the parts of its key."""
 
     topic: str
     partition: int
     attempt_id: str
     base_offset: int
-    suffix: Suffix
+    suffix: Suffix | Literal["link"]
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it is the log, or the link in its place: not an index file."""
+        return self.suffix in {"log", LINK}
 
 
 def is_topic_name(name: str) -> bool:
@@ -95,7 +102,7 @@ def segment_key(file: SegmentFile) -> str:
     """The key of a segment's file. Raises UsageError if a part of it is out of range."""
     if not 0 <= file.base_offset <= INT64_MAX:
         raise UsageError(f"base offset {file.base_offset} is not in 0..{INT64_MAX}")
-    if file.suffix not in SUFFIXES:
+    if file.suffix not in {*SUFFIXES, LINK}:
         raise UsageError(f"suffix {file.suffix!r} is not one of {', '.join(SUFFIXES)}")
     folder = attempt_folder(file.topic, file.partition, file.attempt_id)
     return f"{folder}/{file.base_offset:020d}.{file.suffix}"
@@ -106,7 +113,7 @@ def parse_segment_key(key: str) -> SegmentFile:
     match = _SEGMENT_KEY.fullmatch(key)
     if match is None or int(match[2]) > INT32_MAX or int(match[4]) > INT64_MAX:
         raise CorruptData("this is not the key of a segment's file", file=key)
-    suffix: Suffix = match[5]  # type: ignore[assignment]  # the pattern admits these four only
+    suffix: Any = match[5]  # the pattern admits these only
     return SegmentFile(match[1], int(match[2]), match[3], int(match[4]), suffix)
 
 

@@ -7,15 +7,19 @@ from pathlib import Path
 import pytest
 
 import seglake
+from seglake.broker.attach import attach_logs
 from seglake.broker.export import export_logs
 from seglake.broker.intake import import_logs
 from seglake.errors import InputError, UsageError
 from seglake.maintain.health.verify import verify
+from seglake.maintain.merge import merge
+from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from tests.judges.oracle import as_written
 from tests.makers.broker_folders import BrokerLog, Step, note
 from tests.makers.lakes import Event, Shape, Written
 from tests.makers.strategies import T
+from tests.makers.tiered_bucket import Tiering, tier
 
 
 def read(lake: str) -> list[Written]:
@@ -46,3 +50,26 @@ def test_in_out_and_in_again(place: str, tmp_path: Path) -> None:
     import_logs(f"{place}/back", [f"{place}/out"])
     assert read(f"{place}/back") == log.committed()[0]
     assert [verify(f"{place}/{name}", deep=True).findings for name in ("lake", "back")] == [[], []]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_bucket_is_read_in_place(place: str, tmp_path: Path, *, compressed: bool) -> None:
+    rows = tuple(Event(T + n, b"k", b"v" * 50) for n in range(40))
+    log = BrokerLog([Step(-1, rows), Step(-1, rows, rolls=True)], Shape("lz4"))
+    log.write(tmp_path / "events-0")
+    tier(tmp_path / "events-0", tmp_path / "tier", Tiering("t/", 500, compressed))
+    source, store = f"{place}/tier", open_store(f"{place}/tier")
+    for path in (tmp_path / "tier").rglob("*.*"):
+        if path.is_file():
+            store.put(path.relative_to(tmp_path / "tier").as_posix(), path.read_bytes())
+    before = {each.key: (each.size, each.modified_ms) for each in store.list()}
+    for root in (f"{place}/attached", str(tmp_path / "attached")):
+        (report,) = attach_logs(root, [source])
+        assert (report.segments, report.records) == (2, 80)
+        (again,) = attach_logs(root, [f"{source}/t"])
+        assert again.version == -1
+        merge(root, "events", everything=True)
+        vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)
+        assert read(root) == log.committed()[0]
+        assert verify(root, deep=True).findings == []
+    assert {each.key: (each.size, each.modified_ms) for each in store.list()} == before

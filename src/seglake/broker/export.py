@@ -37,6 +37,7 @@ from seglake.maintain.report import Report
 from seglake.maintain.rewrite.keep import Keep, WithinTimes
 from seglake.maintain.rewrite.segments import LogWriter, log_segment, staying
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
+from seglake.outside.links import LakeLogs
 from seglake.read.fetch.log_fetch import LogFetch
 from seglake.store import Store, open_store
 from seglake.times.instants import Time, to_epoch_ms
@@ -206,10 +207,11 @@ def _write(store: Store, task: _Task, *, target: Store, window: _Window | None) 
 
 def _log(store: Store, row: SegmentRow) -> Iterator[Any]:
     """The bytes of a log. Raises CorruptData in the end if their checksum is not the row's."""
-    check_size(row, "log", store.size(row.key("log")))
+    logs = LakeLogs(store)
+    check_size(row, "log", logs.size(row.key("log")))
     crc = 0
     for at in range(0, row.log_bytes, COPY_BYTES):
-        data = store.read(row.key("log"), at, min(at + COPY_BYTES, row.log_bytes))
+        data = logs.read(row.key("log"), at, min(at + COPY_BYTES, row.log_bytes))
         crc = crc32c.crc32c(data, crc)
         yield data
     check_crc(row, "log", crc)
@@ -217,7 +219,7 @@ def _log(store: Store, row: SegmentRow) -> Iterator[Any]:
 
 def _fresh_log(store: Store, row: SegmentRow) -> Iterator[Any]:
     """The same with the leader epoch of a new topic in each batch."""
-    check_size(row, "log", store.size(row.key("log")))
+    check_size(row, "log", LakeLogs(store).size(row.key("log")))
     log, check = log_segment(row), LogCheck(row)
     for chunk in LogFetch(store).chunks_of(log, log.log):
         data = memoryview(chunk.data)[: int(chunk.table["size"].sum(dtype=np.int64))]

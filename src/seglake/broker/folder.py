@@ -16,7 +16,7 @@ from seglake.broker import checkpoint
 from seglake.errors import InputError, MissingObject
 from seglake.layout import is_topic_name
 from seglake.limits import INT32_MAX, INT64_MAX
-from seglake.store import Listed, Store, open_store
+from seglake.store import Listed, Reader, Store, open_store
 
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
 _SET_ASIDE = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
@@ -28,23 +28,27 @@ _INTERNAL = "__"  # topics that a broker keeps for itself begin with this
 
 
 class LogFile(NamedTuple):
-    """The log of a segment: its key, and its size in bytes."""
+    """The log of a segment: its key, and its size in bytes.
+
+    `end_offset` is told only of logs in a bucket; such a log may go on behind the next base offset.
+    """
 
     key: str
     base_offset: int
     size: int
+    end_offset: int | None = None
 
 
 @dataclass(frozen=True)
 class PartitionFolder:
-    """A folder `topic-partition`; `store` has its log.dir as root.
+    """A folder `topic-partition`; `store` has its log.dir as root, or a bucket.
 
     `high_watermark`, `recovery_point` and `topic_id` are None where no file tells. `clean` means
     that the broker was stopped cleanly. `transactions` has the sizes of .txnindex files by base
     offset. `skipped` are files that belong to no log any more.
     """
 
-    store: Store
+    store: Reader
     topic: str
     partition: int
     logs: Sequence[LogFile]
@@ -69,6 +73,16 @@ class PartitionFolder:
     def place(self, key: str) -> str:
         """The path or URI of one of its files."""
         return f"{self.store.uri}/{key}"
+
+
+def smallest_limits(folders: Iterable[PartitionFolder]) -> dict[int, int]:
+    """The smallest high watermark of each partition, where there is one."""
+    found: dict[int, int] = {}
+    for folder in folders:
+        if folder.high_watermark is not None:
+            known = found.get(folder.partition, folder.high_watermark)
+            found[folder.partition] = min(known, folder.high_watermark)
+    return found
 
 
 class Found(NamedTuple):
@@ -96,9 +110,19 @@ def find(
             wanted = found is not None and found[1] == topic
             if found is None or _SET_ASIDE.fullmatch(name) or not _is_partition(found):
                 skipped += [f"{root.uri}/{name}"] * any(_LOG.fullmatch(each) for each in files)
-            elif wanted or (topic is None and not name.startswith(_INTERNAL)):
+            elif wanted or (topic is None and not is_internal(name)):
                 folders.append(notes.folder(found[1], int(found[2]), files))
     return Found(folders, skipped)
+
+
+def is_log(name: str) -> bool:
+    """Whether a file of this name is the log of a segment."""
+    return _LOG.fullmatch(name) is not None
+
+
+def is_internal(topic: str) -> bool:
+    """Whether a broker keeps the topic for itself."""
+    return topic.startswith(_INTERNAL)
 
 
 def _is_partition(found: re.Match[str]) -> bool:

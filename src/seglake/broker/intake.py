@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby, islice
+from typing import Any, NamedTuple
 
-from seglake.broker.folder import PartitionFolder, find
+from seglake.broker.folder import PartitionFolder, smallest_limits
 from seglake.broker.parts import PartTask, write_part
 from seglake.broker.replicas import require_same
+from seglake.broker.sources import find
 from seglake.broker.survey import Extent, extent_of, logs_to_scan, scan_log
 from seglake.catalog.rows import PartitionRow, Row, SegmentId, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
@@ -100,6 +102,34 @@ def import_logs(
     CorruptData, with file and position, for damage and for message formats before Kafka 0.11,
     StoreError, and CommitConflict; then no topic changed, except those committed before.
     """
+    asked = {"topic": topic, "name": name, "dry_run": dry_run}
+    return take_in(root, sources, _IMPORT, asked, storage_options, progress)
+
+
+class Way(NamedTuple):
+    """How logs come in: the operation's name, how a part becomes a segment, what is refused."""
+
+    operation: str
+    write: Callable[[Store, PartTask], dict[str, Any]]
+    check: Callable[[Extent], None] = lambda _extent: None
+
+
+_IMPORT = Way("import", write_part)
+
+
+def take_in(
+    root: str,
+    sources: Sequence[str],
+    way: Way,
+    asked: Mapping[str, Any],
+    storage_options: Mapping[str, str] | None,
+    progress: Progress,
+) -> list[Imported]:
+    """Take in logs as `import_logs` says, in a way of its own; `asked` are its other arguments.
+
+    Raises as `import_logs` and as the way.
+    """
+    topic, name = asked["topic"], asked["name"]
     folders, skipped = find(sources, topic, storage_options)
     topics = defaultdict[str, list[PartitionFolder]](list)
     for folder in folders:
@@ -113,9 +143,9 @@ def import_logs(
     notes = [f"{each} is set aside, or no partition of a topic: left out" for each in skipped]
     begun = list[_Import]()
     for each in sorted(topics):
-        begun.append(_Import(lake, name or each, topics[each], [] if begun else notes))
+        begun.append(_Import(lake, way, name or each, topics[each], [] if begun else notes))
         begun[-1].survey(lake.newest())
-    return [each.tell() if dry_run else each.run() for each in begun]
+    return [each.tell() if asked["dry_run"] else each.run() for each in begun]
 
 
 class _Lake:
@@ -144,9 +174,15 @@ class _Import:
     """The import of a topic, tried until its commit continues the version that it looked at."""
 
     def __init__(
-        self, lake: _Lake, name: str, folders: Sequence[PartitionFolder], notes: Sequence[str]
+        self,
+        lake: _Lake,
+        way: Way,
+        name: str,
+        folders: Sequence[PartitionFolder],
+        notes: Sequence[str],
     ) -> None:
         check_topic(name)
+        self._way = way
         self._lake, self._name, self._notes = lake, name, notes
         self._folders = sorted(folders, key=lambda folder: folder.partition)
         self._extents: list[Extent] = []
@@ -158,6 +194,8 @@ class _Import:
         _require_imported(self._known, self._folders, self._name)
         by_partition = groupby(self._scanned(), key=lambda extent: extent.folder.partition)
         self._extents = [_longest(list(extents)) for _, extents in by_partition]
+        for extent in self._extents:
+            self._way.check(extent)
         self._report()
 
     def tell(self) -> Imported:
@@ -181,7 +219,7 @@ class _Import:
 
     def _scanned(self) -> list[Extent]:
         """What comes in of each folder."""
-        limits = _limits(self._folders)
+        limits = smallest_limits(self._folders)
         views = {each.partition: self._view(self._base, each.partition) for each in self._folders}
         starts = [_start(views[each.partition], each) for each in self._folders]
         wanted = [
@@ -218,7 +256,9 @@ class _Import:
     def _attempt(self) -> bool:
         """Whether what the first pass found is written and committed."""
         table, report = self._lake.table(), self.report
-        rows = [SegmentRow(**found) for found in self._lake.tasks.map(write_part, [*self._tasks()])]
+        rows = [
+            SegmentRow(**found) for found in self._lake.tasks.map(self._way.write, [*self._tasks()])
+        ]
         report.records = sum(row.record_count for row in rows)
         report.new_log_bytes = sum(row.log_bytes for row in rows)
         version = transact(table, self._name, report.attempt_id, partial(self._change, rows))
@@ -246,7 +286,7 @@ class _Import:
                 return None
             rows += _partition_rows(view, extent)
         rows += _topic_rows(_known(base, self._name), self._name, self._folders, segments)
-        return Change([*rows, self.report.row("import")])
+        return Change([*rows, self.report.row(self._way.operation)])
 
 
 def _known(base: Snapshot, name: str) -> TopicRow | None:
@@ -289,16 +329,6 @@ def _require_continued(view: PartitionView, extent: Extent) -> None:
             f"{path}: a record batch begins at offset {extent.parts[0].base_offset}, below "
             f"{extent.start}, where {end}: this is another topic"
         )
-
-
-def _limits(folders: Iterable[PartitionFolder]) -> dict[int, int]:
-    """The smallest high watermark of each partition, where there is one."""
-    found: dict[int, int] = {}
-    for folder in folders:
-        if folder.high_watermark is not None:
-            known = found.get(folder.partition, folder.high_watermark)
-            found[folder.partition] = min(known, folder.high_watermark)
-    return found
 
 
 def _longest(extents: Sequence[Extent]) -> Extent:

@@ -34,12 +34,13 @@ from seglake.format.batch import (
     MAGIC_AT,
     MAX_BATCH_BYTES,
     OVERHEAD,
+    TRANSACTIONAL,
     BatchTable,
 )
 from seglake.format.decode import Damage, check_crcs, scan
 from seglake.format.records import read_only
 from seglake.limits import INT64_MAX
-from seglake.store import Store
+from seglake.store import Reader
 
 READ_BYTES = 4 * 2**20
 
@@ -55,7 +56,7 @@ class Stretch(NamedTuple):
 class LogToScan(NamedTuple):
     """A log of a folder, and the offsets [start, limit) that are wanted of it.
 
-    The log after it begins at `next_offset`.
+    All its offsets are below `next_offset`, where the log after it begins.
     """
 
     folder: PartitionFolder
@@ -80,7 +81,8 @@ class Scan:
     """What is wanted of a log: bytes `begin` to `stop`, offsets `first` to `end`, exclusive.
 
     `end` is -1 if there is no such batch. `log_end` is behind the last batch below the limit,
-    wanted or not, or -1; `complete` says that no batch is above the limit.
+    wanted or not, or -1; `complete` says that no batch is above the limit. `unsettled` is the base
+    offset of the first batch that no reader may see as it is: a marker, or one of a transaction.
     """
 
     begin: int = 0
@@ -91,6 +93,7 @@ class Scan:
     complete: bool = True
     leader_epoch: int = -1
     records: int = 0
+    unsettled: int | None = None
     cut: str | None = None
     events: list[Events] = field(default_factory=list)
 
@@ -115,6 +118,9 @@ class Scan:
         self.end = int(rows["last_offset"][-1]) + 1
         self.records += int(rows["count"][rows["attributes"] & CONTROL == 0].sum(dtype=np.int64))
         self.leader_epoch = max(self.leader_epoch, _largest_epoch(stretch.data, rows))
+        of_transactions = rows["attributes"] & (TRANSACTIONAL | CONTROL) != 0
+        if self.unsettled is None and of_transactions.any():
+            self.unsettled = int(rows["base_offset"][of_transactions.argmax()])
         found = events_in(stretch.data, rows)
         found["position"] += stretch.position
         self.events.append(found)
@@ -151,8 +157,9 @@ class Extent(NamedTuple):
     """What comes in from a folder: offsets `start` to `end`, exclusive, as `parts`.
 
     `log_end` is the end of the log, or -1 if that is above the high watermark. `last_stable` is
-    None without an open transaction. `notes` say what was left out. `records` are those of the
-    headers, aborted ones included.
+    None without an open transaction, `unsettled` without one at all: else it is where the first
+    batch begins that no reader may see as it is. `notes` say what was left out. `records` are those
+    of the headers, aborted ones included.
     """
 
     folder: PartitionFolder
@@ -160,6 +167,7 @@ class Extent(NamedTuple):
     end: int
     log_end: int
     last_stable: int | None
+    unsettled: int | None
     parts: list[Part]
     aborted: Transactions
     leader_epoch: int
@@ -173,12 +181,14 @@ def logs_to_scan(folder: PartitionFolder, start: int, limit: int | None) -> list
     ends = [*(log.base_offset for log in folder.logs[1:]), INT64_MAX]
     return [
         LogToScan(folder, log, end, start, top)
+        if log.end_offset is None
+        else LogToScan(folder, log, log.end_offset, start, min(top, end))
         for log, end in zip(folder.logs, ends, strict=True)
         if end > start and (log.base_offset < top or end == INT64_MAX)
     ]
 
 
-def scan_log(_store: Store, wanted: LogToScan) -> Scan:
+def scan_log(_store: Reader, wanted: LogToScan) -> Scan:
     """Look at the headers of a log. Raises CorruptData, with file and position, and StoreError."""
     result = Scan()
     try:
@@ -203,7 +213,7 @@ def _located(damage: CorruptData, wanted: LogToScan) -> CorruptData:
     return damage if damage.file else damage.within(wanted.folder.place(wanted.log.key))
 
 
-def stretches(store: Store, log: LogFile) -> Iterator[Stretch | CorruptData]:
+def stretches(store: Reader, log: LogFile) -> Iterator[Stretch | CorruptData]:
     """The batches of a log, some MiB at a time; in the end, what is wrong with the bytes there.
 
     The position of that damage counts from the start of the log.
@@ -277,7 +287,7 @@ def _batch_bytes(head: bytes) -> int:
     return int.from_bytes(head[LENGTH_AT:LOG_OVERHEAD], "big") + LOG_OVERHEAD
 
 
-def _is_zero(store: Store, log: LogFile, position: int) -> bool:
+def _is_zero(store: Reader, log: LogFile, position: int) -> bool:
     return not any(
         read_only(store.read(log.key, at, min(at + READ_BYTES, log.size))).any()
         for at in range(position, log.size, READ_BYTES)
@@ -306,7 +316,7 @@ def extent_of(
         found, waiting = resolved(condensed(np.concatenate([waiting, *scanned.events])))
         _check_transactions(wanted, found)
         ended.append(found[found["aborted"]])
-    top = scans[0][0].limit if scans else INT64_MAX
+    top = max((each.limit for each, _ in scans), default=INT64_MAX)
     bases = [log.base_offset for log in folder.logs if log.base_offset <= top]
     end = max([start, *bases, *(each.log_end for _, each in scans)])
     complete = all(each.complete for _, each in scans)
@@ -319,6 +329,7 @@ def extent_of(
         end=ends.end,
         log_end=log_end,
         last_stable=last_stable,
+        unsettled=next((s.unsettled for _, s in scans if s.unsettled is not None), None),
         parts=list(_parts(folder, ends, scans, waiting)),
         aborted=np.concatenate(ended),
         leader_epoch=max((each.leader_epoch for _, each in scans), default=-1),

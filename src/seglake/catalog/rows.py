@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from seglake.errors import CorruptData
 from seglake.format.index import IndexPolicy
-from seglake.layout import SegmentFile, Suffix, segment_key
+from seglake.layout import LINK, SegmentFile, Suffix, segment_key
 
 Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance"]
 RunState = Literal["committed", "undone", "replaced"]
@@ -54,7 +54,10 @@ class WithSegmentId:
         return SegmentId(*attrgetter(*SegmentId._fields)(self))
 
     def key(self: Any, suffix: Suffix) -> str:
-        """The key of one of the segment's four files."""
+        """The key of one of the segment's four files; of a log outside the lake, its link's."""
+        if suffix == "log" and self.external:
+            place = (self.topic, self.partition, self.attempt_id, self.base_offset)
+            return segment_key(SegmentFile(*place, LINK))
         return SegmentId.key(self, suffix)
 
 
@@ -65,7 +68,8 @@ class SegmentRow(WithSegmentId):
     `index_interval_kind` is bytes, records or ms; the checksums are CRC-32C of whole files.
     `min_timestamp`, `max_timestamp`, `created_at_ms` are milliseconds since the epoch; `_bytes` are
     file sizes. `max_lateness_ms` is how far a timestamp lies below the largest one before it.
-    `index_attempt_id` differs from `attempt_id` once the index files are rebuilt.
+    `index_attempt_id` differs from `attempt_id` once the index files are rebuilt. `external` is the
+    URI of the object outside the lake that holds the log, if one does.
     """
 
     KIND: ClassVar[Kind] = "segment"
@@ -93,6 +97,7 @@ class SegmentRow(WithSegmentId):
     attempt_id: str
     index_attempt_id: str = ""  # left out, and in rows older than this column: the attempt_id
     created_at_ms: int
+    external: str | None = None
 
     def __post_init__(self) -> None:
         """Put the index files beside the log, unless `index_attempt_id` is given."""
@@ -219,13 +224,16 @@ AnyRow = TypeVar("AnyRow", SegmentRow, RunRow, SourceRow, TopicRow, PartitionRow
 
 PARTITION_COLUMNS = ["kind", "topic"]
 _LATER: Mapping[Kind, Collection[str]] = {  # columns that are null in older rows
-    "segment": {"index_attempt_id"},
+    "segment": {"index_attempt_id", "external"},
     "run": {"sequence", "state", "offset_ranges"},
     "partition": {"cleaned_offset", "leader_epoch"},
 }
 LATER_COLUMNS = frozenset(  # an older table may lack them
-    {"index_attempt_id", "state", "offset_ranges", "operation", "cleaned_offset", "leader_epoch"}
-)
+    {
+        "index_attempt_id", "state", "offset_ranges", "operation", "cleaned_offset",
+        "leader_epoch", "external",
+    }
+)  # fmt: skip
 _INT32 = frozenset({"partition", "partitions"})
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.delta.table_contract import FORMAT, LIFECYCLE
+from seglake.catalog.delta.table_contract import EXTERNAL, FORMAT, LIFECYCLE
 from seglake.catalog.removal import Removal
 from seglake.catalog.rows import (
     LATER_COLUMNS,
@@ -60,8 +60,10 @@ class TopicChange(NamedTuple):
     def format(self) -> str:
         """The `seglake.format` of a table with these rows: format 1 has no gaps, no undone runs.
 
-        Its readers take any run row of a key for the one that holds.
+        Its readers take any run row of a key for the one that holds. The second knows no links.
         """
+        if any(isinstance(row, SegmentRow) and row.external is not None for row in self.rows):
+            return EXTERNAL
         misread = any(
             row.record_count < row.end_offset - row.base_offset
             if isinstance(row, SegmentRow)

@@ -138,7 +138,8 @@ def merge(
 def _groups(table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _Asked) -> list[Group]:
     """The groups that are due.
 
-    Segments below the log start are left to retention. What compaction has cleaned is not joined
+    Segments below the log start are left to retention, and logs outside the lake where they are:
+    neighbours of such a segment are not joined over it. What compaction has cleaned is not joined
     with what it has not: all would count as dirty.
     """
     topic, limits = settings.name, limits_of(settings)
@@ -155,6 +156,7 @@ def _groups(table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _As
         for rows in table.segment_lists(snapshot, [topic])
         for row in rows
         if row.partition in views
+        and row.external is None
         and row.log_bytes + OVERHEAD <= limits.segment_bytes
         and row.end_offset > views[row.partition].log_start_offset
     ]

@@ -243,8 +243,7 @@ class _Named(NamedTuple):
 
     def needs(self, file: layout.SegmentFile) -> bool:
         """Whether a segment row names this log, or the index files that this one belongs to."""
-        is_log = file.suffix == "log"
-        name = (file.topic, file.partition, file.base_offset, file.attempt_id, is_log)
+        name = (file.topic, file.partition, file.base_offset, file.attempt_id, file.is_log)
         return hash(name) in self.files  # a collision only spares an object
 
 

@@ -47,24 +47,19 @@ class Writer(Protocol):
         """Append `data` to the object. Raises StoreError if storage fails."""
 
 
-class Store(Protocol):
-    """Objects below `uri`. Every method raises StoreError or MissingObject, which name the object.
+class Reader(Protocol):
+    """Objects below `uri`, to be read. Every method raises StoreError or MissingObject.
 
-    `storage_options` are all options that the store was opened with; they stay in this process.
-    `public_options` are those without credentials, which other processes may see. If `remote`, a
-    read waits for a network, so concurrent reads save time.
+    Errors name the object. `storage_options` are all options that the store was opened with; they
+    stay in this process. If `remote`, a read waits for a network, so concurrent reads save time.
     """
 
     uri: str
     storage_options: dict[str, str]
-    public_options: dict[str, str]
     remote: bool
 
     def size(self, key: str) -> int:
         """Length of the object in bytes."""
-
-    def stat(self, key: str) -> Stat:
-        """Length, modification time and etag of the object."""
 
     def read(self, key: str, start: int, end: int) -> Buffer:
         """The bytes [start, end) of the object; a range beyond the object is an error."""
@@ -77,6 +72,18 @@ class Store(Protocol):
 
     def read_all(self, key: str) -> Buffer:
         """The whole object."""
+
+
+class Store(Reader, Protocol):
+    """Objects below `uri`, to be read and written. Every method raises as those of `Reader`.
+
+    `public_options` are the options without credentials, which other processes may see.
+    """
+
+    public_options: dict[str, str]
+
+    def stat(self, key: str) -> Stat:
+        """Length, modification time and etag of the object."""
 
     def put(self, key: str, data: Data) -> None:
         """Write the object atomically; replaces an object of this key."""

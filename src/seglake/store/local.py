@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from seglake.store.interface import Data
 
 _OPEN_FILES = 128  # descriptors that one store holds open for reading
+_BUFFER_BYTES = 2**16  # of small writes; larger ones pass it by, without a copy
 
 
 def local_store(root: str, storage_options: dict[str, str]) -> Store:
@@ -219,7 +220,8 @@ class _LocalWriter:
                 self._store.make_folder(self._path.parent)
             else:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._temporary.open("xb", buffering=1 << 20)  # with the umask's rights
+            # with the umask's rights
+            self._file = self._temporary.open("xb", buffering=_BUFFER_BYTES)
         return self
 
     def write(self, data: Data) -> None:

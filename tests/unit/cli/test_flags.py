@@ -32,6 +32,7 @@ from seglake.write.live.archive import Archive, TopicArchive
 from tests.harness.flags import JOBS, Table, load_job, options_of_job, options_of_the_program
 from tests.makers.broker_folders import TOPIC_ID
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.tiered_bucket import tier
 
 T = 1_700_000_000_000
 TABLE = Table()
@@ -294,6 +295,19 @@ def _exchange(it: Place) -> None:
     assert "302 records" in it.tell(*take)
     assert "Nothing is new" in it.tell(*take)
     assert "high watermark" in it.errors
+
+
+@TABLE.shows(*(f"attach --{name}" for name in ("root", "topic", "name", "dry-run", "json")))
+def _attach(it: Place) -> None:
+    it.tell("export", it.root, "events", it.folder / "folders")
+    tier(it.folder / "folders" / "events-0", it.folder / "bucket")
+    take = "attach", it.folder / "bucket", "--root", it.folder / "taken"
+    (told,) = it.json(*take, "--topic", "events", "--name", "theirs", "--dry-run")
+    assert (told["topic"], told["version"]) == ("theirs", -1)
+    assert not (it.folder / "taken").exists()
+    it.refused("is not in a bucket", *take[:1], it.folder / "folders", *take[2:])
+    assert "records" in it.tell(*take)
+    assert "Nothing is new" in it.tell(*take)
 
 
 @TABLE.shows("topics --version", "topics --json")

@@ -18,7 +18,8 @@ import pyarrow as pa
 from seglake.catalog.delta.actions import DeltaCommit
 from seglake.errors import CorruptData, UsageError
 
-FORMAT, LIFECYCLE = "1", "2"  # of a new table, and of one that readers of the first would misread
+FORMAT = "1"  # of a new table
+LIFECYCLE, EXTERNAL = "2", "3"  # of one that readers of the format before would misread
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _READER, _WRITER = 1, 2  # Delta's protocol, which every reader has
 _WRITERS = {
@@ -72,8 +73,8 @@ class TableContract(NamedTuple):
         named. Raises UsageError for a `seglake.format` of another major version.
         """
         known = found.properties.get("seglake.format", FORMAT)
-        if known.partition(".")[0] not in (FORMAT, LIFECYCLE):
-            what = f"this Seglake knows {FORMAT} and {LIFECYCLE}"
+        if known.partition(".")[0] not in (FORMAT, LIFECYCLE, EXTERNAL):
+            what = f"this Seglake knows {FORMAT} to {EXTERNAL}"
             raise UsageError(f"{file}: seglake.format is {known}; {what}")
         for problem in self._problems(found):
             titles = [f"after {commit.title}: " for commit in others() if commit.redefines]

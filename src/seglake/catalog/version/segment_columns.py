@@ -33,6 +33,7 @@ DETAILS = np.dtype(
         ("attempts", "i4", (2,)),  # of log and index files: positions in Segments.attempts
         ("codec", "i1"),
         ("timestamp_type", "i1"),
+        ("external", "?"),  # whether the log lies outside the lake
     ]
 )
 
@@ -220,6 +221,7 @@ def _segments(table: pa.Table) -> Segments:
     details["attempts"], attempts = _attempts(table)
     details["codec"] = _codes(table, "codec", compression.NAMES)
     details["timestamp_type"] = _codes(table, "timestamp_type", TIMESTAMP_TYPES)
+    details["external"] = table.column("external").is_valid().to_numpy()
     ends, smallest, largest = (
         _numbers(table, name) for name in ("end_offset", "min_timestamp", "max_timestamp")
     )

@@ -1,6 +1,6 @@
 """One version of the lake in memory: the segments of every log partition, ready for searching.
 
-A snapshot holds NumPy columns and no path: a segment's keys follow from its columns. That is 74
+A snapshot holds NumPy columns and no path: a segment's keys follow from its columns. That is 75
 bytes a segment, and 16 for each attempt. A snapshot never changes. A newer one shares every log
 partition without a change, and the columns of every one that grew (`segment_columns`).
 """
@@ -44,6 +44,7 @@ class Segment(WithSegmentId):
     timestamp_type: str
     codec: str
     sizes: dict[Suffix, int]
+    external: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +120,7 @@ class PartitionView:
             timestamp_type=TIMESTAMP_TYPES[details["timestamp_type"]],
             codec=compression.NAMES[details["codec"]],
             sizes=dict(zip(layout.SUFFIXES, details["sizes"].tolist(), strict=True)),
+            external=bool(details["external"]),
         )
 
     def changed(

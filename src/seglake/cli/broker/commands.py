@@ -15,7 +15,9 @@ broker = typer.Typer()
 def import_(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE...", help="A log.dir, or a folder topic-partition."),
+        typer.Argument(
+            metavar="SOURCE...", help="A log.dir, a folder topic-partition, or a tiered bucket."
+        ),
     ],
     root: Annotated[str, typer.Option(help="The lake: a path or a URI; a new one is made.")],
     topic: Annotated[
@@ -26,10 +28,35 @@ def import_(
     json: Json = False,
 ) -> None:
     """Import logs of a stopped broker or of a copy: offsets stay; later calls add what is new."""
+    from seglake.broker.intake import import_logs
     from seglake.cli.broker import logs
 
     how = {"topic": topic, "name": name, "dry_run": dry_run}
-    raise typer.Exit(logs.take_in(root, sources, how, as_json=json))
+    raise typer.Exit(logs.take_in(import_logs, root, sources, how, as_json=json))
+
+
+@broker.command()
+def attach(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="A folder of a bucket of Kafka's tiered storage."),
+    ],
+    root: Annotated[str, typer.Option(help="The lake: a path or a URI; a new one is made.")],
+    topic: Annotated[
+        str | None, typer.Option(help="Only this topic of the broker; default all but its own.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What the one topic is called in the lake.")
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Read logs where tiered storage put them, without a copy; again, only what is new."""
+    from seglake.broker.attach import attach_logs
+    from seglake.cli.broker import logs
+
+    how = {"topic": topic, "name": name, "dry_run": dry_run}
+    raise typer.Exit(logs.take_in(attach_logs, root, sources, how, as_json=json))
 
 
 @broker.command()

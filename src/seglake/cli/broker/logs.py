@@ -1,4 +1,4 @@
-"""`seglake import` and `seglake export`: what they print."""
+"""`seglake import`, `seglake attach` and `seglake export`: what they print."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from seglake.cli.maintain import bar
 from seglake.cli.terminal.tables import Column, Rows, number, show
+
+if TYPE_CHECKING:
+    from seglake.broker.intake import Imported
 
 _IMPORTED = [
     Column("topic", "topic"),
@@ -30,12 +33,17 @@ _EXPORTED = [
 ]
 
 
-def take_in(root: str, sources: Sequence[str], how: Mapping[str, Any], *, as_json: bool) -> int:
-    """Import logs, or say what would come in. Returns the exit code."""
-    from seglake.broker.intake import import_logs
-
-    with bar("importing") as progress:
-        reports = import_logs(root, sources, progress=progress, **how)
+def take_in(
+    work: Callable[..., list[Imported]],
+    root: str,
+    sources: Sequence[str],
+    how: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> int:
+    """Import or attach logs, or say what would come in. Returns the exit code."""
+    with bar("reading logs") as progress:
+        reports = work(root, sources, progress=progress, **how)
     if as_json:
         print(json.dumps([report.as_dict() for report in reports], ensure_ascii=False))
         return 0
@@ -50,11 +58,11 @@ def take_in(root: str, sources: Sequence[str], how: Mapping[str, Any], *, as_jso
     if not new:
         print("Nothing is new.")
         return 0
-    show("offsets that would come in" if how["dry_run"] else "imported", Rows(_IMPORTED, new))
+    show("offsets that would come in" if how["dry_run"] else "offsets new", Rows(_IMPORTED, new))
     if not how["dry_run"]:
         records = sum(report.records for report in reports)
         size = sum(report.new_log_bytes for report in reports)
-        print(f"{records:,} records, {size:,} bytes of log written")
+        print(f"{records:,} records, {size:,} bytes of log")
     return 0
 
 

@@ -83,13 +83,14 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     """Take records with these keys out of a topic, and rejects with a key or `raw_containing`.
 
     With `vacuum`, old objects that held them are deleted, too: older versions that need them cannot
-    be read any more. Raises UsageError if nothing is named, or if an attempt may still run, since
-    its newest object is younger than `grace_hours`; UnknownTopic; CorruptData if a log is damaged;
+    be read any more. Raises UsageError if nothing is named, if logs of the topic lie outside the
+    lake, or if an attempt may still run, since its newest object is younger than `grace_hours`;
+    UnknownTopic; CorruptData if a log is damaged;
     StoreError and CommitConflict. After one of the last two, erase again.
     """
     wanted = Wanted.of(keys, raw_containing)
     table = CatalogTable.open(open_store(root, storage_options))
-    table.snapshot().topic(topic)
+    _require_own(table.snapshot(), topic)
     engine = LocalEngine() if spark is None else SparkEngine(spark)
     work = _Erasure(
         table, Erased(topic, dry_run=dry_run, keys=len(wanted.keys)), wanted,
@@ -100,6 +101,18 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     else:
         work.carry_out(vacuum=vacuum)
     return work.report
+
+
+def _require_own(snapshot: Snapshot, topic: str) -> None:
+    """Raise UsageError if logs lie outside the lake: an erasure would leave the records there."""
+    views = snapshot.partitions(topic)
+    count = sum(int(view.segments.details["external"].sum()) for view in views)
+    if count:
+        raise UsageError(
+            f"{count} segments of {topic} are attached, and Seglake never changes what lies "
+            "outside the lake: import the topic under another name, erase there, and delete the "
+            "objects where they are"
+        )
 
 
 class _Erasure:

@@ -245,7 +245,7 @@ def _history(manifests: Iterable[Manifest]) -> dict[str, list[Row]]:
 def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> None:
     """Raise CorruptData if these rows make no lake; report the index files to rebuild."""
     segments = [row for row in chain(*topics.values()) if isinstance(row, SegmentRow)]
-    listed = (hash((each.key, each.size)) for each in store.list(layout.TOPICS))
+    listed = (hash(_object(each.key, each.size)) for each in store.list(layout.TOPICS))
     there = np.unique(np.fromiter(listed, np.int64))
     for row in _without(segments, "log", there)[:1]:
         raise CorruptData(f"no log of {row.log_bytes} bytes is here", file=row.key("log"))
@@ -260,10 +260,17 @@ def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> No
 
 
 def _without(segments: list[SegmentRow], suffix: Suffix, there: Int64s) -> list[SegmentRow]:
-    """The segments whose file is not there in its size; `there` has hashes of (key, size)."""
+    """The segments whose file is not there in its size; `there` has hashes of (key, size).
+
+    A link has any size.
+    """
     size = operator.attrgetter(f"{suffix}_bytes")
-    wanted = np.fromiter((hash((row.key(suffix), size(row))) for row in segments), np.int64)
+    wanted = np.fromiter((hash(_object(row.key(suffix), size(row))) for row in segments), np.int64)
     return list(compress(segments, ~np.isin(wanted, there)))
+
+
+def _object(key: str, size: int) -> tuple[str, int]:
+    return (key, -1) if key.endswith(f".{layout.LINK}") else (key, size)
 
 
 def _move_aside(store: Store) -> str:

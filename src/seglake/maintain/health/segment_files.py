@@ -19,6 +19,7 @@ from seglake.format.segment import Sealed, rebuild
 from seglake.layout import SUFFIXES, Suffix
 from seglake.maintain.health.findings import Finding, finding_of
 from seglake.maintain.rewrite.segments import log_segment
+from seglake.outside.links import LakeLogs
 from seglake.read.fetch.log_fetch import LogFetch
 from seglake.store import Store
 
@@ -51,18 +52,19 @@ def file_finding(
     store: Store, row: SegmentRow, suffix: Suffix, expected: bytes | None = None
 ) -> Finding | None:
     """The finding in one file, if any: by size and checksum, and by its bytes if `expected`."""
+    files = LakeLogs(store)
     try:
-        size = store.size(row.key(suffix))
+        size = files.size(row.key(suffix))
         if expected is not None:
-            _check_bytes(row, suffix, memoryview(store.read_all(row.key(suffix))), expected)
+            _check_bytes(row, suffix, memoryview(files.read_all(row.key(suffix))), expected)
         check_size(row, suffix, size)
-        check_crc(row, suffix, _checksum(store, row.key(suffix), size))
+        check_crc(row, suffix, _checksum(files, row.key(suffix), size))
     except (CorruptData, StoreError) as error:
         return finding_of(row, suffix, error)
     return None
 
 
-def _checksum(store: Store, key: str, size: int) -> int:
+def _checksum(store: LakeLogs, key: str, size: int) -> int:
     crc = 0
     for start in range(0, size, READ_BYTES):
         crc = crc32c.crc32c(store.read(key, start, min(start + READ_BYTES, size)), crc)
@@ -98,7 +100,7 @@ def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> S
 
 def checked_batches(store: Store, row: SegmentRow) -> BatchTable:
     """The batch table of a log, every record checked. Raises as `rebuild_index_files`."""
-    check_size(row, "log", store.size(row.key("log")))
+    check_size(row, "log", LakeLogs(store).size(row.key("log")))
     log = log_segment(row)
     tables, check = [np.empty(0, TABLE)], LogCheck(row)
     for chunk in LogFetch(store).chunks_of(log, log.log):

@@ -107,7 +107,17 @@ def write_segment(store: Store, new: NewSegment, parts: Iterable[Batches]) -> Se
             log.write(batches)
         if log.end < new.end_offset:
             log.write(blank(log.end, new.end_offset - 1))
-    table = log.table
+    return sealed_row(store, new, log)
+
+
+def sealed_row(
+    store: Store, new: NewSegment, log: LogWriter, external: str | None = None
+) -> SegmentRow:
+    """The row of a segment whose log is written, or lies outside the lake; makes its index files.
+
+    Raises CorruptData, UsageError and StoreError.
+    """
+    base, table = new.id.base_offset, log.table
     sealed = rebuild(base, table, new.policy)
     timestamp_type, codec = _kinds(table)
     return SegmentRow(
@@ -128,6 +138,7 @@ def write_segment(store: Store, new: NewSegment, parts: Iterable[Batches]) -> Se
         index_interval=new.policy.interval,
         attempt_id=new.id.attempt_id,
         created_at_ms=new.created_at_ms,
+        external=external,
         **put_indexes(store, new.id, sealed),
     )
 

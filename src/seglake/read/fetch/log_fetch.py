@@ -21,12 +21,13 @@ from seglake.format.batch import LENGTH_AT, LOG_OVERHEAD, MAX_BATCH_BYTES, OVERH
 from seglake.format.decode import Damage, check_crcs, scan
 from seglake.format.records import Int64s
 from seglake.limits import GAP_BYTES
+from seglake.outside.links import LakeLogs
 from seglake.read.fetch.chunk import FETCH_BYTES, Chunk
 from seglake.read.fetch.kernels import BAD_OFFSETS, place_batches
 from seglake.read.fetch.log_segment import LogRanges, LogSegment
 from seglake.read.fetch.piece import Cost, Piece
 from seglake.read.fetch.threads import ahead
-from seglake.store import Store
+from seglake.store import Reader
 
 Meaning = Callable[[LogSegment], SeglakeError | None]
 """What it means that the log of a segment does not exist: an error, or None for a lost file."""
@@ -37,13 +38,13 @@ def _unknown(_segment: LogSegment) -> SeglakeError | None:
 
 
 class LogFetch:
-    """Fetches from the logs of a store. Every method raises CorruptData and StoreError.
+    """Fetches from the logs of a store, links followed. Raises CorruptData and StoreError.
 
     Of a log that does not exist, it raises what `missing` says that this means, if anything.
     """
 
-    def __init__(self, store: Store, missing: Meaning = _unknown) -> None:
-        self._store, self._missing = store, missing
+    def __init__(self, store: Reader, missing: Meaning = _unknown) -> None:
+        self._store, self._missing = LakeLogs(store), missing
 
     @property
     def gap_bytes(self) -> int:
@@ -55,9 +56,9 @@ class LogFetch:
     ) -> Iterator[Chunk]:
         """As `Fetch.chunks`: small ranges share a chunk, a larger range is fetched in several."""
         fetched, size, least, cost = list[_Fetched](), 0, fetch_bytes, Cost()
-        piece, last_offset = None, -1
+        piece, last_offset, begun = None, -1, list[_Request]()
         requests = _requests(pieces, fetch_bytes, self.gap_bytes)
-        for each in self._in_order(requests, ahead_bytes):
+        for each in self._in_order(requests, ahead_bytes, begun):
             fetched.append(each)
             size, cost = size + each.request.size, cost.plus(each.request.cost)
             if size < least:
@@ -70,7 +71,11 @@ class LogFetch:
                 yield chunk
             fetched, size, least = [], 0, fetch_bytes
             if rest is not None:
-                fetched, size, least = [rest.begun], rest.begun.request.size, max(least, rest.size)
+                least = max(least, rest.size)
+                if self._store.remote:
+                    fetched, size = [rest.begun], rest.begun.request.size
+                else:
+                    begun.append(rest.begun.request)
         if fetched:
             same = fetched[0].request.piece is piece
             yield _chunk_of(fetched, last_offset if same else -1, cost)[0]
@@ -89,12 +94,20 @@ class LogFetch:
         whole = _Request(piece, range(len(starts)), starts, ends, ends[-1], cost)
         return _chunk_of([self._fetch(whole)], -1, cost)[0]
 
-    def _in_order(self, requests: Iterable[_Request], ahead_bytes: int) -> Iterator[_Fetched]:
-        """What the requests bring; an object store gets `ahead_bytes` of them before their turn."""
+    def _in_order(
+        self, requests: Iterable[_Request], ahead_bytes: int, begun: list[_Request]
+    ) -> Iterator[_Fetched]:
+        """What the requests bring; an object store gets `ahead_bytes` of them before their turn.
+
+        A local disk is asked again for the beginning of a batch, if `begun` has one, together with
+        the rest: a few KiB, where a join would copy all that was fetched.
+        """
         if self._store.remote and ahead_bytes:
             calls = ((each.cost.size_bytes, partial(self._fetch, each)) for each in requests)
-            return ahead(calls, ahead_bytes)
-        return map(self._fetch, requests)
+            yield from ahead(calls, ahead_bytes)
+            return
+        for each in requests:
+            yield self._fetch(each.going_on(begun.pop()) if begun else each)
 
     def _fetch(self, request: _Request) -> _Fetched:
         parts = self.read(request.piece.segment, request.starts, request.ends)
@@ -129,6 +142,11 @@ class _Request(NamedTuple):
     @property
     def size(self) -> int:
         return sum(self.ends) - sum(self.starts)
+
+    def going_on(self, begun: _Request) -> _Request:
+        """This request from where a batch begins that it ends."""
+        cost = self.cost.plus(Cost(0, begun.size))
+        return self._replace(starts=[begun.starts[0], *self.starts[1:]], cost=cost)
 
 
 class _Fetched(NamedTuple):

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.format.records import Int64s
+from seglake.layout import LINK
 
 
 class LogRanges(NamedTuple):
@@ -49,6 +50,11 @@ class LogSegment(NamedTuple):
     def log(self) -> LogRanges:
         """The whole log as one range."""
         return LogRanges.one(0, self.log_bytes, self.base_offset, self.end_offset)
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the log lies outside the lake, behind a link."""
+        return self.log_key.endswith(f".{LINK}")
 
     @staticmethod
     def of(view: PartitionView, index: int) -> LogSegment:

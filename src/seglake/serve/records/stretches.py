@@ -302,7 +302,7 @@ class Stretches:
     async def bytes_of(self, segment: LogSegment, stretch: Stretch, first: int, stop: int) -> Bytes:
         """The bytes of the batches `first` to `stop` (exclusive) of a stretch, to be sent."""
         start, end = int(stretch.positions[first]), int(stretch.positions[stop])
-        if self._files is not None:
+        if self._files is not None and not segment.is_external:
             return self._files.span(segment.log_key, start, end)
         data = await self.read(segment, stretch)
         return data[start - stretch.start : end - stretch.start]

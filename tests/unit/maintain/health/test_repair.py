@@ -177,8 +177,8 @@ def test_a_readable_catalog__is_left_alone(maker: LakeMaker) -> None:
     with pytest.raises(UsageError, match="needs no rebuild"):
         rebuild_catalog(str(maker.root), dry_run=False)
     table = DeltaTable(str(maker.root / "catalog/log"))
-    table.alter.set_table_properties({"seglake.format": "3"}, raise_if_not_exists=False)
-    with pytest.raises(UsageError, match=r"seglake\.format is 3"):
+    table.alter.set_table_properties({"seglake.format": "4"}, raise_if_not_exists=False)
+    with pytest.raises(UsageError, match=r"seglake\.format is 4"):
         rebuild_catalog(str(maker.root), dry_run=False, force=True)
 
 

@@ -1,0 +1,1 @@
+"""Logs that lie outside the lake: read where they are, never written."""

@@ -1,0 +1,139 @@
+"""A log in an object of somebody else: as it is, or cut in chunks of which each is a zstd frame.
+
+Aiven's plugin for Kafka's tiered storage writes both (`SegmentManifestV1`, `ChunkIndex`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+import zstandard
+
+from seglake.errors import CorruptData
+from seglake.store import Reader
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+MAX_CHUNK_BYTES = 64 * 2**20  # a chunk is decompressed as a whole
+_KEPT_CHUNKS = 8  # decompressed, in a process: a reader goes on where it ended
+
+
+class Chunks(NamedTuple):
+    """How an object holds `log_bytes` of a log: as they are if there are no `sizes`.
+
+    Otherwise frame i has sizes[i] bytes and `chunk_bytes` of the log, the last one what is left.
+    """
+
+    log_bytes: int
+    chunk_bytes: int = 0
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes of the object."""
+        return sum(self.sizes) if self.sizes else self.log_bytes
+
+    def check(self) -> Chunks:
+        """These chunks. Raises ValueError if they cannot hold the log."""
+        count = -(-self.log_bytes // self.chunk_bytes) if self.chunk_bytes > 0 else 0
+        whole = len(self.sizes) == count and min(self.sizes, default=1) > 0
+        if self.log_bytes < 0 or (self.sizes and not whole):
+            raise ValueError(f"{len(self.sizes)} chunks cannot hold {self.log_bytes} bytes")
+        return self
+
+
+class ChunkedLog:
+    """The log in one object of a store, for reading only."""
+
+    def __init__(self, store: Reader, key: str, chunks: Chunks) -> None:
+        self._store, self._key, self._chunks = store, key, chunks
+        self._starts = [0, *accumulate(chunks.sizes)]
+
+    @property
+    def uri(self) -> str:
+        """That of the object."""
+        return f"{self._store.uri}/{self._key}"
+
+    def size(self) -> int:
+        """Bytes of the log. Raises CorruptData if the object has another size than it must."""
+        found, expected = self._store.size(self._key), self._chunks.object_bytes
+        if found != expected:
+            what = f"the object has {found} bytes, not {expected}"
+            raise CorruptData(what, file=self.uri, position=min(found, expected))
+        return self._chunks.log_bytes
+
+    def read_ranges(self, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
+        """Bytes [starts[i], ends[i]) of the log. Raises CorruptData, StoreError, MissingObject."""
+        if not self._chunks.sizes:
+            if len(starts) == 1:
+                return [self._store.read(self._key, starts[0], ends[0])]
+            return self._store.read_ranges(self._key, starts, ends)
+        return [self._read(start, end) for start, end in zip(starts, ends, strict=True)]
+
+    def _read(self, start: int, end: int) -> Buffer:
+        if start >= end:
+            return b""
+        size = self._chunks.chunk_bytes
+        first, last = start // size, (end - 1) // size
+        parts = [memoryview(_chunk(self, number)) for number in range(first, last + 1)]
+        parts[-1] = parts[-1][: end - last * size]
+        parts[0] = parts[0][start - first * size :]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def decompressed(self, number: int) -> bytes:
+        """The bytes of the log in a chunk. Raises as `read_ranges`."""
+        begin, end = self._starts[number : number + 2]
+        data, size = bytes(self._store.read(self._key, begin, end)), self._bytes_of(number)
+        try:
+            declared = zstandard.frame_content_size(data)
+            if declared != size:  # so a frame never makes more than a chunk
+                raise self._damage(number, f"it says that it holds {declared} bytes, not {size}")
+            return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+        except zstandard.ZstdError as error:
+            raise self._damage(number, str(error)) from error
+
+    def _bytes_of(self, number: int) -> int:
+        chunks = self._chunks
+        return min(chunks.chunk_bytes, chunks.log_bytes - number * chunks.chunk_bytes)
+
+    def _damage(self, number: int, why: str) -> CorruptData:
+        what = f"chunk {number} is no zstd frame of the log: {why}"
+        return CorruptData(what, file=self.uri, position=self._starts[number])
+
+
+@lru_cache(_KEPT_CHUNKS)
+def _chunk(log: ChunkedLog, number: int) -> bytes:
+    return log.decompressed(number)
+
+
+class ChunkedLogs:
+    """The logs in some objects of a store, by key, for reading only."""
+
+    def __init__(self, store: Reader, chunks: Mapping[str, Chunks]) -> None:
+        self.uri, self.remote, self.storage_options = store.uri, store.remote, store.storage_options
+        self.chunks = chunks
+        self._store = store
+        self._logs = {key: ChunkedLog(store, key, each) for key, each in chunks.items()}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ChunkedLogs, (self._store, self.chunks)
+
+    def size(self, key: str) -> int:
+        """Bytes of a log. Every method raises as those of `ChunkedLog`."""
+        return self._logs[key].size()
+
+    def read(self, key: str, start: int, end: int) -> Buffer:
+        """Bytes [start, end) of a log."""
+        return self._logs[key].read_ranges([start], [end])[0]
+
+    def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
+        """The same for every pair."""
+        return self._logs[key].read_ranges(starts, ends)
+
+    def read_all(self, key: str) -> Buffer:
+        """A whole log."""
+        return self.read(key, 0, self.chunks[key].log_bytes)

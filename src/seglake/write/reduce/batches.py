@@ -1,13 +1,14 @@
 """Sorted records as record batches at their final offsets."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from seglake.errors import InputError
-from seglake.format.encode import Batches, Encoding, encode_batches, encode_batches_at, rebase
+from seglake.format.encode import Batches, Encoding, encode_batches, rebase
 from seglake.format.filter import blank
 from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX, INT64_MAX
@@ -101,10 +102,10 @@ def _rising(parts: Iterator[SortedRecords], covered: Covered) -> Iterator[Sorted
 
 def _at_offsets(records: SortedRecords, encoding: Encoding) -> Batches:
     ties = records.tie_breakers
-    stamped = np.zeros(len(records), np.bool_) if ties is None else ties != 0
-    return encode_batches_at(
-        records.timestamps, records.bodies, encoding, records.sort_keys, stamped
-    )
+    return encode_batches(
+        records.timestamps, records.bodies, replace(encoding, append_time_ms=None),
+        offsets=records.sort_keys, stamped=None if ties is None else ties != 0,
+    )  # fmt: skip
 
 
 def _bridged(batches: Batches, at: int) -> Iterator[Batches]:

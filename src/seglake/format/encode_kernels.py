@@ -222,9 +222,7 @@ def fill_records(
 
 
 @njit(cache=True, nogil=True)
-def measure_records(
-    timestamps, offsets, sizes, firsts, base_timestamps, base_offsets, batch_sizes
-):
+def measure_records(timestamps, offsets, sizes, firsts, base_timestamps, base_offsets, batch_sizes):
     """The bytes of each batch's records, when they are framed."""
     for batch in range(len(batch_sizes)):
         total = np.int64(0)

@@ -82,6 +82,7 @@ class Zstd:
         self._compress = zstandard.ZstdCompressor(level=self.level).compress
 
     def __call__(self, data: Any) -> bytes:
+        """One frame, which declares its size."""
         return self._compress(data)
 
 

@@ -1,8 +1,8 @@
 """Compiled loops over compressed batches; they call the codecs' own libraries by address.
 
 `payload_bounds` says how much room the records of each batch need at most, `decompress` fills it.
-`wrong_checksum` compares the checksums of batches. `put_compressed` is the other way. An address is an argument and never a constant,
-because numba's cache outlives the process.
+`wrong_checksum` compares the checksums of batches. `put_compressed` is the other way. An address is
+an argument and never a constant, because numba's cache outlives the process.
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 
 A blob is some records of one log partition, packed: sorted records or, in arrival order, finished
 record batches, which need no merge. The rejects of a split and the summary of a unit are blobs too.
-Sorted records are compressed here, unless they are so few that a local disk's cache holds them all:
-to compress and expand them takes longer than to copy them.
+Sorted records are compressed here, but for the first ones on a local disk: the system's cache holds
+them, and to compress and expand them takes longer than to copy them.
 
 A task's blobs stand one after another in one object under `attempts/<attempt>/blobs/`. The driver
 gets a row of SPOOLED for each blob, and gives each reduce task the rows of the blobs that it reads.
@@ -80,12 +80,12 @@ class Blob(NamedTuple):
 class SpoolWriter:
     """Writes the blobs of one task; a context manager that leaves no object after an error.
 
-    With `plain` sorted records are not compressed.
+    Sorted records are not compressed as long as the object has at most `plain_bytes`.
     """
 
-    def __init__(self, store: Store, attempt_id: str, *, plain: bool = False) -> None:
+    def __init__(self, store: Store, attempt_id: str, *, plain_bytes: int = 0) -> None:
         self._store, self._object = store, new_blobs_key(attempt_id)
-        self._plain = plain
+        self._plain_bytes = plain_bytes
         self._rows: list[dict[str, Any]] = []
         self._open = ExitStack()
         self._sink: Any = None
@@ -94,7 +94,8 @@ class SpoolWriter:
     def add(self, blob: Blob) -> None:
         """Write the blob's data and remember its row."""
         where: dict[str, Any] = {"object": self._object, "start": self._end, "crc32c": 0}
-        squeezed = blob.kind == RECORDS and bool(blob.data) and not self._plain
+        is_plain = blob.kind != RECORDS or self._end + len(blob.data) <= self._plain_bytes
+        squeezed = bool(blob.data) and not is_plain
         data = squeeze(blob.data) if squeezed else blob.data
         if data:
             if self._sink is None:
@@ -128,7 +129,7 @@ def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
     """The blobs in the order of `rows`, up to `_AHEAD_BYTES` of them fetched ahead.
 
     Blobs that stand one behind another in an object are one request of at most `_REQUEST_BYTES`,
-    or of one blob. What stands plain in a local cache is read when its turn comes. Raises
+    or of one blob. Where all stand plain in a local cache, each is read when its turn comes. Raises
     CorruptData, or StoreError, naming the object.
     """
     if not (rows["squeezed"].to_numpy() | (rows["kind"].to_numpy() != RECORDS)).any():
@@ -152,7 +153,10 @@ def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
 
 
 def _expanded(blob: SpooledBlob) -> SpooledBlob:
-    return blob._replace(data=expand(blob.data)) if blob.row["squeezed"] else blob
+    """The blob; sorted records have bytes of their own, so that those read with them go first."""
+    if blob.row["kind"] != RECORDS:
+        return blob
+    return blob._replace(data=expand(blob.data) if blob.row["squeezed"] else bytes(blob.data))
 
 
 def _requests(rows: pa.Table) -> Iterator[list[dict[str, Any]]]:

@@ -32,14 +32,14 @@ blobs = st.builds(
 )  # fmt: skip
 
 
-@given(st.lists(st.lists(blobs, max_size=5), max_size=3), st.randoms(), st.booleans())
+@given(st.lists(st.lists(blobs, max_size=5), max_size=3), st.randoms(), st.integers(0, 200))
 def test_staged_blobs_come_back_in_any_order(
-    tasks: list[list[Blob]], chance: Any, plain: bool
+    tasks: list[list[Blob]], chance: Any, plain_bytes: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store, attempt = open_store(folder), new_attempt()
         for task in tasks:
-            with SpoolWriter(store, attempt, plain=plain) as stage:
+            with SpoolWriter(store, attempt, plain_bytes=plain_bytes) as stage:
                 for blob in task:
                     stage.add(blob)
             order = chance.sample(range(len(task)), len(task))
@@ -54,7 +54,7 @@ def test_staged_blobs_come_back_in_any_order(
 @pytest.mark.parametrize("at", range(9))
 def test_damage_between_stages_is_an_error_that_names_the_object(tmp_path: Path, at: int) -> None:
     store = open_store(str(tmp_path))
-    with SpoolWriter(store, new_attempt(), plain=True) as stage:
+    with SpoolWriter(store, new_attempt(), plain_bytes=9) as stage:
         stage.add(Blob(RECORDS, 0, b"one"))
         stage.add(Blob(RECORDS, 1, b"second"))
     (found,) = store.list()

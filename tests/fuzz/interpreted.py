@@ -28,7 +28,7 @@ def install() -> None:
     bytescan.high_mask = _mask(lambda byte: byte >= 0x80)
     bytescan.pair_mask = _pair_mask
     from seglake.format import decode_kernels, encode_kernels  # noqa: PLC0415
-    from seglake.format.codecs import batch_kernels, native
+    from seglake.format.codecs import batch_kernels, native  # noqa: PLC0415
     from seglake.format.codecs import kernels as codecs  # noqa: PLC0415
     from seglake.read.decode import kernels as columns  # noqa: PLC0415
     from seglake.read.fetch import kernels as fetch  # noqa: PLC0415

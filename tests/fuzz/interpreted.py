@@ -28,8 +28,8 @@ def install() -> None:
     bytescan.high_mask = _mask(lambda byte: byte >= 0x80)
     bytescan.pair_mask = _pair_mask
     from seglake.format import decode_kernels, encode_kernels  # noqa: PLC0415
+    from seglake.format.codecs import batch_kernels, native  # noqa: PLC0415
     from seglake.format.codecs import kernels as codecs  # noqa: PLC0415
-    from seglake.format.codecs import native  # noqa: PLC0415
     from seglake.read.decode import kernels as columns  # noqa: PLC0415
     from seglake.read.fetch import kernels as fetch  # noqa: PLC0415
     from seglake.read.zones import kernels as zones  # noqa: PLC0415
@@ -41,7 +41,7 @@ def install() -> None:
     vars(encode_kernels)["_copy"] = _copy
     vars(native)["addresses"] = lambda: np.zeros(codecs.ADDRESSES, np.int64)  # no library is called
     vars(decode_kernels).update(plain)
-    for module in (decode_kernels, encode_kernels, columns, fetch, zones):
+    for module in (decode_kernels, encode_kernels, batch_kernels, columns, fetch, zones):
         for name, function in list(vars(module).items()):
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
                 setattr(module, name, _with_records(function))

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import crc32c
@@ -19,16 +18,16 @@ from seglake.format.batch import (
     BASE_OFFSET_AT,
     CRC_AT,
     CRC_START,
-    HEADER,
     LOG_APPEND_TIME,
-    LOG_OVERHEAD,
     MAX_BATCH_BYTES,
     MAX_TIMESTAMP_AT,
     OVERHEAD,
     TABLE,
     BatchTable,
 )
+from seglake.format.codecs import batch_kernels, kernels, native
 from seglake.format.codecs.compression import Compress
+from seglake.format.codecs.framing import Framing
 from seglake.format.records import Bytes, Flags, Int64s, Records, fixed
 
 
@@ -117,81 +116,66 @@ def _places(sizes: Int64s) -> tuple[Int64s, Bytes]:
 
 
 def encode_batches(
-    timestamps: Int64s, bodies: Bodies, encoding: Encoding, *, base_offset: int = 0
+    timestamps: Int64s,
+    bodies: Bodies,
+    encoding: Encoding,
+    *,
+    base_offset: int = 0,
+    offsets: Int64s | None = None,
+    stamped: Flags | None = None,
 ) -> Batches:
-    """Frame n records as batches with consecutive offsets, the first one `base_offset`.
+    """Frame n records as batches, at consecutive offsets from `base_offset` on or at `offsets`.
 
-    `timestamps` are ms since the epoch, -1 or above, in any order. Batch boundaries depend only on
-    the records and `encoding.batch_bytes`. Raises InputError for a timestamp below -1, and
-    ConfigError for a batch above `MAX_BATCH_BYTES`, because readers refuse it.
+    `timestamps` are ms since the epoch, -1 or above, in any order; `offsets` must rise, and gaps
+    stay. `stamped` says which timestamps are append times of a broker: a batch has records of one
+    timestamp type and, under LogAppendTime, of one time. Without it, `encoding.append_time_ms`
+    decides. Batch boundaries depend only on the records and `encoding.batch_bytes`. Raises
+    InputError for a timestamp below -1, and ConfigError for a batch above `MAX_BATCH_BYTES`,
+    because readers refuse it.
     """
-    _require_times(timestamps)
-    timestamps, bodies = fixed(timestamps), bodies.fixed()
-    firsts = np.empty(len(timestamps) + 1, np.int64)  # number of each batch's first record
-    sizes = np.empty(len(timestamps), np.int64)  # uncompressed bytes of each batch's records
-    n = encode_kernels.cut_batches(
-        timestamps, bodies.sizes, encoding.batch_bytes - OVERHEAD, firsts, sizes
-    )
-    firsts, sizes = firsts[: n + 1], _batch_sizes(sizes[:n])
-    starts, data = _places(sizes)
-    encode_kernels.fill_records(timestamps, *bodies, firsts, starts + OVERHEAD, data)
-    table = _describe(timestamps, firsts, encoding, base_offset)
-    return _finished(data, starts, sizes, table, encoding)
-
-
-def encode_batches_at(
-    timestamps: Int64s, bodies: Bodies, encoding: Encoding, offsets: Int64s, stamped: Flags
-) -> Batches:
-    """Frame n records as batches at offsets of their own, which must rise; gaps stay.
-
-    `stamped` says which timestamps are append times of a broker: a batch has records of one
-    timestamp type and, under LogAppendTime, of one time. `encoding.append_time_ms` is not used.
-    Otherwise as `encode_batches`.
-    """
-    _require_times(timestamps)
-    timestamps, offsets, stamped = fixed(timestamps), fixed(offsets), fixed(stamped)
-    bodies = bodies.fixed()
-    firsts = np.empty(len(timestamps) + 1, np.int64)
-    sizes = np.empty(len(timestamps), np.int64)
-    n = encode_kernels.cut_batches_at(
-        timestamps, offsets, stamped, bodies.sizes, encoding.batch_bytes - OVERHEAD, firsts, sizes
-    )
-    firsts, sizes = firsts[: n + 1], _batch_sizes(sizes[:n])
-    starts, data = _places(sizes)
-    encode_kernels.fill_records_at(timestamps, offsets, *bodies, firsts, starts + OVERHEAD, data)
-    table = _describe_at(timestamps, offsets, firsts)
-    table["attributes"] = encoding.codec | LOG_APPEND_TIME * stamped[firsts[:-1]]
-    return _finished(data, starts, sizes, table, encoding)
-
-
-def _require_times(timestamps: Int64s) -> None:
     if timestamps.min(initial=0) < -1:
         raise InputError(f"timestamp {timestamps.min()} is before 1970; Kafka has no such times")
-
-
-def _batch_sizes(sizes: Int64s) -> Int64s:
-    """Uncompressed bytes of batches, given those of their records. Raises ConfigError."""
-    sizes += OVERHEAD
-    if sizes.max(initial=0) > MAX_BATCH_BYTES:
-        raise ConfigError(
-            f"a record batch has {sizes.max()} bytes, but readers take at most {MAX_BATCH_BYTES}: "
-            "lower batch.size or max.message.bytes"
-        )
-    return sizes
-
-
-def _finished(
-    data: Bytes, starts: Int64s, sizes: Int64s, table: BatchTable, encoding: Encoding
-) -> Batches:
-    """Batches of framed records, compressed and with their headers."""
-    if encoding.compress is not None:
-        data, sizes = _compress(data, starts, encoding.compress)
-    table["size"], table["position"] = sizes, np.cumsum(sizes) - sizes
+    count = len(timestamps)
+    if offsets is None:
+        offsets = np.arange(base_offset, base_offset + count)
+    if stamped is None:
+        stamped = np.zeros(count, np.bool_)
+    timestamps, offsets, stamped = fixed(timestamps), fixed(offsets), fixed(stamped)
+    bodies = bodies.fixed()
+    firsts, sizes = _cut(timestamps, offsets, stamped, bodies, encoding)
+    table = _describe(timestamps, offsets, firsts)
+    table["attributes"] = encoding.attributes | LOG_APPEND_TIME * stamped[firsts[:-1]]
+    framing = Framing(timestamps, offsets, *bodies, firsts, *_bases(table))
+    data, table["size"] = framing.framed(
+        table["attributes"], sizes, {encoding.codec: encoding.compress}
+    )
+    table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+    if encoding.append_time_ms is not None:
+        _stamp(table, encoding.append_time_ms)
     _write_headers(data, table)
     return Batches(data, table)
 
 
-def _describe_at(timestamps: Int64s, offsets: Int64s, firsts: Int64s) -> BatchTable:
+def _cut(
+    timestamps: Int64s, offsets: Int64s, stamped: Flags, bodies: Bodies, encoding: Encoding
+) -> tuple[Int64s, Int64s]:
+    """The first record of each batch and, at the end, the record count; bytes of their records."""
+    firsts = np.empty(len(timestamps) + 1, np.int64)
+    sizes = np.empty(len(timestamps), np.int64)
+    n = encode_kernels.cut_batches(
+        timestamps, offsets, stamped, bodies.sizes, encoding.batch_bytes - OVERHEAD, firsts, sizes
+    )
+    largest = sizes[:n].max(initial=0) + OVERHEAD
+    if largest > MAX_BATCH_BYTES:
+        raise ConfigError(
+            f"a record batch has {largest} bytes, but readers take at most {MAX_BATCH_BYTES}: "
+            "lower batch.size or max.message.bytes"
+        )
+    return fixed(firsts[: n + 1]), sizes[:n]
+
+
+def _describe(timestamps: Int64s, offsets: Int64s, firsts: Int64s) -> BatchTable:
+    """The table of batches with these records, under CreateTime, without sizes."""
     n = len(firsts) - 1
     table = np.zeros(n, TABLE)
     table["base_offset"] = offsets[firsts[:-1]]
@@ -206,56 +190,28 @@ def _describe_at(timestamps: Int64s, offsets: Int64s, firsts: Int64s) -> BatchTa
     return table
 
 
-def _describe(
-    timestamps: Int64s, firsts: Int64s, encoding: Encoding, base_offset: int
-) -> BatchTable:
-    n = len(firsts) - 1
-    table = np.zeros(n, TABLE)
-    table["attributes"] = encoding.attributes
-    table["base_offset"] = base_offset + firsts[:-1]
-    table["last_offset"] = base_offset + firsts[1:] - 1
-    table["count"] = np.diff(firsts)
-    table["base_timestamp"] = timestamps[firsts[:-1]]
-    if encoding.append_time_ms is None:
-        lows, highs, at, late = np.empty((4, n), np.int64)
-        encode_kernels.extremes(timestamps, firsts, lows, highs, at, late)
-        table["lateness"] = late
-        table["min_timestamp"], table["max_timestamp"] = lows, highs
-        table["offset_of_max"] = base_offset + at
-    else:
-        table["min_timestamp"] = table["max_timestamp"] = encoding.append_time_ms
-        table["offset_of_max"] = table["base_offset"]
-    return table
+def _bases(table: BatchTable) -> tuple[Int64s, Int64s]:
+    return fixed(table["base_timestamp"]), fixed(table["base_offset"])
 
 
-def _compress(data: Bytes, starts: Int64s, compress: Compress) -> tuple[Bytes, Int64s]:
-    parts: list[Any] = [bytes(OVERHEAD)] * (2 * len(starts))
-    bounds = [*starts.tolist(), len(data)]
-    parts[1::2] = [compress(data.data[start + OVERHEAD : end]) for start, end in pairwise(bounds)]
-    sizes = np.fromiter(map(len, parts[1::2]), np.int64, len(starts)) + OVERHEAD
-    return np.frombuffer(bytearray().join(parts), np.uint8), sizes
+def _stamp(table: BatchTable, append_time_ms: int) -> None:
+    """Give batches one append time, which then is the time of each record."""
+    table["min_timestamp"] = table["max_timestamp"] = append_time_ms
+    table["offset_of_max"], table["lateness"] = table["base_offset"], 0
 
 
 def _write_headers(data: Bytes, table: BatchTable) -> None:
-    headers = np.zeros(len(table), HEADER)
-    headers["base_offset"] = table["base_offset"]
-    headers["length"] = table["size"] - LOG_OVERHEAD
-    headers["magic"] = 2
-    headers["attributes"] = table["attributes"]
-    headers["last_offset_delta"] = table["last_offset"] - table["base_offset"]
-    headers["base_timestamp"] = table["base_timestamp"]
-    headers["max_timestamp"] = table["max_timestamp"]
-    headers["producer_id"] = headers["producer_epoch"] = headers["base_sequence"] = -1
-    headers["count"] = table["count"]
-    places = table["position"][:, None] + np.arange(OVERHEAD)
-    data[places] = headers.view(np.uint8).reshape(-1, OVERHEAD)
+    batch_kernels.put_headers(fixed(table), _starts(table), data)
     write_crcs(data, table)
 
 
 def write_crcs(data: Bytes, table: BatchTable) -> None:
     """Put the checksum of each batch into its header; `data` begins with the first batch."""
-    starts, view = _starts(table), data.data
-    pairs = zip(starts.tolist(), table["size"].tolist(), strict=True)
+    starts, sizes = _starts(table), table["size"].astype(np.int64)
+    if native.addresses()[kernels.CRC32C]:
+        batch_kernels.put_checksums(data, starts, sizes, native.addresses())
+        return
+    view, pairs = data.data, zip(starts.tolist(), sizes.tolist(), strict=True)
     crcs = [crc32c.crc32c(view[start + CRC_START : start + size]) for start, size in pairs]
     encode_kernels.put_big_endians(data, starts, CRC_AT, np.array(crcs, np.int64), 4)
 

@@ -163,53 +163,12 @@ def _record_length(timestamp_delta, offset_delta, body):
 
 
 @njit(cache=True, nogil=True)
-def cut_batches(timestamps, sizes, max_bytes, firsts, batch_sizes):
+def cut_batches(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_sizes):
     """Cut records into batches of at most `max_bytes` of records. Returns the number of batches.
 
-    `firsts` receives the first record of each batch and, at its end, the record count.
+    A batch has one timestamp type and, of the `stamped`, one time; its offsets, which rise, fit 32
+    bits. `firsts` receives the first record of each batch and, at its end, the record count.
     `batch_sizes` receives the bytes of each batch's records.
-    """
-    batches = 0
-    total = np.int64(0)
-    first = 0
-    for i in range(len(timestamps)):
-        length = _record_length(timestamps[i] - timestamps[first], i - first, sizes[i])
-        length += varint_size(length)
-        if i == first or total + length <= max_bytes:
-            total += length
-            continue
-        firsts[batches], batch_sizes[batches] = first, total
-        batches += 1
-        first = i
-        length = _record_length(0, 0, sizes[i])
-        total = length + varint_size(length)
-    if len(timestamps):
-        firsts[batches], batch_sizes[batches] = first, total
-        batches += 1
-    firsts[batches] = len(timestamps)
-    return batches
-
-
-@njit(cache=True, nogil=True)
-def fill_records(timestamps, starts, sizes, bodies, firsts, places, out):
-    """Frame every body as a record; the records of batch b begin at `out[places[b]]`."""
-    for batch in range(len(places)):
-        first = firsts[batch]
-        at = places[batch]
-        for i in range(first, firsts[batch + 1]):
-            timestamp_delta = timestamps[i] - timestamps[first]
-            at = put_varint(out, at, _record_length(timestamp_delta, i - first, sizes[i]))
-            out[at] = 0  # attributes, unused
-            at = put_varint(out, at + 1, timestamp_delta)
-            at = put_varint(out, at, i - first)
-            at = put_bytes(out, at, bodies, starts[i], sizes[i])
-
-
-@njit(cache=True, nogil=True)
-def cut_batches_at(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_sizes):
-    """As `cut_batches`, for records with offsets of their own, which rise.
-
-    A batch has one timestamp type and, of the `stamped`, one time; its offsets fit 32 bits.
     """
     batches = 0
     total = np.int64(0)
@@ -236,19 +195,42 @@ def cut_batches_at(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch
     return batches
 
 
+@njit(cache=True, nogil=True, inline="always")
+def put_records(
+    timestamps, offsets, starts, sizes, bodies, first, end, base_timestamp, base_offset, out, at
+):
+    """Frame the bodies `first` to `end`, exclusive, as records of one batch, from `at` on."""
+    for i in range(first, end):
+        since, behind = timestamps[i] - base_timestamp, offsets[i] - base_offset
+        at = put_varint(out, at, _record_length(since, behind, sizes[i]))
+        out[at] = 0  # attributes, unused
+        at = put_varint(out, at + 1, since)
+        at = put_varint(out, at, behind)
+        at = put_bytes(out, at, bodies, starts[i], sizes[i])
+
+
 @njit(cache=True, nogil=True)
-def fill_records_at(timestamps, offsets, starts, sizes, bodies, firsts, places, out):
-    """As `fill_records`, for records with offsets of their own."""
+def fill_records(
+    timestamps, offsets, starts, sizes, bodies, firsts, base_timestamps, base_offsets, places, out
+):
+    """Frame every body as a record; the records of batch b begin at `out[places[b]]`."""
     for batch in range(len(places)):
-        first = firsts[batch]
-        at = places[batch]
-        for i in range(first, firsts[batch + 1]):
-            since, behind = timestamps[i] - timestamps[first], offsets[i] - offsets[first]
-            at = put_varint(out, at, _record_length(since, behind, sizes[i]))
-            out[at] = 0  # attributes, unused
-            at = put_varint(out, at + 1, since)
-            at = put_varint(out, at, behind)
-            at = put_bytes(out, at, bodies, starts[i], sizes[i])
+        put_records(
+            timestamps, offsets, starts, sizes, bodies, firsts[batch], firsts[batch + 1],
+            base_timestamps[batch], base_offsets[batch], out, places[batch],
+        )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def measure_records(timestamps, offsets, sizes, firsts, base_timestamps, base_offsets, batch_sizes):
+    """The bytes of each batch's records, when they are framed."""
+    for batch in range(len(batch_sizes)):
+        total = np.int64(0)
+        for i in range(firsts[batch], firsts[batch + 1]):
+            since = timestamps[i] - base_timestamps[batch]
+            length = _record_length(since, offsets[i] - base_offsets[batch], sizes[i])
+            total += length + varint_size(length)
+        batch_sizes[batch] = total
 
 
 @njit(cache=True, nogil=True)
@@ -273,30 +255,6 @@ def group_batches(table, fit, sizes, max_bytes, firsts):
             total = np.int64(sizes[i])
     firsts[groups] = len(table)
     return groups
-
-
-@njit(cache=True, nogil=True)
-def measure_records(timestamp_deltas, offset_deltas, sizes, firsts, batch_sizes):
-    """The bytes of each batch's records, if they are framed with these deltas."""
-    for batch in range(len(batch_sizes)):
-        total = np.int64(0)
-        for i in range(firsts[batch], firsts[batch + 1]):
-            length = _record_length(timestamp_deltas[i], offset_deltas[i], sizes[i])
-            total += length + varint_size(length)
-        batch_sizes[batch] = total
-
-
-@njit(cache=True, nogil=True)
-def frame_records(timestamp_deltas, offset_deltas, starts, sizes, bodies, out):
-    """Frame every body as a record with its deltas, one after another."""
-    at = np.int64(0)
-    for i in range(len(starts)):
-        length = _record_length(timestamp_deltas[i], offset_deltas[i], sizes[i])
-        at = put_varint(out, at, length)
-        out[at] = 0  # attributes, unused
-        at = put_varint(out, at + 1, timestamp_deltas[i])
-        at = put_varint(out, at, offset_deltas[i])
-        at = put_bytes(out, at, bodies, starts[i], sizes[i])
 
 
 @njit(cache=True, nogil=True)

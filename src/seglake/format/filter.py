@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.errors import UsageError
-from seglake.format import encode_kernels
 from seglake.format.batch import (
     CODEC_MASK,
     CRC_START,
@@ -29,9 +28,10 @@ from seglake.format.batch import (
     OVERHEAD,
     BatchTable,
 )
-from seglake.format.codecs.compression import NAMES, Compress, compressor
+from seglake.format.codecs.compression import NAMES, compressor
+from seglake.format.codecs.framing import Framed, Framing
 from seglake.format.decode import Decoded, scan_batches, with_extremes
-from seglake.format.encode import Batches, encode_bodies
+from seglake.format.encode import Batches, encode_bodies, write_crcs
 from seglake.format.records import Flags, Int64s, Records, fixed, read_only
 from seglake.limits import INT32_MAX
 
@@ -115,7 +115,7 @@ def _bare(header: npt.NDArray[np.void]) -> Batches:
 def reencoded(
     data: Any, before: BatchTable, after: BatchTable, changed: Flags, decoded: Decoded, kept: Int64s
 ) -> list[Any]:
-    """Header and records of each changed batch; completes the changed rows of `after`."""
+    """The bytes of each changed batch; completes the changed rows of `after`."""
     if not changed.any():
         return []
     counts = after["count"].astype(np.int64)
@@ -124,16 +124,16 @@ def reencoded(
     )
     table = after[changed]
     _set_times(table, decoded.records.timestamps[some.order], some.firsts)
-    payloads = _payloads(table, decoded, some)
-    table["size"] = np.fromiter(map(len, payloads), np.int64, len(payloads)) + OVERHEAD
+    framed, table["size"] = _framed(table, decoded, some)
     after[changed] = table
+    table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
     headers = _headers(data, before[changed], table)
-    parts: list[Any] = []
-    for header, payload in zip(headers, payloads, strict=True):
-        crc = crc32c.crc32c(payload, crc32c.crc32c(header.tobytes()[CRC_START:]))
-        header["crc"] = crc
-        parts += [header.tobytes(), payload]
-    return parts
+    framed[table["position"][:, None] + np.arange(OVERHEAD)] = headers.view(np.uint8).reshape(
+        -1, OVERHEAD
+    )
+    write_crcs(framed, table)
+    bounds = zip(table["position"].tolist(), table["size"].tolist(), strict=True)
+    return [framed.data[start : start + size] for start, size in bounds]
 
 
 def _set_times(table: BatchTable, timestamps: Int64s, firsts: Int64s) -> None:
@@ -145,29 +145,17 @@ def _set_times(table: BatchTable, timestamps: Int64s, firsts: Int64s) -> None:
     table["max_timestamp"][own] = highest[own]
 
 
-def _payloads(table: BatchTable, decoded: Decoded, some: _Changed) -> list[Any]:
-    """The records of each batch, framed, and compressed by the batch's codec."""
+def _framed(table: BatchTable, decoded: Decoded, some: _Changed) -> Framed:
+    """The batches that change, without their headers, compressed by the codec of each."""
     order, firsts = some
-    of = np.repeat(np.arange(len(table)), np.diff(firsts))
-    times = fixed(decoded.records.timestamps[order] - table["base_timestamp"][of])
-    offsets = fixed(decoded.offsets[order] - table["base_offset"][of])
     bodies = encode_bodies(decoded.records, order).fixed()
-    sizes = np.empty(len(table), np.int64)
-    encode_kernels.measure_records(times, offsets, bodies.sizes, fixed(firsts), sizes)
-    ends = np.cumsum(sizes)
-    framed = np.empty(ends[-1], np.uint8)
-    encode_kernels.frame_records(times, offsets, *bodies, framed)
-    bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
-    codecs = (table["attributes"] & CODEC_MASK).tolist()
-    compress = {codec: compressor(NAMES[codec]) for codec in set(codecs)}
-    return [
-        _compressed(framed.data[start:end], compress[codec])
-        for (start, end), codec in zip(bounds, codecs, strict=True)
-    ]
-
-
-def _compressed(records: memoryview, compress: Compress | None) -> Any:
-    return records if compress is None else compress(records)
+    framing = Framing(
+        fixed(decoded.records.timestamps[order]), fixed(decoded.offsets[order]), *bodies,
+        fixed(firsts), fixed(table["base_timestamp"]), fixed(table["base_offset"]),
+    )  # fmt: skip
+    codecs = np.unique(table["attributes"] & CODEC_MASK).tolist()
+    compressors = {codec: compressor(NAMES[codec]) for codec in codecs}
+    return framing.framed(table["attributes"], framing.record_bytes(), compressors)
 
 
 def _headers(data: Any, before: BatchTable, after: BatchTable) -> npt.NDArray[np.void]:
@@ -182,7 +170,7 @@ def _headers(data: Any, before: BatchTable, after: BatchTable) -> npt.NDArray[np
 
 
 def joined(data: Any, table: BatchTable, changed: Flags, parts: list[Any]) -> Any:
-    """The bytes of all batches of `table` in order; `parts` has two pieces of each changed one."""
+    """The bytes of all batches of `table` in order; `parts` has those of each changed one."""
     view, pieces, used = memoryview(data), list[Any](), 0
     starts, ends = table["position"], table["position"] + table["size"]
     begins = np.append(True, changed[1:] | changed[:-1] | (starts[1:] != ends[:-1]))[: len(table)]
@@ -191,8 +179,8 @@ def joined(data: Any, table: BatchTable, changed: Flags, parts: list[Any]) -> An
     for start, end, new in zip(
         starts[firsts].tolist(), ends[lasts].tolist(), changed[firsts].tolist(), strict=True
     ):
-        pieces += parts[used : used + 2] if new else [view[start:end]]
-        used += 2 * new
+        pieces.append(parts[used] if new else view[start:end])
+        used += new
     return np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), np.uint8)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from seglake.format import decode_kernels, encode_kernels
+from seglake.format.codecs import batch_kernels
 from seglake.format.codecs.payload import payload_of
 from seglake.format.decode import decode_batches, scan_batches, with_record_times
 from seglake.format.filter import filter_batches
@@ -55,7 +56,8 @@ def test_one_compilation_serves_all_callers() -> None:
         encode_kernels.fill_records, encode_kernels.append, decode_kernels.find_batches,
         decode_kernels.survey, decode_kernels.count_records, decode_kernels.parse_records,
         decode_kernels.parse_headers, decode_kernels.parse_extremes,
-        encode_kernels.measure_records, encode_kernels.frame_records,
+        encode_kernels.measure_records, batch_kernels.put_batches,
+        batch_kernels.put_headers, batch_kernels.put_checksums,
     ):  # fmt: skip
         assert len(kernel.signatures) == 1, kernel
 

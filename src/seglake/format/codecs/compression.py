@@ -74,15 +74,23 @@ def _lz4(level: int | None) -> Compress:
     )  # fmt: skip
 
 
-def _zstd(level: int | None) -> Compress:
-    return zstandard.ZstdCompressor(level=3 if level is None else level).compress
+class Zstd:
+    """Compresses with zstd at a level."""
+
+    def __init__(self, level: int | None = None) -> None:
+        self.level = 3 if level is None else level
+        self._compress = zstandard.ZstdCompressor(level=self.level).compress
+
+    def __call__(self, data: Any) -> bytes:
+        """One frame, which declares its size."""
+        return self._compress(data)
 
 
 _COMPRESSORS: dict[str, Callable[[int | None], Compress]] = {
     "gzip": _gzip,
     "snappy": _snappy,
     "lz4": _lz4,
-    "zstd": _zstd,
+    "zstd": Zstd,
 }
 
 

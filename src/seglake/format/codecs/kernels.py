@@ -1,8 +1,8 @@
 """Compiled loops over compressed batches; they call the codecs' own libraries by address.
 
 `payload_bounds` says how much room the records of each batch need at most, `decompress` fills it.
-`wrong_checksum` compares the checksums of batches. An address is an argument and never a constant,
-because numba's cache outlives the process.
+`wrong_checksum` compares the checksums of batches. `put_compressed` is the other way. An address is
+an argument and never a constant, because numba's cache outlives the process.
 """
 
 import numpy as np
@@ -14,8 +14,12 @@ from seglake.format.batch import CODEC_MASK
 from seglake.format.encode_kernels import put_bytes
 from seglake.jit import njit
 
-ADDRESSES = 6
-ZSTD_BOUND, ZSTD_DECOMPRESS, ZSTD_CONTEXT, LZ4_DECOMPRESS, LZ4_CONTEXT, CRC32C = range(ADDRESSES)
+ADDRESSES = 8
+(
+    ZSTD_BOUND, ZSTD_DECOMPRESS, ZSTD_CONTEXT, LZ4_DECOMPRESS, LZ4_CONTEXT, CRC32C,
+    ZSTD_COMPRESS, ZSTD_COMPRESS_CONTEXT,
+) = range(ADDRESSES)  # fmt: skip
+ZSTD_MORE_BYTES = 128  # what zstd may add to records, beside a 256th of them
 NOT_HERE = -1  # the bound of a batch that is decompressed elsewhere
 
 _NONE, _LZ4, _ZSTD = 0, 3, 4
@@ -47,11 +51,16 @@ _call2, _call3, _call5, _call6 = _call_of(2), _call_of(3), _call_of(5), _call_of
 def wrong_checksum(log, starts, ends, stored, addresses):
     """The first batch whose log[starts[b] : ends[b]] has not the CRC-32C stored[b], or -1."""
     for i in range(len(starts)):
-        words = (0xFFFFFFFF, log.ctypes.data + starts[i], ends[i] - starts[i])
-        found = ~_call3(addresses[CRC32C], words) & 0xFFFFFFFF
-        if found != np.int64(stored[i]):
+        if checksum(log, starts[i], ends[i], addresses) != np.int64(stored[i]):
             return i
     return -1
+
+
+@njit(cache=True, nogil=True)
+def checksum(data, start, end, addresses):
+    """The CRC-32C of data[start:end], by a library that is here."""
+    words = (0xFFFFFFFF, data.ctypes.data + start, end - start)
+    return ~_call3(addresses[CRC32C], words) & 0xFFFFFFFF
 
 
 @njit(cache=True, nogil=True)
@@ -155,3 +164,22 @@ def put_payload(out, at, bound, log, start, end, attributes, addresses, sizes):
         addresses[LZ4_DECOMPRESS], (addresses[LZ4_CONTEXT], target, place, source, place + 8, 0)
     )
     return sizes[0] if left == 0 and sizes[1] == size and sizes[0] <= bound else np.int64(-1)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def compressed_bound(codec, size):
+    """How many bytes `size` bytes of records have at most in a codec that is here."""
+    return size + (size >> 8) + ZSTD_MORE_BYTES if codec == _ZSTD else size
+
+
+@njit(cache=True, nogil=True)
+def put_compressed(out, at, room, records, size, level, addresses):
+    """Compress records[:size] with zstd to where there are `room` bytes of room.
+
+    Returns the compressed bytes; negative is an error of the library.
+    """
+    words = (
+        addresses[ZSTD_COMPRESS_CONTEXT], out.ctypes.data + at, room, records.ctypes.data, size,
+        np.int64(level),
+    )  # fmt: skip
+    return _call6(addresses[ZSTD_COMPRESS], words)

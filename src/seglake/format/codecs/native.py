@@ -57,7 +57,7 @@ def renew() -> None:
 
 @cache
 def _libraries() -> list[_Library]:
-    return [library for make in (_zstd, _lz4) if (library := make()) is not None]
+    return [library for make in (_zstd, _zstd_writer, _lz4) if (library := make()) is not None]
 
 
 def _zstd() -> _Library | None:
@@ -71,6 +71,16 @@ def _zstd() -> _Library | None:
         kernels.ZSTD_DECOMPRESS: _address(library.ZSTD_decompressDCtx),
     }
     return _Library(functions, kernels.ZSTD_CONTEXT, create, free)
+
+
+def _zstd_writer() -> _Library | None:
+    library = _load("zstandard._cffi", "ZSTD_compressCCtx", "ZSTD_createCCtx")
+    if library is None:
+        return None
+    create, free = library.ZSTD_createCCtx, library.ZSTD_freeCCtx
+    create.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    functions = {kernels.ZSTD_COMPRESS: _address(library.ZSTD_compressCCtx)}
+    return _Library(functions, kernels.ZSTD_COMPRESS_CONTEXT, create, free)
 
 
 def _lz4() -> _Library | None:

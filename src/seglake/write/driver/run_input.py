@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_CACHED_BYTES = 4 * 2**30  # of a run's blobs, which a system's cache holds for some seconds
+
 SplitCounts = Mapping[int, SplitCount]  # by the number of the split
 
 
@@ -62,7 +64,8 @@ class InputFiles:
         sizes = [unit.size_bytes for unit in units]
         shares = share_out(sizes, TASKS_PER_CORE * self._engine.cores)
         tasks = [[units[number] for number in share] for share in shares]
-        map_units = MapUnits(store, settings, attempt_id, append_time_ms)
+        plain_bytes = 0 if store.remote else _CACHED_BYTES // max(len(tasks), 1)
+        map_units = MapUnits(store, settings, attempt_id, append_time_ms, plain_bytes)
         return pa.concat_tables(self._engine.map(map_units, tasks))
 
     def origins(self, counts: SplitCounts) -> dict[int, Origin]:

@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAME = "DataFrame"  # the quarantine has this name in place of a file's path
-_SPARK_TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.string(): "string"}
+_SPARK_TYPES = {
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.string(): "string",
+    pa.bool_(): "boolean",
+}
 _DDL = ", ".join(f"`{field.name}` {_SPARK_TYPES[field.type]}" for field in SPOOLED)
 
 

@@ -59,17 +59,21 @@ def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
 
 
 class MapUnits(NamedTuple):
-    """The map task: units of input files → rows of SPOOLED."""
+    """The map task: units of input files → rows of SPOOLED.
+
+    `plain_bytes` is for its `SpoolWriter`.
+    """
 
     store: Store  # of the lake
     pipeline: Pipeline
     attempt_id: str
     append_time_ms: int
+    plain_bytes: int = 0
 
     def __call__(self, units: Sequence[Unit]) -> pa.Table:
         """Write the blobs of the units to the spool."""
         files = InputStore(self.pipeline.storage, self.pipeline.input.compression)
-        with SpoolWriter(self.store, self.attempt_id) as spool:
+        with SpoolWriter(self.store, self.attempt_id, plain_bytes=self.plain_bytes) as spool:
             for unit in units:
                 for blob in blobs_of_unit(unit, files, self.pipeline, self.append_time_ms):
                     spool.add(blob)

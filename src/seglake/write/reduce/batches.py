@@ -1,13 +1,14 @@
 """Sorted records as record batches at their final offsets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from seglake.errors import InputError
-from seglake.format.encode import Batches, Encoding, encode_batches, encode_batches_at, rebase
+from seglake.format.encode import Batches, Encoding, encode_batches, rebase
 from seglake.format.filter import blank
 from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX, INT64_MAX
@@ -28,27 +29,60 @@ class Covered(NamedTuple):
 def encode(
     parts: Iterator[SortedRecords], encoding: Encoding, base_offset: int
 ) -> Iterator[Batches]:
-    """The record batches of consecutive records, offsets from `base_offset` on.
+    """The record batches of consecutive records, offsets from `base_offset` on."""
+
+    def framed(records: SortedRecords, before: int) -> Batches:
+        return encode_batches(
+            records.timestamps, records.bodies, encoding, base_offset=base_offset + before
+        )
+
+    return _filled(parts, framed, encoding.batch_bytes)
+
+
+def _filled(
+    parts: Iterator[SortedRecords],
+    framed: Callable[[SortedRecords, int], Batches],
+    batch_bytes: int,
+) -> Iterator[Batches]:
+    """The record batches of the parts, `framed` from records and the count of those before.
 
     The last record batch of a part is filled up with records of the next part, so where record
     batches end does not depend on where parts end.
     """
-    unfilled: SortedRecords | None = None
+    done, unfilled = 0, cast("SortedRecords | None", None)
     for part in parts:
-        records = part if unfilled is None else append(unfilled, part)
-        batches = encode_batches(
-            records.timestamps, records.bodies, encoding, base_offset=base_offset
-        )
-        full = batches.table[:-1]
-        done = int(batches.table["base_offset"][-1]) - base_offset if len(batches.table) else 0
-        if done:
-            yield Batches(batches.data[: int(batches.table["position"][-1])], full)
-        unfilled = records.part(done, len(records)).detached()
-        base_offset += done
-    if unfilled is not None and len(unfilled):
-        yield encode_batches(
-            unfilled.timestamps, unfilled.bodies, encoding, base_offset=base_offset
-        )
+        records = part
+        if unfilled is not None:
+            head = append(unfilled, part.part(0, _enough(part, batch_bytes)))
+            first = _first(framed(head, done), 1)
+            count = int(first.table["count"].sum(dtype=np.int64))
+            if count == len(head):  # perhaps it is not full yet
+                unfilled = head
+                continue
+            yield first
+            done += count
+            records = part.part(count - len(unfilled), len(part))
+        batches = framed(records, done)
+        full = _first(batches, len(batches.table) - 1)
+        count = int(full.table["count"].sum(dtype=np.int64))
+        if count:
+            yield full
+        done += count
+        unfilled = records.part(count, len(records)).detached() if len(records) else None
+    if unfilled is not None:
+        yield framed(unfilled, done)
+
+
+def _enough(records: SortedRecords, batch_bytes: int) -> int:
+    """How many records are more than one batch has; all of them if there are fewer."""
+    return int(np.searchsorted(np.cumsum(records.bodies.sizes), batch_bytes, "right")) + 1
+
+
+def _first(batches: Batches, count: int) -> Batches:
+    """The first batches; none of a negative count."""
+    table = batches.table[: max(count, 0)]
+    end = int(table["position"][-1]) + int(table["size"][-1]) if len(table) else 0
+    return Batches(batches.data[:end], table)
 
 
 def consecutive(parts: Iterator[Batches], base_offset: int) -> Iterator[Batches]:
@@ -66,17 +100,12 @@ def encode_at(
     A gap is no batch, except where it is too long for one segment and at the end: there batches
     without a record cover it. Raises InputError for an offset that is there twice, or not covered.
     """
-    at, unfilled = covered.start, None
-    for part in _rising(parts, covered):
-        records = part if unfilled is None else append(unfilled, part)
-        batches = _at_offsets(records, encoding)
-        full = batches.table[:-1]
-        yield from _bridged(Batches(batches.data, full), at)
-        at = int(full["last_offset"][-1]) + 1 if len(full) else at
-        done = int(full["count"].sum(dtype=np.int64))
-        unfilled = records.part(done, len(records)).detached()
-    if unfilled is not None:
-        batches = _at_offsets(unfilled, encoding)
+    at = covered.start
+
+    def framed(records: SortedRecords, _before: int) -> Batches:
+        return _at_offsets(records, encoding)
+
+    for batches in _filled(_rising(parts, covered), framed, encoding.batch_bytes):
         yield from _bridged(batches, at)
         at = int(batches.table["last_offset"][-1]) + 1
     yield from _blanks(at, at if covered.end is None else covered.end)
@@ -101,10 +130,10 @@ def _rising(parts: Iterator[SortedRecords], covered: Covered) -> Iterator[Sorted
 
 def _at_offsets(records: SortedRecords, encoding: Encoding) -> Batches:
     ties = records.tie_breakers
-    stamped = np.zeros(len(records), np.bool_) if ties is None else ties != 0
-    return encode_batches_at(
-        records.timestamps, records.bodies, encoding, records.sort_keys, stamped
-    )
+    return encode_batches(
+        records.timestamps, records.bodies, replace(encoding, append_time_ms=None),
+        offsets=records.sort_keys, stamped=None if ties is None else ties != 0,
+    )  # fmt: skip
 
 
 def _bridged(batches: Batches, at: int) -> Iterator[Batches]:

@@ -1,4 +1,4 @@
-"""Blobs as compressed byte strings (why not Arrow IPC: docs/decisions, number 8).
+"""Blobs as byte strings (why not Arrow IPC: docs/decisions, number 8).
 
 Sort columns and timestamps are stored as differences, and all integers byte plane by byte plane:
 first the lowest byte of each integer, then the next. So the high bytes of small numbers stand
@@ -32,7 +32,7 @@ _HEAD = struct.Struct("<qBBxxxxxx")  # records; sort keys are the timestamps; ti
 
 
 def pack_records(records: SortedRecords) -> bytes:
-    """Records as one compressed string; their bodies must stand in order, without gaps."""
+    """Records as one string; their bodies must stand in order, without gaps."""
     count = len(records)
     by_time = records.by_time
     columns = [records.timestamps] + ([] if by_time else [records.sort_keys])
@@ -42,12 +42,12 @@ def pack_records(records: SortedRecords) -> bytes:
     parts: list[Any] = [_HEAD.pack(count, by_time, records.tie_breakers is not None)]
     parts += [_pack_integers(np.diff(column, prepend=0)) for column in columns]
     parts += [_pack_integers(records.bodies.sizes), records.bodies.data[first : first + size].data]
-    return _squeeze(b"".join(parts))
+    return b"".join(parts)
 
 
 def unpack_records(data: Any) -> SortedRecords:
-    """The inverse of `pack_records`. Raises CorruptData."""
-    raw = _expand(data)
+    """The inverse of `pack_records`, over the same bytes. Raises CorruptData."""
+    raw = memoryview(data)
     _require(len(raw) >= _HEAD.size)
     count, by_time, has_ties = _HEAD.unpack_from(raw)
     at, column_bytes, column_count = _HEAD.size, 8 * count, 1 + (not by_time) + has_ties
@@ -69,18 +69,18 @@ def _pack_integers(values: Int64s) -> bytes:
     return np.ascontiguousarray(values).view(np.uint8).reshape(-1, 8).T.tobytes()
 
 
-def _unpack_integers(raw: bytes, at: int, count: int) -> Int64s:
+def _unpack_integers(raw: memoryview, at: int, count: int) -> Int64s:
     planes = np.frombuffer(raw, np.uint8, 8 * count, at).reshape(8, count)
     return np.ascontiguousarray(planes.T).view(np.int64).reshape(-1)
 
 
 def pack_batches(batches: Batches) -> bytes:
     """Finished record batches as one string; uncompressed record batches are compressed here."""
-    table = _squeeze(batches.table.tobytes())
+    table = squeeze(batches.table.tobytes())
     data = batches.data.tobytes()
     plain = not (batches.table["attributes"] & 7).any()
     if plain:
-        data = _squeeze(data)
+        data = squeeze(data)
     return struct.pack("<qq", len(table), plain) + table + data
 
 
@@ -90,9 +90,9 @@ def unpack_batches(data: Any) -> Batches:
     _require(len(view) >= 16)
     size, plain = struct.unpack_from("<qq", view)
     _require(0 <= size <= len(view) - 16)
-    rows, rest = _expand(view[16 : 16 + size]), view[16 + size :]
+    rows, rest = expand(view[16 : 16 + size]), view[16 + size :]
     _require(len(rows) % TABLE.itemsize == 0)
-    raw = _expand(rest) if plain else rest
+    raw = expand(rest) if plain else rest
     table = np.frombuffer(rows, TABLE)
     _require(table["size"].sum(dtype=np.int64) == len(raw))
     return Batches(np.frombuffer(raw, np.uint8), table)
@@ -118,13 +118,15 @@ def unpack_rejects(data: Any) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 
-def _squeeze(raw: bytes) -> bytes:
+def squeeze(raw: bytes) -> bytes:
+    """The same compressed, with the size in front."""
     # LZ4: a blob is deleted after the run, so speed counts more than size
     packed: bytes = lz4.block.compress(raw)
     return packed
 
 
-def _expand(data: Any) -> bytes:
+def expand(data: Any) -> bytes:
+    """The inverse of `squeeze`. Raises CorruptData."""
     size = int.from_bytes(memoryview(data)[:4], "little")
     _require(size <= _LARGEST_RATIO * len(data))
     try:

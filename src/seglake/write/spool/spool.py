@@ -2,6 +2,8 @@
 
 A blob is some records of one log partition, packed: sorted records or, in arrival order, finished
 record batches, which need no merge. The rejects of a split and the summary of a unit are blobs too.
+Sorted records are compressed here, but for the first ones on a local disk: the system's cache holds
+them, and to compress and expand them takes longer than to copy them.
 
 A task's blobs stand one after another in one object under `attempts/<attempt>/blobs/`. The driver
 gets a row of SPOOLED for each blob, and gives each reduce task the rows of the blobs that it reads.
@@ -25,6 +27,7 @@ from seglake.errors import CorruptData
 from seglake.layout import blobs_folder, new_blobs_key
 from seglake.store import Store
 from seglake.write.spool.order import Place
+from seglake.write.spool.packing import expand, squeeze
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -49,6 +52,7 @@ _COLUMNS: dict[str, pa.DataType] = {
     "start": pa.int64(),
     "end": pa.int64(),
     "crc32c": pa.int64(),
+    "squeezed": pa.bool_(),
 }
 SPOOLED = pa.schema(_COLUMNS)
 _REQUEST_BYTES, _AHEAD_BYTES = 2 * 2**20, 8 * 2**20
@@ -74,10 +78,14 @@ class Blob(NamedTuple):
 
 
 class SpoolWriter:
-    """Writes the blobs of one task; a context manager that leaves no object after an error."""
+    """Writes the blobs of one task; a context manager that leaves no object after an error.
 
-    def __init__(self, store: Store, attempt_id: str) -> None:
+    Sorted records are not compressed as long as the object has at most `plain_bytes`.
+    """
+
+    def __init__(self, store: Store, attempt_id: str, *, plain_bytes: int = 0) -> None:
         self._store, self._object = store, new_blobs_key(attempt_id)
+        self._plain_bytes = plain_bytes
         self._rows: list[dict[str, Any]] = []
         self._open = ExitStack()
         self._sink: Any = None
@@ -86,15 +94,18 @@ class SpoolWriter:
     def add(self, blob: Blob) -> None:
         """Write the blob's data and remember its row."""
         where: dict[str, Any] = {"object": self._object, "start": self._end, "crc32c": 0}
-        if blob.data:
+        is_plain = blob.kind != RECORDS or self._end + len(blob.data) <= self._plain_bytes
+        squeezed = bool(blob.data) and not is_plain
+        data = squeeze(blob.data) if squeezed else blob.data
+        if data:
             if self._sink is None:
                 writer = self._store.writer(self._object, durable=False)
                 self._sink = self._open.enter_context(writer)
-            self._sink.write(blob.data)
-            self._end += len(blob.data)
-            where["crc32c"] = crc32c.crc32c(blob.data)
+            self._sink.write(data)
+            self._end += len(data)
+            where["crc32c"] = crc32c.crc32c(data)
         row = blob._replace(data=b"")._asdict()  # the data would stay in memory
-        self._rows.append(row | where | {"end": self._end})
+        self._rows.append(row | where | {"end": self._end, "squeezed": squeezed})
 
     def rows(self) -> pa.Table:
         """The rows of SPOOLED; their data can be read once the block has ended."""
@@ -118,8 +129,14 @@ def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
     """The blobs in the order of `rows`, up to `_AHEAD_BYTES` of them fetched ahead.
 
     Blobs that stand one behind another in an object are one request of at most `_REQUEST_BYTES`,
-    or of one blob. Raises CorruptData, or StoreError, naming the object.
+    or of one blob. Where all stand plain in a local cache, each is read when its turn comes. Raises
+    CorruptData, or StoreError, naming the object.
     """
+    if not (rows["squeezed"].to_numpy() | (rows["kind"].to_numpy() != RECORDS)).any():
+        for batch in rows.to_batches(max_chunksize=_ROWS):
+            for row in batch.to_pylist():
+                yield from _fetch(store, [row])
+        return
     requests, ahead = _requests(rows), 0
     with ThreadPoolExecutor(_THREADS) as pool:
         coming = deque[tuple[int, Future[list[SpooledBlob]]]]()
@@ -127,12 +144,19 @@ def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
             size = request[-1]["end"] - request[0]["start"]
             while coming and ahead + size > _AHEAD_BYTES:
                 own, fetched = coming.popleft()
-                yield from fetched.result()
+                yield from map(_expanded, fetched.result())
                 ahead -= own
             coming.append((size, pool.submit(_fetch, store, request)))
             ahead += size
         for _, fetched in coming:
-            yield from fetched.result()
+            yield from map(_expanded, fetched.result())
+
+
+def _expanded(blob: SpooledBlob) -> SpooledBlob:
+    """The blob; sorted records have bytes of their own, so that those read with them go first."""
+    if blob.row["kind"] != RECORDS:
+        return blob
+    return blob._replace(data=expand(blob.data) if blob.row["squeezed"] else bytes(blob.data))
 
 
 def _requests(rows: pa.Table) -> Iterator[list[dict[str, Any]]]:

@@ -27,17 +27,19 @@ from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, wri
 
 ints, longs = st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 blobs = st.builds(
-    Blob, ints, longs, st.binary(max_size=50), ints, ints, longs, longs, longs, longs, longs, longs,
-    st.text(max_size=3),
+    Blob, st.integers(0, 4), longs, st.binary(max_size=50), ints, ints,
+    longs, longs, longs, longs, longs, longs, st.text(max_size=3),
 )  # fmt: skip
 
 
-@given(st.lists(st.lists(blobs, max_size=5), max_size=3), st.randoms())
-def test_staged_blobs_come_back_in_any_order(tasks: list[list[Blob]], chance: Any) -> None:
+@given(st.lists(st.lists(blobs, max_size=5), max_size=3), st.randoms(), st.integers(0, 200))
+def test_staged_blobs_come_back_in_any_order(
+    tasks: list[list[Blob]], chance: Any, plain_bytes: int
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store, attempt = open_store(folder), new_attempt()
         for task in tasks:
-            with SpoolWriter(store, attempt) as stage:
+            with SpoolWriter(store, attempt, plain_bytes=plain_bytes) as stage:
                 for blob in task:
                     stage.add(blob)
             order = chance.sample(range(len(task)), len(task))
@@ -52,7 +54,7 @@ def test_staged_blobs_come_back_in_any_order(tasks: list[list[Blob]], chance: An
 @pytest.mark.parametrize("at", range(9))
 def test_damage_between_stages_is_an_error_that_names_the_object(tmp_path: Path, at: int) -> None:
     store = open_store(str(tmp_path))
-    with SpoolWriter(store, new_attempt()) as stage:
+    with SpoolWriter(store, new_attempt(), plain_bytes=9) as stage:
         stage.add(Blob(RECORDS, 0, b"one"))
         stage.add(Blob(RECORDS, 1, b"second"))
     (found,) = store.list()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,15 +45,17 @@ class Sizes:
     lookups: int = 2000
     windows: int = 20
     copies: int = 100  # of a quarter of the events, in the part about growth
-    commits: int = 10_000  # of 100 segments each, in the part about the catalog
-    archive_bytes: int = 5 * 10**9  # these three in the part about hot inputs
+    commits: int = 2500  # of 400 segments each, in the part about the catalog
+    archive_bytes: int = 10**9  # these three in the part about hot inputs
     record_bytes: int = 50 * 10**6
-    tiny_files: int = 100_000
+    tiny_files: int = 50_000
     hot_inputs: int = 5  # of those in that part, the first ones
-    merge_runs: int = 138  # these two in the part about merging
+    merge_runs: int = 46  # these two in the part about merging
     merge_partitions: int = 200
     blobs: int = 4_000_000  # in the part about planning
-    keys: int = 20_000_000  # in the part about compaction, for its memory
+    keys: int = 10_000_000  # in the part about compaction, for its memory
+    latency_ms: int = 5  # of every request to the object store
+    seed: int = 1  # of the order of the contenders
 
 
 class TunedBroker(Broker):
@@ -119,6 +123,10 @@ class Workbench:
             require(report.records == len(chosen.times), "an ingest lost records")
             self._lakes[name] = root
         return self._lakes[name]
+
+    def log_bytes(self, root: str) -> int:
+        """Bytes of all logs of a lake on a local disk."""
+        return sum(path.stat().st_size for path in Path(root, "topics").rglob("*.log"))
 
     def log(self, order: str) -> Log:
         """The log of such a lake, opened anew: nothing is cached."""
@@ -204,12 +212,40 @@ class Workbench:
         return path
 
     @cached_property
+    def parquet_by_default(self) -> Path:
+        """The same in DuckDB's row groups of 122,880 rows: best for scans."""
+        path = self.scratch("large-groups.parquet")
+        writers.duckdb_parquet(self.events.files, path)
+        return path
+
+    @cached_property
+    def delta_by_time(self) -> Path:
+        """All events as a Delta table whose files follow each other in time."""
+        path = self.scratch("delta-by-time")
+        say("writing the Delta table that is laid out by time")
+        with adaptive(self.spark):
+            writers.spark_delta_by_time(self.spark, self.events.files, path, self.sizes.files)
+        return path
+
+    @cached_property
     def delta(self) -> Path:
         """All events as a Delta table, hash-partitioned and sorted by time."""
         path = self.scratch("delta")
         say("writing the Delta table")
         writers.spark_delta_line(self.spark, self.events.files, path, self.sizes.partitions)
         return path
+
+
+@contextmanager
+def adaptive(spark: SparkSession) -> Iterator[None]:
+    """Adaptive execution as Spark comes with it; sessions of Seglake have it off."""
+    name = "spark.sql.adaptive.enabled"
+    before = spark.conf.get(name) or "false"
+    spark.conf.set(name, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
 
 
 def require(holds: bool, otherwise: str) -> None:

@@ -43,6 +43,15 @@ def spark_delta_line(
     _delta(spark_lines(spark, files), path, partitions)
 
 
+def spark_delta_by_time(
+    spark: SparkSession, files: Sequence[Path], path: Path, ranges: int
+) -> None:
+    """Raw lines to Delta, each file a range of time and sorted by it."""
+    frame = spark_lines(spark, files).repartitionByRange(ranges, "time")
+    ordered = frame.sortWithinPartitions("time")
+    ordered.write.format("delta").option("compression", "zstd").save(str(path))
+
+
 def spark_delta_fields(
     spark: SparkSession, files: Sequence[Path], path: Path, partitions: int
 ) -> None:

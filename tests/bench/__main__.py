@@ -26,6 +26,7 @@ from tests.bench import (
     lookup,
     merge,
     planning,
+    remote,
     report,
     scan,
     serve,
@@ -36,7 +37,7 @@ from tests.bench.workbench import Sizes, Workbench
 
 PARTS = {
     "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
-    "density": density.run, "growth": growth.run, "catalog": catalog.run,
+    "remote": remote.run, "density": density.run, "growth": growth.run, "catalog": catalog.run,
     "hot": hot.run, "compaction": compaction.run, "merge": merge.run, "cold": cold.run,
     "archive": archive.run, "kafka": exchange.run, "serve": serve.run, "planning": planning.run,
 }  # fmt: skip

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import seglake
 from seglake.config import Pipeline
@@ -20,6 +22,8 @@ from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.bench import writers
 from tests.bench.events import Events, generate
 from tests.bench.measure import say
+from tests.bench.wire import Wire, wire
+from tests.harness.s3_server import BUCKET, NoServerError, Server, environment, s3_server
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import spark_kafka_jars
 from tests.judges.kafka_judge import Kafka
@@ -56,6 +60,31 @@ class Sizes:
     keys: int = 10_000_000  # in the part about compaction, for its memory
     latency_ms: int = 5  # of every request to the object store
     seed: int = 1  # of the order of the contenders
+
+
+class Remote:
+    """An S3 server behind a wire of some ms, which the environment names, and one that is slower."""
+
+    slow_ms = 40
+
+    def __init__(self, server: Server, wire: Wire, slow: Wire) -> None:
+        self.server, self.wire, self.slow = server, wire, slow
+        self._numbers = count()
+
+    def uri(self, name: str) -> str:
+        """The URI of a prefix."""
+        return f"s3://{BUCKET}/{name}"
+
+    def fresh(self, name: str) -> str:
+        """The URI of a prefix that has nothing yet; what others of this name had is removed."""
+        for path in (self.server.folder / BUCKET).glob(f"fresh-{name}-*"):
+            shutil.rmtree(path)
+        return self.uri(f"fresh-{name}-{next(self._numbers)}")
+
+    def put(self, path: Path) -> str:
+        """The URI of a copy of a file."""
+        shutil.copy(path, self.server.folder / BUCKET / path.name)
+        return self.uri(path.name)
 
 
 class TunedBroker(Broker):
@@ -117,12 +146,15 @@ class Workbench:
         if name not in self._lakes:
             root = str(self.folder / name)
             say(f"ingesting {len(chosen.times):,} events in order of {order}")
-            engine = self._engine or SparkEngine(self.spark)
-            pipeline = self.pipeline(root, order, chosen.files, **topic)
-            report = ingest_files(engine, pipeline, DeclaredRun("bench"))
-            require(report.records == len(chosen.times), "an ingest lost records")
+            records = self.ingest(self.pipeline(root, order, chosen.files, **topic))
+            require(records == len(chosen.times), "an ingest lost records")
             self._lakes[name] = root
         return self._lakes[name]
+
+    def ingest(self, pipeline: Pipeline) -> int:
+        """Run a pipeline on the engine of this bench; the number of its records."""
+        engine = self._engine or SparkEngine(self.spark)
+        return ingest_files(engine, pipeline, DeclaredRun("bench")).records
 
     def log_bytes(self, root: str) -> int:
         """Bytes of all logs of a lake on a local disk."""
@@ -145,6 +177,7 @@ class Workbench:
     def spark(self) -> SparkSession:
         """A local session with Delta's jars, and those of Spark's Kafka source if there are any."""
         jars = [*delta_jars(), *self._spark_kafka_jars()]
+        _ = self.remote  # its place and keys must be in the environment of Spark's workers
         say("starting Spark")
         conf = {
             "spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false",
@@ -153,6 +186,24 @@ class Workbench:
         session = spark_session("seglake-bench", conf=conf)
         self._stack.callback(session.stop)
         return session
+
+    @cached_property
+    def remote(self) -> Remote | None:
+        """An object store, if there is a server; from then on the environment names it."""
+        folder = self.folder / "remote"
+        folder.mkdir(parents=True)
+        try:
+            server = self._stack.enter_context(s3_server(folder))
+        except NoServerError as reason:
+            self.skipped.append(f"The object store: {reason}")
+            return None
+        wires = [
+            self._stack.enter_context(wire(server.endpoint, delay_ms))
+            for delay_ms in (self.sizes.latency_ms, Remote.slow_ms)
+        ]
+        place = environment(server) | {"AWS_ENDPOINT_URL": wires[0].endpoint}
+        self._stack.enter_context(patch.dict(os.environ, place))
+        return Remote(server, *wires)
 
     def _spark_kafka_jars(self) -> list[Path]:
         try:

@@ -20,6 +20,7 @@ from tests.bench import (
     compaction,
     density,
     exchange,
+    formats,
     growth,
     hot,
     ingest,
@@ -36,7 +37,7 @@ from tests.bench.measure import Section, choose_order, say
 from tests.bench.workbench import Sizes, Workbench
 
 PARTS = {
-    "ingest": ingest.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
+    "ingest": ingest.run, "formats": formats.run, "lookup": lookup.run, "window": windows.run, "scan": scan.run,
     "remote": remote.run, "density": density.run, "growth": growth.run, "catalog": catalog.run,
     "hot": hot.run, "compaction": compaction.run, "merge": merge.run, "cold": cold.run,
     "archive": archive.run, "kafka": exchange.run, "serve": serve.run, "planning": planning.run,

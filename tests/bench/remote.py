@@ -29,7 +29,8 @@ _TEXT = """\
 versitygw, an S3 server on this machine, behind a wire that holds every request back for
 {latency} ms. *Deep* is how many requests wait for each other, one after another; it is counted on a
 wire of {slow} ms, where the time of the machine plays no part. *Needed* are the batches that have a
-record of the window. Bytes are those of replies on the wire, headers included. Every window and
+record of the window. Bytes are those of replies on the wire, with index blocks and headers; *of logs
+alone* are those that were asked of logs. Every window and
 lookup is the first one of a lake that was opened anew, {cold} of each: nothing but the catalog is
 in memory. Polars reads the Parquet file that is sorted by time, with its footer not yet in memory.
 """
@@ -59,10 +60,10 @@ def run(bench: Workbench) -> Section:
 
 
 class _Cold(NamedTuple):
-    """A first read of its kind: `ask` returns the bytes of the batches that it needed."""
+    """A first read of its kind; `ask` returns what our reads count, if it is one."""
 
     name: str
-    ask: Callable[[Any], int]
+    ask: Callable[[Any], ReadStats | None]
     open: Callable[[Wire], Any]
 
 
@@ -71,31 +72,35 @@ def _cold(bench: Workbench, remote: Remote, goals: list[Goal]) -> Table:
     for read in _reads(bench, remote):
         say(f"  {read.name}")
         deep = max(depth(_once(read, remote.slow)[1]) for _ in range(3))
-        seconds, requests, needed = zip(*[_once(read, remote.wire) for _ in range(COLD)], strict=True)
+        seconds, requests, stats = zip(*[_once(read, remote.wire) for _ in range(COLD)], strict=True)
         took = Samples(read.name, list(seconds))
         received = [sum(each.received for each in some) for some in requests]
-        share = sum(received) / sum(needed) if sum(needed) else None
+        counted = [each for each in stats if each is not None]
+        needed = sum(each.bytes_matching for each in counted)
+        share = sum(received) / max(1, needed)
+        of_logs = sum(each.bytes_fetched for each in counted) / max(1, needed)
         count = statistics.median(map(len, requests))
         rows.append([
             read.name, 1000 * statistics.median(took.seconds), took.p99(1000), int(count), deep,
-            statistics.median(received) / 1000, "-" if share is None else share,
+            statistics.median(received) / 1000, *([share, of_logs] if needed else ["-", "-"]),
         ])  # fmt: skip
-        if share is not None:
+        if needed:
             goals += [
                 Goal(f"{read.name}: requests deep", deep, DEEP, at_least=False),
                 Goal(f"{read.name}: bytes on the wire by the bytes needed", share, WIRE_SHARE,
                      at_least=False),
             ]  # fmt: skip
-    columns = ["", "ms: median", "p99", "requests: median", "deep", "KB: median", "by needed"]
+    columns = ["", "ms: median", "p99", "requests: median", "deep", "KB: median", "by needed",
+               "of logs alone"]  # fmt: skip
     return Table("Cold reads", columns, rows)
 
 
-def _once(read: _Cold, wire: Wire) -> tuple[float, list[Request], int]:
+def _once(read: _Cold, wire: Wire) -> tuple[float, list[Request], ReadStats | None]:
     opened = read.open(wire)
     wire.requests()
     begun = time.perf_counter()
-    needed = read.ask(opened)
-    return time.perf_counter() - begun, wire.requests(), needed
+    stats = read.ask(opened)
+    return time.perf_counter() - begun, wire.requests(), stats
 
 
 def _reads(bench: Workbench, remote: Remote) -> list[_Cold]:
@@ -105,22 +110,20 @@ def _reads(bench: Workbench, remote: Remote) -> list[_Cold]:
         last = max(events.start_ms + 1, events.end_ms - WINDOW_MS)
         return int(random.integers(events.start_ms, last))
 
-    def window(log: Log) -> int:
+    def window(log: Log) -> ReadStats:
         first, stats = start(), ReadStats()
         end = first + WINDOW_MS
         table = log.read_range(first, end, columns=COLUMNS, stats=stats).read_all()
         _check(bench, table, first)
-        return stats.bytes_matching
+        return stats
 
-    def lookup(log: Log) -> int:
+    def lookup(log: Log) -> None:
         require(log.offsets_for_times({0: start()})[0] is not None, "a lookup found nothing")
-        return 0
 
-    def of_parquet(frame: Any) -> int:
+    def of_parquet(frame: Any) -> None:
         first, when = start(), pl.col("time")
         within = (when >= first) & (when < first + WINDOW_MS)
         _check(bench, frame.filter(within).collect().to_arrow(), first)
-        return 0
 
     roots = {order: _lake(bench, remote, order) for order in ORDERS}
     parquet = remote.put(bench.parquet)
@@ -141,9 +144,8 @@ def _log(root: str, wire: Wire) -> Log:
     return seglake.open(root, storage_options={"endpoint": wire.endpoint}).topic(TOPIC)
 
 
-def _opened(root: str, wire: Wire) -> int:
+def _opened(root: str, wire: Wire) -> None:
     require(bool(_log(root, wire).partitions()), "an opened lake has no partitions")
-    return 0
 
 
 def _for_polars(wire: Wire) -> dict[str, str]:

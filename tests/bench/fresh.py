@@ -57,7 +57,7 @@ def read_alone(task: Task) -> Told:
     """Have a new process do this."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.fresh"], input=json.dumps(task), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+        capture_output=True, check=False,
     )  # fmt: skip
     if done.returncode:
         raise AssertionError(f"{task.name}: {done.stderr[-2000:]}")

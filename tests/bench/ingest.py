@@ -220,7 +220,12 @@ def _throughput(bench: Workbench, samples: list[Samples], sizes: dict[str, int])
         size = sizes[sample.name] / 1e6
         rows.append([sample.name, low, middle, high, events / middle / 1e6, size, *ratios])
     columns = ["", "s, min", "median", "max", "M rows/s", "MB written"]
-    columns += ["times as fast as Spark to Delta, line: min", "median", "max", "as DuckDB, line: median"]
+    columns += [
+        "times as fast as Spark to Delta, line: min",
+        "median",
+        "max",
+        "as DuckDB, line: median",
+    ]
     return Table("Throughput", columns, rows)
 
 

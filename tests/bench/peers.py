@@ -139,9 +139,7 @@ def _lance_index(parquet: Path, folder: Path) -> Callable[[], Read]:
     del parquet
     lance: Any = import_module("lance")
     dataset = lance.dataset(str(folder / "events.lance"))
-    return lambda: (
-        lambda start, end: dataset.to_table(filter=f"time >= {start} AND time < {end}")
-    )
+    return lambda: lambda start, end: dataset.to_table(filter=f"time >= {start} AND time < {end}")
 
 
 READERS: dict[str, Reader] = {

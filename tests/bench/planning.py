@@ -86,7 +86,9 @@ def _spooled(blobs: int) -> pa.Table:
     Each thousand tasks share a chunk, since the number of chunks is not what is measured.
     """
     step = 1000 * OF_A_TASK
-    return pa.concat_tables(_told(first, min(first + step, blobs)) for first in range(0, blobs, step))
+    return pa.concat_tables(
+        _told(first, min(first + step, blobs)) for first in range(0, blobs, step)
+    )
 
 
 def _told(begin: int, end: int) -> pa.Table:

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +30,8 @@ _TEXT = """\
 versitygw, an S3 server on this machine, behind a wire that holds every request back for
 {latency} ms. *Deep* is how many requests wait for each other, one after another; it is counted on a
 wire of {slow} ms, where the time of the machine plays no part. *Needed* are the batches that have a
-record of the window. Bytes are those of replies on the wire, with index blocks and headers; *of logs
-alone* are those that were asked of logs. Every window and
+record of the window. Bytes are those of replies on the wire, with index blocks and headers;
+*of logs alone* are those that were asked of logs. Every window and
 lookup is the first one of a lake that was opened anew, {cold} of each: nothing but the catalog is
 in memory. Polars reads the Parquet file that is sorted by time, with its footer not yet in memory.
 """
@@ -72,7 +73,9 @@ def _cold(bench: Workbench, remote: Remote, goals: list[Goal]) -> Table:
     for read in _reads(bench, remote):
         say(f"  {read.name}")
         deep = max(depth(_once(read, remote.slow)[1]) for _ in range(3))
-        seconds, requests, stats = zip(*[_once(read, remote.wire) for _ in range(COLD)], strict=True)
+        seconds, requests, stats = zip(
+            *[_once(read, remote.wire) for _ in range(COLD)], strict=True
+        )
         took = Samples(read.name, list(seconds))
         received = [sum(each.received for each in some) for some in requests]
         counted = [each for each in stats if each is not None]
@@ -172,7 +175,7 @@ def _ingests(bench: Workbench, remote: Remote) -> list[Contender]:
     for order in ORDERS:
         local = bench.folder / f"near-{order}"
         contenders += [
-            _ingest(bench, f"local disk, {order}", order, lambda path=local: str(bench.scratch(path.name))),
+            _ingest(bench, f"local disk, {order}", order, partial(_near, bench, local)),
             _ingest(bench, f"object store, {order}", order, partial(remote.fresh, order)),
         ]  # fmt: skip
     return contenders
@@ -194,9 +197,14 @@ def _ingest(bench: Workbench, name: str, order: str, fresh: Callable[[], str]) -
 
 
 def _ingest_table(bench: Workbench, samples: list[Samples]) -> Table:
-    rows = []
-    for near, far in zip(samples[::2], samples[1::2], strict=True):
-        for each in (near, far):
-            rows.append([each.name, *each.spread(), *near.times_as_fast_as(each)])
+    rows = [
+        [each.name, *each.spread(), *near.times_as_fast_as(each)]
+        for near, far in zip(samples[::2], samples[1::2], strict=True)
+        for each in (near, far)
+    ]
     columns = ["", "s, min", "median", "max", "times the time of the disk: min", "median", "max"]
     return Table(f"Ingest of {len(bench.events.times):,} local events", columns, rows)
+
+
+def _near(bench: Workbench, path: Path) -> str:
+    return str(bench.scratch(path.name))

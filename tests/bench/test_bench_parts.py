@@ -108,7 +108,7 @@ def test_the_document_holds_every_figure() -> None:
 
 @pytest.mark.slow
 def test_parts_without_a_jvm(tmp_path: Path) -> None:
-    sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=3, commits=20)
+    sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=10, commits=20)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:
         (by_length,) = growth.run(bench).tables
         dense, *_, sparse = density.run(bench).tables[1].rows
@@ -117,11 +117,11 @@ def test_parts_without_a_jvm(tmp_path: Path) -> None:
     (name, *compiling), (_, *loading) = starts.rows
     assert name == "nothing compiled"
     assert sum(loading) < sum(compiling)
-    assert [row[0] for row in by_length.rows] == [1500, 4500]
+    assert [row[0] for row in by_length.rows] == [1500, 15_000]
     assert dense[1] > sparse[1]  # entries
     assert dense[3] < sparse[3]  # bytes that a lookup reads
     assert [row[0] for row in by_commits.rows] == list(range(2, 22, 2))
-    assert [row[1] for row in retained.rows] == [200] * 5
+    assert [row[1] for row in retained.rows] == [800] * 5
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ class Sizes:
 
 
 class Remote:
-    """An S3 server behind a wire of some ms, which the environment names, and one that is slower."""
+    """An S3 server behind a wire of some ms, which the environment names, and a slower one."""
 
     slow_ms = 40
 
@@ -139,7 +139,7 @@ class Workbench:
             "topic": {"name": TOPIC, "partitions": self.sizes.partitions, **dotted},
         })  # fmt: skip
 
-    def lake(self, order: str, events: Events | None = None, **topic: object) -> str:
+    def lake(self, order: str, events: Events | None = None, /, **topic: object) -> str:
         """The root of a lake with all events, or `events`; ingested when first asked for."""
         chosen = events or self.events
         name = "-".join(["lake", order, str(len(chosen.files)), *map(str, topic.values())])
@@ -241,12 +241,12 @@ class Workbench:
         self._stack.callback(timing.disconnect)
         return timing
 
-    def partition_folder(self, partition: int) -> Path:
+    def partition_folder(self, partition: int, **topic: object) -> Path:
         """Links to the segments of a partition, in order of arrival, in one folder as Kafka's."""
-        folder = self.folder / "partitions" / str(partition)
+        folder = self.folder / "-".join(["partitions", *map(str, topic.values())]) / str(partition)
         if not folder.exists():
             folder.mkdir(parents=True)
-            found = Path(self.lake("arrival"), "topics").glob(f"{TOPIC}-{partition}/*/*")
+            found = Path(self.lake("arrival", **topic), "topics").glob(f"{TOPIC}-{partition}/*/*")
             for path in found:
                 if path.suffix in (".log", ".index", ".timeindex"):
                     (folder / path.name).symlink_to(path)

@@ -118,7 +118,8 @@ engine.query("CREATE TABLE bench.events (key String, value String CODEC(ZSTD), t
              " ENGINE = MergeTree ORDER BY time")
 lines = "SELECT JSONExtractString(line, 'user'), line, JSONExtractInt(line, 'ts') FROM file('"
 begun = time.perf_counter()
-engine.query("INSERT INTO bench.events " + lines + path + "/input/*', 'LineAsString', 'line String')")
+lines += path + "/input/*', 'LineAsString', 'line String')"
+engine.query("INSERT INTO bench.events " + lines)
 seconds = time.perf_counter() - begun
 count = engine.query("SELECT count() FROM bench.events", "CSV")
 print(json.dumps([seconds, int(str(count))]), flush=True)

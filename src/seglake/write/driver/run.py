@@ -221,9 +221,7 @@ def carry_out(
         try:
             with attempt.step("read and sort"):
                 names = (attempt.attempt_id, attempt.append_time_ms)
-                spooled = named_once(
-                    attempt.input.spool(attempt.store, attempt.settings, *names)
-                )
+                spooled = named_once(attempt.input.spool(attempt.store, attempt.settings, *names))
             counts = count(attempt, spooled)
             quarantine = _quarantine(attempt, counts)
             rejects = of_kinds(spooled, REJECTS).cast(SPOOLED)

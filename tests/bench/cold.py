@@ -33,10 +33,10 @@ print(json.dumps([imported - begun, looked_up - imported, read - looked_up, reco
 
 _TEXT = """\
 A process of its own, {runs} times, and once for *nothing compiled*; the median is given. *import*
-is `import seglake` and the modules of `seglake.open`; *first lookup* opens the lake and asks for the
-first record at a time in one partition; *first window* reads 10 s. *Compiled before* is the state
-after `seglake warm`, or after anything else has run once; *nothing compiled* is a place where no
-kernel was kept.
+is `import seglake` and the modules of `seglake.open`; *first lookup* opens the lake and asks for
+the first record at a time in one partition; *first window* reads 10 s. *Compiled before* is the
+state after `seglake warm`, or after anything else has run once; *nothing compiled* is a place where
+no kernel was kept.
 """
 
 

@@ -99,7 +99,7 @@ def _section(section: Section) -> str:
         parts.append(f"**This part failed, and has no figures**: {section.failure}\n")
     parts += [_table(table) for table in section.tables]
     if section.goals:
-        parts.append("\n".join(map(_goal, section.goals)) + "\n")
+        parts.append("\n".join(map(said, section.goals)) + "\n")
     return "\n".join(parts + [f"{note}\n" for note in section.notes])
 
 
@@ -132,7 +132,8 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _goal(goal: Goal) -> str:
+def said(goal: Goal) -> str:
+    """A goal in words."""
     word = "at least" if goal.at_least else "at most"
     outcome = "reached" if goal.reached else "**not reached**"
     return f"- {goal.text}: {_cell(goal.measured)}. Goal: {word} {_cell(goal.target)}; {outcome}."

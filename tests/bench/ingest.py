@@ -162,7 +162,7 @@ def _by_time(bench: Workbench) -> Callable[[list[Path], Path, int], None]:
 def memory_table(bench: Workbench) -> Table:
     """The largest resident set of each contender, in processes of its own."""
     rows = []
-    for name in ALONE:
+    for name in list(ALONE)[: bench.sizes.alone]:
         say(f"  memory: {name}")
         target = bench.scratch("alone")
         program = [sys.executable, "-m", "tests.bench.ingest", name, str(bench.folder / "alone")]
@@ -197,10 +197,10 @@ def _delta_alone(files: list[Path], path: Path, partitions: int) -> None:
 
 SMALL_HEAP = {"spark.driver.memory": "1g", "spark.ui.enabled": "false"}
 ALONE: dict[str, Callable[[list[Path], Path, int], None]] = {
+    DUCKDB: lambda files, path, _partitions: writers.duckdb_parquet(files, path),
     "Seglake, arrival": partial(_seglake_alone, "arrival"),
     "Seglake, time": partial(_seglake_alone, "time"),
     DELTA: _delta_alone,
-    DUCKDB: lambda files, path, _partitions: writers.duckdb_parquet(files, path),
 }
 
 

@@ -53,6 +53,7 @@ class Sizes:
     archive_bytes: int = 10**9  # these three in the part about hot inputs
     record_bytes: int = 50 * 10**6
     tiny_files: int = 50_000
+    alone: int = 4  # contenders of ingest whose memory is measured, the first ones
     hot_inputs: int = 5  # of those in that part, the first ones
     merge_runs: int = 46  # these two in the part about merging
     merge_partitions: int = 200

@@ -151,7 +151,7 @@ def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "from its sources"
+        return "from its sources" if package == "seglake" else "not installed"
 
 
 def _commit() -> str:

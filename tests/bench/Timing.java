@@ -57,6 +57,19 @@ public class Timing {
         return System.nanoTime() - begun;
     }
 
+    /** The same, each timed by itself: nanoseconds of each, as JSON. */
+    public String eachByTimestamp(String times) throws Exception {
+        long[] targets = (long[]) JSON.readValue(times, long[].class);
+        long[] spent = new long[targets.length];
+        long start = segment.baseOffset();
+        for (int i = 0; i < targets.length; i++) {
+            long begun = System.nanoTime();
+            segment.findOffsetByTimestamp(targets[i], start);
+            spent[i] = System.nanoTime() - begun;
+        }
+        return JSON.writeValueAsString(spent);
+    }
+
     /** LogSegment.translateOffset for each offset: the batch's position, no record is decoded. */
     public long findByOffset(String offsets) throws Exception {
         long[] targets = (long[]) JSON.readValue(offsets, long[].class);
@@ -121,6 +134,24 @@ public class Timing {
         received = new ArrayList();
         long begun = System.nanoTime();
         read(offsetsAt(start), offsetsAt(end), true);
+        return System.nanoTime() - begun;
+    }
+
+    /** The records with start <= time < end, of all up to the offset of a time `pad` ms later. */
+    public long readPadded(long start, long end, long pad) {
+        received = new ArrayList();
+        long begun = System.nanoTime();
+        read(offsetsAt(start), offsetsAt(end + pad), true);
+        List within = new ArrayList();
+        for (int i = 0; i < received.size(); i++) {
+            List records = (List) received.get(i);
+            for (int j = 0; j < records.size(); j++) {
+                ConsumerRecord record = (ConsumerRecord) records.get(j);
+                if (record.timestamp() >= start && record.timestamp() < end) within.add(record);
+            }
+        }
+        received = new ArrayList();
+        received.add(within);
         return System.nanoTime() - begun;
     }
 

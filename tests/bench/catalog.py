@@ -19,9 +19,9 @@ from tests.bench.measure import Chart, Contender, Goal, Section, say, timed
 from tests.bench.workbench import TOPIC, Workbench, require
 from tests.makers.lakes import create_catalog, open_catalog
 
-SEGMENTS, RECORDS = 100, 1000  # of a commit, each in a log partition of its own; of a segment
+SEGMENTS, RECORDS = 400, 1000  # of a commit, each in a log partition of its own; of a segment
 STEPS = 10
-RETAINED = 10  # commits whose segments one retention removes
+RETAINED = 3  # commits whose segments one retention removes
 RETENTIONS = 5
 
 _TEXT = """\

@@ -21,7 +21,7 @@ from seglake.read.log import Log
 from seglake.store import open_store
 from tests.bench import measure
 from tests.bench.events import Events, Int64s, numbers_in
-from tests.bench.measure import Chart, Contender, Section, say
+from tests.bench.measure import Chart, Contender, Goal, Section, say
 from tests.bench.workbench import TOPIC, Workbench, require
 from tests.judges.described import describe
 from tests.makers.lakes import create_catalog, open_catalog
@@ -30,7 +30,11 @@ MARGIN_MS = 60_000  # between copies: more than a window, and than any event is 
 WINDOW_MS = 10_000
 WINDOWS = 20
 NEW = 200  # lookups in batches that are not decoded yet; more would meet in some
-STEPS = (1, 3, 10, 30, 100)
+STEPS = (1, 10, 100)
+GOALS = (  # the column of the medians, and how many times as much the longest log may take
+    ("Time of a lookup, new", 6, 1.3), ("Time of a lookup, again", 4, 1.3),
+    ("Time of a window", 10, 1.3),
+)  # fmt: skip
 
 _TEXT = """\
 A log of {records:,} records, then the same with copies of its segments behind it: each copy has
@@ -63,6 +67,11 @@ def run(bench: Workbench) -> Section:
     columns += ["µs per lookup, again: median", "new: min", "median", "max"]
     columns += ["in one call: median"]
     columns += ["ms per window: min", "median", "max"]
+    section.goals = [
+        Goal(f"{name}: {rows[-1][0]:,} records by {rows[0][0]:,}", rows[-1][at] / rows[0][at],
+             limit, at_least=False)
+        for name, at, limit in GOALS
+    ]  # fmt: skip
     charts = [Chart("µs per lookup, again", 4), Chart("µs per lookup, new", 6)]
     charts += [Chart("ms per window", 10)]
     section.tables = [measure.Table("By length of the log", columns, rows, charts=charts)]

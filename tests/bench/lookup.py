@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+import seglake
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.store import open_store
@@ -21,6 +23,8 @@ COLD = 20
 MANY = 1_000_000  # times of one vectorised call
 FETCH_BYTES = 2**20
 JIT_ROUNDS = 10
+CODECS = ("none", "lz4", "zstd")
+NEW_US = 20.0, 40.0  # p50 and p99 of a lookup whose index is in memory, and nothing of its log
 
 _TEXT = """\
 Random times and offsets of one partition ({records:,} records, written with `order = "arrival"`),
@@ -40,12 +44,14 @@ def run(bench: Workbench) -> Section:
     seeks = race(_seeks(bench, truth), bench.sizes.runs, aloud=True)
     count = bench.sizes.lookups
     section = Section("lookup", "Lookups", _TEXT.format(records=len(truth.timestamps), count=count))
-    many = _vectorised(bench, truth)
+    many, one_by_one = _vectorised(bench, truth), _one_by_one(bench, truth)
+    of_zstd = next(row for row in one_by_one.rows if row[0] == "Seglake, zstd, new")
     _scalar, lean, new, segment, broker = samples
     section.tables = [
         _table("Time to offset, in µs per lookup", samples, segment, count),
         many[0],
         _table("Offset to record or position, in µs per lookup", seeks, seeks[-1], count),
+        one_by_one,
         _cold(bench, truth),
     ]
     section.goals = [
@@ -58,6 +64,8 @@ def run(bench: Workbench) -> Section:
              lean.times_as_fast_as(broker)[1], 20.0),
         Goal("The same of a lookup (lean, new)", new.times_as_fast_as(broker)[1], 20.0),
         Goal("A vectorised lookup, µs", many[1], 1.0, at_least=False),
+        Goal("A lookup, new, zstd, p50 in µs", of_zstd[1], NEW_US[0], at_least=False),
+        Goal("A lookup, new, zstd, p99 in µs", of_zstd[2], NEW_US[1], at_least=False),
     ]  # fmt: skip
     return section
 
@@ -118,8 +126,8 @@ class _New:
     def prepare(self) -> None:
         self.times = self.truth.times(self.bench.sizes.lookups)
         self.reader = self.bench.log("arrival").reader(0)
-        for time in self.truth.times(3).tolist():
-            self.reader.offset_for_time(time)
+        for warm_up in self.truth.times(3).tolist():
+            self.reader.offset_for_time(warm_up)
 
     def run(self) -> Any:
         return list(map(self.reader.offset_for_time, self.times.tolist()))
@@ -172,9 +180,9 @@ def _inside(
     return Contender(name, run, warm_up=warm_up)
 
 
-def _segment(bench: Workbench) -> Any:
+def _segment(bench: Workbench, **topic: object) -> Any:
     """Kafka's LogSegment of partition 0, whose records stand in a single segment here."""
-    timing, folder = bench.timing(), bench.partition_folder(0)
+    timing, folder = bench.timing(), bench.partition_folder(0, **topic)
     (log,) = folder.glob("*.log")
     bench.kafka.call("openSegment", str(folder), int(log.stem), on=timing)
     return timing
@@ -195,6 +203,38 @@ def _vectorised(bench: Workbench, truth: _Truth) -> tuple[Table, float]:
     spread = sample.spread(1e6 / count)
     title = f"{count:,} random times in one call, in µs per lookup"
     return Table(title, ["", "min", "median", "max"], [[call.name, *spread]]), spread[1]
+
+
+def _one_by_one(bench: Workbench, truth: _Truth) -> Table:
+    """Lookups timed by themselves, by codec: Kafka's depends on it as much as ours."""
+    rows: list[list[Any]] = []
+    for codec in CODECS:
+        log = seglake.open(bench.lake("arrival", compression_type=codec)).topic(TOPIC)
+        ask, times = log.reader(0).offset_for_time, truth.times(bench.sizes.lookups)
+        for warm_up in truth.times(3).tolist():
+            ask(warm_up)
+        for kind in ("new", "again"):
+            seconds, found = zip(*[_each(ask, each) for each in times.tolist()], strict=True)
+            offsets = [answer.offset for answer in found]
+            require(np.array_equal(offsets, truth.answers(times)), "a lookup is wrong")
+            rows.append([f"Seglake, {codec}, {kind}", *_percentiles(np.array(seconds) * 1e6)])
+        segment, text = _segment(bench, compression_type=codec), json.dumps(times.tolist())
+        for _ in range(JIT_ROUNDS):
+            spent = json.loads(bench.kafka.call("eachByTimestamp", text, on=segment))
+        rows.append([f"Kafka's `LogSegment`, {codec}", *_percentiles(np.array(spent) / 1e3)])
+    notes = ["Lookups that share a batch with an earlier one are *new* for Kafka alone."]
+    columns = ["", "p50", "p99"]
+    return Table("Time to offset by codec, each timed by itself, in µs", columns, rows, notes)
+
+
+def _each(ask: Callable[[int], Any], time_ms: int) -> tuple[float, Any]:
+    begun = time.perf_counter()
+    found = ask(time_ms)
+    return time.perf_counter() - begun, found
+
+
+def _percentiles(values: Any) -> list[float]:
+    return [float(np.percentile(values, share)) for share in (50, 99)]
 
 
 def _table(title: str, samples: list[Samples], reference: Samples, count: int) -> Table:

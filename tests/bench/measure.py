@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
 
 Cell = str | int | float | None
 
@@ -43,6 +46,10 @@ class Samples(NamedTuple):
         """[min, median, max] of the seconds times `factor`."""
         chosen = min(self.seconds), statistics.median(self.seconds), max(self.seconds)
         return [factor * value for value in chosen]
+
+    def p99(self, factor: float = 1.0) -> float:
+        """What 99 of 100 runs take at most, in seconds times `factor`."""
+        return factor * float(np.percentile(self.seconds, 99))
 
     def times_as_fast_as(self, other: Samples) -> list[float]:
         """[min, median, max] of the other's seconds by these, run by run of the same round."""
@@ -85,7 +92,7 @@ class Goal(NamedTuple):
 
 @dataclass
 class Section:
-    """The results of one part of the benchmark."""
+    """The results of one part of the benchmark: its seconds, and why it failed, if it did."""
 
     name: str
     title: str
@@ -93,6 +100,8 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     goals: list[Goal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    failure: str = ""
 
 
 def say(message: str) -> None:
@@ -108,19 +117,33 @@ def timed(run: Callable[[], Any]) -> Timed:
     return result if isinstance(result, Timed) else Timed(spent, result)
 
 
+_chance = random.Random()
+
+
+def choose_order(seed: int) -> None:
+    """From now on, `in_turns` draws its orders from this seed."""
+    _chance.seed(seed)
+
+
+def in_turns(count: int) -> list[int]:
+    """The numbers below `count` in a random order."""
+    return _chance.sample(range(count), count)
+
+
 def race(contenders: Sequence[Contender], rounds: int, *, aloud: bool = False) -> list[Samples]:
-    """Times every contender once a round, one after another, after a warm-up of each."""
+    """Times every contender once a round, in random order, after a warm-up of each."""
     samples = [Samples(contender.name, []) for contender in contenders]
     for contender in contenders:
         contender.prepare()
         (contender.warm_up or contender.run)()
     for number in range(rounds):
-        for contender, sample in zip(contenders, samples, strict=True):
+        for turn in in_turns(len(contenders)):
+            contender = contenders[turn]
             contender.prepare()
             gc.collect()  # what others left behind is not for this one to clear away
             found = timed(contender.run)
             contender.check(found.result)
-            sample.seconds.append(found.seconds)
+            samples[turn].seconds.append(found.seconds)
             if aloud:
                 say(f"  round {number + 1}: {contender.name}: {found.seconds:.2f} s")
     return samples

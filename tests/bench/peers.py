@@ -1,7 +1,8 @@
-"""Readers of windows from other formats, each laid out and opened as is best for it.
+"""Readers of windows, ours and those of other formats, each laid out and opened as is best for it.
 
-All have the events in the order of their times, and these times in memory, as Seglake has its
-indexes: a window is then a range of rows. `make bench` installs what they need.
+Each has opened its file before the first window: handles, footers, plans and indexes are in memory.
+Those with *times in memory* hold the time of every event there, so that a window is a range of
+rows. `make bench` installs what Vortex and Lance need.
 """
 
 from __future__ import annotations
@@ -10,75 +11,151 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import duckdb
 import numpy as np
+import polars as pl
 import pyarrow.parquet as pq
 
-Read = Callable[[int, int], Any]
-Maker = Callable[[Path, Path], Read]
+import seglake
 
+COLUMNS = ["key", "value", "timestamp"]
 ROW_GROUP = 1024
+WHOLE = 0, 2**62
+
+Read = Callable[[int, int], Any]
 
 
-def readers(parquet: Path, folder: Path) -> dict[str, Read]:
-    """A reader for each format that is installed; `parquet` has the events in order."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return {
-        name: make(parquet, folder)
-        for name, (package, make) in MAKERS.items()
-        if find_spec(package)
-    }
+class Reader(NamedTuple):
+    """A way to read windows: `open` gives a reader of its own to each thread that asks."""
+
+    package: str
+    prepare: Callable[[Path, Path], None]  # (sorted Parquet, folder): files of its own
+    open: Callable[[Path, Path], Callable[[], Read]]
+
+
+def _nothing(parquet: Path, folder: Path) -> None:
+    """It reads the Parquet file that is there."""
+
+
+def seglake_reader(root: str, topic: str) -> Callable[[], Read]:
+    """Ours: an open lake whose zone maps were read."""
+    log = seglake.open(root).topic(topic)
+    log.plan_range(*WHOLE)
+    return lambda: lambda start, end: log.read_range(start, end, columns=COLUMNS).read_all()
 
 
 def _times(parquet: Path) -> Any:
     return pq.read_table(parquet, columns=["time"])["time"].to_numpy()
 
 
-def _pyarrow(parquet: Path, folder: Path) -> Read:
-    """Row groups of 1,024 rows, in a mapped file that stays open."""
-    path, times = folder / "small-groups.parquet", _times(parquet)
-    pq.write_table(pq.read_table(parquet), path, row_group_size=ROW_GROUP, compression="zstd")
-    file = pq.ParquetFile(path, memory_map=True)
-
-    def read(start: int, end: int) -> Any:
-        first, stop = np.searchsorted(times, [start, end])
-        groups = range(first // ROW_GROUP, -(-stop // ROW_GROUP))
-        table = file.read_row_groups(list(groups))
-        return table.slice(first - groups.start * ROW_GROUP, stop - first)
-
-    return read
+def _polars(parquet: Path, folder: Path) -> Callable[[], Read]:
+    del folder
+    frame, time = pl.scan_parquet(parquet), pl.col("time")
+    return lambda: (
+        lambda start, end: frame.filter((time >= start) & (time < end)).collect().to_arrow()
+    )
 
 
-def _vortex(parquet: Path, folder: Path) -> Read:
+def _duckdb(parquet: Path, folder: Path) -> Callable[[], Read]:
+    del folder
+    connection = duckdb.connect()
+    connection.execute("SET parquet_metadata_cache = true")
+    query = f"SELECT * FROM read_parquet('{parquet}') WHERE time >= ? AND time < ?"
+
+    def of_thread() -> Read:
+        own = connection.cursor()
+        return lambda start, end: own.sql(query, params=[start, end]).to_arrow_table()
+
+    return of_thread
+
+
+def _write_small_groups(parquet: Path, folder: Path) -> None:
+    table = pq.read_table(parquet)
+    pq.write_table(table, folder / "small.parquet", row_group_size=ROW_GROUP, compression="zstd")
+
+
+def _pyarrow(parquet: Path, folder: Path) -> Callable[[], Read]:
+    """Row groups of 1,024 rows, in a mapped file."""
+    times = _times(parquet)
+
+    def of_thread() -> Read:
+        file = pq.ParquetFile(folder / "small.parquet", memory_map=True)
+
+        def read(start: int, end: int) -> Any:
+            first, stop = np.searchsorted(times, [start, end])
+            groups = range(first // ROW_GROUP, -(-stop // ROW_GROUP))
+            table = file.read_row_groups(list(groups))
+            return table.slice(first - groups.start * ROW_GROUP, stop - first)
+
+        return read
+
+    return of_thread
+
+
+def _write_vortex(parquet: Path, folder: Path) -> None:
+    vortex: Any = import_module("vortex")
+    vortex.io.write(pq.read_table(parquet), str(folder / "events.vortex"))
+
+
+def _vortex(parquet: Path, folder: Path) -> Callable[[], Read]:
     """A mapped file and a scan that is prepared once."""
     vortex: Any = import_module("vortex")
-    path, times = folder / "events.vortex", _times(parquet)
-    vortex.io.write(pq.read_table(parquet), str(path))
-    scan = vortex.open(str(path), memory_map=True).to_repeated_scan()
+    times = _times(parquet)
 
-    def read(start: int, end: int) -> Any:
-        rows = tuple(np.searchsorted(times, [start, end]).tolist())
-        return scan.execute(row_range=rows).read_all().to_arrow_table()
+    def of_thread() -> Read:
+        scan = vortex.open(str(folder / "events.vortex"), memory_map=True).to_repeated_scan()
 
-    return read
+        def read(start: int, end: int) -> Any:
+            rows = tuple(np.searchsorted(times, [start, end]).tolist())
+            return scan.execute(row_range=rows).read_all().to_arrow_table()
+
+        return read
+
+    return of_thread
 
 
-def _lance(parquet: Path, folder: Path) -> Read:
+def _write_lance(parquet: Path, folder: Path) -> None:
+    lance: Any = import_module("lance")
+    dataset = lance.write_dataset(pq.read_table(parquet), str(folder / "events.lance"))
+    dataset.create_scalar_index("time", "BTREE")
+
+
+def _lance(parquet: Path, folder: Path) -> Callable[[], Read]:
     """An open dataset, asked by offset and limit."""
     lance: Any = import_module("lance")
-    times = _times(parquet)
-    dataset = lance.write_dataset(pq.read_table(parquet), str(folder / "events.lance"))
+    times, dataset = _times(parquet), lance.dataset(str(folder / "events.lance"))
 
     def read(start: int, end: int) -> Any:
         first, stop = np.searchsorted(times, [start, end]).tolist()
         return dataset.to_table(offset=first, limit=stop - first)
 
-    return read
+    return lambda: read
 
 
-MAKERS: dict[str, tuple[str, Maker]] = {
-    "pyarrow on Parquet, times in memory": ("pyarrow", _pyarrow),
-    "Vortex, mapped, times in memory": ("vortex", _vortex),
-    "Lance, times in memory": ("lance", _lance),
+def _lance_index(parquet: Path, folder: Path) -> Callable[[], Read]:
+    """An open dataset, asked by its BTREE index of times."""
+    del parquet
+    lance: Any = import_module("lance")
+    dataset = lance.dataset(str(folder / "events.lance"))
+    return lambda: lambda start, end: dataset.to_table(filter=f"time >= {start} AND time < {end}")
+
+
+READERS: dict[str, Reader] = {
+    "Polars on Parquet": Reader("polars", _nothing, _polars),
+    "DuckDB on Parquet": Reader("duckdb", _nothing, _duckdb),
+    "pyarrow on Parquet, times in memory": Reader("pyarrow", _write_small_groups, _pyarrow),
+    "Vortex, mapped, times in memory": Reader("vortex", _write_vortex, _vortex),
+    "Lance, times in memory": Reader("lance", _write_lance, _lance),
+    "Lance, its BTREE index": Reader("lance", _nothing, _lance_index),
 }
+
+
+def prepare(parquet: Path, folder: Path) -> list[str]:
+    """Writes what the readers read; the names of those whose package is installed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [name for name, reader in READERS.items() if find_spec(reader.package)]
+    for name in names:
+        READERS[name].prepare(parquet, folder)
+    return names

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.write.driver import plan
-from seglake.write.spool.spool import RECORDS, SPOOLED
+from seglake.write.spool.spool import RECORDS, SPOOLED, WITH_RECORDS, named_once, of_kinds, rows_at
 from tests.bench.measure import Goal, Section, Table, say
 from tests.bench.workbench import Workbench
 
@@ -62,6 +62,8 @@ def planned(blobs: int, pieces: int) -> list[Any]:
     """The figures of one run, in this process."""
     spooled = _spooled(blobs)
     begun = time.perf_counter()
+    spooled = named_once(spooled)
+    spooled = of_kinds(spooled, *WITH_RECORDS).combine_chunks()
     known = plan.Blobs.of(spooled)
     cuts = plan.cut_partitions(known, -(-blobs * BLOB_BYTES // pieces))
     routes = plan.assign(known, cuts)
@@ -70,7 +72,7 @@ def planned(blobs: int, pieces: int) -> list[Any]:
     plan.base_offsets(cuts, plan.count_records(known, routes, half), {})
     given = 0
     for task in plan.share_pieces(known, routes, len(cuts), PIECES):
-        given += sum(len(spooled.take(pa.array(members, pa.int64()))) for _, members in task)
+        given += sum(len(rows_at(spooled, members)) for _, members in task)
     seconds = time.perf_counter() - begun
     if given != len(routes.blobs):
         raise AssertionError(f"{given} blobs were given to pieces instead of {len(routes.blobs)}")
@@ -79,19 +81,29 @@ def planned(blobs: int, pieces: int) -> list[Any]:
 
 
 def _spooled(blobs: int) -> pa.Table:
-    """Rows of SPOOLED as map tasks would have told them: nearly sorted by time."""
-    random, numbers = np.random.default_rng(1), np.arange(blobs)
-    first = numbers * 1000 + random.integers(0, 500, blobs)
-    names = [f"attempts/{0:036}/blobs/{task:036}" for task in range(-(-blobs // OF_A_TASK))]
-    tasks: Any = pa.array(numbers // OF_A_TASK, pa.int32())
-    of_task: Any = pa.DictionaryArray.from_arrays(tasks, pa.array(names))
-    nothing = np.zeros(blobs, np.int64)
+    """Rows of SPOOLED as map tasks would have told them, a table from each: nearly sorted by time.
+
+    Each thousand tasks share a chunk, since the number of chunks is not what is measured.
+    """
+    step = 1000 * OF_A_TASK
+    return pa.concat_tables(
+        _told(first, min(first + step, blobs)) for first in range(0, blobs, step)
+    )
+
+
+def _told(begin: int, end: int) -> pa.Table:
+    count, numbers = end - begin, np.arange(begin, end)
+    first = numbers * 1000 + np.random.default_rng(begin).integers(0, 500, count)
+    tasks = numbers // OF_A_TASK
+    names = [f"attempts/{0:036}/blobs/{task:036}" for task in range(tasks[0], tasks[-1] + 1)]
+    of_task: Any = pa.DictionaryArray.from_arrays(pa.array(tasks - tasks[0]), pa.array(names))
+    nothing = np.zeros(count, np.int64)
     columns: dict[str, Any] = {
-        "kind": np.full(blobs, RECORDS), "unit": numbers // OF_A_TASK, "partition": nothing,
-        "number": numbers % OF_A_TASK + 1, "records": np.full(blobs, 2000),
-        "size_bytes": np.full(blobs, BLOB_BYTES), "sort_key": first, "tie_breaker": nothing,
+        "kind": np.full(count, RECORDS), "unit": tasks, "partition": nothing,
+        "number": numbers % OF_A_TASK + 1, "records": np.full(count, 2000),
+        "size_bytes": np.full(count, BLOB_BYTES), "sort_key": first, "tie_breaker": nothing,
         "last_sort_key": first + 1500, "last_tie_breaker": nothing,
-        "text": pa.repeat(pa.scalar(""), blobs), "object": of_task.cast(pa.string()),
+        "text": pa.repeat(pa.scalar(""), count), "object": of_task.cast(pa.string()),
         "start": nothing, "end": nothing, "crc32c": nothing,
     }  # fmt: skip
     arrays: list[Any] = [pa.array(columns[each.name]).cast(each.type) for each in SPOOLED]

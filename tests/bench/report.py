@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from pathlib import Path
 from typing import Any
 
 from seglake.session import find_java
@@ -16,7 +17,8 @@ from tests.judges.kafka_jars import KAFKA_VERSION
 
 PACKAGES = (
     "seglake", "pyspark", "delta-spark", "deltalake", "pyarrow", "duckdb", "polars", "numpy",
-    "numba", "zstandard", "kafka-python", "confluent-kafka",
+    "numba", "zstandard", "kafka-python", "confluent-kafka", "pylance", "vortex-data", "chdb",
+    "chdb-core", "obstore",
 )  # fmt: skip
 
 _INTRODUCTION = """\
@@ -24,11 +26,11 @@ _INTRODUCTION = """\
 
 <!-- Written by `make bench`. Do not edit: change tests/bench and run it again. -->
 
-Every comparison ran side by side in one run, on the same events: contenders take turns, round after
-round (in Windows those on Spark in the first round only), after a warm-up that does not count.
-Ratios are taken between the runs of the same round, and their smallest, median and largest value is
-given. Compare figures within this page only; another machine has others, and the ratios are what
-carries over.
+Every comparison ran side by side in one run, on the same events: contenders take turns in random
+order, round after round, after a warm-up that does not count. Ratios are taken between the runs of
+the same round, and their smallest, median and largest value is given. What Seglake has opened and
+keeps in memory, others have too. Compare figures within this page only; another machine has others,
+and the ratios are what carries over.
 """
 
 
@@ -39,6 +41,7 @@ def environment(settings: dict[str, Any]) -> dict[str, Any]:
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "load at the start": round(os.getloadavg()[0], 2),
+        "commit": _commit(),
         "versions": {
             "python": platform.python_version(), "java": _java(), **versions, "kafka": KAFKA_VERSION
         },
@@ -58,7 +61,27 @@ def as_json(about: dict[str, Any], sections: list[Section]) -> dict[str, Any]:
 
 def as_markdown(about: dict[str, Any], sections: list[Section]) -> str:
     """The document."""
-    return "\n".join([_INTRODUCTION, _about(about), *map(_section, sections)])
+    return "\n".join([_INTRODUCTION, _about(about), _overview(sections), *map(_section, sections)])
+
+
+def _overview(sections: list[Section]) -> str:
+    """Every part in a line: its seconds, and how many of its goals it reached."""
+    goals = [goal for section in sections for goal in section.goals]
+    reached = sum(goal.reached for goal in goals)
+    rows = [
+        [
+            f"[{each.title}](#{each.title.lower().replace(' ', '-')})",
+            each.seconds,
+            sum(goal.reached for goal in each.goals),
+            sum(not goal.reached for goal in each.goals),
+            "failed" if each.failure else "whole",
+        ]
+        for each in sections
+    ]
+    rows.append(["all", sum(each.seconds for each in sections), reached, len(goals) - reached, ""])
+    columns = ["part", "s", "goals reached", "not reached", "state"]
+    title = f"Goals: {reached} of {len(goals)} reached"
+    return _table(Table(title, columns, rows)).replace("###", "##", 1)
 
 
 def _about(about: dict[str, Any]) -> str:
@@ -66,15 +89,17 @@ def _about(about: dict[str, Any]) -> str:
     settings = ", ".join(f"{name} {_cell(value)}" for name, value in about["settings"].items())
     return (
         f"Run on {about['date']}: {about['machine']}, load {about['load at the start']} before it"
-        f" began.\n\nSizes: {settings}.\n\nVersions: {versions}.\n"
+        f" began; commit {about['commit']}.\n\nSizes: {settings}.\n\nVersions: {versions}.\n"
     )
 
 
 def _section(section: Section) -> str:
     parts = [f"## {section.title}\n", section.text]
+    if section.failure:
+        parts.append(f"**This part failed, and has no figures**: {section.failure}\n")
     parts += [_table(table) for table in section.tables]
     if section.goals:
-        parts.append("\n".join(map(_goal, section.goals)) + "\n")
+        parts.append("\n".join(map(said, section.goals)) + "\n")
     return "\n".join(parts + [f"{note}\n" for note in section.notes])
 
 
@@ -107,7 +132,8 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _goal(goal: Goal) -> str:
+def said(goal: Goal) -> str:
+    """A goal in words."""
     word = "at least" if goal.at_least else "at most"
     outcome = "reached" if goal.reached else "**not reached**"
     return f"- {goal.text}: {_cell(goal.measured)}. Goal: {word} {_cell(goal.target)}; {outcome}."
@@ -125,7 +151,19 @@ def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "from its sources"
+        return "from its sources" if package == "seglake" else "not installed"
+
+
+def _commit() -> str:
+    """The commit of the sources, and whether they were changed since."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True, text=True, check=True, cwd=Path(__file__).parent,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return described.stdout.strip()
 
 
 def _java() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
@@ -12,22 +13,26 @@ from pyspark.sql import functions as f
 
 from seglake.datasource import register
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
-from tests.bench.workbench import TOPIC, Workbench, require
+from tests.bench.workbench import TOPIC, Workbench, adaptive, require
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 FETCH_BYTES = 4 * 2**20
+PLAIN = "Seglake `read_range`, two threads"
 OURS = 'Spark, `format("seglake")`'
+WHOLE_DELTA = "Spark on Delta, all columns"
 PRUNED = f"{OURS}, two columns"
 
 _TEXT = """\
 All events, once: the number of records, the bytes of their values and the largest time, compared
 with the events. The Java consumer only counts, though it has made an object of each record.
-`read_range` without Spark runs on one core of this process, the consumer on one core and the
-broker's; Spark and DuckDB use all. Each query on Spark is planned in its time, with its `load()`.
-Spark asks Delta for two columns, since it needs no others; `format("seglake")` is read whole, as
-Spark's Kafka source is, and with `columns` = `value,timestamp`.
+`read_range` without Spark decodes with two threads of this process; the consumer has one thread and
+the broker's; Spark and DuckDB use all cores. DuckDB reads row groups of 8,192 rows and of 122,880,
+which are its default. Each query on Spark is planned in its time, with its `load()`; those on Delta
+with adaptive execution as it comes. Spark asks Delta for the two columns that the query needs, and
+for *all columns* by an expression over each; `format("seglake")` is read whole, as Spark's Kafka
+source is, and with `columns` = `value,timestamp`.
 """
 
 
@@ -44,9 +49,11 @@ def run(bench: Workbench) -> Section:
     section = Section("scan", "Full scans", _TEXT)
     register(bench.spark)  # Spark finds it by itself only where the package is installed
     contenders = [
-        _contender(bench, "Seglake `read_range`, one core", lambda: _ours(bench)),
-        _contender(bench, "DuckDB on Parquet", _duckdb(bench)),
+        _contender(bench, PLAIN, lambda: _ours(bench)),
+        _contender(bench, "DuckDB on Parquet, 8,192 rows", _duckdb(bench.parquet)),
+        _contender(bench, "DuckDB on Parquet, 122,880 rows", _duckdb(bench.parquet_by_default)),
         _contender(bench, "Spark on Delta", _delta(bench)),
+        _contender(bench, WHOLE_DELTA, _delta(bench, f.sum(f.octet_length("key")))),
         _consumer(bench),
     ]
     if bench.has_spark_kafka:
@@ -55,7 +62,7 @@ def run(bench: Workbench) -> Section:
     contenders.append(_contender(bench, PRUNED, _seglake(bench, columns="value,timestamp")))
     samples = race(contenders, bench.sizes.runs, aloud=True)
     section.tables = [_table(bench, samples)]
-    section.goals = _goals(samples)
+    section.goals = _goals(samples, len(bench.events.times))
     return section
 
 
@@ -79,11 +86,8 @@ def _ours(bench: Workbench) -> _Facts:
     return _Facts(count, size, last)
 
 
-def _duckdb(bench: Workbench) -> Callable[[], _Facts]:
-    query, path = (
-        "SELECT count(*), sum(strlen(value)), max(time) FROM read_parquet(?)",
-        bench.parquet,
-    )
+def _duckdb(path: Path) -> Callable[[], _Facts]:
+    query = "SELECT count(*), sum(strlen(value)), max(time) FROM read_parquet(?)"
 
     def run() -> _Facts:
         found: Any = duckdb.execute(query, [str(path)]).fetchone()
@@ -92,15 +96,21 @@ def _duckdb(bench: Workbench) -> Callable[[], _Facts]:
     return run
 
 
-def _spark(load: Callable[[], DataFrame], last_ms: Column) -> Callable[[], _Facts]:
+def _spark(load: Callable[[], DataFrame], last_ms: Column, *more: Column) -> Callable[[], _Facts]:
     """A scan that Spark plans anew each time: no plan, listing or shuffle is left of another."""
-    facts = f.count("*"), f.sum(f.octet_length("value")), last_ms
-    return lambda: _Facts(*map(int, load().agg(*facts).collect()[0]))
+    facts = f.count("*"), f.sum(f.octet_length("value")), last_ms, *more
+    return lambda: _Facts(*map(int, load().agg(*facts).collect()[0][:3]))
 
 
-def _delta(bench: Workbench) -> Callable[[], _Facts]:
+def _delta(bench: Workbench, *more: Column) -> Callable[[], _Facts]:
     source, path = bench.spark.read.format("delta"), str(bench.delta)
-    return _spark(lambda: source.load(path), f.max("time"))
+    scan = _spark(lambda: source.load(path), f.max("time"), *more)
+
+    def run() -> _Facts:
+        with adaptive(bench.spark):
+            return scan()
+
+    return run
 
 
 def _kafka(bench: Workbench) -> Callable[[], _Facts]:
@@ -141,11 +151,16 @@ def _table(bench: Workbench, samples: list[Samples]) -> Table:
     return Table(f"{events:,} records", columns, rows)
 
 
-def _goals(samples: list[Samples]) -> list[Goal]:
+def _goals(samples: list[Samples], events: int) -> list[Goal]:
     named = {sample.name: sample for sample in samples}
-    wanted = [(OURS, "Spark's Kafka source", 3.0), (PRUNED, "Spark on Delta", 1.0)]
-    return [
+    wanted = [
+        (OURS, "Spark's Kafka source", 3.0), (OURS, WHOLE_DELTA, 1.0),
+        (PRUNED, "Spark on Delta", 1.0),
+    ]  # fmt: skip
+    goals = [
         Goal(f"{ours}, as a multiple of {name}",
              named[ours].times_as_fast_as(named[name])[1], target)
         for ours, name, target in wanted if name in named
     ]  # fmt: skip
+    rate = events / named[PLAIN].spread()[1] / 1e6
+    return [*goals, Goal("Millions of records a second without Spark", rate, 9.0)]

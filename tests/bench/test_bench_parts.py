@@ -15,9 +15,33 @@ from hypothesis import strategies as st
 from seglake.config import load
 from seglake.engine import LocalEngine
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.bench import catalog, cold, density, exchange, growth, hot, merge, planning, report
+from tests.bench import (
+    __main__,
+    catalog,
+    cold,
+    density,
+    exchange,
+    formats,
+    growth,
+    hot,
+    merge,
+    planning,
+    remote,
+    report,
+)
 from tests.bench.events import Events, generate, numbers_in
-from tests.bench.measure import Chart, Contender, Goal, Samples, Section, Table, Timed, race
+from tests.bench.measure import (
+    Chart,
+    Contender,
+    Goal,
+    Samples,
+    Section,
+    Table,
+    Timed,
+    choose_order,
+    race,
+)
+from tests.bench.wire import Request, depth
 from tests.bench.workbench import Sizes, Workbench
 from tests.makers.strategies import examples
 
@@ -67,10 +91,15 @@ def test_contenders_take_turns_after_a_warm_up() -> None:
         Contender("a", lambda: calls.append("a"), prepare=lambda: calls.append("-")),
         Contender("b", itself_timed, warm_up=lambda: calls.append("w")),
     ]
-    first, second = race(sides, 2)
-    assert "".join(calls) == "-aw-ab-ab"
-    assert len(first.seconds) == 2
-    assert second.seconds == [5.0, 5.0]
+    choose_order(1)
+    first, second = race(sides, 20)
+    text = "".join(calls)
+    rounds = [text[at : at + 3] for at in range(3, len(text), 3)]
+    assert text.startswith("-aw")
+    assert len(rounds) == 20
+    assert set(rounds) == {"-ab", "b-a"}
+    assert len(first.seconds) == 20
+    assert second.seconds == [5.0] * 20
 
 
 @pytest.mark.usefixtures("_no_time_for_garbage")
@@ -106,9 +135,71 @@ def test_the_document_holds_every_figure() -> None:
     assert json.loads(json.dumps(report.as_json({}, [section])))["sections"][0]["goals"][0]
 
 
+def test_a_part_that_fails_is_named_and_loses_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = Section("cold", "Cold start", "Text.", goals=[Goal("Fast", 1.0, 2.0, at_least=False)])
+    monkeypatch.setitem(__main__.PARTS, "cold", lambda _bench: good)
+    monkeypatch.setitem(__main__.PARTS, "merge", lambda _bench: 1 / 0)
+    monkeypatch.setattr(report, "_java", lambda: "17")
+    target = tmp_path / "page.json"
+    code = __main__.main(["--only", "merge,cold", "--json", str(target)])
+    assert code == 1
+    failed, whole = json.loads(target.read_text())["sections"]
+    assert failed["failure"] == "ZeroDivisionError: division by zero"
+    assert whole["goals"][0]["reached"] is True
+    text = report.as_markdown(report.environment({}), [Section(**failed), good])
+    assert "**This part failed, and has no figures**: ZeroDivisionError" in text
+    assert "## Goals: 1 of 1 reached" in text
+
+
+def _brief(begin: float, end: float) -> Request:
+    return Request(begin, end, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("requests", "deep"),
+    [
+        ([], 0),
+        ([_brief(0, 5), _brief(1, 6), _brief(2, 4)], 1),
+        ([_brief(0, 5), _brief(6, 9), _brief(1, 7), _brief(9.5, 11)], 3),
+        ([_brief(0, 20), _brief(1, 2), _brief(3, 4)], 2),
+    ],
+)
+def test_depth_counts_what_waits_for_another(requests: list[Request], deep: int) -> None:
+    assert depth(requests) == deep
+
+
+@pytest.mark.slow
+def test_formats_hold_the_same_events(tmp_path: Path) -> None:
+    sizes = Sizes(events=6000, files=2, partitions=2, runs=1)
+    with Workbench(sizes, tmp_path, LocalEngine()) as bench:
+        section = formats.run(bench)
+    assert len(section.tables[0].rows) == 5
+    assert len(section.goals) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.s3
+def test_cold_reads_of_an_object_store_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "COLD", 2)
+    sizes = Sizes(events=20_000, files=2, partitions=2, runs=1, latency_ms=1)
+    with Workbench(sizes, tmp_path, LocalEngine()) as bench:
+        if bench.remote is None:
+            pytest.skip(bench.skipped[0])
+        section = remote.run(bench)
+    cold, ingested = section.tables
+    by_name = {row[0]: row for row in cold.rows}
+    assert [row[3] for name, row in by_name.items() if "window of 10 s," in name] == [4, 4]
+    assert by_name["A window of 10 s, time"][6] >= by_name["A window of 10 s, time"][7] >= 1
+    assert len(ingested.rows) == 4
+
+
 @pytest.mark.slow
 def test_parts_without_a_jvm(tmp_path: Path) -> None:
-    sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=3, commits=20)
+    sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=10, commits=20)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:
         (by_length,) = growth.run(bench).tables
         dense, *_, sparse = density.run(bench).tables[1].rows
@@ -117,11 +208,11 @@ def test_parts_without_a_jvm(tmp_path: Path) -> None:
     (name, *compiling), (_, *loading) = starts.rows
     assert name == "nothing compiled"
     assert sum(loading) < sum(compiling)
-    assert [row[0] for row in by_length.rows] == [1500, 4500]
+    assert [row[0] for row in by_length.rows] == [1500, 15_000]
     assert dense[1] > sparse[1]  # entries
     assert dense[3] < sparse[3]  # bytes that a lookup reads
     assert [row[0] for row in by_commits.rows] == list(range(2, 22, 2))
-    assert [row[1] for row in retained.rows] == [200] * 5
+    assert [row[1] for row in retained.rows] == [800] * 5
 
 
 @pytest.mark.slow

@@ -7,43 +7,58 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
-import polars as pl
 import pyarrow as pa
+from pyspark.sql import functions as f
 
-from seglake.read.log import Log
+from seglake.datasource import register
 from seglake.read.window.execute import ReadStats
 from tests.bench import peers
 from tests.bench.events import Int64s, numbers_in
-from tests.bench.measure import Goal, Samples, Section, Table, Timed, say, timed
-from tests.bench.workbench import TOPIC, Sizes, Workbench, require
+from tests.bench.fresh import WARM_UP, Task, digest, read_alone
+from tests.bench.measure import Goal, Samples, Section, Table, Timed, in_turns, say, timed
+from tests.bench.peers import COLUMNS
+from tests.bench.workbench import TOPIC, Workbench, adaptive, require
 
 LENGTHS_MS = (1_000, 10_000, 60_000)
-AGAINST_VORTEX = {1_000: 0.8, 10_000: 0.85, 60_000: 1.15}
+ORDERS = ("arrival", "time")
+CODECS = ("none", "lz4", "zstd")
 LIMITS = {"arrival": 2.0, "time": 1.2}  # of the amplification, by order
-COLUMNS = ["key", "value", "timestamp"]
 FETCH_BYTES = 2**18
+THREADS, SIDE_BY_SIDE = 8, 10_000  # readers at once, and the length of their windows
+
+# goals, by length: times the time of Vortex, ms of a window again
+AGAINST_VORTEX = {
+    "Seglake, time": (0.8, 0.85, 1.15),
+    "Seglake, time, lz4": (0.6, 0.6, 0.7),
+    "Seglake, arrival": (1.4, 1.3, 1.4),
+}
+AGAIN_MS = (0.2, 0.3, 0.8)
+P99_BY_MEDIAN = 3.0
+AGAINST_DELTA = 5.0
+VORTEX = "Vortex, mapped, times in memory"
+DELTA = ("Spark on Delta", "Spark on Delta, by time")
+THROUGH_SPARK = 'Spark, `format("seglake")`'
 
 _TEXT = """\
 {count} random windows of each length, all partitions, key, value and time of each record handed
 to the caller (Arrow tables; Java objects in the consumer). The records of every window are
 compared with the events that a pass over all of them finds. Events are up to seconds late.
-Parquet holds them sorted by time in row groups of 8,192 rows, the best layout found for short
-windows; the Delta table is hash-partitioned and sorted by time. Readers with *times in memory* find
-the rows of a window there, and read them from a file in the order of time: Parquet in row groups of
-1,024 rows, Vortex, Lance. Kafka's broker serves the files
-that `order = "arrival"` wrote; its tuned Java consumer asks for the offsets of the two times,
-seeks, and reads to the second offset, and so does Spark's Kafka source with `startingTimestamp`
-and `endingTimestamp`. The Java consumer sends the next fetch at once: `fetch.queue.backoff.ms` is a
-setting of librdkafka. All systems read all windows before, as a warm-up; then those on Spark read
-each once, the others {runs} times, in turns. *New*: Seglake has its indexes in memory and nothing
-of the log; *again*: it has read the window before, and keeps what it decompressed. Ratios are taken
-window by window. *Amplification* is bytes fetched per byte of the batches that have a record of the
-window, counted by `ReadStats` when nothing is cached.
-"""
-_RULE = """\
-A read that ends at *the offset of the end time*, which is all that Kafka offers, stops before the
+Every reader without a JVM reads in a process of its own, {runs} times, in turns: it opens its file,
+reads {warm_up} other windows of each length, then each window once (*new*) and twice more, of which
+the last counts as *again*. All have open what can be kept open: handles, footers, indexes; those
+with *times in memory* hold the time of every event there. Seglake decompresses with two threads
+where a window is long enough; Polars, DuckDB, Vortex and Lance take what threads they like. Parquet
+holds the events sorted by time, in row groups of 8,192 rows, the best layout found for short
+windows, and of 1,024 for pyarrow. *MiB* is the largest resident set of that process.
+Kafka's broker serves the files that `order = "arrival"` wrote; its tuned Java consumer asks for the
+offsets of the two times, seeks, and reads to the second offset, and so does Spark's Kafka source.
+*Padded* reads end at the offset of a time {pad:,} ms later, which is as late as any event is, and
+are filtered by time. One Delta table is hash-partitioned, the other one laid out by time; both are
+sorted by time within files, and are read with adaptive execution as it comes. Those on Spark read
+each window once, in the session of this run. *Amplification* is bytes fetched per byte of the
+batches that have a record of the window, counted by `ReadStats` when nothing is cached.
+A read that ends at *the offset of the end time* stops before the
 records of the window that came late, and brings those of other times that stand between. *Lost*
 is the share of the windows' records that did not come, *foreign* counts records outside the
 window per record inside.
@@ -51,7 +66,7 @@ window per record inside.
 
 
 class System(NamedTuple):
-    """A reader of windows: `read(start_ms, end_ms)` is timed, `lines` takes the raw lines out."""
+    """A reader in this process: `read(start_ms, end_ms)` is timed, `lines` takes the lines out."""
 
     name: str
     read: Callable[[int, int], Any]
@@ -61,7 +76,7 @@ class System(NamedTuple):
 
 
 class _Score:
-    """How right the windows of one system were."""
+    """How right the windows of one reader were."""
 
     def __init__(self) -> None:
         self.exact = self.windows = self.lost = self.foreign = self.wanted = 0
@@ -76,34 +91,240 @@ class _Score:
         self.wanted += len(wanted)
 
 
+class _Row:
+    """What is known of one reader of windows of one length: seconds by window."""
+
+    def __init__(self, windows: int) -> None:
+        self.new: list[list[float]] = [[] for _ in range(windows)]
+        self.again: list[list[float]] = [[] for _ in range(windows)]
+        self.score = _Score()
+        self.peak = 0
+
+    @property
+    def samples(self) -> Samples:
+        return Samples("", [s for each in self.new for s in each])
+
+    @property
+    def again_ms(self) -> float | None:
+        flat = [1000 * s for each in self.again for s in each]
+        return statistics.median(flat) if flat else None
+
+    def times_the_time_of(self, other: _Row) -> list[float]:
+        """[min, median, max] of this time by the other's, over the rounds that both have."""
+        pairs = [zip(a, b, strict=False) for a, b in zip(self.new, other.new, strict=True)]
+        found = [mine / theirs for pair in pairs for mine, theirs in pair]
+        return [min(found), statistics.median(found), max(found)]
+
+
+_Rows = dict[str, _Row]
+_Together = dict[str, list[tuple[float, list[float]]]]  # by reader: seconds of all, of each window
+
+
 def run(bench: Workbench) -> Section:
     """Measure."""
-    systems = _systems(bench)
-    section = Section("window", "Windows", _text(bench.sizes))
-    random = np.random.default_rng(11)
+    pad = _pad_ms(bench)
+    section = Section("window", "Windows", _TEXT.format(
+        count=bench.sizes.windows, runs=bench.sizes.runs, warm_up=WARM_UP, pad=pad
+    ))  # fmt: skip
+    starts = _starts(bench, section)
+    roots = _roots(bench)
+    known = {length: {name: _Row(bench.sizes.windows) for name in roots} for length in starts}
+    together = _alone(bench, roots, starts, known)
+    if absent := sorted(set(peers.READERS) - set(roots)):
+        bench.skipped.append(f"{', '.join(absent)}: `make bench` installs what they need.")
+    systems = _systems(bench, pad)
+    for length, chosen in starts.items():
+        say(f"  windows of {length} ms, by others")
+        known[length] |= _here(bench, systems, chosen, length)
+    for length, rows in known.items():
+        amplified = {
+            order: _amplification(bench, order, starts[length], length) for order in ORDERS
+        }
+        section.tables.append(_table(rows, amplified, length))
+        section.goals += _goals(rows, length)
+        if length == max(LENGTHS_MS):
+            section.goals += [
+                Goal(f"Amplification in windows of {length // 1000} s, {order}", value,
+                     LIMITS[order], at_least=False)
+                for order, value in amplified.items()
+            ]  # fmt: skip
+    section.tables.append(_codecs(bench, known))
+    if together:
+        section.tables.append(_side_by_side(together))
+    return section
+
+
+def _pad_ms(bench: Workbench) -> int:
+    """How late an event is at most: without this a consumer does not know where to stop."""
+    times = bench.events.times
+    return int((np.maximum.accumulate(times) - times).max()) + 1
+
+
+def _starts(bench: Workbench, section: Section) -> dict[int, list[int]]:
+    """The first ms of the windows of each length, those of the warm-up first."""
+    random, found = np.random.default_rng(11), {}
     for length in LENGTHS_MS:
         if length >= bench.events.end_ms - bench.events.start_ms:
             section.notes.append(f"Windows of {length} ms are longer than all events together.")
             continue
-        latest = bench.events.end_ms - length
-        starts = random.integers(bench.events.start_ms, latest, bench.sizes.windows).tolist()
-        say(f"  windows of {length} ms")
-        seconds, scores = _measure(bench, systems, starts, length)
-        amplified = {order: _amplification(bench, order, starts, length) for order in LIMITS}
-        section.tables.append(_table(bench, systems, seconds, scores, length))
-        _add_column(section.tables[-1], amplified)
-        section.goals += _goals(seconds, length)
-        if length == max(LENGTHS_MS):
-            section.goals += [
-                Goal(f"Amplification in windows of {length // 1000} s, {order}",
-                     amplified[order], limit, at_least=False)
-                for order, limit in LIMITS.items()
-            ]  # fmt: skip
-    return section
+        latest, count = bench.events.end_ms - length, WARM_UP + bench.sizes.windows
+        found[length] = random.integers(bench.events.start_ms, latest, count).tolist()
+    return found
 
 
-def _text(sizes: Sizes) -> str:
-    return _TEXT.format(count=sizes.windows, runs=sizes.runs) + _RULE
+# readers in processes of their own
+
+
+def _roots(bench: Workbench) -> dict[str, str]:
+    """The lake of each reader of ours; "" for the others that are installed."""
+    ours = {f"Seglake, {order}": bench.lake(order) for order in ("time", "arrival")}
+    for codec in CODECS[:2]:
+        ours[f"Seglake, time, {codec}"] = bench.lake("time", compression_type=codec)
+    return ours | dict.fromkeys(peers.prepare(bench.parquet, bench.folder / "peers"), "")
+
+
+def _alone(
+    bench: Workbench, roots: dict[str, str], starts: dict[int, list[int]], known: dict[int, _Rows]
+) -> _Together:
+    """Every reader in new processes, round after round."""
+    wanted = {
+        length: [bench.events.between(s, s + length) for s in chosen[WARM_UP:]]
+        for length, chosen in starts.items()
+    }
+    names, together = list(roots), _Together()
+    for number in range(bench.sizes.runs):
+        for turn in in_turns(len(names)):
+            name = names[turn]
+            say(f"  round {number + 1}: {name}")
+            found = read_alone(_task(bench, name, roots[name], starts))
+            if found.together[1]:
+                together.setdefault(name, []).append(found.together)
+            for length, rows in known.items():
+                _take(rows[name], found, str(length), wanted[length], name)
+    return together
+
+
+def _task(bench: Workbench, name: str, root: str, starts: dict[int, list[int]]) -> Task:
+    windows = {str(length): chosen for length, chosen in starts.items()}
+    length = str(SIDE_BY_SIDE) if SIDE_BY_SIDE in starts else ""
+    folder = str(bench.folder / "peers")
+    return Task(name, root, TOPIC, str(bench.parquet), folder, windows, length, THREADS)
+
+
+def _take(row: _Row, found: Any, length: str, wanted: list[Int64s], name: str) -> None:
+    right = [digest(numbers) for numbers in wanted]
+    require(found.digests[length] == right, f"{name} returned wrong windows")
+    for numbers, new, again, times in zip(
+        wanted, row.new, row.again, zip(found.new[length], found.again[length], strict=True),
+        strict=True,
+    ):  # fmt: skip
+        if not new:
+            row.score.add(numbers, numbers)
+        new.append(times[0])
+        again.append(times[1])
+    row.peak = max(row.peak, found.peak)
+
+
+# readers with a JVM
+
+
+def _here(bench: Workbench, systems: list[System], starts: list[int], length: int) -> _Rows:
+    """Each of them in its turn, window after window."""
+    warm_up, starts = starts[:WARM_UP], starts[WARM_UP:]
+    rows = {system.name: _Row(len(starts)) for system in systems}
+    for system in systems:
+        for start in warm_up:
+            system.read(start, start + length)
+    for at, start in enumerate(starts):
+        wanted = bench.events.between(start, start + length)
+        for number in range(bench.sizes.runs):
+            for turn in in_turns(len(systems)):
+                system = systems[turn]
+                if number >= system.rounds:
+                    continue
+                found = timed(partial(system.read, start, start + length))
+                rows[system.name].new[at].append(found.seconds)
+                if not number:
+                    rows[system.name].score.add(numbers_in(system.lines(found.result)), wanted)
+    for system in systems:
+        right = rows[system.name].score.exact == len(starts)
+        require(right or not system.exact, f"{system.name} returned wrong windows")
+    return rows
+
+
+def _systems(bench: Workbench, pad: int) -> list[System]:
+    runs = bench.sizes.runs
+    register(bench.spark)  # Spark finds it by itself only where the package is installed
+    return [
+        System("Kafka consumer, tuned", *_consumer(bench, "readWindow"), runs, exact=False),
+        System("Kafka consumer, padded", *_consumer(bench, "readPadded", pad), runs),
+        System(DELTA[0], _spark_delta(bench, str(bench.delta)), _values, 1),
+        System(DELTA[1], _spark_delta(bench, str(bench.delta_by_time)), _values, 1),
+        System(THROUGH_SPARK, _spark_seglake(bench), _values, 1),
+        *_kafka_sources(bench, pad),
+    ]
+
+
+def _values(table: Any) -> Any:
+    return table["value"]
+
+
+def _kafka_sources(bench: Workbench, pad: int) -> list[System]:
+    if not bench.has_spark_kafka:
+        return []
+    return [
+        System("Spark's Kafka source", _spark_kafka(bench, None), _values, 1, exact=False),
+        System("Spark's Kafka source, padded", _spark_kafka(bench, pad), _values, 1),
+    ]
+
+
+def _spark_delta(bench: Workbench, path: str) -> Callable[[int, int], Any]:
+    frame = bench.spark.read.format("delta").load(path)
+
+    def read(start: int, end: int) -> Any:
+        with adaptive(bench.spark):
+            return frame.where((frame.time >= start) & (frame.time < end)).toArrow()
+
+    return read
+
+
+def _spark_seglake(bench: Workbench) -> Callable[[int, int], Any]:
+    def read(start: int, end: int) -> Any:
+        source = bench.spark.read.format("seglake").option("path", bench.lake("time"))
+        source = source.option("subscribe", TOPIC).option("startTime", start).option("endTime", end)
+        return source.option("columns", ",".join(COLUMNS)).load().toArrow()
+
+    return read
+
+
+def _spark_kafka(bench: Workbench, pad: int | None) -> Callable[[int, int], Any]:
+    def read(start: int, end: int) -> Any:
+        source = bench.spark.read.format("kafka").option("subscribe", TOPIC)
+        source = source.option("kafka.bootstrap.servers", bench.broker.address)
+        source = source.option("startingTimestamp", start)
+        source = source.option("endingTimestamp", end + (pad or 0))
+        frame, time = source.load().select(*COLUMNS), f.unix_millis("timestamp")
+        within = (time >= start) & (time < end)
+        return (frame if pad is None else frame.where(within)).toArrow()
+
+    return read
+
+
+def _consumer(
+    bench: Workbench, method: str, *more: int
+) -> tuple[Callable[[int, int], Timed], Callable[[Any], Any]]:
+    timing, call = bench.consumer(FETCH_BYTES), bench.kafka.call
+
+    def read(start: int, end: int) -> Timed:
+        return Timed(call(method, start, end, *more, on=timing) / 1e9, None)
+
+    def lines(_result: object) -> Any:
+        return pa.array(bytes(call("values", on=timing)).splitlines(), pa.large_binary())
+
+    return read, lines
+
+
+# tables and goals
 
 
 def _amplification(bench: Workbench, order: str, starts: list[int], length: int) -> float:
@@ -114,166 +335,76 @@ def _amplification(bench: Workbench, order: str, starts: list[int], length: int)
     return stats.amplification
 
 
-def _add_column(table: Table, amplified: dict[str, float]) -> None:
-    """Amplification, for the rows in which something is fetched and counted."""
-    known = {f"Seglake, {order}, new": value for order, value in amplified.items()}
-    table.columns.append("amplification")
-    for row in table.rows:
-        row.append(known.get(row[0], "-"))
+def _table(rows: _Rows, amplified: dict[str, float], length: int) -> Table:
+    first = next(iter(rows.values()))
+    cells = []
+    for name, row in rows.items():
+        score, samples = row.score, row.samples
+        low, middle, _ = samples.spread(1000)
+        again, known = row.again_ms, amplified.get(name.removeprefix("Seglake, "))
+        cells.append([
+            name, low, middle, samples.p99(1000), *row.times_the_time_of(first),
+            "-" if again is None else again, f"{score.exact} of {score.windows}",
+            100 * score.lost / max(1, score.wanted), score.foreign / max(1, score.wanted),
+            "-" if known is None else known, row.peak / 2**20 if row.peak else "-",
+        ])  # fmt: skip
+    title = f"Windows of {length // 1000} s, about {first.score.wanted // len(first.new):,} records"
+    columns = ["", "new, ms: min", "median", "p99", "times the time of the first: min", "median",
+               "max", "again, ms: median", "exact", "lost, %", "foreign", "amplification",
+               "MiB"]  # fmt: skip
+    return Table(title, columns, cells)
 
 
-def _measure(
-    bench: Workbench, systems: list[System], starts: list[int], length: int
-) -> tuple[dict[str, list[list[float]]], dict[str, _Score]]:
-    """For each system the seconds of each window's rounds, and its score."""
-    seconds: dict[str, list[list[float]]] = {system.name: [] for system in systems}
-    scores = {system.name: _Score() for system in systems}
-    for system in systems:
-        for start in starts:
-            system.read(start, start + length)
-    for start in starts:
-        wanted = bench.events.between(start, start + length)
-        for spent in seconds.values():
-            spent.append([])
-        for number in range(bench.sizes.runs):
-            for system in systems:
-                if number < system.rounds:
-                    found = timed(partial(system.read, start, start + length))
-                    seconds[system.name][-1].append(found.seconds)
-                    if not number:
-                        scores[system.name].add(numbers_in(system.lines(found.result)), wanted)
-    for system in systems:
-        right = scores[system.name].exact == len(starts)
-        require(right or not system.exact, f"{system.name} returned wrong windows")
-    return seconds, scores
+def _codecs(bench: Workbench, known: dict[int, _Rows]) -> Table:
+    """Bytes against time, by codec."""
+    cells: list[list[Any]] = []
+    for codec in CODECS:
+        name = "Seglake, time" if codec == "zstd" else f"Seglake, time, {codec}"
+        size = bench.log_bytes(_roots_of(bench, codec)) / 1e6
+        times = [1000 * statistics.median(rows[name].samples.seconds) for rows in known.values()]
+        again = [rows[name].again_ms or 0.0 for rows in known.values()]
+        cells.append([codec, size, *times, *again])
+    lengths = [f"{length // 1000} s" for length in known]
+    columns = ["codec", "log, MB", *(f"new, ms: {each}" for each in lengths),
+               *(f"again: {each}" for each in lengths)]  # fmt: skip
+    return Table('Codecs, `order = "time"`: bytes against time, medians', columns, cells)
 
 
-def _systems(bench: Workbench) -> list[System]:
-    runs = bench.sizes.runs
-    logs = {order: bench.log(order) for order in ("arrival", "time")}
-    ours = {f"{order}, new": _new(bench, order) for order in logs}
-    ours |= {f"{order}, again": _again(log) for order, log in logs.items()}
-    systems = [
-        System(f"Seglake, {name}", read, lambda table: table["value"], runs)
-        for name, read in ours.items()
-    ]
-    systems += [
-        System("Polars on Parquet", _polars(bench), lambda table: table["value"], runs),
-        System("DuckDB on Parquet", _duckdb(bench), lambda table: table["value"], runs),
-        *_peers(bench),
-        System("Kafka consumer, tuned", *_consumer(bench), runs, exact=False),
-        System("Spark on Delta", _spark_delta(bench), lambda table: table["value"], 1),
-    ]
-    if bench.has_spark_kafka:
-        read = _spark_kafka(bench)
-        systems.append(System("Spark's Kafka source", read, lambda t: t["value"], 1, exact=False))
-    return systems
+def _roots_of(bench: Workbench, codec: str) -> str:
+    return bench.lake("time") if codec == "zstd" else bench.lake("time", compression_type=codec)
 
 
-def _again(log: Log) -> Callable[[int, int], Any]:
-    return lambda start, end: log.read_range(start, end, columns=COLUMNS).read_all()
-
-
-def _new(bench: Workbench, order: str) -> Callable[[int, int], Timed]:
-    def read(start: int, end: int) -> Timed:
-        log = bench.log(order)
-        log.plan_range(start, end)  # which reads the zone maps
-        return timed(partial(_again(log), start, end))
-
-    return read
-
-
-def _peers(bench: Workbench) -> list[System]:
-    """Readers of other formats, with the times of all events in memory."""
-    found = peers.readers(bench.parquet, bench.scratch("peers"))
-    if len(found) < len(peers.MAKERS):
-        bench.skipped.append("Vortex and Lance: `make bench` installs what they need.")
-    runs = bench.sizes.runs
-    return [System(name, read, lambda table: table["value"], runs) for name, read in found.items()]
-
-
-def _polars(bench: Workbench) -> Callable[[int, int], Any]:
-    frame = pl.scan_parquet(bench.parquet)
-    time = pl.col("time")
-    return lambda start, end: frame.filter((time >= start) & (time < end)).collect().to_arrow()
-
-
-def _duckdb(bench: Workbench) -> Callable[[int, int], Any]:
-    connection = duckdb.connect()
-    connection.execute("SET parquet_metadata_cache = true")
-    query = f"SELECT * FROM read_parquet('{bench.parquet}') WHERE time >= ? AND time < ?"
-    return lambda start, end: connection.sql(query, params=[start, end]).to_arrow_table()
-
-
-def _spark_delta(bench: Workbench) -> Callable[[int, int], Any]:
-    frame = bench.spark.read.format("delta").load(str(bench.delta))
-    return lambda start, end: frame.where((frame.time >= start) & (frame.time < end)).toArrow()
-
-
-def _spark_kafka(bench: Workbench) -> Callable[[int, int], Any]:
-    def read(start: int, end: int) -> Any:
-        source = bench.spark.read.format("kafka").option("subscribe", TOPIC)
-        source = source.option("kafka.bootstrap.servers", bench.broker.address)
-        source = source.option("startingTimestamp", start).option("endingTimestamp", end)
-        return source.load().select(*COLUMNS).toArrow()
-
-    return read
-
-
-def _consumer(bench: Workbench) -> tuple[Callable[[int, int], Timed], Callable[[Any], Any]]:
-    timing, call = bench.consumer(FETCH_BYTES), bench.kafka.call
-
-    def read(start: int, end: int) -> Timed:
-        return Timed(call("readWindow", start, end, on=timing) / 1e9, None)
-
-    def lines(_result: object) -> Any:
-        return pa.array(bytes(call("values", on=timing)).splitlines(), pa.large_binary())
-
-    return read, lines
-
-
-def _table(
-    bench: Workbench,
-    systems: list[System],
-    seconds: dict[str, list[list[float]]],
-    scores: dict[str, _Score],
-    length: int,
-) -> Table:
-    ours = seconds[systems[0].name]
-    records = scores[systems[0].name].wanted // bench.sizes.windows
+def _side_by_side(together: _Together) -> Table:
     rows = []
-    for system in systems:
-        score, flat = scores[system.name], [s for each in seconds[system.name] for s in each]
-        spread = Samples(system.name, flat).spread(1000)
-        shares = [100 * score.lost / max(1, score.wanted), score.foreign / max(1, score.wanted)]
-        exact = f"{score.exact} of {score.windows}"
-        rows.append([system.name, *spread, *_ratios(ours, seconds[system.name]), exact, *shares])
-    title = f"Windows of {length // 1000} s, about {records:,} records"
-    columns = ["", "ms, min", "median", "max", "times the time of the first: min", "median", "max",
-               "exact", "lost, %", "foreign"]  # fmt: skip
+    for name, rounds in together.items():
+        whole, each = zip(*rounds, strict=True)
+        flat = Samples(name, [s for some in each for s in some])
+        rate = statistics.median(len(some) / s for s, some in rounds)
+        rows.append([name, rate, flat.spread(1000)[1], flat.p99(1000), min(whole)])
+    title = f"{THREADS} readers at once in one process, windows of {SIDE_BY_SIDE // 1000} s"
+    columns = ["", "windows per s: median", "ms per window: median", "p99", "s of a round: min"]
     return Table(title, columns, rows)
 
 
-def _ratios(ours: list[list[float]], theirs: list[list[float]]) -> list[float]:
-    """[min, median, max] of their time by ours, over the rounds that both have of a window."""
-    pairs = [zip(a, b, strict=False) for a, b in zip(ours, theirs, strict=True)]
-    found = [other / mine for pair in pairs for mine, other in pair]
-    return [min(found), statistics.median(found), max(found)]
-
-
-def _goals(seconds: dict[str, list[list[float]]], length: int) -> list[Goal]:
-    goals, title = [], f"Windows of {length // 1000} s, order time"
-    for kind in ("new", "again"):
-        ours = seconds[f"Seglake, time, {kind}"]
-        others = {name: _ratios(ours, own)[1] for name, own in seconds.items()}
-        rows = [value for name, value in others.items() if "Parquet" in name or "Lance" in name]
-        text = f"{title}: times as fast as the best reader of Parquet or Lance, {kind}"
-        goals.append(Goal(text, min(rows), 1.0))
-        for name, value in others.items():
-            if name.startswith("Vortex"):
-                text = f"{title}: times the time of Vortex, {kind}"
-                goals.append(Goal(text, 1 / value, AGAINST_VORTEX[length], at_least=False))
-        if length == 10_000:
-            middle = statistics.median(1000 * s for each in ours for s in each)
-            goals.append(Goal(f"A window of 10 s, {kind}, ms", middle, 10.0, at_least=False))
-    return goals
+def _goals(rows: _Rows, length: int) -> list[Goal]:
+    at, title = LENGTHS_MS.index(length), f"New windows of {length // 1000} s"
+    goals, ours = [], rows["Seglake, time"]
+    if VORTEX in rows:
+        for name, limits in AGAINST_VORTEX.items():
+            value = rows[name].times_the_time_of(rows[VORTEX])[1]
+            text = f"{title}, {name.removeprefix('Seglake, ')}: times the time of Vortex"
+            goals.append(Goal(text, value, limits[at], at_least=False))
+    parquet = [row for name, row in rows.items() if "Parquet" in name or "Lance" in name]
+    best = min(row.times_the_time_of(ours)[1] for row in parquet)
+    goals.append(Goal(f"{title}, time: times as fast as the best of Parquet and Lance", best, 1.0))
+    late = rows["Seglake, arrival"].samples
+    tail = late.p99() / statistics.median(late.seconds)
+    goals += [
+        Goal(f"{title}, arrival: p99 as a multiple of the median", tail, P99_BY_MEDIAN,
+             at_least=False),
+        Goal(f"Windows of {length // 1000} s again, time, ms", ours.again_ms or 0.0, AGAIN_MS[at],
+             at_least=False),
+    ]  # fmt: skip
+    delta = min(rows[name].times_the_time_of(rows[THROUGH_SPARK])[1] for name in DELTA)
+    text = f"{title} through Spark: times as fast as the better Delta table"
+    return [*goals, Goal(text, delta, AGAINST_DELTA)]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import seglake
 from seglake.config import Pipeline
@@ -18,6 +22,8 @@ from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.bench import writers
 from tests.bench.events import Events, generate
 from tests.bench.measure import say
+from tests.bench.wire import Wire, wire
+from tests.harness.s3_server import BUCKET, NoServerError, Server, environment, s3_server
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import spark_kafka_jars
 from tests.judges.kafka_judge import Kafka
@@ -43,15 +49,43 @@ class Sizes:
     lookups: int = 2000
     windows: int = 20
     copies: int = 100  # of a quarter of the events, in the part about growth
-    commits: int = 10_000  # of 100 segments each, in the part about the catalog
-    archive_bytes: int = 5 * 10**9  # these three in the part about hot inputs
+    commits: int = 2500  # of 400 segments each, in the part about the catalog
+    archive_bytes: int = 10**9  # these three in the part about hot inputs
     record_bytes: int = 50 * 10**6
-    tiny_files: int = 100_000
+    tiny_files: int = 50_000
+    alone: int = 4  # contenders of ingest whose memory is measured, the first ones
     hot_inputs: int = 5  # of those in that part, the first ones
-    merge_runs: int = 138  # these two in the part about merging
+    merge_runs: int = 46  # these two in the part about merging
     merge_partitions: int = 200
     blobs: int = 4_000_000  # in the part about planning
-    keys: int = 20_000_000  # in the part about compaction, for its memory
+    keys: int = 10_000_000  # in the part about compaction, for its memory
+    latency_ms: int = 5  # of every request to the object store
+    seed: int = 1  # of the order of the contenders
+
+
+class Remote:
+    """An S3 server behind a wire of some ms, which the environment names, and a slower one."""
+
+    slow_ms = 40
+
+    def __init__(self, server: Server, wire: Wire, slow: Wire) -> None:
+        self.server, self.wire, self.slow = server, wire, slow
+        self._numbers = count()
+
+    def uri(self, name: str) -> str:
+        """The URI of a prefix."""
+        return f"s3://{BUCKET}/{name}"
+
+    def fresh(self, name: str) -> str:
+        """The URI of a prefix that has nothing yet; what others of this name had is removed."""
+        for path in (self.server.folder / BUCKET).glob(f"fresh-{name}-*"):
+            shutil.rmtree(path)
+        return self.uri(f"fresh-{name}-{next(self._numbers)}")
+
+    def put(self, path: Path) -> str:
+        """The URI of a copy of a file."""
+        shutil.copy(path, self.server.folder / BUCKET / path.name)
+        return self.uri(path.name)
 
 
 class TunedBroker(Broker):
@@ -106,19 +140,26 @@ class Workbench:
             "topic": {"name": TOPIC, "partitions": self.sizes.partitions, **dotted},
         })  # fmt: skip
 
-    def lake(self, order: str, events: Events | None = None, **topic: object) -> str:
+    def lake(self, order: str, events: Events | None = None, /, **topic: object) -> str:
         """The root of a lake with all events, or `events`; ingested when first asked for."""
         chosen = events or self.events
         name = "-".join(["lake", order, str(len(chosen.files)), *map(str, topic.values())])
         if name not in self._lakes:
             root = str(self.folder / name)
             say(f"ingesting {len(chosen.times):,} events in order of {order}")
-            engine = self._engine or SparkEngine(self.spark)
-            pipeline = self.pipeline(root, order, chosen.files, **topic)
-            report = ingest_files(engine, pipeline, DeclaredRun("bench"))
-            require(report.records == len(chosen.times), "an ingest lost records")
+            records = self.ingest(self.pipeline(root, order, chosen.files, **topic))
+            require(records == len(chosen.times), "an ingest lost records")
             self._lakes[name] = root
         return self._lakes[name]
+
+    def ingest(self, pipeline: Pipeline) -> int:
+        """Run a pipeline on the engine of this bench; the number of its records."""
+        engine = self._engine or SparkEngine(self.spark)
+        return ingest_files(engine, pipeline, DeclaredRun("bench")).records
+
+    def log_bytes(self, root: str) -> int:
+        """Bytes of all logs of a lake on a local disk."""
+        return sum(path.stat().st_size for path in Path(root, "topics").rglob("*.log"))
 
     def log(self, order: str) -> Log:
         """The log of such a lake, opened anew: nothing is cached."""
@@ -137,6 +178,7 @@ class Workbench:
     def spark(self) -> SparkSession:
         """A local session with Delta's jars, and those of Spark's Kafka source if there are any."""
         jars = [*delta_jars(), *self._spark_kafka_jars()]
+        _ = self.remote  # its place and keys must be in the environment of Spark's workers
         say("starting Spark")
         conf = {
             "spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false",
@@ -145,6 +187,24 @@ class Workbench:
         session = spark_session("seglake-bench", conf=conf)
         self._stack.callback(session.stop)
         return session
+
+    @cached_property
+    def remote(self) -> Remote | None:
+        """An object store, if there is a server; from then on the environment names it."""
+        folder = self.folder / "remote"
+        folder.mkdir(parents=True)
+        try:
+            server = self._stack.enter_context(s3_server(folder))
+        except NoServerError as reason:
+            self.skipped.append(f"The object store: {reason}")
+            return None
+        wires = [
+            self._stack.enter_context(wire(server.endpoint, delay_ms))
+            for delay_ms in (self.sizes.latency_ms, Remote.slow_ms)
+        ]
+        place = environment(server) | {"AWS_ENDPOINT_URL": wires[0].endpoint}
+        self._stack.enter_context(patch.dict(os.environ, place))
+        return Remote(server, *wires)
 
     def _spark_kafka_jars(self) -> list[Path]:
         try:
@@ -182,12 +242,12 @@ class Workbench:
         self._stack.callback(timing.disconnect)
         return timing
 
-    def partition_folder(self, partition: int) -> Path:
+    def partition_folder(self, partition: int, **topic: object) -> Path:
         """Links to the segments of a partition, in order of arrival, in one folder as Kafka's."""
-        folder = self.folder / "partitions" / str(partition)
+        folder = self.folder / "-".join(["partitions", *map(str, topic.values())]) / str(partition)
         if not folder.exists():
             folder.mkdir(parents=True)
-            found = Path(self.lake("arrival"), "topics").glob(f"{TOPIC}-{partition}/*/*")
+            found = Path(self.lake("arrival", **topic), "topics").glob(f"{TOPIC}-{partition}/*/*")
             for path in found:
                 if path.suffix in (".log", ".index", ".timeindex"):
                     (folder / path.name).symlink_to(path)
@@ -204,12 +264,40 @@ class Workbench:
         return path
 
     @cached_property
+    def parquet_by_default(self) -> Path:
+        """The same in DuckDB's row groups of 122,880 rows: best for scans."""
+        path = self.scratch("large-groups.parquet")
+        writers.duckdb_parquet(self.events.files, path)
+        return path
+
+    @cached_property
+    def delta_by_time(self) -> Path:
+        """All events as a Delta table whose files follow each other in time."""
+        path = self.scratch("delta-by-time")
+        say("writing the Delta table that is laid out by time")
+        with adaptive(self.spark):
+            writers.spark_delta_by_time(self.spark, self.events.files, path, self.sizes.files)
+        return path
+
+    @cached_property
     def delta(self) -> Path:
         """All events as a Delta table, hash-partitioned and sorted by time."""
         path = self.scratch("delta")
         say("writing the Delta table")
         writers.spark_delta_line(self.spark, self.events.files, path, self.sizes.partitions)
         return path
+
+
+@contextmanager
+def adaptive(spark: SparkSession) -> Iterator[None]:
+    """Adaptive execution as Spark comes with it; sessions of Seglake have it off."""
+    name = "spark.sql.adaptive.enabled"
+    before = spark.conf.get(name) or "false"
+    spark.conf.set(name, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
 
 
 def require(holds: bool, otherwise: str) -> None:

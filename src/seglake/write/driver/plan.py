@@ -42,7 +42,7 @@ class Blobs:
     def of(cls, spooled: pa.Table) -> Blobs:
         """From rows of SPOOLED; the number of a blob is the number of its row."""
         partition, records, size_bytes, unit, number, *sorted_by = (
-            spooled[name].to_numpy().astype(np.int64) for name in _NAMES
+            spooled[name].to_numpy().astype(np.int64, copy=False) for name in _NAMES
         )
         places = (*sorted_by[:2], unit, number)
         ranks = _ranks(*map(_joined, zip(places, (*sorted_by[2:], unit, number), strict=True)))

@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from seglake.catalog.quarantine.redrives import redrive_of
@@ -49,7 +50,16 @@ from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
 from seglake.write.spool.order import FIRST, LAST
-from seglake.write.spool.spool import REJECTS, SUMMARY, WITH_RECORDS, clear, of_kinds
+from seglake.write.spool.spool import (
+    REJECTS,
+    SPOOLED,
+    SUMMARY,
+    WITH_RECORDS,
+    clear,
+    named_once,
+    of_kinds,
+    rows_at,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -211,17 +221,19 @@ def carry_out(
         try:
             with attempt.step("read and sort"):
                 names = (attempt.attempt_id, attempt.append_time_ms)
-                spooled = attempt.input.spool(attempt.store, attempt.settings, *names)
+                spooled = named_once(attempt.input.spool(attempt.store, attempt.settings, *names))
             counts = count(attempt, spooled)
             quarantine = _quarantine(attempt, counts)
+            rejects = of_kinds(spooled, REJECTS).cast(SPOOLED)
+            spooled = of_kinds(spooled, *WITH_RECORDS)
             try:
                 check_rejects(attempt)
                 segments = _write_segments(attempt, spooled)
-                _write_quarantine(attempt, spooled, quarantine)
+                _write_quarantine(attempt, rejects, quarantine)
                 before_commit(attempt)
             except Exception:
                 with suppress(StoreError, CorruptData):  # the first error tells more
-                    failure.rejects = quarantine.sample(of_kinds(spooled, REJECTS))
+                    failure.rejects = quarantine.sample(rejects)
                 raise
         finally:
             _clear(attempt)
@@ -250,8 +262,8 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     )
     report.absent_fields = absent.sentences(attempt.pipeline)
     report.input_rows = sum(split.rows for split in counts.values()) - report.skipped_records
-    report.records = _records(of_kinds(spooled, *WITH_RECORDS))
-    report.quarantined = _records(of_kinds(spooled, REJECTS))
+    report.records = _records(spooled, *WITH_RECORDS)
+    report.quarantined = _records(spooled, REJECTS)
     if report.input_rows != report.records + report.quarantined:
         raise AssertionError(f"rows do not add up: {report}")
     return counts
@@ -280,12 +292,12 @@ def check_rejects(attempt: Attempt) -> None:
     )
 
 
-def _records(spooled: pa.Table) -> int:
-    return int(spooled["records"].to_numpy().sum())
+def _records(spooled: pa.Table, *kinds: int) -> int:
+    return int(of_kinds(spooled.select(["kind", "records"]), *kinds)["records"].to_numpy().sum())
 
 
 def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
-    spooled = of_kinds(spooled, *WITH_RECORDS).combine_chunks()
+    spooled = spooled.combine_chunks()
     keeps_offsets = attempt.settings.topic.offset_field is not None
     if not len(spooled) and not keeps_offsets:
         return []
@@ -350,7 +362,7 @@ def _tasks(
         name = (attempt.topic, pieces[number].partition, attempt.attempt_id)
         base, end = offsets[number]
         piece = Piece(*name, base, attempt.started_ms, end)
-        return PieceInput(piece, pieces[number], spooled.take(pa.array(members, pa.int64())))
+        return PieceInput(piece, pieces[number], rows_at(spooled, members))
 
     most = TASKS_PER_CORE * attempt.engine.cores
     tasks = plan.share_pieces(blobs, routes, len(pieces), most)
@@ -361,9 +373,11 @@ def _count_straddling(
     attempt: Attempt, spooled: pa.Table, routes: plan.Routes, pieces: list[Bounds]
 ) -> dict[tuple[int, int], int]:
     """The records of each straddling blob in each of its pieces, as {(blob, piece): count}."""
+    found = plan.straddlers(routes)
+    rows = rows_at(spooled, np.fromiter(found, np.int64))
     straddling = [
-        StraddlingBlob(blob, {number: pieces[number] for number in members}, spooled.take([blob]))
-        for blob, members in plan.straddlers(routes).items()
+        StraddlingBlob(blob, {piece: pieces[piece] for piece in members}, rows.take([at]))
+        for at, (blob, members) in enumerate(found.items())
     ]
     tasks = min(len(straddling), TASKS_PER_CORE * attempt.engine.cores)
     shares = [straddling[first::tasks] for first in range(tasks)]
@@ -376,9 +390,9 @@ def _quarantine(attempt: Attempt, counts: SplitCounts) -> Quarantine:
     return Quarantine(attempt.store, *names, attempt.input.origins(counts))
 
 
-def _write_quarantine(attempt: Attempt, spooled: pa.Table, quarantine: Quarantine) -> None:
+def _write_quarantine(attempt: Attempt, rejects: pa.Table, quarantine: Quarantine) -> None:
     if not attempt.report.quarantined:
         return
     with attempt.step("write quarantine"):
-        files = quarantine.run(attempt.engine, of_kinds(spooled, REJECTS))
+        files = quarantine.run(attempt.engine, rejects)
         QuarantineTable(attempt.store).add_files(files, attempt.attempt_id)

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.errors import CorruptData
+from seglake.format.records import Int64s
 from seglake.layout import blobs_folder, new_blobs_key
 from seglake.store import Store
 from seglake.write.spool.order import Place
@@ -179,6 +180,17 @@ def _requests(rows: pa.Table) -> Iterator[list[dict[str, Any]]]:
 def of_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
     """The rows of SPOOLED of some kinds."""
     return spooled.filter(pa.array(np.isin(spooled["kind"].to_numpy(), kinds)))
+
+
+def named_once(spooled: pa.Table) -> pa.Table:
+    """The rows with the name of each object held once: for millions of rows, see `rows_at`."""
+    encoded = spooled["object"].dictionary_encode()
+    return spooled.set_column(SPOOLED.get_field_index("object"), "object", encoded)
+
+
+def rows_at(spooled: pa.Table, numbers: Int64s) -> pa.Table:
+    """Some rows of what `named_once` returned, in one chunk; as rows of SPOOLED again."""
+    return spooled.take(pa.array(numbers, pa.int64())).cast(SPOOLED)
 
 
 def place_of(row: dict[str, Any]) -> Place:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -20,7 +21,16 @@ from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits
-from seglake.write.spool.spool import RECORDS, Blob, SpoolWriter, clear, read_blobs
+from seglake.write.spool.spool import (
+    RECORDS,
+    SPOOLED,
+    Blob,
+    SpoolWriter,
+    clear,
+    named_once,
+    read_blobs,
+    rows_at,
+)
 from tests.harness.engines import dying
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_files
@@ -49,6 +59,23 @@ def test_staged_blobs_come_back_in_any_order(
             assert [{name: each.row[name] for name in wanted[0]} for each in found] == wanted
         clear(store, attempt)
         assert not list(store.list())
+
+
+@given(st.lists(st.lists(st.text(max_size=3), max_size=4), max_size=4), st.data())
+def test_rows_whose_names_are_held_once_are_the_same_rows(
+    tables: list[list[str]], data: st.DataObject
+) -> None:
+    told = [SPOOLED.empty_table()]
+    for names in tables:
+        rows = [dict.fromkeys(SPOOLED.names, 7) | {"object": name, "text": ""} for name in names]
+        told.append(pa.Table.from_pylist(rows, SPOOLED))
+    spooled = pa.concat_tables(told)
+    wanted = data.draw(st.lists(st.integers(0, len(spooled) - 1), max_size=9) if len(spooled)
+                       else st.just([]))  # fmt: skip
+    once = named_once(spooled).combine_chunks()
+    found = rows_at(once, np.array(wanted, np.int64))
+    assert found.schema == SPOOLED
+    assert found.to_pylist() == [spooled.to_pylist()[at] for at in wanted]
 
 
 @pytest.mark.parametrize("at", range(9))

@@ -1,0 +1,126 @@
+"""A process that reads windows by one reader, and nothing else: `python -m tests.bench.fresh`.
+
+It takes a `Task` as JSON from standard input, and prints a `Told`. So no reader has another's
+garbage, threads or memory beside it.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.bench.events import Int64s, numbers_in
+from tests.bench.peers import READERS, Read, seglake_reader
+
+WARM_UP = 5  # windows of each length, which do not count
+
+
+class Task(NamedTuple):
+    """Who reads: a name in `READERS`, or ours where there is a `root`; and the windows."""
+
+    name: str
+    root: str
+    topic: str
+    parquet: str
+    folder: str
+    windows: dict[str, list[int]]  # first ms, by length in ms; the first ones are the warm-up
+    side_by_side: str  # the length of which several threads read all windows, or nothing
+    threads: int
+
+
+class Told(NamedTuple):
+    """Seconds of each window, new and again, by length; what was read; the memory in bytes.
+
+    `together` has the seconds of all windows in all threads, and of each in its thread.
+    """
+
+    new: dict[str, list[float]]
+    again: dict[str, list[float]]
+    digests: dict[str, list[str]]
+    together: tuple[float, list[float]]
+    peak: int
+
+
+def digest(numbers: Int64s) -> str:
+    """What tells one set of events from another."""
+    return hashlib.sha256(numbers.tobytes()).hexdigest()
+
+
+def read_alone(task: Task) -> Told:
+    """Have a new process do this."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.fresh"], input=json.dumps(task), text=True,
+        capture_output=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise AssertionError(f"{task.name}: {done.stderr[-2000:]}")
+    return Told(*json.loads(done.stdout))
+
+
+def told(task: Task) -> Told:
+    """What this process found."""
+    opened = _opened(task)
+    read = opened()
+    for length, starts in task.windows.items():
+        for start in starts[:WARM_UP]:
+            read(start, start + int(length))
+    new: dict[str, list[float]] = {}
+    again: dict[str, list[float]] = {}
+    digests: dict[str, list[str]] = {}
+    for length, starts in task.windows.items():
+        gc.collect()
+        found = [_timed(read, start, int(length)) for start in starts[WARM_UP:]]
+        new[length] = [seconds for seconds, _ in found]
+        digests[length] = [digest(numbers_in(table["value"])) for _, table in found]
+        del found
+        for _ in range(2):  # what a cache keeps at a second read is there at the third
+            again[length] = [_timed(read, s, int(length))[0] for s in starts[WARM_UP:]]
+    peak = _peak()
+    return Told(new, again, digests, _together(task, opened), peak)
+
+
+def _opened(task: Task) -> Any:
+    if task.root:
+        return seglake_reader(task.root, task.topic)
+    return READERS[task.name].open(Path(task.parquet), Path(task.folder))
+
+
+def _timed(read: Read, start: int, length: int) -> tuple[float, Any]:
+    begun = time.perf_counter()
+    table = read(start, start + length)
+    return time.perf_counter() - begun, table
+
+
+def _together(task: Task, opened: Any) -> tuple[float, list[float]]:
+    if not task.side_by_side:
+        return 0.0, []
+    starts, length = task.windows[task.side_by_side], int(task.side_by_side)
+
+    def one(number: int) -> list[float]:
+        read, turn = opened(), number * len(starts) // task.threads
+        return [_timed(read, start, length)[0] for start in [*starts[turn:], *starts[:turn]]]
+
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(task.threads) as pool:
+        each = list(pool.map(one, range(task.threads)))
+    return time.perf_counter() - begun, [seconds for some in each for seconds in some]
+
+
+def _peak() -> int:
+    """The largest resident set so far; 0 where /proc does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return max([int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")] or [0])
+
+
+if __name__ == "__main__":
+    print(json.dumps(told(Task(*json.loads(sys.stdin.read())))))

@@ -1,8 +1,7 @@
 """Reading record batches: headers to batch tables, batches to records as columns.
 
 `scan_batches` reads only headers. `decode` turns the decompressed batches of a table into records;
-`decode_batches` decompresses them too. `intact_heads` and `decode_times` are for lookups, which
-need a few fields of a few batches. For any bytes, the result is records or CorruptData: every
+`decode_batches` decompresses them too. For any bytes, the result is records or CorruptData: every
 length is checked against its space, and memory is allocated only for bytes that exist.
 """
 
@@ -17,20 +16,16 @@ import numpy.typing as npt
 from seglake.errors import CorruptData
 from seglake.format import decode_kernels, encode_kernels
 from seglake.format.batch import (
-    CODEC_MASK,
     CONTROL,
     CRC_START,
-    LEAST_RECORD_BYTES,
-    LOG_APPEND_TIME,
     MAGIC_AT,
     MAX_BATCH_BYTES,
-    OVERHEAD,
     TABLE,
     UNKNOWN,
     BatchTable,
 )
-from seglake.format.codecs import compression, native
 from seglake.format.codecs import kernels as codec_kernels
+from seglake.format.codecs import native
 from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode_kernels import RecordColumns
 from seglake.format.records import (
@@ -77,20 +72,6 @@ class Within(NamedTuple):
     window_of: Int32s
 
 
-class Head(NamedTuple):
-    """The header of a record batch as ints; `position` counts from the start of the bytes."""
-
-    position: int
-    size: int
-    attributes: int
-    base_offset: int
-    last_offset: int
-    base_timestamp: int
-    max_timestamp: int
-    records: int
-    crc: int
-
-
 def scan_batches(data: Any) -> BatchTable:
     """The batch table of `data`, from headers alone.
 
@@ -126,23 +107,6 @@ def scan(data: Any, *, base_position: int = 0) -> tuple[BatchTable, Damage | Non
     what = decode_kernels.HEADER_PROBLEMS[problem].format(**facts)
     error = CorruptData(what, position=base_position + end)
     return table, Damage(error, problem == decode_kernels.CUT_SHORT)
-
-
-def intact_heads(data: Any) -> list[Head] | None:
-    """The headers of the batches in `data`, or None if a header or a checksum is wrong.
-
-    For a few batches this takes a fraction of the time of `scan_batches` and `check_crcs`.
-    """
-    rows = np.empty((len(data) // OVERHEAD, len(Head._fields)), np.int64)
-    count = decode_kernels.read_heads(read_only(data), rows)
-    if count == decode_kernels.BAD:
-        return None
-    heads, view = [Head(*row) for row in rows[:count].tolist()], memoryview(data)
-    for head in heads:
-        body = view[head.position + CRC_START : head.position + head.size]
-        if crc32c.crc32c(body) != head.crc:
-            return None
-    return heads
 
 
 def check_crcs(data: Any, table: BatchTable, *, base_position: int = 0) -> None:
@@ -255,29 +219,6 @@ def _require_room(table: BatchTable, starts: Int64s, ends: Int64s) -> int:
             position=int(table["position"][row]),
         )
     return int(n)
-
-
-def decode_times(data: Any, head: Head) -> npt.NDArray[np.int64]:
-    """Three rows of one batch of `data`: offsets, timestamps, running maximum of the timestamps.
-
-    The rows of a control batch are empty. Raises CorruptData without a position.
-    """
-    if head.attributes & CONTROL:
-        return np.empty((3, 0), np.int64)
-    records: Any = memoryview(data)[head.position + OVERHEAD : head.position + head.size]
-    if codec := head.attributes & CODEC_MASK:
-        records = compression.decompress(codec, records, MAX_BATCH_BYTES)
-    if head.records * LEAST_RECORD_BYTES > len(records):
-        raise CorruptData(f"{len(records)} bytes cannot hold {head.records} records")
-    times = np.empty((3, head.records), np.int64)
-    append_time = head.max_timestamp if head.attributes & LOG_APPEND_TIME else -1
-    problem = decode_kernels.parse_times(
-        read_only(records), head.base_offset, head.last_offset - head.base_offset,
-        head.base_timestamp, append_time, times,
-    )  # fmt: skip
-    if problem:
-        raise CorruptData(decode_kernels.PROBLEMS[problem])
-    return times
 
 
 def _decoded(table: BatchTable, data: Bytes, columns: RecordColumns) -> Decoded:

@@ -33,7 +33,7 @@ from seglake.format.batch import (
 )
 from seglake.format.records import Int32s, Int64s
 from seglake.jit import njit
-from seglake.limits import INT64_MAX
+from seglake.limits import INT32_MAX, INT64_MAX
 
 BAD = -1
 _LEAST_LENGTH = LEAST_RECORD_BYTES - 1  # a record's length does not count its own byte
@@ -177,35 +177,21 @@ def read_headers(data, base_position, unknown, table):
 
 
 @njit(cache=True, nogil=True)
-def read_heads(data, heads):
-    """Fill one row per batch with the fields of `decode.Head`.
-
-    Returns the number of batches, or `BAD` if one of them is not whole.
-    """
-    n, _, problem = find_batches(data)
-    if problem or n > len(heads):
-        return BAD
-    at = np.int64(0)
-    for i in range(n):
-        size = get_big_endian(data, at + LENGTH_AT, 4) + LOG_OVERHEAD
-        heads[i, 0], heads[i, 1] = at, size
-        heads[i, 2] = get_big_endian(data, at + ATTRIBUTES_AT, 2)
-        offset = get_big_endian(data, at + BASE_OFFSET_AT, 8)
-        last_delta = get_big_endian(data, at + LAST_OFFSET_DELTA_AT, 4)
-        heads[i, 3], heads[i, 4] = offset, offset + last_delta
-        heads[i, 5] = get_big_endian(data, at + BASE_TIMESTAMP_AT, 8)
-        heads[i, 6] = get_big_endian(data, at + MAX_TIMESTAMP_AT, 8)
-        heads[i, 7] = get_big_endian(data, at + COUNT_AT, 4)
-        heads[i, 8] = get_big_endian(data, at + CRC_AT, 4) & 0xFFFFFFFF
-        at += size
-    return n
-
-
-@njit(cache=True, nogil=True)
 def read_crcs(data, starts, crcs):
     """Read the checksum in the header of each batch."""
     for i in range(len(starts)):
         crcs[i] = get_big_endian(data, starts[i] + CRC_AT, 4)
+
+
+@njit(cache=True, nogil=True)
+def blocks_rise(blocks, end):
+    """Whether positions and offsets of a zone map's blocks rise, below `end` and 2^31."""
+    position, offset = np.int64(-1), np.int64(-1)
+    for i in range(len(blocks)):
+        if blocks[i].position <= position or blocks[i].relative_offset <= offset:
+            return False
+        position, offset = np.int64(blocks[i].position), np.int64(blocks[i].relative_offset)
+    return len(blocks) == 0 or (position < end and offset <= INT32_MAX)
 
 
 @njit(cache=True, nogil=True)

@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from seglake.errors import CorruptData
 from seglake.format.batch import UNKNOWN, BatchTable
-from seglake.format.records import Int64s
+from seglake.format.decode_kernels import blocks_rise
+from seglake.format.records import Int64s, fixed
 from seglake.limits import INT32_MAX, INT64_MAX
 
 MAGIC = b"SLZM"
@@ -86,6 +87,11 @@ class Fences:
         start = HEADER.itemsize + FENCE.itemsize * len(self.rows)
         blocks = min((last + 1) * self.fence_span, self.block_count)
         return start + ENTRY.itemsize * first * self.fence_span, start + ENTRY.itemsize * blocks
+
+    def position_after(self, fence: int) -> int:
+        """The position in the log at which the last block of a fence ends."""
+        last = fence + 1 == len(self.rows)
+        return self.log_bytes if last else int(self.rows[fence + 1]["position"])
 
 
 @dataclass(frozen=True)
@@ -179,15 +185,15 @@ def decode_fences(data: Any) -> Fences:
 
 def _require_order(rows: npt.NDArray[np.void], end: int, file_position: int) -> None:
     """Check that blocks follow one another and the last begins before position `end` of the log."""
-    for name, limit in (("position", end), ("relative_offset", INT32_MAX + 1)):
-        column = rows[name]
-        rising = np.all(column[:-1] < column[1:])
-        if len(column) and not (rising and column[0] >= 0 and column[-1] < limit):
-            raise CorruptData("blocks of the zone map are out of order", position=file_position)
+    if not blocks_rise(fixed(rows), end):
+        raise CorruptData("blocks of the zone map are out of order", position=file_position)
 
 
-def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
-    """Decode the blocks of fences `first` to `last` from the bytes of `entries_range`."""
+def checked_entries(data: Any, fences: Fences, first: int, last: int) -> npt.NDArray[np.void]:
+    """The blocks of fences `first` to `last`, as `ENTRY` over the bytes of `entries_range`.
+
+    Raises CorruptData.
+    """
     start, end = fences.entries_range(first, last)
     view = memoryview(data).cast("B")
     if len(view) != end - start:
@@ -199,14 +205,19 @@ def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
         at = (fence - first) * step
         if crc32c.crc32c(view[at : at + step]) != fences.rows["crc"][fence]:
             raise CorruptData("CRC-32C of zone map entries is wrong", position=start + at)
-    entries = np.frombuffer(view, ENTRY)
-    after = fences.rows["position"][last + 1] if last + 1 < len(fences.rows) else fences.log_bytes
-    _require_order(entries, after, start)
+    entries = fixed(np.frombuffer(view, ENTRY))
+    _require_order(entries, fences.position_after(last), start)
+    return entries
+
+
+def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
+    """The same as columns."""
+    entries = checked_entries(data, fences, first, last)
     positions = entries["position"].astype(np.int64)
     return ZoneMap(
         entries["relative_offset"].astype(np.int64),
         positions,
-        np.append(positions[1:], after)[: len(positions)].astype(np.int64),
+        np.append(positions[1:], fences.position_after(last))[: len(positions)].astype(np.int64),
         entries["min_timestamp"].astype(np.int64),
         entries["max_timestamp"].astype(np.int64),
     )

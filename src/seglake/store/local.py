@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from seglake.store.interface import Data
 
-_OPEN_FILES = 128  # descriptors that one store holds open for reading
+_LEAST_OPEN_FILES = 64
 _BUFFER_BYTES = 2**16  # of small writes; larger ones pass it by, without a copy
 _EARLY_BYTES = 4 * 2**20  # of a file that the disk is given at once, before the sync
 _SYNC_FILE_RANGE_WRITE = 2  # begin, and do not wait
@@ -58,7 +58,7 @@ class _OpenFile:
 
     __slots__ = ("fd",)
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self.fd = -1
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -78,7 +78,7 @@ class _LocalStore:
     def __init__(self, root: str, storage_options: dict[str, str]) -> None:
         self.uri, self.storage_options = root, storage_options
         self.public_options = dict[str, str]()
-        self._open = lru_cache(_OPEN_FILES)(partial(_open_below, self.uri))
+        self._open = lru_cache(_open_files())(partial(_open_below, self.uri))
         self._synced = set[Path]()  # folders below the root whose names are on the disk
 
     def __repr__(self) -> str:
@@ -105,6 +105,8 @@ class _LocalStore:
         try:
             file = opened(key)
             data = more = os.pread(file.fd, end - start, start)
+            if len(data) == end - start:
+                return data
             while more and len(data) < end - start:  # one call reads at most 2 GiB
                 more = os.pread(file.fd, end - start - len(data), start + len(data))
                 data += more
@@ -178,13 +180,25 @@ class _LocalStore:
         self._open.cache_clear()
 
 
+def _open_files() -> int:
+    """The descriptors that one store holds open for reading: a quarter of what a process may."""
+    try:
+        import resource  # noqa: PLC0415  # not everywhere
+
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except (ImportError, OSError):
+        return _LEAST_OPEN_FILES
+    return min(max(allowed // 4, _LEAST_OPEN_FILES), 4096)
+
+
 def _path(root: str, key: str) -> Path:
     check_key(root, key)
     return Path(root, key)
 
 
 def _open_below(root: str, key: str) -> _OpenFile:
-    return _OpenFile(_path(root, key))
+    check_key(root, key)
+    return _OpenFile(f"{root}/{key}")
 
 
 def _walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:

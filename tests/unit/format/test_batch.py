@@ -14,17 +14,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglake.errors import ConfigError, CorruptData, InputError
-from seglake.format.batch import UNKNOWN
+from seglake.format.batch import CODEC_MASK, MAX_BATCH_BYTES, UNKNOWN
+from seglake.format.codecs import native
 from seglake.format.codecs.compression import IDS, compressor, decompress
 from seglake.format.codecs.payload import payload_of
 from seglake.format.decode import (
     Decoded,
-    Head,
     Within,
     decode,
     decode_batches,
-    decode_times,
-    intact_heads,
     scan,
     scan_batches,
     with_extremes,
@@ -39,6 +37,8 @@ from seglake.format.encode import (
     restamp,
 )
 from seglake.format.records import Headers, Records, Spans, read_only
+from seglake.limits import INT64_MAX
+from seglake.read.lookup import kernels
 from tests.judges import kafka_model as model
 from tests.judges.kafka_model import CODECS, Found, Record
 from tests.makers.strategies import examples
@@ -110,18 +110,30 @@ def read(data: Any, **options: Any) -> list[Found]:
 
 
 def check_heads(data: Any, decoded: Decoded) -> None:
-    """The quick way through a few batches finds the same as the one for many."""
-    heads = intact_heads(data)
-    assert heads is not None
-    for number, (head, row) in enumerate(zip(heads, scan_batches(data), strict=True)):
-        known = {"records": "count"}
-        names = [name for name in Head._fields if name != "crc"]
-        assert head[:-1] == tuple(row[known.get(name, name)] for name in names)
+    """The kernel of lookups finds the same as the way for many batches, if it is for that codec."""
+    known, table = np.empty(2**16, np.int64), scan_batches(data)
+    arena, sizes, log = np.empty(2**20, np.uint8), np.empty(2, np.int64), read_only(data)
+    addresses, limits = native.addresses(), (-INT64_MAX, INT64_MAX)
+    if (table["base_offset"][1:] <= table["last_offset"][:-1]).any():
+        return  # as in no log
+    assert kernels.survey(log, *limits, addresses, known)
+    batches = known[kernels.FIRST :][: len(table) * kernels.FIELDS].reshape(-1, kernels.FIELDS)
+    for number, row in enumerate(table):
+        names = {"position": kernels.POSITION, "size": kernels.SIZE, "count": kernels.RECORDS,
+                 "base_offset": kernels.BASE_OFFSET, "last_offset": kernels.LAST_OFFSET,
+                 "max_timestamp": kernels.MAX_TIMESTAMP}  # fmt: skip
+        assert all(batches[number, field] == row[name] for name, field in names.items())
+        place = kernels.FIRST + number * kernels.FIELDS
+        if not kernels._read_times(log, known, place, addresses, MAX_BATCH_BYTES, arena, sizes):
+            native.renew()
+            assert row["attributes"] & CODEC_MASK in (1, 2, 3)  # gzip, snappy; lz4 of many frames
+            return
+        start, count = batches[number, [kernels.TIMES, kernels.RECORDS]].tolist()
+        times = known[start : start + 3 * count].reshape(3, -1).tolist()
         of_batch = decoded.batch == number
-        offsets, timestamps, highest = decode_times(data, head)
-        assert offsets.tolist() == decoded.offsets[of_batch].tolist()
-        assert timestamps.tolist() == decoded.records.timestamps[of_batch].tolist()
-        assert highest.tolist() == np.maximum.accumulate(timestamps).tolist()
+        stamps = decoded.records.timestamps[of_batch]
+        assert times[:2] == [decoded.offsets[of_batch].tolist(), stamps.tolist()]
+        assert times[2] == np.maximum.accumulate(stamps).tolist()
 
 
 class TestEncoding:
@@ -523,7 +535,10 @@ def attempt(data: bytes) -> tuple[list[Found], int]:
     try:
         return read(data), 0
     except CorruptData as damage:
-        for head in intact_heads(data) or []:
-            with suppress(CorruptData):
-                decode_times(data, head)
+        known, addresses = np.empty(2**10, np.int64), native.addresses()
+        kernels.read_first_reaching(
+            read_only(data), known[:0], 0, 0, 0, INT64_MAX, addresses, MAX_BATCH_BYTES,
+            np.empty(2**16, np.uint8), np.empty(2, np.int64), known,
+        )  # fmt: skip
+        native.renew()
         return [], damage.position

@@ -110,19 +110,29 @@ class LogFetch:
             yield self._fetch(each.going_on(begun.pop()) if begun else each)
 
     def _fetch(self, request: _Request) -> _Fetched:
-        parts = self.read(request.piece.segment, request.starts, request.ends)
+        parts = self._read(request.piece.segment, request.starts, request.ends)
         return _Fetched(request, parts[0] if len(parts) == 1 else b"".join(parts))
 
-    def read(self, segment: LogSegment, starts: Sequence[int], ends: Sequence[int]) -> list[Any]:
-        """The bytes of some ranges of a log, unchecked."""
+    def _read(self, segment: LogSegment, starts: Sequence[int], ends: Sequence[int]) -> list[Any]:
+        if len(starts) == 1:
+            return [self.read(segment, starts[0], ends[0])]
         try:
-            if len(starts) == 1:
-                return [self._store.read(segment.log_key, starts[0], ends[0])]
             return self._store.read_ranges(segment.log_key, starts, ends)
         except MissingObject as error:
-            if meaning := self._missing(segment):
-                raise meaning from error
+            self._explain(segment, error)
             raise
+
+    def read(self, segment: LogSegment, start: int, end: int) -> Any:
+        """The bytes [start, end) of a log, unchecked."""
+        try:
+            return self._store.read(segment.log_key, start, end)
+        except MissingObject as error:
+            self._explain(segment, error)
+            raise
+
+    def _explain(self, segment: LogSegment, error: MissingObject) -> None:
+        if meaning := self._missing(segment):
+            raise meaning from error
 
 
 class _Request(NamedTuple):

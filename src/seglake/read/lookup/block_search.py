@@ -1,27 +1,37 @@
 """The last step of a lookup: from one index block to one record, through a cache.
 
-The cache has the offsets and timestamps of batches that lookups by time searched, and the keys and
-values only of batches from which a record was read.
+The cache has the batches of a block, the offsets and timestamps of those that lookups by time
+searched, and the keys and values only of batches from which a record was read.
 """
 
-from bisect import bisect_left
-from itertools import accumulate
+import threading
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from seglake.errors import CorruptData, StoreError
-from seglake.format.decode import (
-    Decoded,
-    Head,
-    decode_batches,
-    decode_times,
-    intact_heads,
-    scan_batches,
-)
-from seglake.format.records import Int64s
+import numpy as np
+
+from seglake.errors import CorruptData
+from seglake.format.batch import CONTROL, MAX_BATCH_BYTES, BatchTable
+from seglake.format.codecs import native
+from seglake.format.decode import Decoded, decode_batches, scan_batches
+from seglake.format.records import Bytes, Int64s, read_only
 from seglake.read.fetch.byte_cache import ByteCache
+from seglake.read.fetch.chunk import Chunk
 from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.log_segment import LogRanges, LogSegment
+from seglake.read.lookup import kernels
 from seglake.read.zones.search import Block
+
+_OWN_BYTES = 350  # of an array in the cache, and of its key
+_ROOM, _ARENA_BYTES = 2**16, 2**20  # what a block and a batch have room for, in the kernel
+_COLUMNS = {
+    "position": kernels.POSITION, "size": kernels.SIZE, "attributes": kernels.ATTRIBUTES,
+    "base_offset": kernels.BASE_OFFSET, "last_offset": kernels.LAST_OFFSET,
+    "base_timestamp": kernels.BASE_TIMESTAMP, "max_timestamp": kernels.MAX_TIMESTAMP,
+    "count": kernels.RECORDS,
+}  # fmt: skip
+_NOTHING: Int64s = np.zeros(0, np.int64)
+_UNREAD = (kernels.UNREAD, 0, 0)
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -31,31 +41,16 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
-class _Times(NamedTuple):
-    """The records of one batch."""
+class _Room(threading.local):
+    """What the kernel writes to, one for each thread."""
 
-    offsets: Int64s
-    timestamps: Int64s
-    highest: Int64s  # running maximum of the timestamps
+    def __init__(self) -> None:
+        self.arena: Bytes = np.empty(_ARENA_BYTES, np.uint8)
+        self.sizes: Int64s = np.empty(2, np.int64)
+        self.known: Int64s = np.empty(_ROOM, np.int64)
 
 
-class _Batches:
-    """The batches of one index block, and the times of those that were searched."""
-
-    __slots__ = ("heads", "highest", "last_offsets", "position", "size", "times")
-
-    def __init__(self, position: int, heads: list[Head]) -> None:
-        self.position, self.heads = position, heads
-        self.last_offsets = [head.last_offset for head in heads]
-        self.highest = list(accumulate((head.max_timestamp for head in heads), max))
-        self.times: list[_Times | None] = [None] * len(heads)
-        self.size = 1024 + 512 * len(heads)
-
-    def next_reaching(self, timestamp: int, row: int) -> int:
-        """The first batch behind `row` that reaches `timestamp`; if none does, their count."""
-        behind = range(row + 1, len(self.heads))
-        rows = (row for row in behind if self.heads[row].max_timestamp >= timestamp)
-        return next(rows, len(self.heads))
+_ROOMS = _Room()
 
 
 class BlockSearch:
@@ -68,72 +63,77 @@ class BlockSearch:
         self, segment: LogSegment, block: Block, timestamp: int, from_offset: int
     ) -> OffsetAndTimestamp | None:
         """The block's first record at `timestamp` or later with an offset >= `from_offset`."""
-        batches, data = self._open(segment, block)
-        size = batches.size if data is None else 0
-        row, found = bisect_left(batches.highest, timestamp), None
-        while row < len(batches.heads):
-            times = batches.times[row]
-            if times is None:
-                times = batches.times[row] = self._times(segment, batches, row, data)
-                batches.size += 512 + 24 * len(times.offsets)
-            found = _first(times, timestamp, from_offset)
-            if found is not None:
-                break
-            row = batches.next_reaching(timestamp, row)
-        if batches.size != size:
-            self._cache.put(_name(segment, block), batches, batches.size)
-        return found
+        name = _name(segment, block)
+        known: Int64s | None = self._cache.get(name)
+        answer: Sequence[int] = _UNREAD
+        if known is not None:
+            answer = kernels.first_reaching(known, timestamp, from_offset)
+        if answer[0] == kernels.UNREAD:
+            before = _NOTHING if known is None else known
+            known, answer = self._read(segment, block, before, timestamp, from_offset)
+            self._cache.put(name, known, known.nbytes + _OWN_BYTES)
+        state, offset, found = answer
+        return OffsetAndTimestamp(offset, found) if state == kernels.FOUND else None
+
+    def _read(
+        self, segment: LogSegment, block: Block, known: Int64s, timestamp: int, from_offset: int
+    ) -> tuple[Int64s, Sequence[int]]:
+        """What is known of a block once its bytes were searched, and the answer."""
+        data = self._fetch.read(segment, block.position, block.end)
+        room = _ROOMS
+        *answer, used = kernels.read_first_reaching(
+            read_only(data), known, timestamp, from_offset, block.first_offset, block.end_offset,
+            native.addresses(), MAX_BATCH_BYTES, room.arena, room.sizes, room.known,
+        )  # fmt: skip
+        if answer[0] != kernels.UNKNOWN:
+            return room.known[:used].copy(), answer
+        chunk = self._fetch.chunk_of(segment, block.ranges)
+        known = _known(chunk.table)
+        while (answer := kernels.first_reaching(known, timestamp, from_offset))[
+            0
+        ] == kernels.UNREAD:
+            known = _with_times(known, answer[1], chunk)
+        return known, answer
 
     def batch_of(self, segment: LogSegment, block: Block, offset: int) -> Decoded | None:
         """The block's first batch that ends at `offset` or above, or None."""
-        batches, data = self._open(segment, block)
-        if data is not None:
-            self._cache.put(_name(segment, block), batches, batches.size)
-        row = bisect_left(batches.last_offsets, offset)
-        if row == len(batches.heads):
+        name, data = _name(segment, block), None
+        known: Int64s | None = self._cache.get(name)
+        if known is None:
+            data = self._fetch.read(segment, block.position, block.end)
+            known = self._surveyed(segment, block, read_only(data))
+            self._cache.put(name, known, known.nbytes + _OWN_BYTES)
+        batches = _batches_of(known)
+        row = int(batches[:, kernels.LAST_OFFSET].searchsorted(offset))
+        if row == len(batches):
             return None
-        key = (segment.log_key, batches.position + batches.heads[row].position, "records")
+        position = block.position + int(batches[row, kernels.POSITION])
+        key = (segment.log_key, position, "records")
         decoded: Decoded | None = self._cache.get(key)
         if decoded is None:
-            decoded = self._records(segment, batches, row, data)
+            decoded = self._records(segment, batches[row], position, data)
             self._cache.put(key, decoded, _size_of(decoded))
         return decoded
 
-    def _open(self, segment: LogSegment, block: Block) -> tuple[_Batches, Any]:
-        """The batches of the block, and its bytes if they had to be read."""
-        batches: _Batches | None = self._cache.get(_name(segment, block))
-        if batches is not None:
-            return batches, None
-        (data,) = self._fetch.read(segment, [block.position], [block.end])
-        heads = intact_heads(data)
-        if heads is None or not _ascend(heads, block):
-            self._fetch.chunk_of(segment, block.ranges)  # raises the damage and its position
-            raise StoreError(f"{segment.log_key}: two reads of the same bytes differ")
-        return _Batches(block.position, heads), data
+    def _surveyed(self, segment: LogSegment, block: Block, data: Bytes) -> Int64s:
+        """What is known of a block with these bytes, without the times of its batches."""
+        known, addresses = _ROOMS.known, native.addresses()
+        if kernels.survey(data, block.first_offset, block.end_offset, addresses, known):
+            return known[: known[kernels.USED]].copy()
+        return _known(self._fetch.chunk_of(segment, block.ranges).table)
 
-    def _times(self, segment: LogSegment, batches: _Batches, row: int, data: Any) -> _Times:
-        head, batch = batches.heads[row], self._bytes_of(segment, batches, row, data)
+    def _records(self, segment: LogSegment, batch: Int64s, position: int, data: Any) -> Decoded:
+        """The records of one batch, from the bytes of its block or else fetched again."""
+        start, size = batch[[kernels.POSITION, kernels.SIZE]].tolist()
+        if data is None:
+            first, last = batch[[kernels.BASE_OFFSET, kernels.LAST_OFFSET]].tolist()
+            ranges = LogRanges.one(position, position + size, first, last + 1)
+            data, start = self._fetch.chunk_of(segment, ranges).data, 0
+        own = bytes(memoryview(data)[start : start + size])  # of the block, no more
         try:
-            return _Times(*decode_times(batch, head._replace(position=0)))
+            return decode_batches(own, scan_batches(own), check_crc=False)
         except CorruptData as damage:
-            raise damage.within(segment.log_key, batches.position + head.position) from damage
-
-    def _records(self, segment: LogSegment, batches: _Batches, row: int, data: Any) -> Decoded:
-        batch = bytes(self._bytes_of(segment, batches, row, data))  # of the block, no more
-        try:
-            return decode_batches(batch, scan_batches(batch), check_crc=False)
-        except CorruptData as damage:
-            start = batches.position + batches.heads[row].position
-            raise damage.within(segment.log_key, start) from damage
-
-    def _bytes_of(self, segment: LogSegment, batches: _Batches, row: int, data: Any) -> Any:
-        """The bytes of one batch, from those of its block or else fetched again."""
-        head = batches.heads[row]
-        if data is not None:
-            return memoryview(data)[head.position : head.position + head.size]
-        start = batches.position + head.position
-        ranges = LogRanges.one(start, start + head.size, head.base_offset, head.last_offset + 1)
-        return self._fetch.chunk_of(segment, ranges).data
+            raise damage.within(segment.log_key, position) from damage
 
 
 def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:
@@ -147,26 +147,29 @@ def _size_of(decoded: Decoded) -> int:
     return 1024 + 64 * len(decoded.offsets) + 24 * items + len(decoded.records.values.data)
 
 
-def _ascend(heads: list[Head], block: Block) -> bool:
-    """Whether the offsets of the batches ascend, and are those of the block."""
-    last = block.first_offset - 1
-    for head in heads:
-        if head.base_offset <= last:
-            return False
-        last = head.last_offset
-    return last < block.end_offset
+def _known(table: BatchTable) -> Int64s:
+    """What is known of a block with these batches, without their times."""
+    batches = np.zeros((len(table), kernels.FIELDS), np.int64)
+    for name, field in _COLUMNS.items():
+        batches[:, field] = table[name]
+    return np.append([len(table), kernels.FIRST + batches.size], batches)
 
 
-def _first(times: _Times, timestamp: int, from_offset: int) -> OffsetAndTimestamp | None:
-    offsets = times.offsets
-    if not len(offsets):
-        return None
-    if offsets[0] >= from_offset:
-        row = int(times.highest.searchsorted(timestamp))
-    else:
-        first = int(offsets.searchsorted(from_offset))
-        reaching = times.timestamps[first:] >= timestamp
-        row = first + int(reaching.argmax()) if reaching.any() else len(offsets)
-    if row == len(offsets):
-        return None
-    return OffsetAndTimestamp(int(offsets[row]), int(times.timestamps[row]))
+def _batches_of(known: Int64s) -> Int64s:
+    """A row of fields for each batch."""
+    end = kernels.FIRST + int(known[kernels.BATCHES]) * kernels.FIELDS
+    return known[kernels.FIRST : end].reshape(-1, kernels.FIELDS)
+
+
+def _with_times(known: Int64s, place: int, chunk: Chunk) -> Int64s:
+    """What is known, with the times of the batch whose fields begin at `place`."""
+    number = (place - kernels.FIRST) // kernels.FIELDS
+    batch, times = chunk.table[number : number + 1], np.empty((3, 0), np.int64)
+    if not batch["attributes"][0] & CONTROL:
+        for _, decoded in chunk.decode_in_parts(batch, 1):
+            stamps = decoded.records.timestamps
+            times = np.array([decoded.offsets, stamps, np.maximum.accumulate(stamps)])
+    more = np.append(known, times)
+    more[place + kernels.TIMES], more[place + kernels.RECORDS] = len(known), times.shape[1]
+    more[kernels.USED] = len(more)
+    return more

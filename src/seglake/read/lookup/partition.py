@@ -4,7 +4,6 @@ Kafka's meaning (`UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTi
 difference: Kafka gives up after the first segment that looks right, these lookups go on.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache, partial
 
 import numpy as np
@@ -65,22 +64,16 @@ class PartitionReader:
 
     def _first_in(self, index: int, timestamp: int) -> OffsetAndTimestamp | None:
         segment, start = self.segment(index), self.view.log_start_offset
-        for block in self._blocks_reaching(segment, timestamp, start):
+        block: Block | None = None
+        if segment.base_offset < start:  # the log starts in this block, or behind it
+            block = self.ask(segment, ZoneSearch.block_at, start)
+        block = block or self.ask(segment, ZoneSearch.next_reaching, timestamp)
+        while block is not None:
             found = self._blocks.first_reaching(segment, block, timestamp, start)
             if found is not None:
                 return found
+            block = self.ask(segment, ZoneSearch.next_reaching, timestamp, block.number)
         return None
-
-    def _blocks_reaching(self, segment: LogSegment, timestamp: int, start: int) -> Iterator[Block]:
-        ask, after = self.ask, -1
-        if segment.base_offset < start:
-            first = ask(segment, ZoneSearch.block_at, start)
-            if first is not None:
-                yield first
-                after = first.number
-        while (block := ask(segment, ZoneSearch.next_reaching, timestamp, after)) is not None:
-            yield block
-            after = block.number
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """The first record with the largest timestamp (KIP-734); None without timestamps."""

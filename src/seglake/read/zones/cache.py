@@ -1,8 +1,8 @@
 """Zone maps of many segments: read at the first question, cached, made again where damaged.
 
-A small zone map is read whole, in one request. Of a large one, the fences are read first, then only
-the entries that a question needs: a first lookup takes two requests. A missing or damaged zone map
-is made again from the log, in memory, with a warning: the answers are the same.
+A small zone map is read and checked whole, in one request. Of a large one, the fences are read
+first, then only the entries that a question needs: a first lookup takes two requests. A missing or
+damaged zone map is made again from the log, in memory, with a warning: the answers are the same.
 """
 
 import logging
@@ -69,6 +69,8 @@ class ZoneMapCache:
         (head,) = self._read(segment, [(0, end)])
         read = partial(self._read, segment) if large else _ranges_of(head)
         zones = ZoneSearch(segment, head, read)
+        if not large:
+            zones.load()
         self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
         return zones
 

@@ -1,7 +1,8 @@
 """The compiled loops of choosing: which segments, and which index blocks, meet some bounds.
 
-Item i (a segment, a page of blocks or a block) has timestamps lows[i] to highs[i], inclusive, and
-offsets base + firsts[i] to base + ends[i], exclusive. `limits` and `windows` are those of `Bounds`.
+Blocks are entries of a zone map (`zonemap.ENTRY`). Item i (a segment or a page of blocks) has
+timestamps lows[i] to highs[i], inclusive, and offsets base + firsts[i] to base + ends[i],
+exclusive. `limits` and `windows` are those of `Bounds`.
 """
 
 from typing import Any
@@ -48,29 +49,75 @@ def meeting(
 
 
 @njit(cache=True, nogil=True)
+def first_at_least(values: Int64s, start: int, least: int) -> int:
+    """The first position from `start` on with a value of at least `least`; if none, the length."""
+    for i in range(start, len(values)):
+        if values[i] >= least:
+            return i
+    return len(values)
+
+
+@njit(cache=True, nogil=True)
+def next_block(
+    blocks: npt.NDArray[Any], start: int, end_offset: int, end_position: int, timestamp: int
+) -> tuple[int, int, int, int, int]:
+    """The first block from `start` on that reaches `timestamp`, as `_block` gives it."""
+    for i in range(start, len(blocks)):
+        if blocks[i].max_timestamp >= timestamp:
+            return _block(blocks, i, end_offset, end_position)
+    return -1, 0, 0, 0, 0
+
+
+@njit(cache=True, nogil=True)
+def block_before(
+    blocks: npt.NDArray[Any], end_offset: int, end_position: int, offset: int
+) -> tuple[int, int, int, int, int]:
+    """The last block that begins at or before `offset`, else the first, as `_block` gives it."""
+    low, high = 0, len(blocks)
+    while low < high:
+        middle = (low + high) // 2
+        if blocks[middle].relative_offset <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return _block(blocks, max(0, low - 1), end_offset, end_position)
+
+
+@njit(cache=True, nogil=True)
+def _block(
+    blocks: npt.NDArray[Any], i: int, end_offset: int, end_position: int
+) -> tuple[int, int, int, int, int]:
+    """(number, position, end position, relative offset, end offset) of a block."""
+    if i + 1 < len(blocks):
+        end_offset, end_position = blocks[i + 1].relative_offset, blocks[i + 1].position
+    return i, blocks[i].position, end_position, blocks[i].relative_offset, end_offset
+
+
+@njit(cache=True, nogil=True)
 def join_meeting(
-    lows: Int64s, highs: Int64s, firsts: Int64s, ends: Int64s,
-    positions: Int64s, position_ends: Int64s,
+    blocks: npt.NDArray[Any], end_offset: int, end_position: int,
     base: int, limits: Int64s, windows: npt.NDArray[Any], ranges: npt.NDArray[Any], count: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Put the blocks that can hold a wanted record behind `count` ranges, neighbours in one.
 
-    Block i has the bytes positions[i] to position_ends[i] of the log. A column of `ranges` is
-    start, end, first offset and end offset. Returns how many ranges there are now, and how many
+    The last block ends at `end_offset`, which is relative, and `end_position`. A column of `ranges`
+    is start, end, first offset and end offset. Returns how many ranges there are now, and how many
     offsets within the limits these blocks have.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     offsets = 0
-    for i in range(len(lows)):
-        first, end = base + firsts[i], base + ends[i]
-        if highs[i] < low_time or lows[i] > high_time or end <= low_offset or first > high_offset:
+    for i in range(len(blocks)):
+        low, high = blocks[i].min_timestamp, blocks[i].max_timestamp
+        _, position, stop, first, end = _block(blocks, i, end_offset, end_position)
+        first, end = base + first, base + end
+        if high < low_time or low > high_time or end <= low_offset or first > high_offset:
             continue
-        if windows.shape[1] and _window_at(windows, lows[i], highs[i]) < 0:
+        if windows.shape[1] and _window_at(windows, low, high) < 0:
             continue
-        if count and ranges[1, count - 1] == positions[i]:
-            ranges[1, count - 1], ranges[3, count - 1] = position_ends[i], end
+        if count and ranges[1, count - 1] == position:
+            ranges[1, count - 1], ranges[3, count - 1] = stop, end
         else:
-            ranges[0, count], ranges[1, count] = positions[i], position_ends[i]
+            ranges[0, count], ranges[1, count] = position, stop
             ranges[2, count], ranges[3, count] = first, end
             count += 1
         offsets += min(end - 1, high_offset) - max(first, low_offset) + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +11,11 @@ import numpy.typing as npt
 from seglake.errors import CorruptData
 from seglake.format import zonemap
 from seglake.format.records import Int64s
-from seglake.format.zonemap import ZoneMap
 from seglake.read.fetch.log_segment import LogRanges, LogSegment
 from seglake.read.zones.bounds import Bounds
-from seglake.read.zones.kernels import join_meeting
+from seglake.read.zones.kernels import block_before, first_at_least, join_meeting, next_block
 
-_OWN_BYTES, _PAGE_BYTES = 2500, 1200  # of the objects of a zone map, and of a page of it
+_OWN_BYTES, _PAGE_BYTES = 2500, 400  # of the objects of a zone map, and of a page of it
 
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
 
@@ -63,11 +62,18 @@ class Blocks(NamedTuple):
 
 
 class _Page(NamedTuple):
-    """The blocks below one fence."""
+    """The blocks below one fence; the last one ends at `end_offset` (relative), `end_position`."""
 
-    blocks: ZoneMap
-    ends: Int64s  # relative offsets at which the blocks end
-    highest: Int64s  # running maximum of their max timestamps
+    blocks: npt.NDArray[np.void]  # of `zonemap.ENTRY`
+    end_offset: int
+    end_position: int
+
+    def columns(self) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+        """Of each block the position, its end, the relative offset, its end, the max timestamp."""
+        names = ("position", "relative_offset", "max_timestamp")
+        positions, offsets, highs = (self.blocks[name].astype(np.int64) for name in names)
+        ends = np.append(positions[1:], self.end_position)[: len(positions)]
+        return positions, ends, offsets, np.append(offsets[1:], self.end_offset)[: len(ends)], highs
 
 
 class ZoneSearch:
@@ -87,9 +93,14 @@ class ZoneSearch:
         self._ends = np.append(self._firsts[1:], segment.end_offset - self._base)
         self._lows = fences.rows["min_timestamp"].astype(np.int64)
         self._highs = fences.rows["max_timestamp"].astype(np.int64)
-        self._highest = np.maximum.accumulate(self._highs)
         self._pages: list[_Page | None] = [None] * len(fences.rows)
         self.size_bytes = _OWN_BYTES + memoryview(head).nbytes + 48 * len(self._pages)
+
+    def load(self) -> None:
+        """Load all pages, whose bytes `head` has: at once that costs less than one by one."""
+        size = self.size_bytes
+        self._load(np.arange(len(self._pages)))
+        self.size_bytes = size + _PAGE_BYTES * len(self._pages)
 
     def block_at(self, offset: int) -> Block | None:
         """The last block that begins at or before `offset`, else the first; None without blocks."""
@@ -97,26 +108,22 @@ class ZoneSearch:
             return None
         relative = offset - self._base
         number = max(0, int(self._firsts.searchsorted(relative, "right")) - 1)
-        page = self._page(number)
-        row = max(0, int(page.blocks.relative_offsets.searchsorted(relative, "right")) - 1)
-        return self._block(page, number, row)
+        return self._block(number, block_before(*self._page(number), relative))
 
     def next_reaching(self, timestamp: int, after: int = -1) -> Block | None:
         """The first block numbered above `after` with a max timestamp >= `timestamp`."""
-        if after < 0:
-            number = int(self._highest.searchsorted(timestamp))
-        else:
-            number, row = divmod(after, self._fences.fence_span)
-            page = self._page(number)
-            rows = np.flatnonzero(page.blocks.max_timestamps[row + 1 :] >= timestamp)
-            if len(rows):
-                return self._block(page, number, row + 1 + int(rows[0]))
-            later = np.flatnonzero(self._highs[number + 1 :] >= timestamp)
-            number = number + 1 + int(later[0]) if len(later) else len(self._pages)
-        if number >= len(self._pages):
-            return None
-        page = self._page(number)
-        return self._block(page, number, int(page.highest.searchsorted(timestamp)))
+        number, row = divmod(after + 1, self._fences.fence_span)
+        while number < len(self._pages):
+            if row == 0:
+                number = first_at_least(self._highs, number, timestamp)
+                if number == len(self._pages):
+                    return None
+            page = self._pages[number] or self._page(number)
+            found = next_block(page.blocks, row, page.end_offset, page.end_position, timestamp)
+            if found[0] >= 0:
+                return self._block(number, found)
+            number, row = number + 1, 0
+        return None
 
     def min_timestamps_after(self, number: int, *, dated: bool = False) -> Int64s:
         """Smallest timestamps of all blocks numbered above `number`, some as that of many.
@@ -125,12 +132,12 @@ class ZoneSearch:
         records, which are left out.
         """
         fence, row = divmod(number, self._fences.fence_span)
-        own = self._page(fence).blocks.min_timestamps[row + 1 :]
+        own = self._page(fence).blocks["min_timestamp"][row + 1 :].astype(np.int64)
         fences = self._lows[fence + 1 :]
         if not dated:
             return np.append(own, fences)
         pages = self._load(fence + 1 + np.flatnonzero(fences < 0))
-        lows = np.concatenate([own, fences, *(page.blocks.min_timestamps for page in pages)])
+        lows = np.concatenate([own, fences, *(page.blocks["min_timestamp"] for page in pages)])
         return lows[lows >= 0]
 
     def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
@@ -138,7 +145,7 @@ class ZoneSearch:
 
         That is its position in the returned blocks; their count stands for "none".
         """
-        wanted = distinct(self._highest.searchsorted(timestamps))
+        wanted = distinct(np.maximum.accumulate(self._highs).searchsorted(timestamps))
         blocks = self._blocks(wanted[wanted < len(self._pages)])
         return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
 
@@ -154,12 +161,9 @@ class ZoneSearch:
     def times(self) -> tuple[Int64s, Int64s, Int64s]:
         """Of every block the number of its offsets, its smallest and its largest timestamp."""
         pages = self._load(np.arange(len(self._pages))) or [_NO_PAGE]
-        columns = [
-            (ends - blocks.relative_offsets, blocks.min_timestamps, blocks.max_timestamps)
-            for blocks, ends, _ in pages
-        ]
-        counts, lows, highs = map(np.concatenate, zip(*columns, strict=True))
-        return counts, lows, highs
+        _, _, firsts, ends, highs = _joined(pages)
+        lows = np.concatenate([page.blocks["min_timestamp"] for page in pages])
+        return ends - firsts, lows, highs
 
     def within(self, bounds: Bounds) -> tuple[LogRanges, int]:
         """The blocks that can hold a wanted record, neighbours in one range.
@@ -170,16 +174,17 @@ class ZoneSearch:
         ranges = np.empty((4, len(numbers) * self._fences.fence_span), np.int64)
         count = records = 0
         for page in self._load(numbers):
-            blocks = page.blocks
-            count, more = join_meeting(
-                blocks.min_timestamps, blocks.max_timestamps, blocks.relative_offsets, page.ends,
-                blocks.positions, blocks.ends, self._base, *bounds[1:], ranges, count,
-            )  # fmt: skip
+            count, more = join_meeting(*page, self._base, *bounds[1:], ranges, count)
             records += more
         return LogRanges(*ranges[:, :count].copy()), records
 
     def _page(self, number: int) -> _Page:
-        return self._pages[number] or self._load(np.array([number]))[0]
+        page = self._pages[number]
+        if page is None:
+            (data,) = self._read([self._fences.entries_range(number, number)])
+            self._add(number, zonemap.checked_entries(data, self._fences, number, number))
+            page = cast("_Page", self._pages[number])
+        return page
 
     def _load(self, numbers: Int64s) -> list[_Page]:
         """The pages with these ascending numbers; missing neighbours share one read."""
@@ -191,34 +196,33 @@ class ZoneSearch:
         ranges = [self._fences.entries_range(int(each[0]), int(each[-1])) for each in groups]
         for group, data in zip(groups, self._read(ranges), strict=True):
             first, last = int(group[0]), int(group[-1])
-            self._add(group, zonemap.decode_entries(data, self._fences, first, last))
+            self._add(first, zonemap.checked_entries(data, self._fences, first, last))
         return [page for n in numbers.tolist() if (page := self._pages[n])]
 
-    def _add(self, numbers: Int64s, blocks: ZoneMap) -> None:
-        """Remember the pages with these numbers, whose blocks these are."""
+    def _add(self, first: int, blocks: npt.NDArray[np.void]) -> None:
+        """Remember the pages from `first` on, whose blocks these are."""
         span = self._fences.fence_span
-        for at, number in enumerate(numbers.tolist()):
-            part = _part(blocks, at * span, (at + 1) * span)
-            ends = np.append(part.relative_offsets[1:], self._ends[number])
-            self._pages[number] = _Page(part, ends, np.maximum.accumulate(part.max_timestamps))
-        self.size_bytes += _PAGE_BYTES * len(numbers) + 56 * len(blocks)
+        for number, at in enumerate(range(0, len(blocks), span), first):
+            end = self._fences.position_after(number)
+            self._pages[number] = _Page(blocks[at : at + span], int(self._ends[number]), end)
+            self.size_bytes += _PAGE_BYTES
+        self.size_bytes += blocks.nbytes
 
-    def _block(self, page: _Page, number: int, row: int) -> Block:
-        blocks, base = page.blocks, self._base
-        return Block(
-            number * self._fences.fence_span + row, int(blocks.positions[row]),
-            int(blocks.ends[row]), int(blocks.relative_offsets[row]) + base,
-            int(page.ends[row]) + base,
-        )  # fmt: skip
+    def _block(self, page: int, found: tuple[int, int, int, int, int]) -> Block:
+        """The block that a kernel found in a page."""
+        row, position, end, first, stop = found
+        number = page * self._fences.fence_span + row
+        return Block(number, position, end, first + self._base, stop + self._base)
 
     def _blocks(self, numbers: Int64s) -> Blocks:
         """All blocks of some pages."""
-        columns = [
-            (blocks.positions, blocks.ends, blocks.relative_offsets + self._base,
-             ends + self._base, blocks.max_timestamps)
-            for blocks, ends, _ in self._load(numbers) or [_NO_PAGE]
-        ]  # fmt: skip
-        return Blocks(*map(np.concatenate, zip(*columns, strict=True)))
+        positions, ends, firsts, stops, highs = _joined(self._load(numbers) or [_NO_PAGE])
+        return Blocks(positions, ends, firsts + self._base, stops + self._base, highs)
+
+
+def _joined(pages: Sequence[_Page]) -> list[Int64s]:
+    """The columns of some pages."""
+    return [np.concatenate(column) for column in zip(*map(_Page.columns, pages), strict=True)]
 
 
 def distinct(ascending: Int64s) -> Int64s:
@@ -227,13 +231,4 @@ def distinct(ascending: Int64s) -> Int64s:
     return values
 
 
-_NONE = np.empty(0, np.int64)
-_NO_PAGE = _Page(ZoneMap(_NONE, _NONE, _NONE, _NONE, _NONE), _NONE, _NONE)
-
-
-def _part(blocks: ZoneMap, start: int, end: int) -> ZoneMap:
-    rows = slice(start, end)
-    return ZoneMap(
-        blocks.relative_offsets[rows], blocks.positions[rows], blocks.ends[rows],
-        blocks.min_timestamps[rows], blocks.max_timestamps[rows],
-    )  # fmt: skip
+_NO_PAGE = _Page(np.empty(0, zonemap.ENTRY), 0, 0)

@@ -257,7 +257,7 @@ class Stretches:
         block = self._ask(segment, ZoneSearch.block_at, low)
         if block is not None and block.position <= start < block.end:
             stop, high = min(stop, block.end), min(high, block.end_offset)
-        (data,) = self._fetch.read(segment, [start], [stop])
+        data = self._fetch.read(segment, start, stop)
         table, _ = scan(data)
         try:
             check_crcs(data, table)

@@ -15,8 +15,8 @@ _TYPES: dict[str, Any] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "headers": pa.list_(pa.field("element", HEADER)),
 }
-_LEAST_ROWS, _MOST_ROWS = 16_384, 65_536  # of a batch; between them, Spark is equally fast
-_ENOUGH_BYTES = 4 * 2**20
+_LEAST_ROWS, _MOST_ROWS = 8_192, 65_536  # of a batch; between them, Spark is equally fast
+_ENOUGH_BYTES = 2 * 2**20  # as a read makes them: joining is a copy
 
 
 def read_schema(columns: Sequence[str]) -> pa.Schema:

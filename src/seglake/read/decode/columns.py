@@ -41,6 +41,8 @@ _FIELDS: dict[str, Any] = {
 }
 SCHEMA = pa.schema(_FIELDS)
 
+_SHARED_ROWS = 2**14  # of a column of one value
+
 Array = Any  # a pa.Array: pyarrow's stubs ask for the type of its items
 
 
@@ -181,7 +183,7 @@ class Columns:
     def _of_segments(self, values: list[Any], kind: Any) -> Array:
         """The value of each record's segment, nearly always the same one."""
         if len(set(values)) == 1:
-            return pa.repeat(pa.scalar(values[0], kind), len(self))
+            return _constant(values[0], kind, len(self))
         return pa.array(values, kind).take(self._owner_of[self._numbers.batches[: len(self)]])
 
 
@@ -275,6 +277,18 @@ class _Headers:
         self._skip(count)
         lists, self._lists, self._count, self.used_bytes = self._lists, [], 0, 0
         return pa.concat_arrays(lists) if len(lists) > 1 else lists[0]
+
+
+def _constant(value: Any, kind: Any, count: int) -> Array:
+    """A column of one value; those of usual size share their buffers."""
+    if count > _SHARED_ROWS:
+        return pa.repeat(pa.scalar(value, kind), count)
+    return _shared(value, kind)[:count]
+
+
+@lru_cache(8)
+def _shared(value: Any, kind: Any) -> Array:
+    return pa.repeat(pa.scalar(value, kind), _SHARED_ROWS)
 
 
 def _copied(name: str, values: npt.NDArray[Any]) -> Array:

@@ -1,7 +1,8 @@
 """Batch queries: one version of the lake, offsets bound once, records read by tasks."""
 
+import gc
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -31,7 +32,9 @@ class BatchReader(DataSourceReader):
         """The tasks of the query, in the newest version or in that of the option `version`."""
         options = self._options
         lake = open_lake(options.root, options.version, options.storage)
-        return [InputPartition(task) for task in plan(lake, options, *self._bounds)]
+        planned = [InputPartition(task) for task in plan(lake, options, *self._bounds)]
+        _spare_the_collector()
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
@@ -77,9 +80,20 @@ def read_task(partition: InputPartition, options: Options) -> Iterator[pa.Record
         yield from in_spark(batches, columns)
     except SeglakeError as error:
         raise plain(error) from None
+    _spare_the_collector()
 
 
 @lru_cache(8)
 def _store(root: str, storage: tuple[tuple[str, str], ...]) -> Store:
     """A store for many tasks: a worker reads few lakes, and a store has open connections."""
     return open_store(root, dict(storage))
+
+
+@cache
+def _spare_the_collector() -> None:
+    """Exempt what a worker has loaded from garbage collection.
+
+    Spark's workers collect all garbage after each task, which takes longer than reading a small
+    window: modules and compiled kernels are some 170,000 objects.
+    """
+    gc.freeze()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from seglake.store.interface import Data
 
-_LEAST_OPEN_FILES = 64
+_LEAST_OPEN_FILES, _MOST_OPEN_FILES = 64, 256
 _BUFFER_BYTES = 2**16  # of small writes; larger ones pass it by, without a copy
 _EARLY_BYTES = 4 * 2**20  # of a file that the disk is given at once, before the sync
 _SYNC_FILE_RANGE_WRITE = 2  # begin, and do not wait
@@ -181,14 +181,14 @@ class _LocalStore:
 
 
 def _open_files() -> int:
-    """The descriptors that one store holds open for reading: a quarter of what a process may."""
+    """The descriptors that one store holds open for reading: at most a quarter of a process's."""
     try:
         import resource  # noqa: PLC0415  # not everywhere
 
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     except (ImportError, OSError):
         return _LEAST_OPEN_FILES
-    return min(max(allowed // 4, _LEAST_OPEN_FILES), 4096)
+    return min(max(allowed // 4, _LEAST_OPEN_FILES), _MOST_OPEN_FILES)
 
 
 def _path(root: str, key: str) -> Path:

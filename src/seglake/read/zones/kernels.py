@@ -88,9 +88,10 @@ def _block(
     blocks: npt.NDArray[Any], i: int, end_offset: int, end_position: int
 ) -> tuple[int, int, int, int, int]:
     """(number, position, end position, relative offset, end offset) of a block."""
+    position, offset = int(blocks[i].position), int(blocks[i].relative_offset)
     if i + 1 < len(blocks):
-        end_offset, end_position = blocks[i + 1].relative_offset, blocks[i + 1].position
-    return i, blocks[i].position, end_position, blocks[i].relative_offset, end_offset
+        end_offset, end_position = int(blocks[i + 1].relative_offset), int(blocks[i + 1].position)
+    return i, position, end_position, offset, end_offset
 
 
 @njit(cache=True, nogil=True)

@@ -106,7 +106,7 @@ class ZoneSearch:
         """The last block that begins at or before `offset`, else the first; None without blocks."""
         if not self._pages:
             return None
-        relative = offset - self._base
+        relative = max(offset - self._base, -1)
         number = max(0, int(self._firsts.searchsorted(relative, "right")) - 1)
         return self._block(number, block_before(*self._page(number), relative))
 

@@ -111,21 +111,27 @@ def _tasks_done(context: SparkContext, total: int) -> int:
 
 @dataclass(frozen=True)
 class _InWorker(Generic[Item, Result]):
-    """A task in a Python worker, which runs one task after another.
-
-    PySpark collects garbage after each task. A visit to every object of the imported libraries
-    takes longer than a short task, so `gc.freeze` exempts the objects that outlive the first task.
-    """
+    """A task in a Python worker, which runs one task after another."""
 
     task: Task[Item, Result]
 
     def __call__(self, item: Item) -> Result:
         """The task's result."""
         result = run_task(self.task, item)
-        if not gc.get_freeze_count():
-            gc.collect()
-            gc.freeze()
+        spare_the_collector()
         return result
+
+
+def spare_the_collector() -> None:
+    """Exempt the objects that outlive the first task of a Python worker from garbage collection.
+
+    PySpark's workers collect garbage after each task. A visit to the 170,000 objects of the
+    imported libraries takes longer than a short task. Another process is left as it is.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if main is not None and main.name.startswith("pyspark.") and not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 class LocalEngine:

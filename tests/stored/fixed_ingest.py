@@ -16,6 +16,8 @@ Changes:
 - 2026-11-22: run rows have `sequence`, `state` and `offset_ranges`, the table their columns, and
   manifests are of format 2. So the checksums of manifests and of data files of runs are others.
 - 2026-11-22: the table has the column `leader_epoch`, so its first commit has another checksum.
+- 2026-11-22: segment rows have the column `external`, null except for attached logs. So the first
+  commit, the data files of segments and the manifests have other checksums.
 
 Not compared are what delta-rs draws or dates itself (a table's id, its time and place, checkpoints)
 and blobs, which no run leaves. The bytes of gzip depend on the machine's zlib: of its logs the

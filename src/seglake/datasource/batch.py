@@ -1,8 +1,7 @@
 """Batch queries: one version of the lake, offsets bound once, records read by tasks."""
 
-import gc
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -12,6 +11,7 @@ from seglake.datasource.offsets import available, bind, readers_of, resolved
 from seglake.datasource.options import Bound, Options
 from seglake.datasource.plain_errors import plain, plain_errors
 from seglake.datasource.spark_columns import in_spark, read_schema
+from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
 from seglake.limits import ALL_TIMES
 from seglake.read.fetch.piece import Window
@@ -33,7 +33,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         lake = open_lake(options.root, options.version, options.storage)
         planned = [InputPartition(task) for task in plan(lake, options, *self._bounds)]
-        _spare_the_collector()
+        spare_the_collector()
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -80,20 +80,10 @@ def read_task(partition: InputPartition, options: Options) -> Iterator[pa.Record
         yield from in_spark(batches, columns)
     except SeglakeError as error:
         raise plain(error) from None
-    _spare_the_collector()
+    spare_the_collector()
 
 
 @lru_cache(8)
 def _store(root: str, storage: tuple[tuple[str, str], ...]) -> Store:
     """A store for many tasks: a worker reads few lakes, and a store has open connections."""
     return open_store(root, dict(storage))
-
-
-@cache
-def _spare_the_collector() -> None:
-    """Exempt what a worker has loaded from garbage collection.
-
-    Spark's workers collect all garbage after each task, which takes longer than reading a small
-    window: modules and compiled kernels are some 170,000 objects.
-    """
-    gc.freeze()

@@ -73,6 +73,7 @@ def test_segment__says_what_the_row_said(rows: list[SegmentRow]) -> None:
         for suffix in SUFFIXES:
             assert seen["sizes"][suffix] == said[f"{suffix}_bytes"]
         del seen["sizes"]
+        assert seen.pop("external") == (said["external"] is not None)
         assert seen == {name: said[name] for name in seen}
         for suffix in SUFFIXES:
             attempt = row.attempt_id if suffix == "log" else row.index_attempt_id

@@ -67,7 +67,8 @@ def test_rows_whose_names_are_held_once_are_the_same_rows(
 ) -> None:
     told = [SPOOLED.empty_table()]
     for names in tables:
-        rows = [dict.fromkeys(SPOOLED.names, 7) | {"object": name, "text": ""} for name in names]
+        same = dict.fromkeys(SPOOLED.names, 7) | {"text": "", "squeezed": True}
+        rows = [same | {"object": name} for name in names]
         told.append(pa.Table.from_pylist(rows, SPOOLED))
     spooled = pa.concat_tables(told)
     wanted = data.draw(st.lists(st.integers(0, len(spooled) - 1), max_size=9) if len(spooled)

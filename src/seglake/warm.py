@@ -61,7 +61,8 @@ def _pipelines(folder: Path) -> Iterator[Settings]:
     jsonl = {**_input(folder, "jsonl"), **_time("epoch_ms")}
     yield {**jsonl, **user, **headers, **cut}
     csv = {**_input(folder, "csv"), **_time("iso8601"), **columns}
-    yield {**csv, "topic": {"partition_field": "p"}, "key": {"fields": ["user", "p"]}}
+    topic = {"partition_field": "p", "compression.type": "lz4"}  # the others: zstd
+    yield {**csv, "topic": topic, "key": {"fields": ["user", "p"]}}
     yield {**_input(folder, "text", pattern), **_time("%d/%b/%Y:%H:%M:%S %z"), **user}
     parquet = {**_parquet(folder), **_time(None)}
     yield {**parquet, **user, **columns, **headers}  # some keys are null: compaction drops these

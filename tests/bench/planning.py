@@ -104,7 +104,7 @@ def _told(begin: int, end: int) -> pa.Table:
         "size_bytes": np.full(count, BLOB_BYTES), "sort_key": first, "tie_breaker": nothing,
         "last_sort_key": first + 1500, "last_tie_breaker": nothing,
         "text": pa.repeat(pa.scalar(""), count), "object": of_task.cast(pa.string()),
-        "start": nothing, "end": nothing, "crc32c": nothing,
+        "start": nothing, "end": nothing, "crc32c": nothing, "squeezed": nothing > 0,
     }  # fmt: skip
     arrays: list[Any] = [pa.array(columns[each.name]).cast(each.type) for each in SPOOLED]
     return pa.Table.from_arrays(arrays, schema=SPOOLED)

@@ -9,6 +9,7 @@ one's open transaction is aborted before the new one reads the topic (KIP-98).
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ from seglake.replay.progress import CONSUMER, Progress
 from seglake.replay.sender import Sender
 
 PATIENCE_S = 30.0
+_PAUSE_S = 0.1
 OURS = {  # settings of the client that a replay depends on, so that it sets them
     "bootstrap.servers", "enable.idempotence", "transactional.id", *CONSUMER,
 }  # fmt: skip
@@ -81,9 +83,7 @@ class Target:
 
     def _checked(self, admin: AdminClient) -> int:
         """The largest message that the topic takes, in bytes."""
-        asked: Any = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
-        (future,) = admin.describe_configs([asked]).values()
-        configs = {name: entry.value for name, entry in future.result(self._patience_s).items()}
+        configs = self._configs(admin)
         if configs.get("message.timestamp.type") == "LogAppendTime":
             raise UsageError(
                 f"topic {self.topic!r} has message.timestamp.type=LogAppendTime and would lose the"
@@ -96,6 +96,21 @@ class Target:
                 " may go soon; retention.ms=-1 keeps them", self.topic, retention_ms,
             )  # fmt: skip
         return int(configs.get("max.message.bytes", 1_048_588))
+
+    def _configs(self, admin: AdminClient) -> dict[str, str]:
+        """The topic's settings; a broker may not know a new topic at once."""
+        asked: Any = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            (future,) = admin.describe_configs([asked]).values()
+            try:
+                found = future.result(self._patience_s)
+                return {name: entry.value for name, entry in found.items()}
+            except KafkaException as error:
+                unknown = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                if not unknown or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_S)
 
     def sender(self, name: str, state: TopicState) -> Sender:
         """The sender of the replay `name`. Every earlier sender of that replay is fenced off."""

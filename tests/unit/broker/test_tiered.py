@@ -128,15 +128,13 @@ def test_what_else_is_refused() -> None:
 def leaders(draw: st.DrawFn) -> tuple[list[RemoteLog], list[int]]:
     """What leaders copied of their logs, and the epoch at each offset of the newest one's log.
 
-    Each leader begins with a part of some log before, and so loses what was behind; it copies its
+    Each leader begins with a part of the newest log, and so loses what was behind; it copies its
     log in segments of its own, from some offset on below which it knows copies of each record.
     """
     histories: list[list[int]] = [[]]
     logs: list[RemoteLog] = []
     for epoch in range(draw(st.integers(1, 4))):
-        before = draw(st.sampled_from(histories)) if epoch else []
-        if draw(st.booleans()):
-            before = histories[-1]
+        before = histories[-1]
         keep = len(before) if draw(st.booleans()) else draw(st.integers(0, len(before)))
         history = [*before[:keep], *([epoch] * draw(st.integers(1, 5)))]
         histories.append(history)

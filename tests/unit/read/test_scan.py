@@ -66,7 +66,8 @@ def test_threads_and_memory_change_nothing(
     assert stats.records == len(found)
     claimed = sum(log.piece(window).size_bytes for log in asked)
     assert claimed <= store.bytes_read <= stats.bytes_fetched
-    assert remote or stats.bytes_fetched == claimed  # a remote store joins ranges over gaps
+    if not remote:  # which joins ranges over gaps; what a request cuts off is read again
+        assert claimed <= stats.bytes_fetched <= 2 * claimed
     matching = {(record.partition, record.offset) for record in found}
     assert stats.bytes_matching == sum(
         int(row["size"])

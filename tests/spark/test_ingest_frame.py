@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody names it
@@ -13,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody names it
 import seglake
 from seglake.config import Pipeline
 from seglake.errors import ConfigError, InputError
+from seglake.write.map.frame import short_batches
 from tests.makers.raw_events import T, murmur2, quarantined, read_lake, read_raw
 from tests.spark.test_ingest_files import TASK, TOPIC, bytes_of
 
@@ -142,6 +145,22 @@ def kafka_rows() -> list[tuple[Any, ...]]:
          dt.datetime.fromtimestamp(T // 1000 + at // 7, dt.UTC), at // 50 % 2, headers[at % 3])
         for at in range(300)
     ]  # fmt: skip
+
+
+def test_batches_with_lists_are_short(spark: SparkSession) -> None:
+    """Spark takes time with the square of their length."""
+
+    def lengths(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from (pa.RecordBatch.from_pydict({"n": [len(batch)]}) for batch in batches)
+
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    plain = spark.range(3000, numPartitions=1)
+    for frame, longest in ((plain, 3000), (plain.withColumn("l", F.array("id")), 1024)):
+        with short_batches(frame):
+            counted = frame.mapInArrow(lengths, "n bigint").toArrow()
+        found: list[Any] = counted.column("n").to_pylist()
+        assert (sum(found), max(found)) == (3000, longest)
+        assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == before
 
 
 def test_rows_of_sparks_kafka_source_keep_their_offsets(

@@ -9,6 +9,7 @@ their offsets, these are the order, and the order column only numbers the reject
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -37,7 +38,29 @@ _SPARK_TYPES = {
     pa.string(): "string",
     pa.bool_(): "boolean",
 }
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_ROWS_WITH_LISTS = 1024
 _DDL = ", ".join(f"`{field.name}` {_SPARK_TYPES[field.type]}" for field in SPOOLED)
+
+
+@contextmanager
+def short_batches(frame: DataFrame) -> Iterator[None]:
+    """Arrow batches of at most 1,024 rows for Python, if the DataFrame has a list column.
+
+    Spark asks a batch for its size at each row. A list column adds up all its rows for that, so a
+    batch takes time with the square of its length.
+    """
+    conf = frame.sparkSession.conf
+    before = conf.get(_BATCH_ROWS) or "0"
+    few = 0 < int(before) <= _ROWS_WITH_LISTS  # 0: as many as there are
+    if few or not any("array<" in kind or "map<" in kind for _, kind in frame.dtypes):
+        yield
+        return
+    conf.set(_BATCH_ROWS, str(_ROWS_WITH_LISTS))
+    try:
+        yield
+    finally:
+        conf.set(_BATCH_ROWS, before)
 
 
 class MapFrame(NamedTuple):
@@ -53,7 +76,7 @@ class MapFrame(NamedTuple):
 
         Spark may run a task again after a failure; only the blobs of one try are returned.
         """
-        with original_errors():
+        with original_errors(), short_batches(frame):
             return frame.mapInArrow(self.__call__, _DDL).toArrow()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

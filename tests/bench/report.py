@@ -7,6 +7,7 @@ import datetime as dt
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def _overview(sections: list[Section]) -> str:
     reached = sum(goal.reached for goal in goals)
     rows = [
         [
-            f"[{each.title}](#{each.title.lower().replace(' ', '-')})",
+            f"[{each.title}](#{_anchor(each.title)})",
             each.seconds,
             sum(goal.reached for goal in each.goals),
             sum(not goal.reached for goal in each.goals),
@@ -82,6 +83,11 @@ def _overview(sections: list[Section]) -> str:
     columns = ["part", "s", "goals reached", "not reached", "state"]
     title = f"Goals: {reached} of {len(goals)} reached"
     return _table(Table(title, columns, rows)).replace("###", "##", 1)
+
+
+def _anchor(title: str) -> str:
+    """The name that a page gives to a heading."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def _about(about: dict[str, Any]) -> str:

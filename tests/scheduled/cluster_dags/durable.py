@@ -22,6 +22,7 @@ SOURCE = os.environ["SEGLAKE_EVENTS"] + "/{{ data_interval_start.strftime('%Y-%m
 @dag(
     schedule=CronDataIntervalTimetable("0 * * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    end_date=datetime(2026, 11, 21, tzinfo=UTC),  # the tests start each run
     catchup=False,
 )
 def durable():

@@ -11,6 +11,13 @@ from seglake.cli.arguments.options import DryRun, Json, Root, Topic, Version, Zo
 broker = typer.Typer()
 
 
+Into = Annotated[str, typer.Option(help="The lake: a path or a URI; a new one is made.")]
+OneTopic = Annotated[
+    str | None, typer.Option(help="Only this topic; default all but the internal ones.")
+]
+Name = Annotated[str | None, typer.Option(help="The name of the one topic in the lake.")]
+
+
 @broker.command("import")
 def import_(
     sources: Annotated[
@@ -19,11 +26,9 @@ def import_(
             metavar="SOURCE...", help="A log.dir, a folder topic-partition, or a tiered bucket."
         ),
     ],
-    root: Annotated[str, typer.Option(help="The lake: a path or a URI; a new one is made.")],
-    topic: Annotated[
-        str | None, typer.Option(help="Only this topic; default all but the internal ones.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="The name of the one topic in the lake.")] = None,
+    root: Into,
+    topic: OneTopic = None,
+    name: Name = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
@@ -41,13 +46,9 @@ def attach(
         list[str],
         typer.Argument(metavar="SOURCE...", help="A folder of a bucket of Kafka's tiered storage."),
     ],
-    root: Annotated[str, typer.Option(help="The lake: a path or a URI; a new one is made.")],
-    topic: Annotated[
-        str | None, typer.Option(help="Only this topic of the broker; default all but its own.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What the one topic is called in the lake.")
-    ] = None,
+    root: Into,
+    topic: OneTopic = None,
+    name: Name = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:

@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import crc32c
 import numpy as np
@@ -64,23 +64,27 @@ def _zstd() -> _Library | None:
     library = _load("zstandard._cffi", "ZSTD_decompressBound", "ZSTD_decompressDCtx")
     if library is None:
         return None
-    create, free = library.ZSTD_createDCtx, library.ZSTD_freeDCtx
-    create.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     functions = {
         kernels.ZSTD_BOUND: _address(library.ZSTD_decompressBound),
         kernels.ZSTD_DECOMPRESS: _address(library.ZSTD_decompressDCtx),
     }
-    return _Library(functions, kernels.ZSTD_CONTEXT, create, free)
+    create, free = library.ZSTD_createDCtx, library.ZSTD_freeDCtx
+    return _with_context(functions, kernels.ZSTD_CONTEXT, create, free)
 
 
 def _zstd_writer() -> _Library | None:
     library = _load("zstandard._cffi", "ZSTD_compressCCtx", "ZSTD_createCCtx")
     if library is None:
         return None
-    create, free = library.ZSTD_createCCtx, library.ZSTD_freeCCtx
-    create.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     functions = {kernels.ZSTD_COMPRESS: _address(library.ZSTD_compressCCtx)}
-    return _Library(functions, kernels.ZSTD_COMPRESS_CONTEXT, create, free)
+    create, free = library.ZSTD_createCCtx, library.ZSTD_freeCCtx
+    return _with_context(functions, kernels.ZSTD_COMPRESS_CONTEXT, create, free)
+
+
+def _with_context(functions: dict[int, int], context: int, create: Any, free: Any) -> _Library:
+    """Functions of C that need a context, which `create` returns."""
+    create.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    return _Library(functions, context, create, free)
 
 
 def _lz4() -> _Library | None:

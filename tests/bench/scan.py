@@ -90,8 +90,9 @@ def _duckdb(path: Path) -> Callable[[], _Facts]:
     query = "SELECT count(*), sum(strlen(value)), max(time) FROM read_parquet(?)"
 
     def run() -> _Facts:
-        found: Any = duckdb.execute(query, [str(path)]).fetchone()
-        return _Facts(*map(int, found))
+        with duckdb.connect() as connection:
+            found = connection.execute(query, [str(path)]).fetchall()
+        return _Facts(*map(int, found[0]))
 
     return run
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 from pyspark.sql import functions as f
@@ -156,5 +156,6 @@ def size_of(path: Path) -> int:
 def rows_in(path: Path) -> int:
     """How many rows the Parquet files hold."""
     pattern = str(path / "*.parquet") if path.is_dir() else str(path)
-    found: Any = duckdb.execute("SELECT count(*) FROM read_parquet(?)", [pattern]).fetchone()
-    return int(found[0])
+    with duckdb.connect() as connection:
+        found = connection.execute("SELECT count(*) FROM read_parquet(?)", [pattern]).fetchall()
+    return int(found[0][0])

@@ -65,15 +65,34 @@ def run_until_written(worker: Path, sink: Path, out: Path, log: Path) -> None:
         str(find_java()), "-Xmx256m", "-cp", os.pathsep.join(map(str, connect_jars())),
         "org.apache.kafka.connect.cli.ConnectStandalone", str(worker), str(sink),
     ]  # fmt: skip
+    lives = assignments(log)
     with log.open("ab") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said)
         try:
             started = time.monotonic()
-            while len(out.read_text().split() if out.exists() else []) < len(LINES):
+            while not (assignments(log) > lives and written(out) >= len(LINES)):
                 assert process.poll() is None, log.read_text()[-4000:]
                 assert time.monotonic() - started < WAIT_S, log.read_text()[-4000:]
                 time.sleep(0.2)
             time.sleep(5)  # the second time everything is there at once: nothing may be added
         finally:
-            process.terminate()
-            process.wait(60)
+            end(process)
+
+
+def assignments(log: Path) -> int:
+    """How often the workers of a log were given the partitions."""
+    return log.read_text().count("Adding newly assigned partitions") if log.exists() else 0
+
+
+def written(out: Path) -> int:
+    return len(out.read_text().split()) if out.exists() else 0
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Stop a worker as a manager of services does: what it wrote was committed long before."""
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -292,10 +292,10 @@ class Airflow:
         return self.await_(f"the end of {count} runs of {dag}", look, patience_s)
 
     def log(self, dag: str, run: str, task: str, attempt: int = 1) -> str:
-        """The log of a task's try, as a person reads it."""
+        """The log of a task's try as Airflow's page shows it: what is said, and its fields."""
         path = f"/dags/{dag}/dagRuns/{quote(run)}/taskInstances/{task}/logs/{attempt}"
         lines = self.ask("GET", f"{path}?full_content=true")["content"]
-        return "\n".join(str(line.get("event", line)) for line in lines)
+        return "\n".join(" ".join(map(str, line.values())) for line in lines)
 
     def database(self, query: str) -> list[tuple[Any, ...]]:
         """Rows of Airflow's database."""

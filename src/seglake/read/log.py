@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from seglake.read.window.around import Around, with_plain_types
 from seglake.read.window.execute import MEMORY_BYTES, ReadStats, execute
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.plan import Plan, pieces_of
+from seglake.read.window.short import ShortWindows
 from seglake.read.window.time_order import merged
 from seglake.shown import ShowsTable, Table
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
@@ -51,6 +52,7 @@ class Log(ShowsTable):
         self._snapshot, self._origin = snapshot, origin
         self.topic = snapshot.topic(topic).topic
         self._readers: dict[int, PartitionReader] = {}
+        self._short = ShortWindows(origin.reads)
 
     def _table(self) -> Table:
         title = f"<{self.topic} in version {self.version} of {self._origin.store.uri!r}>"
@@ -214,17 +216,33 @@ class Log(ShowsTable):
         """
         if order not in ("offset", "time"):
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
-        log = self.at(version)
-        readers = [log.reader(p) for p in _chosen(log, partitions)]
-        schema, window = schema_of(columns), _window(start, end)
-        if order == "time":
-            batches = merged(readers, window, schema, memory_bytes, stats or ReadStats())
-            return pa.RecordBatchReader.from_batches(schema, batches)
+        if (log := self.at(version)) is not self:
+            return log.read_range(
+                start, end, partitions=partitions, columns=columns, order=order,
+                memory_bytes=memory_bytes, stats=stats,
+            )  # fmt: skip
+        readers = tuple(self.reader(p) for p in _chosen(self, partitions))
+        schema, window, stats = schema_of(columns), _window(start, end), stats or ReadStats()
+        read = merged if order == "time" else self._in_offset_order
+        batches = read(readers, window, schema, memory_bytes, stats)
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _in_offset_order(
+        self,
+        readers: tuple[PartitionReader, ...],
+        window: Window,
+        schema: pa.Schema,
+        memory_bytes: int,
+        stats: ReadStats,
+    ) -> Iterator[pa.RecordBatch]:
+        short = self._short.read(readers, window, schema, memory_bytes, stats)
+        if short is not None:
+            yield from short
+            return
         # pieces one by one, as a Plan would hold all of them
         pieces = pieces_of([(reader, window) for reader in readers])
         fetch = self._origin.reads.cached_fetch
-        batches = execute(fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        yield from execute(fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
     def read_around(
         self,

@@ -10,9 +10,20 @@ from urllib.parse import unquote, urlsplit
 from seglake.errors import ConfigError
 from seglake.store.counting import CountingStore, Counts
 from seglake.store.interface import Listed, Reader, Stat, Store, Writer
-from seglake.store.local import local_store
+from seglake.store.local import OpenFile, local_file, local_store
 
-__all__ = ["CountingStore", "Counts", "Listed", "Reader", "Stat", "Store", "Writer", "open_store"]
+__all__ = [
+    "CountingStore",
+    "Counts",
+    "Listed",
+    "OpenFile",
+    "Reader",
+    "Stat",
+    "Store",
+    "Writer",
+    "local_file",
+    "open_store",
+]
 
 _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "memory")
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from seglake.errors import StoreError
 from seglake.store.interface import (
     Listed,
+    Reader,
     Stat,
     Store,
     Writer,
@@ -53,7 +54,15 @@ def local_store(root: str, storage_options: dict[str, str]) -> Store:
     return _LocalStore(str(Path(root).absolute()), storage_options)
 
 
-class _OpenFile:
+def local_file(store: Reader, key: str) -> OpenFile | None:
+    """The open file of an object, for reads at any place; None unless the store has local files.
+
+    Raises as `Reader.read` does.
+    """
+    return store.open_file(key) if isinstance(store, _LocalStore) else None
+
+
+class OpenFile:
     """A descriptor that stays open while it is in use, also after its eviction from the cache."""
 
     __slots__ = ("fd",)
@@ -101,7 +110,11 @@ class _LocalStore:
     def read(self, key: str, start: int, end: int) -> Buffer:
         return self._read(self._open, key, start, end)
 
-    def _read(self, opened: Callable[[str], _OpenFile], key: str, start: int, end: int) -> Buffer:
+    def open_file(self, key: str) -> OpenFile:
+        with store_errors(self.uri, key):
+            return self._open(key)
+
+    def _read(self, opened: Callable[[str], OpenFile], key: str, start: int, end: int) -> Buffer:
         try:
             file = opened(key)
             data = more = os.pread(file.fd, end - start, start)
@@ -196,9 +209,9 @@ def _path(root: str, key: str) -> Path:
     return Path(root, key)
 
 
-def _open_below(root: str, key: str) -> _OpenFile:
+def _open_below(root: str, key: str) -> OpenFile:
     check_key(root, key)
-    return _OpenFile(f"{root}/{key}")
+    return OpenFile(f"{root}/{key}")
 
 
 def _walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -27,7 +27,7 @@ _LZ4_MAGIC = 0x184D2204
 _LZ4_LEAST_BYTES = 11  # magic, flags, block size, header checksum, end mark
 
 
-def _call_of(count):
+def call_of(count):
     """An intrinsic that calls the function at an address with `count` words, and gives its word."""
 
     def typed(_typing_context, _address, _arguments):
@@ -44,7 +44,7 @@ def _call_of(count):
     return intrinsic(typed)
 
 
-_call2, _call3, _call5, _call6 = _call_of(2), _call_of(3), _call_of(5), _call_of(6)
+_call2, _call3, _call5, _call6 = call_of(2), call_of(3), call_of(5), call_of(6)
 
 
 @njit(cache=True, nogil=True)

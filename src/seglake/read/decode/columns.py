@@ -113,11 +113,14 @@ class Columns:
         Keys, values and headers together take at most `limit_bytes`. Returns whether there was
         room until the batches ended, or the next one was not for the kernel.
         """
-        reason = batches.fill(
+        return batches.fill(*self.for_kernel(limit_bytes)) != FULL
+
+    def for_kernel(self, limit_bytes: int) -> tuple[Any, ...]:
+        """What the kernel `fill` takes of columns; the limit is that of the method `fill`."""
+        return (
             self.wanted, limit_bytes - self._headers.used_bytes, self._state,
             *self._numbers, *self._keys.buffers, *self._values.buffers,
         )  # fmt: skip
-        return reason != FULL
 
     def append(self, decoded: Decoded, first_batch: int, limit_bytes: int | None = None) -> bool:
         """Append records whose batches count from `first_batch`.

@@ -45,7 +45,7 @@ class Direct:
         addresses = native.addresses()
         if not addresses.any():
             return UNKNOWN
-        arena = _arena() if self._arena is None else self._arena
+        arena = arena_of_thread() if self._arena is None else self._arena
         return int(fill(
             self._log, self._rows, *self._windows, *self._held, addresses, MAX_BATCH_BYTES, arena,
             self._arena is not None, self._ends, self._sizes, self._place, *columns,
@@ -83,7 +83,7 @@ class Direct:
 _NO_ENDS: Int64s = np.zeros(0, np.int64)
 
 
-def _arena() -> Bytes:
+def arena_of_thread() -> Bytes:
     """Room of this thread to decompress a batch."""
     arena: Bytes | None = getattr(_THREAD, "arena", None)
     if arena is None:

@@ -26,10 +26,10 @@ from seglake.read.fetch.log_segment import LogSegment
 Share = Iterator[tuple[pa.RecordBatch, int]]
 """Arrow batches, each with the bytes of the record batches that its records come from."""
 
-_SHARE_BYTES = 96 * 1024  # of a log; for less, another thread costs more than it gains
+SHARE_BYTES = 96 * 1024  # of a log; for less, another thread costs more than it gains
 _CACHED_SHARE_BYTES = 256 * 1024  # the same where the payloads are cached
 _PART_BYTES = 256 * 1024  # decompressed at a time
-_COLUMN_BYTES = 2 * 2**20  # of keys or values in an Arrow batch, unless one record batch has more
+COLUMN_BYTES = 2 * 2**20  # of keys or values in an Arrow batch, unless one record batch has more
 
 _THREAD = threading.local()
 
@@ -45,14 +45,14 @@ def shares_of(chunk: Chunk, schema: pa.Schema, limit_bytes: int, count: int) -> 
     table, owner_of = take_rows(chunk.table, rows), chunk.owner_of[rows]
     for first, last in pairwise(_cuts(table["size"], count, chunk.held is not None)):
         within = Within(limits, owner_of[first:last])
-        yield _share(chunk, table[first:last], within, schema, min(limit_bytes, _COLUMN_BYTES))
+        yield _share(chunk, table[first:last], within, schema, limit_bytes)
 
 
 def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
     """Where to cut batches of these sizes into shares."""
     ends = sizes.cumsum(dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
-    shares = min(count, total // (_CACHED_SHARE_BYTES if cached else _SHARE_BYTES))
+    shares = min(count, total // (_CACHED_SHARE_BYTES if cached else SHARE_BYTES))
     inner = ends.searchsorted(np.arange(1, shares) * total // shares).tolist() if shares > 1 else []
     return [0, *inner, len(sizes)]
 
@@ -62,26 +62,26 @@ def _share(
 ) -> Share:
     """The records of the batches `rows` that are `within`."""
     segments = [piece.segment for piece in chunk.pieces]
-    borrow = partial(_borrow, schema, segments, within.window_of)
+    borrow = partial(borrowed, schema, segments, within.window_of)
     columns, direct = borrow(limit_bytes), Direct(chunk, rows, within)
     while not columns.fill(direct, limit_bytes) and len(columns):
-        yield _taken(columns), direct.matching_bytes()
+        yield taken(columns), direct.matching_bytes()
         columns = borrow(limit_bytes)
     direct.keep()
     matching, first = direct.matching_bytes(), direct.row
     for part, decoded in _decoded(chunk, rows, within, first, limit_bytes):
         if not columns.append(decoded, first, limit_bytes):
             if len(columns):
-                yield _taken(columns), matching
+                yield taken(columns), matching
             matching, size = 0, max(limit_bytes, len(decoded.records.values.data))
             columns = borrow(size)
             columns.append(decoded, first, size)
         matching += bytes_of_batches(part, decoded.batch)
         first += len(part)
     if len(columns):
-        yield _taken(columns), matching
+        yield taken(columns), matching
     else:
-        _give_back(columns)
+        give_back(columns)
 
 
 def _decoded(
@@ -93,7 +93,7 @@ def _decoded(
         yield from chunk.decode_in_parts(rows[first:], min(_PART_BYTES, limit_bytes), rest)
 
 
-def _borrow(
+def borrowed(
     schema: pa.Schema, segments: Sequence[LogSegment], owner_of: Int32s, size_bytes: int
 ) -> Columns:
     """This thread's columns if they fit, else new ones; no one else has them until given back."""
@@ -104,12 +104,14 @@ def _borrow(
     return columns
 
 
-def _taken(columns: Columns) -> pa.RecordBatch:
+def taken(columns: Columns) -> pa.RecordBatch:
+    """The records in borrowed columns, which are given back."""
     batch = columns.take()
-    _give_back(columns)
+    give_back(columns)
     return batch
 
 
-def _give_back(columns: Columns) -> None:
-    if columns.size_bytes <= _COLUMN_BYTES:
+def give_back(columns: Columns) -> None:
+    """Leave borrowed columns to the next one who borrows on this thread."""
+    if columns.size_bytes <= COLUMN_BYTES:
         _THREAD.columns = columns

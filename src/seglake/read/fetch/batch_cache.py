@@ -44,6 +44,11 @@ class BatchCache:
         """As that of the other fetch."""
         return self._fetch.gap_bytes
 
+    @property
+    def largest_bytes(self) -> int:
+        """A larger read, in bytes of logs, bypasses the cache."""
+        return self.slabs.limit_bytes // _LARGEST_SHARE
+
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
     ) -> Iterator[Chunk]:
@@ -65,7 +70,7 @@ class BatchCache:
 
     def _measured(self, pieces: Iterable[Piece]) -> tuple[bool, Iterable[Piece]]:
         """Whether the pieces together are small enough to be cached, and the pieces."""
-        limit, first, rest = self.slabs.limit_bytes // _LARGEST_SHARE, list[Piece](), iter(pieces)
+        limit, first, rest = self.largest_bytes, list[Piece](), iter(pieces)
         for piece in rest:
             first.append(piece)
             limit -= piece.size_bytes
@@ -106,8 +111,7 @@ class BatchCache:
     def _again(self, chunk: Chunk) -> bool:
         """Whether most batches of the chunk were read before."""
         keys = [piece.segment.log_key for piece in chunk.pieces]
-        seen = self.slabs.seen(keys, chunk.owner_of, chunk.log_positions)
-        return 2 * int(np.count_nonzero(seen)) > len(seen)
+        return self.slabs.mostly_seen(keys, chunk.owner_of, chunk.log_positions)
 
 
 @dataclass(frozen=True)

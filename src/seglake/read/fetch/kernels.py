@@ -1,12 +1,15 @@
 """The compiled loops of fetching: where fetched batches stand in a log, which ones fill ranges."""
 
 import numpy as np
+import numpy.typing as npt
 
 from seglake.format.batch import BatchTable
 from seglake.format.records import Int32s, Int64s
 from seglake.jit import njit
 
 BAD_OFFSETS, BAD_BOUNDARY = 1, 2
+_MIXING, _SLOT_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(48)
+SEEN_SLOTS = 2**16
 
 
 @njit(cache=True, nogil=True)
@@ -68,3 +71,31 @@ def covering(
         if at != ends[i]:
             return -1
     return found
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _mark(log: int, position: int) -> np.uint64:
+    """What stands for the batch at a position of a log; its highest bits are its slot."""
+    return np.uint64(log + position) * _MIXING
+
+
+@njit(cache=True, nogil=True)
+def count_seen(
+    seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
+) -> int:
+    """How many of the batches are marked; batch b is at positions[b] of logs[owner_of[b]]."""
+    found = 0
+    for b in range(len(positions)):
+        mark = _mark(logs[owner_of[b]], positions[b])
+        found += seen[mark >> _SLOT_SHIFT] == mark
+    return found
+
+
+@njit(cache=True, nogil=True)
+def mark_seen(
+    seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
+) -> None:
+    """Mark these batches."""
+    for b in range(len(positions)):
+        mark = _mark(logs[owner_of[b]], positions[b])
+        seen[mark >> _SLOT_SHIFT] = mark

@@ -17,7 +17,7 @@ from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.records import Bytes, Int32s, Int64s, fixed, join_tables, take_rows
 from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.kernels import covering
+from seglake.read.fetch.kernels import SEEN_SLOTS, count_seen, covering, mark_seen
 from seglake.read.fetch.log_segment import LogRanges
 from seglake.store.forks import Lock
 
@@ -25,8 +25,6 @@ ABSENT = -1  # the slab of a batch whose records are not here
 _SLAB_BYTES = 1024  # beside its arrays
 _BATCH_BYTES = TABLE.itemsize + 5 * 8  # on the shelf
 _SWEEP_EVERY = 512  # slabs
-_REMEMBERED = 2**16  # batches
-_SLOT_SHIFT, _MIXING = np.uint64(48), np.uint64(0x9E3779B97F4A7C15)
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
 
@@ -134,27 +132,27 @@ class SlabCache:
         self._shelves: dict[str, _Shelf] = {}
         self._unshelved: dict[str, list[_Shelf]] = {}
         self._numbers, self._lock = count(), Lock()
-        self._seen = np.zeros(_REMEMBERED, np.uint64)
+        self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # as the kernels mark it
 
     @property
     def size_bytes(self) -> int:
         """What the slabs and their batches on the shelves take."""
         return self._slabs.size_bytes
 
-    def seen(
-        self, log_keys: Sequence[str], owner_of: Int32s, positions: Int64s
-    ) -> npt.NDArray[np.bool_]:
-        """Whether this was asked before of the batches at these positions of their logs.
+    def mostly_seen(self, log_keys: Sequence[str], owner_of: Int32s, positions: Int64s) -> bool:
+        """Whether this was asked before of most of the batches at these positions of their logs.
 
         Batch b is of log_keys[owner_of[b]]. The cache remembers some 65,000 batches, and may
         confuse two in a great while.
         """
-        logs = np.array([hash(key) for key in log_keys])[owner_of]
-        marks = (logs + positions).view(np.uint64) * _MIXING
-        slots = marks >> _SLOT_SHIFT
-        found: npt.NDArray[np.bool_] = self._seen[slots] == marks
-        self._seen[slots] = marks
-        return found
+        logs = np.array([hash(key) for key in log_keys])
+        found = count_seen(self.seen, logs, owner_of, positions)
+        mark_seen(self.seen, logs, owner_of, positions)
+        return 2 * int(found) > len(positions)
+
+    def knows(self, log_key: str) -> bool:
+        """Whether batches of this log may be here."""
+        return log_key in self._shelves or log_key in self._unshelved
 
     def put(self, log_key: str, table: BatchTable, payload: Payload | None) -> None:
         """Keep batches of a log; their positions in `table` are those there.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from seglake.read.decode.shares import Share, shares_of
+from seglake.read.decode.shares import COLUMN_BYTES, Share, shares_of
 from seglake.read.fetch.chunk import Chunk, Fetch
 from seglake.read.fetch.piece import Piece
 from seglake.read.fetch.threads import DECODERS, side_by_side
@@ -51,14 +51,23 @@ def execute(
     Raises CorruptData and StoreError.
     """
     stats = stats or ReadStats()
-    chunks = fetch.chunks(
-        pieces, fetch_bytes=max(4096, memory_bytes // 16), ahead_bytes=memory_bytes // 4
-    )
-    shares = _shares(chunks, schema, memory_bytes // 8, threads, stats)
+    fetched = bytes_fetched(memory_bytes)
+    chunks = fetch.chunks(pieces, fetch_bytes=fetched, ahead_bytes=memory_bytes // 4)
+    shares = _shares(chunks, schema, bytes_of_columns(memory_bytes), threads, stats)
     for batch, matching in side_by_side(shares, threads):
         stats.bytes_matching += matching
         stats.records += len(batch)
         yield batch
+
+
+def bytes_fetched(memory_bytes: int) -> int:
+    """How much a read with this memory fetches at a time."""
+    return max(4096, memory_bytes // 16)
+
+
+def bytes_of_columns(memory_bytes: int) -> int:
+    """How large the keys, values and headers of an Arrow batch of such a read may be."""
+    return min(memory_bytes // 8, COLUMN_BYTES)
 
 
 def _shares(

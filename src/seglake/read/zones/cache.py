@@ -49,9 +49,8 @@ class ZoneMapCache:
         **options: _Arguments.kwargs,
     ) -> _Answer:
         """The answer of a method of `ZoneSearch` for this segment."""
-        zones: ZoneSearch | None = self._cache.get(segment.zonemap_key)
         try:
-            zones = zones or self._open(segment)
+            zones = self.known(segment) or self._open(segment)
             size = zones.size_bytes
             answer = question(zones, *arguments, **options)
         except (CorruptData, MissingObject) as damage:
@@ -60,6 +59,11 @@ class ZoneMapCache:
         if zones.size_bytes != size:
             self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
         return answer
+
+    def known(self, segment: LogSegment) -> ZoneSearch | None:
+        """The zone map of this segment, if it is in memory."""
+        found: ZoneSearch | None = self._cache.get(segment.zonemap_key)
+        return found
 
     def _open(self, segment: LogSegment) -> ZoneSearch:
         end = segment.zonemap_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,20 @@ from seglake.format import zonemap
 from seglake.format.records import Int64s
 from seglake.read.fetch.log_segment import LogRanges, LogSegment
 from seglake.read.zones.bounds import Bounds
-from seglake.read.zones.kernels import block_before, first_at_least, join_meeting, next_block
+from seglake.read.zones.kernels import (
+    BLOCKS,
+    FENCE_ROWS,
+    HIGH,
+    LOW,
+    OFFSET,
+    OFFSET_END,
+    PAGE,
+    STOP,
+    block_before,
+    first_at_least,
+    join_meeting,
+    next_block,
+)
 
 _OWN_BYTES, _PAGE_BYTES = 2500, 400  # of the objects of a zone map, and of a page of it
 
@@ -81,7 +94,8 @@ class ZoneSearch:
 
     `read` reads ranges of the file. A search loads the pages that it needs, and they stay in
     memory. Safe for threads: two of them may load a page at once, with the same result. Every
-    method raises CorruptData where the file is damaged.
+    method raises CorruptData where the file is damaged. `pages` is for kernels, see there, and
+    `place` has its address and how many pages there are.
     """
 
     def __init__(self, segment: LogSegment, head: Any, read: ReadRanges) -> None:
@@ -89,22 +103,21 @@ class ZoneSearch:
         if fences.log_bytes != segment.log_bytes:
             raise CorruptData(f"the zone map is of a log of {fences.log_bytes} bytes")
         self._base, self._read, self._fences = segment.base_offset, read, fences
-        self._firsts = fences.rows["relative_offset"].astype(np.int64)
-        self._ends = np.append(self._firsts[1:], segment.end_offset - self._base)
-        self._lows = fences.rows["min_timestamp"].astype(np.int64)
-        self._highs = fences.rows["max_timestamp"].astype(np.int64)
-        self._pages: list[_Page | None] = [None] * len(fences.rows)
-        self.size_bytes = _OWN_BYTES + memoryview(head).nbytes + 48 * len(self._pages)
+        self.pages = _pages_of(fences, segment.end_offset - self._base)
+        self._firsts, self._ends, self._lows, self._highs = self.pages[: HIGH + 1]
+        self.place = self.pages.__array_interface__["data"][0], len(fences.rows)
+        self._loaded: dict[int, _Page] = {}
+        self.size_bytes = _OWN_BYTES + memoryview(head).nbytes + 64 * len(fences.rows)
 
     def load(self) -> None:
         """Load all pages, whose bytes `head` has: at once that costs less than one by one."""
         size = self.size_bytes
-        self._load(np.arange(len(self._pages)))
-        self.size_bytes = size + _PAGE_BYTES * len(self._pages)
+        self._load(np.arange(len(self._lows)))
+        self.size_bytes = size + _PAGE_BYTES * len(self._lows)
 
     def block_at(self, offset: int) -> Block | None:
         """The last block that begins at or before `offset`, else the first; None without blocks."""
-        if not self._pages:
+        if not len(self._lows):
             return None
         relative = max(offset - self._base, -1)
         number = max(0, int(self._firsts.searchsorted(relative, "right")) - 1)
@@ -113,12 +126,12 @@ class ZoneSearch:
     def next_reaching(self, timestamp: int, after: int = -1) -> Block | None:
         """The first block numbered above `after` with a max timestamp >= `timestamp`."""
         number, row = divmod(after + 1, self._fences.fence_span)
-        while number < len(self._pages):
+        while number < len(self._lows):
             if row == 0:
                 number = first_at_least(self._highs, number, timestamp)
-                if number == len(self._pages):
+                if number == len(self._lows):
                     return None
-            page = self._pages[number] or self._page(number)
+            page = self._page(number)
             found = next_block(page.blocks, row, page.end_offset, page.end_position, timestamp)
             if found[0] >= 0:
                 return self._block(number, found)
@@ -146,7 +159,7 @@ class ZoneSearch:
         That is its position in the returned blocks; their count stands for "none".
         """
         wanted = distinct(np.maximum.accumulate(self._highs).searchsorted(timestamps))
-        blocks = self._blocks(wanted[wanted < len(self._pages)])
+        blocks = self._blocks(wanted[wanted < len(self._lows)])
         return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
 
     def holding(self, offsets: Int64s) -> tuple[Blocks, Int64s]:
@@ -160,7 +173,7 @@ class ZoneSearch:
 
     def times(self) -> tuple[Int64s, Int64s, Int64s]:
         """Of every block the number of its offsets, its smallest and its largest timestamp."""
-        pages = self._load(np.arange(len(self._pages))) or [_NO_PAGE]
+        pages = self._load(np.arange(len(self._lows))) or [_NO_PAGE]
         _, _, firsts, ends, highs = _joined(pages)
         lows = np.concatenate([page.blocks["min_timestamp"] for page in pages])
         return ends - firsts, lows, highs
@@ -179,32 +192,36 @@ class ZoneSearch:
         return LogRanges(*ranges[:, :count].copy()), records
 
     def _page(self, number: int) -> _Page:
-        page = self._pages[number]
+        page = self._loaded.get(number)
         if page is None:
             (data,) = self._read([self._fences.entries_range(number, number)])
             self._add(number, zonemap.checked_entries(data, self._fences, number, number))
-            page = cast("_Page", self._pages[number])
+            page = self._loaded[number]
         return page
 
     def _load(self, numbers: Int64s) -> list[_Page]:
         """The pages with these ascending numbers; missing neighbours share one read."""
-        known = [self._pages[number] for number in numbers.tolist()]
-        if all(known):
-            return [page for page in known if page]
-        missing = np.array([n for n in numbers.tolist() if self._pages[n] is None], np.int64)
-        groups = np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1) if len(missing) else []
-        ranges = [self._fences.entries_range(int(each[0]), int(each[-1])) for each in groups]
-        for group, data in zip(groups, self._read(ranges), strict=True):
-            first, last = int(group[0]), int(group[-1])
-            self._add(first, zonemap.checked_entries(data, self._fences, first, last))
-        return [page for n in numbers.tolist() if (page := self._pages[n])]
+        asked, loaded = numbers.tolist(), self._loaded
+        missing = np.array([number for number in asked if number not in loaded], np.int64)
+        if len(missing):
+            groups = np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1)
+            ranges = [self._fences.entries_range(int(each[0]), int(each[-1])) for each in groups]
+            for group, data in zip(groups, self._read(ranges), strict=True):
+                first, last = int(group[0]), int(group[-1])
+                self._add(first, zonemap.checked_entries(data, self._fences, first, last))
+        return [loaded[number] for number in asked]
 
     def _add(self, first: int, blocks: npt.NDArray[np.void]) -> None:
-        """Remember the pages from `first` on, whose blocks these are."""
+        """Remember the pages from `first` on, whose blocks these are.
+
+        A page that another thread has added meanwhile stays: kernels may be using its memory.
+        """
         span = self._fences.fence_span
         for number, at in enumerate(range(0, len(blocks), span), first):
-            end = self._fences.position_after(number)
-            self._pages[number] = _Page(blocks[at : at + span], int(self._ends[number]), end)
+            own = _Page(blocks[at : at + span], *self.pages[[OFFSET_END, STOP], number].tolist())
+            page = self._loaded.setdefault(number, own)
+            self.pages[BLOCKS, number] = len(page.blocks)
+            self.pages[PAGE, number] = page.blocks.__array_interface__["data"][0]
             self.size_bytes += _PAGE_BYTES
         self.size_bytes += blocks.nbytes
 
@@ -218,6 +235,16 @@ class ZoneSearch:
         """All blocks of some pages."""
         positions, ends, firsts, stops, highs = _joined(self._load(numbers) or [_NO_PAGE])
         return Blocks(positions, ends, firsts + self._base, stops + self._base, highs)
+
+
+def _pages_of(fences: zonemap.Fences, end_offset: int) -> Int64s:
+    """The pages as the kernels have them, none in memory; the last one ends at `end_offset`."""
+    pages = np.zeros((FENCE_ROWS, len(fences.rows)), np.int64)
+    pages[OFFSET], pages[STOP] = fences.rows["relative_offset"], fences.log_bytes
+    pages[OFFSET_END, :-1], pages[OFFSET_END, -1:] = pages[OFFSET, 1:], end_offset
+    pages[LOW], pages[HIGH] = fences.rows["min_timestamp"], fences.rows["max_timestamp"]
+    pages[STOP, :-1] = fences.rows["position"][1:]
+    return pages
 
 
 def _joined(pages: Sequence[_Page]) -> list[Int64s]:

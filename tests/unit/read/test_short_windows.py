@@ -1,0 +1,239 @@
+"""Short windows in one call: equal to what planning, fetching and decoding give, errors too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+import seglake
+from seglake.errors import SeglakeError
+from seglake.format.codecs import kernels, native
+from seglake.read.decode.columns import SCHEMA
+from seglake.read.decode.kernels import DONE
+from seglake.read.log import Log
+from seglake.read.window import short
+from seglake.read.window.execute import ReadStats
+from seglake.read.window.kernels import read_window
+from tests.makers.gaps import Loss
+from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.strategies import T, examples
+from tests.makers.versions import Run, cuts, lake_of, lost, runs
+
+COLUMNS = ["key", "value", "timestamp"]
+names = st.lists(st.sampled_from(SCHEMA.names), unique=True, min_size=1)
+windows = st.lists(
+    st.tuples(st.integers(T - 60, T + 200), st.integers(0, 200)), min_size=1, max_size=4
+)
+
+
+@contextmanager
+def counted() -> Iterator[list[bool]]:
+    """Whether each window that the kernel was asked for was one for it."""
+    answers, kernel = list[bool](), read_window
+
+    def count(*arguments: object) -> int:
+        reason = kernel(*arguments)
+        answers.append(reason == DONE)
+        return int(reason)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(short, "read_window", count)
+        yield answers
+
+
+def long_way(log: Log, window: tuple[int, int], columns: list[str], **options: Any) -> pa.Table:
+    """The records as planned, fetched and decoded, without a cache of batches."""
+    plan = log.plan_range(*window, columns=columns)
+    return replace(plan, fetch=log._origin.reads.fetch).execute(**options).read_all()
+
+
+@given(runs, cuts, st.booleans(), lost, windows, names, st.sampled_from([1, 5_000, 2**25]))
+@examples(60)
+def test_both_ways_are_equal(
+    generated: list[Run],
+    cut: float,
+    log_append: bool,
+    loss: Loss | None,
+    asked: list[tuple[int, int]],
+    columns: list[str],
+    memory_bytes: int,
+) -> None:
+    with lake_of(generated, cut, log_append, loss) as (log, _maker):
+        for start, length in asked:
+            window, stats, expected_stats = (start, start + length), ReadStats(), ReadStats()
+            expected = long_way(
+                log, window, columns, memory_bytes=memory_bytes, stats=expected_stats
+            )
+            with counted() as answers:
+                found = log.read_range(
+                    *window, columns=columns, memory_bytes=memory_bytes, stats=stats
+                ).read_all()
+            assert found.equals(expected)
+            if any(answers) or not expected_stats.requests:
+                assert stats == expected_stats
+
+
+def made(root: Path, codec: str = "zstd", headers: bool = False, **shape: Any) -> LakeMaker:
+    maker = LakeMaker(root, partitions=2)
+    with_headers = (("h", b"1"),) if headers else ()
+    rows = {
+        p: [Event(T + i, b"k%d" % i, b"v%d" % i * 3, with_headers) for i in range(p, 600, 2)]
+        for p in range(2)
+    }
+    maker.run(rows, Shape(codec, batch_bytes=400, **shape))
+    return maker
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_usual_windows_go_the_short_way(tmp_path: Path, codec: str) -> None:
+    made(tmp_path, codec)
+    log = seglake.open(str(tmp_path)).topic("events")
+    with counted() as answers:
+        for start in range(T, T + 600, 50):
+            expected = long_way(log, (start, start + 20), COLUMNS)
+            found = log.read_range(start, start + 20, columns=COLUMNS).read_all()
+            assert found.num_rows == 20
+            assert found.equals(expected)
+        assert log.read_range(0, T + 600, columns=COLUMNS).read_all().num_rows == 600
+    assert answers == [True] * 12 + [False]  # most batches of the last one were read before
+
+
+def test_a_window_that_comes_again_is_cached(tmp_path: Path) -> None:
+    made(tmp_path)
+    log = seglake.open(str(tmp_path)).topic("events")
+    log.plan_range(T + 100, T + 120)
+    stats = [ReadStats() for _ in range(3)]
+    with counted() as answers:
+        tables = [log.read_range(T + 100, T + 120, stats=each).read_all() for each in stats]
+    assert answers == [True, False, False]
+    assert [each.requests for each in stats] == [2, 2, 0]
+    assert tables[0].equals(tables[1])
+    assert tables[0].equals(tables[2])
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 10_000])
+def test_what_is_too_large_for_the_cache_is_not_remembered(
+    tmp_path: Path, cache_bytes: int
+) -> None:
+    made(tmp_path)
+    lake = seglake.open(str(tmp_path), cache_bytes=cache_bytes)
+    log = lake.topic("events")
+    assert log.read_range(0, T + 600).read_all().num_rows == 600  # all of each segment: no zone map
+    assert not log._origin.reads.cached_fetch.slabs.seen.any()
+
+
+def test_headers_are_left_to_others_from_the_first_on(tmp_path: Path) -> None:
+    made(tmp_path, headers=True)
+    log = seglake.open(str(tmp_path)).topic("events")
+    with counted() as answers:
+        for start in (T, T + 100, T + 200):
+            expected = long_way(log, (start, start + 9), SCHEMA.names)
+            assert log.read_range(start, start + 9).read_all().equals(expected)
+        assert answers == [False]
+        log.read_range(T + 300, T + 309, columns=COLUMNS).read_all()
+    assert answers == [False, True]
+
+
+def test_more_bytes_than_there_is_room_for(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(T + i, None, b"%d" % i * 5000) for i in range(100)]}, Shape("none"))
+    log = seglake.open(str(tmp_path)).topic("events")
+    with counted() as answers:
+        table = log.read_range(T, T + 100).read_all()
+        assert table.equals(long_way(log, (T, T + 100), SCHEMA.names))
+    assert answers == [False]
+
+
+def every_state(log: bytes) -> Iterator[bytes | None]:
+    """A log with a flipped bit here and there, cut off, longer, empty, gone."""
+    for at in range(0, len(log), 5):
+        changed = bytearray(log)
+        changed[at] ^= 1 << at % 8
+        yield bytes(changed)
+    yield from (log[: len(log) // 2], log[:-1], log + log[:100], b"", None)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_damage_has_the_same_words(tmp_path: Path, codec: str) -> None:
+    made(tmp_path, codec, segment_bytes=1200)
+    path = min(tmp_path.rglob("*.log"))
+    window, different = (T + 3, T + 17), 0
+    for state in every_state(path.read_bytes()):
+        path.unlink()
+        if state is not None:
+            path.write_bytes(state)
+        log = seglake.open(str(tmp_path)).topic("events")
+        log.plan_range(*window)
+        with counted() as answers:
+            found = outcome(partial(log.read_range, *window, columns=COLUMNS))
+        assert len(answers) == (state is not None)
+        assert found == outcome(partial(long_way, log, window, COLUMNS))
+        different += isinstance(found, tuple)
+    assert different > 50
+
+
+def outcome(read: Callable[[], Any]) -> Any:
+    """The records, or the kind of error and its words."""
+    try:
+        found = read()
+        return found if isinstance(found, pa.Table) else found.read_all()
+    except SeglakeError as error:
+        return type(error), str(error)
+
+
+def test_many_threads(tmp_path: Path) -> None:
+    made(tmp_path)
+    log = seglake.open(str(tmp_path)).topic("events")
+
+    def ask(number: int) -> None:
+        at = T + 7 * number % 580
+        found = log.read_range(at, at + 10, columns=["timestamp"]).read_all()["timestamp"]
+        expected = np.arange(at, min(at + 10, T + 600))
+        assert np.array_equal(np.sort(found.cast(pa.int64()).to_numpy()), expected)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(ask, range(600)))
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    made(tmp_path)
+    log = seglake.open(str(tmp_path)).topic("events")
+    for window in ((T, T), (0, 5), (T + 600, T + 10_000)):
+        assert log.read_range(*window).read_all().num_rows == 0
+    assert log.read_range(T, T + 5, partitions=[]).read_all().num_rows == 0
+    assert log.read_range(T, T + 4, partitions=[0, 0]).read_all().num_rows == 4
+
+
+def test_without_native_libraries_there_is_no_short_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path)
+    log = seglake.open(str(tmp_path)).topic("events")
+    monkeypatch.setattr(native, "addresses", lambda: np.zeros(kernels.ADDRESSES, np.int64))
+    with counted() as answers:
+        assert log.read_range(T, T + 20, columns=COLUMNS).read_all().num_rows == 20
+    assert not answers
+
+
+def test_a_page_stays_where_it_is(tmp_path: Path) -> None:
+    """A kernel on one thread may be using it when another thread brings it again."""
+    made(tmp_path)
+    log = seglake.open(str(tmp_path)).topic("events")
+    log.plan_range(T, T + 10)
+    reader = log.reader(0)
+    zones: Any = log._origin.reads.zone_maps.known(reader.segment(0))
+    before = zones.pages.copy()
+    (page,) = zones._load(np.arange(1))
+    zones._add(0, page.blocks.copy())
+    assert np.array_equal(zones.pages, before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,10 +22,11 @@ from seglake.errors import SeglakeError
 from seglake.format.codecs import kernels, native
 from seglake.read.decode.columns import SCHEMA
 from seglake.read.decode.kernels import DONE
+from seglake.read.fetch.threads import together
 from seglake.read.log import Log
 from seglake.read.window import short
 from seglake.read.window.execute import ReadStats
-from seglake.read.window.kernels import read_window
+from seglake.read.window.kernels import read_stretches
 from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import T, examples
@@ -40,7 +42,7 @@ windows = st.lists(
 @contextmanager
 def counted() -> Iterator[list[bool]]:
     """Whether each window that the kernel was asked for was one for it."""
-    answers, kernel = list[bool](), read_window
+    answers, kernel = list[bool](), read_stretches
 
     def count(*arguments: object) -> int:
         reason = kernel(*arguments)
@@ -48,7 +50,7 @@ def counted() -> Iterator[list[bool]]:
         return int(reason)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(short, "read_window", count)
+        patch.setattr(short, "read_stretches", count)
         yield answers
 
 
@@ -152,7 +154,53 @@ def test_more_bytes_than_there_is_room_for(tmp_path: Path) -> None:
     with counted() as answers:
         table = log.read_range(T, T + 100).read_all()
         assert table.equals(long_way(log, (T, T + 100), SCHEMA.names))
-    assert answers == [False]
+    assert not answers
+
+
+def test_a_log_that_is_compressed_well_has_shorter_windows(tmp_path: Path) -> None:
+    """What does not fit the columns of an Arrow batch is tried a few times, then no more."""
+    maker = LakeMaker(tmp_path)
+    shape = Shape("zstd", batch_bytes=16_384)
+    maker.run({0: [Event(T + i, None, b"%d" % i * 3000) for i in range(400)]}, shape)
+    log = seglake.open(str(tmp_path), cache_bytes=0).topic("events")
+    with counted() as answers:
+        for _ in range(20):
+            assert log.read_range(T, T + 400).read_all().num_rows == 400
+    assert 0 < len(answers) < 10
+    assert not any(answers)
+
+
+def test_large_windows_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(short, "DECODERS", 3)
+    monkeypatch.setattr(short, "_LEAST_BYTES", 100)
+    made(tmp_path)
+    log = seglake.open(str(tmp_path)).topic("events")
+    stats = ReadStats()
+    with counted() as answers:
+        found = log.read_range(0, T + 600, columns=COLUMNS, stats=stats).read_all()
+    assert found.equals(long_way(log, (0, T + 600), COLUMNS))
+    assert answers == [True, True]  # one for each of two segments
+    assert stats.records == 600
+    assert stats.requests == 2
+
+
+def test_an_error_in_one_share_is_raised() -> None:
+    def fail() -> int:
+        raise ValueError("one")
+
+    for calls in ([fail, lambda: 1], [lambda: 1, fail], [fail]):
+        with pytest.raises(ValueError, match="one"):
+            together(calls)
+    assert together([lambda: 1, lambda: 2, lambda: 3]) == [1, 2, 3]
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=12), st.integers(1, 5))
+def test_cuts_are_within(sizes: list[int], shares: int) -> None:
+    starts = [0, *itertools.accumulate(sizes)]
+    cuts = short._cuts(starts, shares)
+    assert (cuts[0], cuts[-1]) == (0, len(sizes))
+    assert cuts == sorted(set(cuts))
+    assert len(cuts) <= shares + 1
 
 
 def every_state(log: bytes) -> Iterator[bytes | None]:

@@ -105,6 +105,10 @@ class Columns:
     def begin(self, segments: Sequence[LogSegment], owner_of: Int32s) -> None:
         """Be ready for records of these batches: batch b is of segments[owner_of[b]]."""
         self._segments, self._owner_of = segments, owner_of
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the records."""
         self._state[:] = 0
 
     def fill(self, batches: Direct, limit_bytes: int) -> bool:
@@ -147,7 +151,7 @@ class Columns:
     def take(self) -> pa.RecordBatch:
         """The appended records; afterwards there is room for as many again."""
         arrays = [_ARRAYS[name](self) for name in self.schema.names]
-        self._state[:] = 0
+        self.clear()
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def offsets(self) -> Array:

@@ -26,7 +26,7 @@ from seglake.read.fetch.log_segment import LogSegment
 Share = Iterator[tuple[pa.RecordBatch, int]]
 """Arrow batches, each with the bytes of the record batches that its records come from."""
 
-SHARE_BYTES = 96 * 1024  # of a log; for less, another thread costs more than it gains
+_SHARE_BYTES = 96 * 1024  # of a log; for less, another thread costs more than it gains
 _CACHED_SHARE_BYTES = 256 * 1024  # the same where the payloads are cached
 _PART_BYTES = 256 * 1024  # decompressed at a time
 COLUMN_BYTES = 2 * 2**20  # of keys or values in an Arrow batch, unless one record batch has more
@@ -52,7 +52,7 @@ def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
     """Where to cut batches of these sizes into shares."""
     ends = sizes.cumsum(dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
-    shares = min(count, total // (_CACHED_SHARE_BYTES if cached else SHARE_BYTES))
+    shares = min(count, total // (_CACHED_SHARE_BYTES if cached else _SHARE_BYTES))
     inner = ends.searchsorted(np.arange(1, shares) * total // shares).tolist() if shares > 1 else []
     return [0, *inner, len(sizes)]
 
@@ -81,7 +81,7 @@ def _share(
     if len(columns):
         yield taken(columns), matching
     else:
-        give_back(columns)
+        _give_back(columns)
 
 
 def _decoded(
@@ -107,11 +107,10 @@ def borrowed(
 def taken(columns: Columns) -> pa.RecordBatch:
     """The records in borrowed columns, which are given back."""
     batch = columns.take()
-    give_back(columns)
+    _give_back(columns)
     return batch
 
 
-def give_back(columns: Columns) -> None:
-    """Leave borrowed columns to the next one who borrows on this thread."""
+def _give_back(columns: Columns) -> None:
     if columns.size_bytes <= COLUMN_BYTES:
         _THREAD.columns = columns

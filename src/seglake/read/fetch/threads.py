@@ -5,8 +5,8 @@ They start when first needed. A forked process starts its own.
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import chain
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from seglake.errors import SeglakeError
 from seglake.limits import REQUESTS
+from seglake.store.forks import Lock
 
 DECODERS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
 
@@ -66,6 +67,36 @@ def side_by_side(shares: Iterator[Iterator[_Item]], threads: int) -> Iterator[_I
     finally:
         for _, future in waiting:
             future.cancel()
+
+
+class Counter:
+    """How many threads are in a `with` of it, which yields their number."""
+
+    def __init__(self) -> None:
+        self._count, self._lock = 0, Lock()
+
+    def __enter__(self) -> int:
+        with self._lock:
+            self._count += 1
+            return self._count
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._count -= 1
+
+
+def together(calls: Sequence[Callable[[], _Item]]) -> list[_Item]:
+    """The results of some calls that run at once, the last one on the caller's thread."""
+    if len(calls) < 2:
+        return [call() for call in calls]
+    pool = _pool("seglake-decode", DECODERS)
+    others = [pool.submit(call) for call in calls[:-1]]
+    try:
+        own = calls[-1]()
+    except BaseException:
+        wait(others)
+        raise
+    return [*(future.result() for future in others), own]
 
 
 def _start(

@@ -4,6 +4,8 @@ It does what planning, fetching and decoding do, with their kernels. But it know
 files of this machine, zone maps in memory, batches as they should be. All else it leaves to them.
 """
 
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]  # it is documented
@@ -26,6 +28,7 @@ from seglake.read.zones.kernels import (
     PAGE,
     STOP,
     join_meeting,
+    meeting,
 )
 
 # a segment with a part of the window: its open file, its mark in the cache of batches, its offsets,
@@ -35,9 +38,8 @@ FD, MARK, BASE, END, WHOLE_BYTES, PAGES, PAGE_COUNT, LIMITS = range(SEGMENT_FIEL
 
 STRETCHES = 5  # rows for the stretches of the data: see `place_batches`
 OWNER, START, SHIFT, FIRST, END_OFFSET = range(STRETCHES)
+CHOSEN = 3  # rows of chosen segments
 RANGES = 4  # rows of byte ranges of logs: see `join_meeting`
-COSTS = 2
-REQUESTS, SIZE = range(COSTS)
 ELSEWHERE = 3  # beside the reasons of `fill`: the window is not for this kernel
 
 _call4 = call_of(4)
@@ -54,64 +56,31 @@ def _pointer(_typing_context, _address):
 
 
 @njit(cache=True, nogil=True)
-def read_window(
-    segments, pread, seen, most_cached_bytes, addresses, max_bytes,
-    log, ranges, stretches, table, owner_of, positions, rows, window_of,
-    held, held_bytes, arena, arena_ends, sizes, place, costs, wanted, limit_bytes, state,
-    offsets, timestamps, timestamp_types, batches,
-    key_ends, keys, key_valid, value_ends, values, value_valid,
-):  # fmt: skip
-    """Append the records of a window to columns; returns why it stopped, as `fill`, or `ELSEWHERE`.
+def choose(extents, firsts, limits, found):
+    """Find the segments that can hold a record within the limits; returns their number, or -1.
 
-    `pread` is the address of the C function. A window of up to `most_cached_bytes` is for the cache
-    of batches when it is read again, so its batches are looked for among the `seen` ones, and
-    marked there. From `log` to `costs` there is room for what is found on the way; `place` and
-    `costs` say what was. The others are those of `fill`.
+    `extents` has base and end offsets, smallest and largest timestamps; the segments from firsts[p]
+    on are those of partition p. Fills in partitions, positions in them, and whether all records are
+    wanted. There are too many where it returns -1.
     """
-    place[:] = 0
-    count, size = _place_ranges(segments, ranges, stretches)
-    if count < 0 or size > len(log):
-        return ELSEWHERE
-    found, marks, caches = stretches[:, :count], segments[:, MARK], size <= most_cached_bytes
-    begins = found[START] + found[SHIFT]
-    if caches and 2 * count_seen(seen, marks, found[OWNER], begins) > count:
-        return ELSEWHERE
-    if not _fetch(segments, pread, log, found, size):
-        return ELSEWHERE
-    n, _, problem = find_batches(log[:size])
-    if problem or n > len(table):
-        return ELSEWHERE
-    batch_table, owners, places = table[:n], owner_of[:n], positions[:n]
-    read_headers(log, 0, UNKNOWN, batch_table)
-    if not _sound(log, batch_table, addresses):
-        return ELSEWHERE
-    _, misplaced = place_batches(
-        batch_table, found[START], found[SHIFT], found[OWNER], found[FIRST], found[END_OFFSET],
-        -1, owners, places,
-    )  # fmt: skip
-    if misplaced or (caches and 2 * count_seen(seen, marks, owners, places) > n):
-        return ELSEWHERE
-    limits = segments[:, LIMITS:]
-    n = wanted_batches(batch_table, owners, limits, rows)
-    for i in range(n):
-        table[i], window_of[i] = table[rows[i]], owner_of[rows[i]]
-    reason = fill(
-        log, table[:n], window_of, limits, held, held_bytes, addresses, max_bytes,
-        arena, False, arena_ends, sizes, place, wanted, limit_bytes, state,
-        offsets, timestamps, timestamp_types, batches,
-        key_ends, keys, key_valid, value_ends, values, value_valid,
-    )  # fmt: skip
-    if reason == DONE and caches:
-        mark_seen(seen, marks, owners, places)
-    costs[REQUESTS], costs[SIZE] = count, size
-    return reason
+    rows = np.empty((2, extents.shape[1]), np.int64)
+    bases, ends, lows, highs = extents[0], extents[1], extents[2], extents[3]
+    count = meeting(lows, highs, bases, ends, 0, limits, _NO_WINDOWS, rows)
+    if count > found.shape[1]:
+        return -1
+    for i in range(count):
+        partition = np.searchsorted(firsts, rows[0, i], "right") - 1
+        found[0, i], found[1, i] = partition, rows[0, i] - firsts[partition]
+        found[2, i] = rows[1, i]
+    return count
 
 
 @njit(cache=True, nogil=True)
-def _place_ranges(segments, ranges, stretches):
-    """Place the ranges of all segments one behind another: how many there are, and their bytes.
+def place_ranges(segments, ranges, stretches):
+    """Place the ranges that can hold a wanted record one behind another: their number and bytes.
 
-    The number is -1 if there is no room for them, or a page is not in memory.
+    Fills in the `stretches` of the data. The number is -1 if there is no room for them, or a page
+    is not in memory.
     """
     count, size = 0, np.int64(0)
     for s in range(len(segments)):
@@ -128,27 +97,78 @@ def _place_ranges(segments, ranges, stretches):
 
 
 @njit(cache=True, nogil=True)
-def _fetch(segments, pread, log, stretches, size):
+def read_stretches(
+    segments, stretches, size, pread, seen, caches, addresses, max_bytes,
+    log, table, owner_of, positions, rows, window_of,
+    held, held_bytes, arena, arena_ends, sizes, place, wanted, limit_bytes, state,
+    offsets, timestamps, timestamp_types, batches,
+    key_ends, keys, key_valid, value_ends, values, value_valid,
+):  # fmt: skip
+    """Append the records of some stretches to columns; returns why it stopped: see `fill`.
+
+    Or else it is `ELSEWHERE`. The stretches have `size` bytes together. `pread` is the address of
+    the C function. With `caches`, batches that are read again are for the cache: they are looked
+    for among the `seen` ones, and marked there. From `log` to `place` there is room for what is
+    found on the way. The others are those of `fill`.
+    """
+    place[:] = 0
+    marks, starts = segments[:, MARK], stretches[START] - stretches[START, 0]
+    shifts = stretches[SHIFT] + stretches[START, 0]
+    if size > len(log) or (
+        caches and 2 * count_seen(seen, marks, stretches[OWNER], starts + shifts) > len(starts)
+    ):
+        return ELSEWHERE
+    if not _fetch(segments[:, FD], stretches[OWNER], starts, shifts, size, pread, log):
+        return ELSEWHERE
+    n, _, problem = find_batches(log[:size])
+    if problem or n > len(table):
+        return ELSEWHERE
+    batch_table, owners, places = table[:n], owner_of[:n], positions[:n]
+    read_headers(log, 0, UNKNOWN, batch_table)
+    if not _sound(log, batch_table, addresses):
+        return ELSEWHERE
+    _, misplaced = place_batches(
+        batch_table, starts, shifts, stretches[OWNER], stretches[FIRST], stretches[END_OFFSET],
+        -1, owners, places,
+    )  # fmt: skip
+    if misplaced or (caches and 2 * count_seen(seen, marks, owners, places) > n):
+        return ELSEWHERE
+    limits = segments[:, LIMITS:]
+    n = wanted_batches(batch_table, owners, limits, rows)
+    for i in range(n):
+        table[i], window_of[i] = table[rows[i]], owner_of[rows[i]]
+    reason = fill(
+        log, table[:n], window_of, limits, held, held_bytes, addresses, max_bytes,
+        arena, False, arena_ends, sizes, place, wanted, limit_bytes, state,
+        offsets, timestamps, timestamp_types, batches,
+        key_ends, keys, key_valid, value_ends, values, value_valid,
+    )  # fmt: skip
+    if reason == DONE and caches:
+        mark_seen(seen, marks, owners, places)
+    return reason
+
+
+@njit(cache=True, nogil=True)
+def _fetch(fds, owners, starts, shifts, size, pread, log):
     """Read the stretches, `size` bytes together; returns whether all bytes came."""
-    count = stretches.shape[1]
-    for i in range(count):
-        start = stretches[START, i]
-        length = (stretches[START, i + 1] if i + 1 < count else size) - start
-        fd, position = segments[stretches[OWNER, i], FD], start + stretches[SHIFT, i]
-        if _call4(pread, (fd, log.ctypes.data + start, length, position)) != length:
+    for i in range(len(starts)):
+        length = (starts[i + 1] if i + 1 < len(starts) else size) - starts[i]
+        words = (fds[owners[i]], log.ctypes.data + starts[i], length, starts[i] + shifts[i])
+        if _call4(pread, words) != length:
             return False
     return True
 
 
 @njit(cache=True, nogil=True)
 def _ranges_of(segment, ranges):
-    """Fill in the ranges of a segment's log that can hold a wanted record; -1 as `_fetch`."""
+    """Fill in the ranges of a segment's log that can hold a wanted record; -1 as `place_ranges`."""
     if segment[WHOLE_BYTES]:
         ranges[0, 0], ranges[1, 0] = 0, segment[WHOLE_BYTES]
         ranges[2, 0], ranges[3, 0] = segment[BASE], segment[END]
         return 1
     base, limits = segment[BASE], segment[LIMITS:]
-    pages = carray(_pointer(segment[PAGES]), (FENCE_ROWS, segment[PAGE_COUNT]), np.int64)  # type: ignore[call-arg]  # numba adds the context
+    place: Any = _pointer(segment[PAGES])  # type: ignore[call-arg]  # numba adds the context
+    pages = carray(place, (FENCE_ROWS, segment[PAGE_COUNT]), np.int64)
     count = 0
     for p in range(pages.shape[1]):
         if pages[HIGH, p] < limits[0] or pages[LOW, p] > limits[1]:
@@ -157,7 +177,8 @@ def _ranges_of(segment, ranges):
             continue
         if pages[PAGE, p] == 0 or count + pages[BLOCKS, p] > ranges.shape[1]:
             return -1
-        blocks = carray(_pointer(pages[PAGE, p]), (pages[BLOCKS, p],), ENTRY)
+        blocks_at: Any = _pointer(pages[PAGE, p])
+        blocks = carray(blocks_at, (pages[BLOCKS, p],), ENTRY)
         count, _ = join_meeting(
             blocks, pages[OFFSET_END, p], pages[STOP, p], base, limits, _NO_WINDOWS, ranges, count
         )

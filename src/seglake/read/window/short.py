@@ -1,8 +1,8 @@
-"""Short windows of a local lake: one kernel goes from zone maps to Arrow columns.
+"""Short windows of a local lake: kernels go from zone maps to Arrow columns in one call.
 
 A window of some ten KiB is read in less time than Python takes to plan, fetch and decode it piece
-by piece. So what is usual is done in one call. Where anything is not usual, nothing has happened,
-and the window is read as any other is; so errors, too, come from there alone.
+by piece. So what is usual is done in one call, or one for each thread. Where anything is not usual,
+nothing has happened, and the window is read as any other is; so errors, too, come from there alone.
 """
 
 from __future__ import annotations
@@ -11,40 +11,51 @@ import ctypes
 import os
 import threading
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.errors import SeglakeError
 from seglake.format.batch import MAX_BATCH_BYTES, TABLE
 from seglake.format.codecs import native
 from seglake.format.records import Int64s, read_only
-from seglake.read.decode.columns import Columns
 from seglake.read.decode.direct import arena_of_thread
-from seglake.read.decode.kernels import DONE, HEADERS, LOG_BYTES, STATES, UNKNOWN
-from seglake.read.decode.shares import SHARE_BYTES, borrowed, give_back, taken
+from seglake.read.decode.kernels import DONE, FULL, LOG_BYTES, STATES, UNKNOWN
+from seglake.read.decode.shares import borrowed, taken
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.fetch.piece import Window
+from seglake.read.fetch.threads import DECODERS, Counter, together
 from seglake.read.lookup.partition import PartitionReader
 from seglake.read.lookup.shared_reads import SharedReads
 from seglake.read.window.execute import ReadStats, bytes_fetched, bytes_of_columns
-from seglake.read.window.kernels import COSTS, RANGES, REQUESTS, SIZE, STRETCHES, read_window
-from seglake.read.zones.bounds import Bounds
+from seglake.read.window.kernels import (
+    CHOSEN,
+    RANGES,
+    START,
+    STRETCHES,
+    choose,
+    place_ranges,
+    read_stretches,
+)
 from seglake.read.zones.search import ZoneSearch
 from seglake.store import OpenFile, Store, local_file
 
-_MOST_BYTES = 2 * SHARE_BYTES  # of a log; more is decoded by several threads
+_LEAST_BYTES, _MOST_BYTES = 48 * 1024, 384 * 1024  # of a log, for a thread
 _MOST_SEGMENTS, _MOST_RANGES, _MOST_BATCHES = 64, 8192, 2048
 _MOST_ROWS = 2**16  # of the catalog, which are looked through
 _CHOICES = 8  # of partitions, remembered
+
+_UNDER_WAY = Counter()
 
 
 class ShortWindows:
     """The short windows of one log. Safe for threads."""
 
     def __init__(self, reads: SharedReads) -> None:
-        self._reads, self._has_headers = reads, False
+        self._reads, self._has_headers, self._most_bytes = reads, False, _MOST_BYTES
         self._choice = lru_cache(_CHOICES)(_Choice)
 
     def read(
@@ -55,28 +66,31 @@ class ShortWindows:
         memory_bytes: int,
         stats: ReadStats,
     ) -> list[pa.RecordBatch] | None:
-        """The records of a window as at most one Arrow batch; None if it is to be read otherwise.
+        """The records of a window in a few Arrow batches; None if it is to be read otherwise.
 
         That is so for a window of many bytes, one that was read before (others cache it), and one
         with anything that is not usual. `memory_bytes` and `stats` are those of `execute`.
         """
+        if not _is_possible() or (self._has_headers and "headers" in schema.names):
+            return None
         parts = self._parts(readers, window)
         if not parts:
             return None if parts is None else []
-        segments = [part.segment for part in parts]
-        columns = borrowed(schema, segments, _ROOM.window_of, bytes_of_columns(memory_bytes))
-        if not self._fill(columns, parts, memory_bytes):
-            give_back(columns)
+        with _UNDER_WAY as reads:  # several are quick enough without more threads
+            shares = self._shares(parts, schema, memory_bytes, DECODERS if reads == 1 else 1)
+            done = together([share.read for share in shares])
+        self._learn(done)
+        if not done or any(each.reason != DONE for each in done):
             return None
-        stats.requests += int(_ROOM.costs[REQUESTS])
-        stats.bytes_fetched += int(_ROOM.costs[SIZE])
-        stats.bytes_matching += int(_ROOM.place[LOG_BYTES])
-        stats.records += len(columns)
-        return [taken(columns)] if len(columns) else []
+        stats.requests += sum(share.stretches.shape[1] for share in shares)
+        stats.bytes_fetched += sum(share.size_bytes for share in shares)
+        stats.bytes_matching += sum(each.matching_bytes for each in done)
+        stats.records += sum(len(each.batch) for each in done)
+        return [each.batch for each in done if len(each.batch)]
 
     def _parts(self, readers: tuple[PartitionReader, ...], window: Window) -> list[_Part] | None:
         """What has a part of the window; None if that is too much, or not all at hand."""
-        found = self._choice(readers).meeting(window) if _is_possible() else None
+        found = self._choice(readers).meeting(window)
         if found is None:
             return None
         parts = list[_Part]()
@@ -98,20 +112,30 @@ class ShortWindows:
             return None
         return _Part(segment, window.above(start), file, zones)
 
-    def _fill(self, columns: Columns, parts: list[_Part], memory_bytes: int) -> bool:
-        """Append the records to the columns, if that can be done."""
-        with_headers = bool(columns.wanted & HEADERS)
-        if with_headers and self._has_headers:
-            return False
+    def _shares(
+        self, parts: list[_Part], schema: pa.Schema, memory_bytes: int, threads: int
+    ) -> list[_Share]:
+        """What each thread reads; none if that is too much."""
         segments = np.array([part.row() for part in parts], np.int64)
-        slabs = self._reads.cached_fetch.slabs
-        reason = read_window(
-            segments, _pread(), slabs.seen, self._reads.cached_fetch.largest_bytes,
-            native.addresses(), MAX_BATCH_BYTES, *_ROOM.arguments(bytes_fetched(memory_bytes)),
-            *columns.for_kernel(bytes_of_columns(memory_bytes)),
-        )  # fmt: skip
-        self._has_headers |= with_headers and reason == UNKNOWN
-        return bool(reason == DONE)
+        count, size = place_ranges(segments, _ROOM.ranges, _ROOM.stretches)
+        number = max(1, min(threads, count, size // _LEAST_BYTES))
+        if count < 0 or size > min(bytes_fetched(memory_bytes), number * self._most_bytes):
+            return []
+        cache = self._reads.cached_fetch
+        read = _Read(parts, segments, schema, memory_bytes,
+                     cache.slabs.seen, size <= cache.largest_bytes)  # fmt: skip
+        starts = [*_ROOM.stretches[START, :count].tolist(), size]
+        return [
+            _Share(read, _ROOM.stretches[:, first:stop].copy(), starts[stop] - starts[first])
+            for first, stop in pairwise(_cuts(starts, number))
+        ]
+
+    def _learn(self, done: list[_Done]) -> None:
+        """Notice what makes all windows of this log unusual."""
+        for each in done:
+            if each.reason == FULL:
+                self._most_bytes //= 2  # it is compressed well
+            self._has_headers |= each.reason == UNKNOWN and "headers" in each.batch.schema.names
 
 
 class _Part(NamedTuple):
@@ -123,7 +147,7 @@ class _Part(NamedTuple):
     zones: ZoneSearch | None
 
     def row(self) -> tuple[int, ...]:
-        """What the kernel knows of it."""
+        """What the kernels know of it."""
         segment, zones = self.segment, self.zones
         return (
             self.file.fd, hash(segment.log_key), segment.base_offset, segment.end_offset,
@@ -132,56 +156,96 @@ class _Part(NamedTuple):
         )  # fmt: skip
 
 
+class _Read(NamedTuple):
+    """What the shares of a window have in common."""
+
+    parts: list[_Part]  # they keep files open, and pages in memory
+    segments: Int64s
+    schema: pa.Schema
+    memory_bytes: int
+    seen: npt.NDArray[np.uint64]
+    caches: bool
+
+
+class _Done(NamedTuple):
+    """What came of a share: the records, if the reason is `DONE`."""
+
+    reason: int
+    batch: pa.RecordBatch
+    matching_bytes: int
+
+
+class _Share(NamedTuple):
+    """Some stretches of a window, which one thread reads."""
+
+    whole: _Read
+    stretches: Int64s
+    size_bytes: int
+
+    def read(self) -> _Done:
+        whole, limit = self.whole, bytes_of_columns(self.whole.memory_bytes)
+        segments = [part.segment for part in whole.parts]
+        columns = borrowed(whole.schema, segments, _ROOM.window_of, limit)
+        reason = read_stretches(
+            whole.segments, self.stretches, self.size_bytes, _pread(), whole.seen, whole.caches,
+            native.addresses(), MAX_BATCH_BYTES, *_ROOM.arrays, *columns.for_kernel(limit),
+        )  # fmt: skip
+        if reason != DONE:
+            columns.clear()
+        return _Done(int(reason), taken(columns), int(_ROOM.place[LOG_BYTES]))
+
+
 class _Choice:
     """The segments of some log partitions, one behind another."""
 
     def __init__(self, readers: tuple[PartitionReader, ...]) -> None:
         self._readers = readers
         counts = [len(reader.view.segments.base_offsets) for reader in readers]
-        self._firsts, self._count = np.cumsum([0, *counts]), sum(counts)
-        self._columns = list[Int64s]()
-        if 0 < self._count <= _MOST_ROWS:
-            extents = [reader.view.extents for reader in readers]
-            self._columns = [np.concatenate(column) for column in zip(*extents, strict=True)]
+        self._firsts, self._extents = np.cumsum([0, *counts]), np.empty((4, 0), np.int64)
+        if sum(counts) <= _MOST_ROWS:
+            columns = [np.array(reader.view.extents) for reader in readers]
+            self._extents = np.concatenate([self._extents, *columns], axis=1)
 
     def meeting(self, window: Window) -> list[tuple[PartitionReader, int, bool]] | None:
         """The segments that can hold a record of the window; None if there are too many.
 
         Each comes with its partition's reader, its index there, and whether it lies in the window.
         """
-        if not self._columns:
+        limits, found = np.array(window.limits()), _ROOM.found
+        count = choose(self._extents, self._firsts, limits, found)
+        if count < 0 or not self._extents.size:
             return None
-        bases, ends, lows, highs = self._columns
-        numbers, whole = Bounds.of(window).meet(lows, highs, bases, ends)
-        if len(numbers) > _MOST_SEGMENTS:
-            return None
-        owners = self._firsts.searchsorted(numbers, "right") - 1
-        indexes = (numbers - self._firsts[owners]).tolist()
-        rows = zip(owners.tolist(), indexes, whole.tolist(), strict=True)
-        return [(self._readers[owner], index, bool(all_of_it)) for owner, index, all_of_it in rows]
+        rows = zip(*found[:, :count].tolist(), strict=True)
+        return [(self._readers[owner], index, bool(whole)) for owner, index, whole in rows]
 
 
 class _Room(threading.local):
-    """The arrays of a thread for what the kernel finds on its way."""
+    """The arrays of a thread for what the kernels find on their way."""
 
     def __init__(self) -> None:
         count = _MOST_BATCHES
-        self._log = read_only(np.empty(_MOST_BYTES, np.uint8))
-        self.window_of, self.costs = np.empty(count, np.int32), np.zeros(COSTS, np.int64)
-        self.place = np.zeros(STATES, np.int64)
-        self._arrays = (
-            np.empty((RANGES, _MOST_RANGES), np.int64), np.empty((STRETCHES, count), np.int64),
-            np.empty(count, TABLE), np.empty(count, np.int32), *np.empty((2, count), np.int64),
-            self.window_of, *np.zeros((2, count), np.int64), arena_of_thread(),
-            np.empty(0, np.int64), np.empty(2, np.int64), self.place, self.costs,
+        self.found = np.empty((CHOSEN, _MOST_SEGMENTS), np.int64)
+        self.ranges = np.empty((RANGES, _MOST_RANGES), np.int64)
+        self.stretches = np.empty((STRETCHES, count), np.int64)
+        self.window_of, self.place = np.empty(count, np.int32), np.zeros(STATES, np.int64)
+        self.arrays = (
+            read_only(np.empty(_MOST_BYTES, np.uint8)), np.empty(count, TABLE),
+            np.empty(count, np.int32), *np.empty((2, count), np.int64), self.window_of,
+            *np.zeros((2, count), np.int64), arena_of_thread(), np.empty(0, np.int64),
+            np.empty(2, np.int64), self.place,
         )  # fmt: skip
-
-    def arguments(self, size_bytes: int) -> tuple[Any, ...]:
-        """The arrays as the kernel takes them, with room for so many bytes of a log."""
-        return self._log[:size_bytes], *self._arrays
 
 
 _ROOM = _Room()
+
+
+def _cuts(starts: list[int], shares: int) -> list[int]:
+    """Where to cut what begins at `starts`, so that the shares are as equal as they can be."""
+    inner = [
+        min(range(len(starts)), key=lambda i: abs(starts[i] * shares - starts[-1] * number))
+        for number in range(1, shares)
+    ]
+    return sorted({0, *inner, len(starts) - 1})
 
 
 def _opened(store: Store, key: str) -> OpenFile | None:

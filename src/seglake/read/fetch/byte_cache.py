@@ -18,11 +18,12 @@ class ByteCache:
 
     A hit is one dictionary look-up and takes no lock. Eviction takes values that were not used
     since its last round first (second chance). A value larger than the limit is not cached.
+    `dropped` grows whenever a value may have left.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self.size_bytes = 0
+        self.size_bytes = self.dropped = 0
         self._entries: dict[Hashable, _Entry] = {}
         self._lock = Lock()
 
@@ -61,3 +62,4 @@ class ByteCache:
     def _drop(self, key: Hashable) -> None:
         entry = self._entries.pop(key, None)
         self.size_bytes -= entry.size if entry else 0
+        self.dropped += 1

@@ -11,6 +11,10 @@ BAD_OFFSETS, BAD_BOUNDARY = 1, 2
 _MIXING, _SLOT_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(48)
 SEEN_SLOTS = 2**16
 
+# of each cached batch of a log, in a column: its bytes there; where its records are in memory, or 0
+SHELF_ROWS = 4
+POSITION, BATCH_END, ADDRESS, LENGTH = range(SHELF_ROWS)
+
 
 @njit(cache=True, nogil=True)
 def place_batches(
@@ -80,14 +84,20 @@ def _mark(log: int, position: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
+def was_seen(seen: npt.NDArray[np.uint64], log: int, position: int) -> bool:
+    """Whether the batch at a position of a log is marked."""
+    mark = _mark(log, position)
+    return bool(seen[mark >> _SLOT_SHIFT] == mark)
+
+
+@njit(cache=True, nogil=True)
 def count_seen(
     seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
 ) -> int:
     """How many of the batches are marked; batch b is at positions[b] of logs[owner_of[b]]."""
     found = 0
     for b in range(len(positions)):
-        mark = _mark(logs[owner_of[b]], positions[b])
-        found += seen[mark >> _SLOT_SHIFT] == mark
+        found += was_seen(seen, logs[owner_of[b]], positions[b])
     return found
 
 

@@ -23,7 +23,7 @@ from seglake.store.forks import Lock
 
 ABSENT = -1  # the slab of a batch whose records are not here
 _SLAB_BYTES = 1024  # beside its arrays
-_BATCH_BYTES = TABLE.itemsize + 5 * 8  # on the shelf
+_BATCH_BYTES = 2 * TABLE.itemsize + 9 * 8  # on the shelf, also as kernels take it
 _SWEEP_EVERY = 512  # slabs
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
@@ -119,6 +119,30 @@ class _Shelf(NamedTuple):
         return slice(first, first + count) if whole else numbers[:count]
 
 
+class Shelved(NamedTuple):
+    """The cached batches of a log as kernels take them: `rows` see there, `table` with positions.
+
+    `place` has the addresses of both, and how many batches there are. `data` keeps the slabs in
+    memory, though they may have left the cache.
+    """
+
+    place: tuple[int, int, int]
+    rows: Int64s
+    table: BatchTable
+    data: Sequence[Bytes]
+    shelf: _Shelf
+    dropped: int
+
+    @staticmethod
+    def of(shelf: _Shelf, held: Held, here: npt.NDArray[np.bool_], dropped: int) -> Shelved:
+        """Those that are here; the cache had dropped so many values before."""
+        columns = (shelf.positions, shelf.stops, *held.places())
+        rows = np.array([column[here] for column in columns])
+        table = take_rows(shelf.table, here)
+        places = [each.__array_interface__["data"][0] for each in (rows, table)]
+        return Shelved((places[0], places[1], len(table)), rows, table, held.data, shelf, dropped)
+
+
 _INT64S: Int64s = np.empty(0, np.int64)
 _EMPTY = _Shelf(_INT64S, _INT64S, np.empty(0, TABLE), _INT64S, _INT64S, _INT64S)
 
@@ -131,6 +155,7 @@ class SlabCache:
         self._slabs = ByteCache(limit_bytes)
         self._shelves: dict[str, _Shelf] = {}
         self._unshelved: dict[str, list[_Shelf]] = {}
+        self._shelved: dict[str, Shelved] = {}
         self._numbers, self._lock = count(), Lock()
         self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # as the kernels mark it
 
@@ -150,9 +175,21 @@ class SlabCache:
         mark_seen(self.seen, logs, owner_of, positions)
         return 2 * int(found) > len(positions)
 
-    def knows(self, log_key: str) -> bool:
-        """Whether batches of this log may be here."""
-        return log_key in self._shelves or log_key in self._unshelved
+    def shelved(self, log_key: str) -> Shelved | None:
+        """What is here of a log, for kernels; None if there is nothing."""
+        shelf = self._shelf(log_key)
+        if not len(shelf.table):
+            return None
+        found, dropped = self._shelved.get(log_key), self._slabs.dropped
+        if found is None or found.shelf is not shelf or found.dropped != dropped:
+            found = Shelved.of(shelf, *self._held(shelf), dropped)
+            self._shelved = {log_key: found, **self._with(dropped)}
+        return found
+
+    def _with(self, dropped: int) -> dict[str, Shelved]:
+        """What was made for kernels since a value left; all else would keep slabs in memory."""
+        shelved = self._shelved.items()
+        return {log_key: found for log_key, found in shelved if found.dropped == dropped}
 
     def put(self, log_key: str, table: BatchTable, payload: Payload | None) -> None:
         """Keep batches of a log; their positions in `table` are those there.

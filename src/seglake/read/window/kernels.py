@@ -11,13 +11,22 @@ from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]  # it is documented
 from numba.extending import intrinsic
 
-from seglake.format.batch import CRC_AT, CRC_START, UNKNOWN
-from seglake.format.codecs.kernels import CRC32C, call_of, checksum
+from seglake.format.batch import CRC_AT, CRC_START, TABLE, UNKNOWN
+from seglake.format.codecs.kernels import call_of, checksum
 from seglake.format.decode_kernels import find_batches, get_big_endian, read_headers
 from seglake.format.zonemap import ENTRY
 from seglake.jit import njit
 from seglake.read.decode.kernels import DONE, fill, wanted_batches
-from seglake.read.fetch.kernels import count_seen, mark_seen, place_batches
+from seglake.read.fetch.kernels import (
+    ADDRESS,
+    BATCH_END,
+    LENGTH,
+    POSITION,
+    SHELF_ROWS,
+    count_seen,
+    mark_seen,
+    was_seen,
+)
 from seglake.read.zones.kernels import (
     BLOCKS,
     FENCE_ROWS,
@@ -26,21 +35,25 @@ from seglake.read.zones.kernels import (
     OFFSET,
     OFFSET_END,
     PAGE,
-    STOP,
+    PAGE_END,
     join_meeting,
     meeting,
 )
 
 # a segment with a part of the window: its open file, its mark in the cache of batches, its offsets,
-# the bytes of its log if all of it is wanted, its pages (address and number), the limits
-SEGMENT_FIELDS = 11
-FD, MARK, BASE, END, WHOLE_BYTES, PAGES, PAGE_COUNT, LIMITS = range(SEGMENT_FIELDS - 3)
+# the bytes of its log if all of it is wanted, its pages and its shelf by address, the limits
+SEGMENT_FIELDS = 14
+(
+    FD, MARK, BASE, END, WHOLE_BYTES, PAGES, PAGE_COUNT, SHELF, SHELF_TABLE, SHELF_COUNT, LIMITS,
+) = range(SEGMENT_FIELDS - 3)  # fmt: skip
 
-STRETCHES = 5  # rows for the stretches of the data: see `place_batches`
-OWNER, START, SHIFT, FIRST, END_OFFSET = range(STRETCHES)
 CHOSEN = 3  # rows of chosen segments
 RANGES = 4  # rows of byte ranges of logs: see `join_meeting`
-ELSEWHERE = 3  # beside the reasons of `fill`: the window is not for this kernel
+STRETCHES = 7  # rows of ranges with their segments, and where they are on the segment's shelf
+OWNER, START, STOP, FIRST, END_OFFSET, SHELVED, BATCHES = range(STRETCHES)
+COSTS = 2
+REQUESTS, SIZE = range(COSTS)
+ELSEWHERE = 3  # beside the reasons of `fill`: the window is not for these kernels
 
 _call4 = call_of(4)
 
@@ -76,69 +89,64 @@ def choose(extents, firsts, limits, found):
 
 
 @njit(cache=True, nogil=True)
-def place_ranges(segments, ranges, stretches):
-    """Place the ranges that can hold a wanted record one behind another: their number and bytes.
+def plan_stretches(segments, ranges, stretches, seen):
+    """Find the ranges that can hold a wanted record, and which of them are cached.
 
-    Fills in the `stretches` of the data. The number is -1 if there is no room for them, or a page
-    is not in memory.
+    Returns how many there are, the bytes of those that are not cached, and whether most of these
+    were read before. The number is -1 if there is no room for them, or a page is not in memory.
     """
-    count, size = 0, np.int64(0)
+    count, fresh, fresh_bytes, known = 0, 0, np.int64(0), 0
     for s in range(len(segments)):
-        found = _ranges_of(segments[s], ranges)
+        segment = segments[s]
+        found = _ranges_of(segment, ranges)
         if found < 0 or count + found > stretches.shape[1]:
-            return -1, size
+            return -1, fresh_bytes, False
         for r in range(found):
-            stretches[OWNER, count], stretches[START, count] = s, size
-            stretches[SHIFT, count] = ranges[0, r] - size
-            stretches[FIRST, count], stretches[END_OFFSET, count] = ranges[2, r], ranges[3, r]
-            size += ranges[1, r] - ranges[0, r]
+            start, stop = ranges[0, r], ranges[1, r]
+            stretches[OWNER, count], stretches[START:SHELVED, count] = s, ranges[:, r]
+            first, batches = _on_shelf(segment, start, stop)
+            stretches[SHELVED, count], stretches[BATCHES, count] = first, batches
+            if first < 0:
+                fresh, fresh_bytes = fresh + 1, fresh_bytes + stop - start
+                known += was_seen(seen, segment[MARK], start)
             count += 1
-    return count, size
+    return count, fresh_bytes, 2 * known > fresh
 
 
 @njit(cache=True, nogil=True)
 def read_stretches(
-    segments, stretches, size, pread, seen, caches, addresses, max_bytes,
-    log, table, owner_of, positions, rows, window_of,
-    held, held_bytes, arena, arena_ends, sizes, place, wanted, limit_bytes, state,
+    segments, stretches, pread, seen, caches, addresses, max_bytes,
+    log, table, owner_of, positions, rows, window_of, held, held_bytes,
+    arena, arena_ends, sizes, place, costs, wanted, limit_bytes, state,
     offsets, timestamps, timestamp_types, batches,
     key_ends, keys, key_valid, value_ends, values, value_valid,
 ):  # fmt: skip
     """Append the records of some stretches to columns; returns why it stopped: see `fill`.
 
-    Or else it is `ELSEWHERE`. The stretches have `size` bytes together. `pread` is the address of
-    the C function. With `caches`, batches that are read again are for the cache: they are looked
-    for among the `seen` ones, and marked there. From `log` to `place` there is room for what is
-    found on the way. The others are those of `fill`.
+    Or else it is `ELSEWHERE`. `pread` is the address of the C function. With `caches`, batches that
+    are read again are for the cache: they are looked for among the `seen` ones, and marked there.
+    From `log` to `costs` there is room for what is found on the way; `costs` says what was fetched.
+    The others are those of `fill`.
     """
-    place[:] = 0
-    marks, starts = segments[:, MARK], stretches[START] - stretches[START, 0]
-    shifts = stretches[SHIFT] + stretches[START, 0]
-    if size > len(log) or (
-        caches and 2 * count_seen(seen, marks, stretches[OWNER], starts + shifts) > len(starts)
-    ):
-        return ELSEWHERE
-    if not _fetch(segments[:, FD], stretches[OWNER], starts, shifts, size, pread, log):
-        return ELSEWHERE
-    n, _, problem = find_batches(log[:size])
-    if problem or n > len(table):
-        return ELSEWHERE
-    batch_table, owners, places = table[:n], owner_of[:n], positions[:n]
-    read_headers(log, 0, UNKNOWN, batch_table)
-    if not _sound(log, batch_table, addresses):
-        return ELSEWHERE
-    _, misplaced = place_batches(
-        batch_table, starts, shifts, stretches[OWNER], stretches[FIRST], stretches[END_OFFSET],
-        -1, owners, places,
+    place[:], costs[:] = 0, 0
+    marks = segments[:, MARK]
+    n = _gather(
+        segments, stretches, pread, addresses, log, table, owner_of, positions, held, held_bytes,
+        costs,
     )  # fmt: skip
-    if misplaced or (caches and 2 * count_seen(seen, marks, owners, places) > n):
+    if n < 0:
+        return ELSEWHERE
+    owners, places = owner_of[:n], positions[:n]
+    if caches and 2 * count_seen(seen, marks, owners, places) > n and costs[REQUESTS]:
         return ELSEWHERE
     limits = segments[:, LIMITS:]
-    n = wanted_batches(batch_table, owners, limits, rows)
-    for i in range(n):
-        table[i], window_of[i] = table[rows[i]], owner_of[rows[i]]
+    count = wanted_batches(table[:n], owners, limits, rows)
+    for i in range(count):
+        row = rows[i]
+        table[i], window_of[i] = table[row], owner_of[row]
+        held[i], held_bytes[i] = held[row], held_bytes[row]
     reason = fill(
-        log, table[:n], window_of, limits, held, held_bytes, addresses, max_bytes,
+        log, table[:count], window_of, limits, held, held_bytes, addresses, max_bytes,
         arena, False, arena_ends, sizes, place, wanted, limit_bytes, state,
         offsets, timestamps, timestamp_types, batches,
         key_ends, keys, key_valid, value_ends, values, value_valid,
@@ -149,19 +157,102 @@ def read_stretches(
 
 
 @njit(cache=True, nogil=True)
-def _fetch(fds, owners, starts, shifts, size, pread, log):
-    """Read the stretches, `size` bytes together; returns whether all bytes came."""
-    for i in range(len(starts)):
-        length = (starts[i + 1] if i + 1 < len(starts) else size) - starts[i]
-        words = (fds[owners[i]], log.ctypes.data + starts[i], length, starts[i] + shifts[i])
-        if _call4(pread, words) != length:
-            return False
-    return True
+def _on_shelf(segment, start, stop):
+    """(the first row on the segment's shelf, the number of rows) of the batches in a range.
+
+    The first row is -1 if one is not there, or lacks records that may be wanted.
+    """
+    if segment[SHELF_COUNT] == 0:
+        return -1, 0
+    shelf, table = _shelf(segment)
+    first = row = np.searchsorted(shelf[POSITION], start)
+    at = start
+    while at < stop:
+        if row == len(table) or shelf[POSITION, row] != at:
+            return -1, 0
+        if shelf[ADDRESS, row] == 0 and table[row].max_timestamp >= segment[LIMITS]:
+            return -1, 0
+        at = shelf[BATCH_END, row]
+        row += 1
+    return (first, row - first) if at == stop else (-1, 0)
+
+
+@njit(cache=True, nogil=True)
+def _shelf(segment):
+    count = segment[SHELF_COUNT]
+    rows: Any = _pointer(segment[SHELF])  # type: ignore[call-arg]  # numba adds the context
+    table: Any = _pointer(segment[SHELF_TABLE])
+    return carray(rows, (SHELF_ROWS, count), np.int64), carray(table, (count,), TABLE)
+
+
+@njit(cache=True, nogil=True)
+def _gather(
+    segments, stretches, pread, addresses, log, table, owner_of, positions, held, held_bytes, costs
+):
+    """Put the batches of all stretches, cached or fetched, in a table; returns how many, or -1.
+
+    It is -1 if there is no room for them, a read is short, or a batch is not as it should be.
+    """
+    n = 0
+    for i in range(stretches.shape[1]):
+        owner, first = stretches[OWNER, i], n
+        segment = segments[owner]
+        if stretches[SHELVED, i] >= 0:
+            n = _take(segment, stretches[:, i], table, held, held_bytes, n)
+        else:
+            n = _fetch(segment, stretches[:, i], pread, addresses, log, table, n, costs)
+            for row in range(first, n):
+                held[row] = held_bytes[row] = 0
+        if n < 0:
+            return -1
+        shift = stretches[START, i] - (table[first].position if n > first else 0)
+        for row in range(first, n):
+            owner_of[row], positions[row] = owner, table[row].position + shift
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _take(segment, stretch, table, held, held_bytes, n):
+    """Put the cached batches of a stretch behind `n` others; returns their number, -1: no room."""
+    if n + stretch[BATCHES] > len(table):
+        return -1
+    shelf, rows = _shelf(segment)
+    for row in range(stretch[SHELVED], stretch[SHELVED] + stretch[BATCHES]):
+        table[n], held[n], held_bytes[n] = rows[row], shelf[ADDRESS, row], shelf[LENGTH, row]
+        n += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _fetch(segment, stretch, pread, addresses, log, table, n, costs):
+    """Fetch the batches of a stretch and check them; as `_take`, -1 also for anything unusual."""
+    at, size = costs[SIZE], stretch[STOP] - stretch[START]
+    if size > len(log) - at:
+        return -1
+    if _call4(pread, (segment[FD], log.ctypes.data + at, size, stretch[START])) != size:
+        return -1
+    data = log[at : at + size]
+    count, _, problem = find_batches(data)
+    if problem or n + count > len(table):
+        return -1
+    found, last = table[n : n + count], stretch[FIRST] - 1
+    read_headers(data, at, UNKNOWN, found)
+    for b in range(count):
+        batch, start = found[b], found[b].position
+        if batch.base_offset <= last or batch.last_offset >= stretch[END_OFFSET]:
+            return -1
+        last = batch.last_offset
+        stored = get_big_endian(log, start + CRC_AT, 4) & 0xFFFFFFFF
+        if checksum(log, start + CRC_START, start + batch.size, addresses) != stored:
+            return -1
+    costs[REQUESTS] += 1
+    costs[SIZE] += size
+    return n + count
 
 
 @njit(cache=True, nogil=True)
 def _ranges_of(segment, ranges):
-    """Fill in the ranges of a segment's log that can hold a wanted record; -1 as `place_ranges`."""
+    """Fill in the ranges of a segment's log that can hold a wanted record, as `plan_stretches`."""
     if segment[WHOLE_BYTES]:
         ranges[0, 0], ranges[1, 0] = 0, segment[WHOLE_BYTES]
         ranges[2, 0], ranges[3, 0] = segment[BASE], segment[END]
@@ -180,22 +271,16 @@ def _ranges_of(segment, ranges):
         blocks_at: Any = _pointer(pages[PAGE, p])
         blocks = carray(blocks_at, (pages[BLOCKS, p],), ENTRY)
         count, _ = join_meeting(
-            blocks, pages[OFFSET_END, p], pages[STOP, p], base, limits, _NO_WINDOWS, ranges, count
+            blocks,
+            pages[OFFSET_END, p],
+            pages[PAGE_END, p],
+            base,
+            limits,
+            _NO_WINDOWS,
+            ranges,
+            count,
         )
     return count
-
-
-@njit(cache=True, nogil=True)
-def _sound(log, table, addresses):
-    """Whether every batch has its checksum, and there is a function to tell."""
-    if addresses[CRC32C] == 0:
-        return False
-    for b in range(len(table)):
-        start, end = table[b].position, table[b].position + table[b].size
-        stored = get_big_endian(log, start + CRC_AT, 4) & 0xFFFFFFFF
-        if checksum(log, start + CRC_START, end, addresses) != stored:
-            return False
-    return True
 
 
 _NO_WINDOWS = np.empty((2, 0), np.int64)

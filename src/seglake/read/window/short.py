@@ -11,7 +11,7 @@ import ctypes
 import os
 import threading
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -27,23 +27,27 @@ from seglake.read.decode.kernels import DONE, FULL, LOG_BYTES, STATES, UNKNOWN
 from seglake.read.decode.shares import borrowed, taken
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.fetch.piece import Window
+from seglake.read.fetch.slabs import Shelved
 from seglake.read.fetch.threads import DECODERS, Counter, together
 from seglake.read.lookup.partition import PartitionReader
 from seglake.read.lookup.shared_reads import SharedReads
 from seglake.read.window.execute import ReadStats, bytes_fetched, bytes_of_columns
 from seglake.read.window.kernels import (
     CHOSEN,
+    COSTS,
     RANGES,
     START,
+    STOP,
     STRETCHES,
     choose,
-    place_ranges,
+    plan_stretches,
     read_stretches,
 )
 from seglake.read.zones.search import ZoneSearch
 from seglake.store import OpenFile, Store, local_file
 
 _LEAST_BYTES, _MOST_BYTES = 48 * 1024, 384 * 1024  # of a log, for a thread
+_CACHED_SHARE = 8  # what is cached takes this part of the time
 _MOST_SEGMENTS, _MOST_RANGES, _MOST_BATCHES = 64, 8192, 2048
 _MOST_ROWS = 2**16  # of the catalog, which are looked through
 _CHOICES = 8  # of partitions, remembered
@@ -82,10 +86,11 @@ class ShortWindows:
         self._learn(done)
         if not done or any(each.reason != DONE for each in done):
             return None
-        stats.requests += sum(share.stretches.shape[1] for share in shares)
-        stats.bytes_fetched += sum(share.size_bytes for share in shares)
-        stats.bytes_matching += sum(each.matching_bytes for each in done)
-        stats.records += sum(len(each.batch) for each in done)
+        for each in done:
+            stats.requests += each.requests
+            stats.bytes_fetched += each.size_bytes
+            stats.bytes_matching += each.matching_bytes
+            stats.records += len(each.batch)
         return [each.batch for each in done if len(each.batch)]
 
     def _parts(self, readers: tuple[PartitionReader, ...], window: Window) -> list[_Part] | None:
@@ -110,25 +115,29 @@ class ShortWindows:
         file = None if segment.is_external else _opened(self._reads.store, segment.log_key)
         if file is None or not (whole or zones):
             return None
-        return _Part(segment, window.above(start), file, zones)
+        shelved = self._reads.cached_fetch.slabs.shelved(segment.log_key)
+        return _Part(segment, window.above(start), file, zones, shelved)
 
     def _shares(
         self, parts: list[_Part], schema: pa.Schema, memory_bytes: int, threads: int
     ) -> list[_Share]:
         """What each thread reads; none if that is too much."""
         segments = np.array([part.row() for part in parts], np.int64)
-        count, size = place_ranges(segments, _ROOM.ranges, _ROOM.stretches)
-        number = max(1, min(threads, count, size // _LEAST_BYTES))
-        if count < 0 or size > min(bytes_fetched(memory_bytes), number * self._most_bytes):
-            return []
         cache = self._reads.cached_fetch
-        read = _Read(parts, segments, schema, memory_bytes,
-                     cache.slabs.seen, size <= cache.largest_bytes)  # fmt: skip
-        starts = [*_ROOM.stretches[START, :count].tolist(), size]
-        return [
-            _Share(read, _ROOM.stretches[:, first:stop].copy(), starts[stop] - starts[first])
-            for first, stop in pairwise(_cuts(starts, number))
-        ]
+        count, fresh_bytes, again = plan_stretches(
+            segments, _ROOM.ranges, _ROOM.stretches, cache.slabs.seen
+        )
+        stretches = _ROOM.stretches[:, : max(count, 0)]
+        ends = [0, *accumulate((stretches[STOP] - stretches[START]).tolist())]
+        size, caches = ends[-1], ends[-1] <= cache.largest_bytes
+        work = fresh_bytes + size // _CACHED_SHARE
+        shares = max(1, min(threads, count, work // _LEAST_BYTES))
+        most = min(bytes_fetched(memory_bytes), shares * self._most_bytes)
+        if count < 0 or size > most or (caches and again):
+            return []
+        read = _Read(parts, segments, schema, memory_bytes, cache.slabs.seen, caches)
+        cuts = pairwise(_cuts(ends, shares))
+        return [_Share(read, stretches[:, first:stop].copy()) for first, stop in cuts]
 
     def _learn(self, done: list[_Done]) -> None:
         """Notice what makes all windows of this log unusual."""
@@ -145,13 +154,15 @@ class _Part(NamedTuple):
     window: Window
     file: OpenFile
     zones: ZoneSearch | None
+    shelved: Shelved | None
 
     def row(self) -> tuple[int, ...]:
         """What the kernels know of it."""
-        segment, zones = self.segment, self.zones
+        segment, zones, shelved = self.segment, self.zones, self.shelved
         return (
             self.file.fd, hash(segment.log_key), segment.base_offset, segment.end_offset,
             0 if zones else segment.log_bytes, *(zones.place if zones else (0, 0)),
+            *(shelved.place if shelved else (0, 0, 0)),
             *self.window.limits(),
         )  # fmt: skip
 
@@ -172,6 +183,8 @@ class _Done(NamedTuple):
 
     reason: int
     batch: pa.RecordBatch
+    requests: int
+    size_bytes: int
     matching_bytes: int
 
 
@@ -180,19 +193,19 @@ class _Share(NamedTuple):
 
     whole: _Read
     stretches: Int64s
-    size_bytes: int
 
     def read(self) -> _Done:
         whole, limit = self.whole, bytes_of_columns(self.whole.memory_bytes)
         segments = [part.segment for part in whole.parts]
         columns = borrowed(whole.schema, segments, _ROOM.window_of, limit)
         reason = read_stretches(
-            whole.segments, self.stretches, self.size_bytes, _pread(), whole.seen, whole.caches,
-            native.addresses(), MAX_BATCH_BYTES, *_ROOM.arrays, *columns.for_kernel(limit),
+            whole.segments, self.stretches, _pread(), whole.seen, whole.caches, native.addresses(),
+            MAX_BATCH_BYTES, *_ROOM.arrays, *columns.for_kernel(limit),
         )  # fmt: skip
         if reason != DONE:
             columns.clear()
-        return _Done(int(reason), taken(columns), int(_ROOM.place[LOG_BYTES]))
+        requests, size = _ROOM.costs.tolist()
+        return _Done(int(reason), taken(columns), requests, size, int(_ROOM.place[LOG_BYTES]))
 
 
 class _Choice:
@@ -228,11 +241,12 @@ class _Room(threading.local):
         self.ranges = np.empty((RANGES, _MOST_RANGES), np.int64)
         self.stretches = np.empty((STRETCHES, count), np.int64)
         self.window_of, self.place = np.empty(count, np.int32), np.zeros(STATES, np.int64)
+        self.costs = np.zeros(COSTS, np.int64)
         self.arrays = (
             read_only(np.empty(_MOST_BYTES, np.uint8)), np.empty(count, TABLE),
             np.empty(count, np.int32), *np.empty((2, count), np.int64), self.window_of,
             *np.zeros((2, count), np.int64), arena_of_thread(), np.empty(0, np.int64),
-            np.empty(2, np.int64), self.place,
+            np.empty(2, np.int64), self.place, self.costs,
         )  # fmt: skip
 
 

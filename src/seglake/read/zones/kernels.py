@@ -16,7 +16,7 @@ from seglake.jit import njit
 # of each page of a zone map, in a column: relative offsets of its blocks (OFFSET_END is exclusive),
 # their times; where they stop in the log; their address, 0 if not in memory; how many there are
 FENCE_ROWS = 7
-OFFSET, OFFSET_END, LOW, HIGH, STOP, PAGE, BLOCKS = range(FENCE_ROWS)
+OFFSET, OFFSET_END, LOW, HIGH, PAGE_END, PAGE, BLOCKS = range(FENCE_ROWS)
 
 
 @njit(cache=True, nogil=True)

@@ -21,7 +21,7 @@ from seglake.read.zones.kernels import (
     OFFSET,
     OFFSET_END,
     PAGE,
-    STOP,
+    PAGE_END,
     block_before,
     first_at_least,
     join_meeting,
@@ -218,7 +218,9 @@ class ZoneSearch:
         """
         span = self._fences.fence_span
         for number, at in enumerate(range(0, len(blocks), span), first):
-            own = _Page(blocks[at : at + span], *self.pages[[OFFSET_END, STOP], number].tolist())
+            own = _Page(
+                blocks[at : at + span], *self.pages[[OFFSET_END, PAGE_END], number].tolist()
+            )
             page = self._loaded.setdefault(number, own)
             self.pages[BLOCKS, number] = len(page.blocks)
             self.pages[PAGE, number] = page.blocks.__array_interface__["data"][0]
@@ -240,10 +242,10 @@ class ZoneSearch:
 def _pages_of(fences: zonemap.Fences, end_offset: int) -> Int64s:
     """The pages as the kernels have them, none in memory; the last one ends at `end_offset`."""
     pages = np.zeros((FENCE_ROWS, len(fences.rows)), np.int64)
-    pages[OFFSET], pages[STOP] = fences.rows["relative_offset"], fences.log_bytes
+    pages[OFFSET], pages[PAGE_END] = fences.rows["relative_offset"], fences.log_bytes
     pages[OFFSET_END, :-1], pages[OFFSET_END, -1:] = pages[OFFSET, 1:], end_offset
     pages[LOW], pages[HIGH] = fences.rows["min_timestamp"], fences.rows["max_timestamp"]
-    pages[STOP, :-1] = fences.rows["position"][1:]
+    pages[PAGE_END, :-1] = fences.rows["position"][1:]
     return pages
 
 

@@ -28,6 +28,7 @@ Share = Iterator[tuple[pa.RecordBatch, int]]
 
 _SHARE_BYTES = 96 * 1024  # of a log; for less, another thread costs more than it gains
 _CACHED_SHARE_BYTES = 256 * 1024  # the same where the payloads are cached
+_LARGEST_SHARE_BYTES = 384 * 1024  # the rest of a share may wait for the caller's thread
 _PART_BYTES = 256 * 1024  # decompressed at a time
 COLUMN_BYTES = 2 * 2**20  # of keys or values in an Arrow batch, unless one record batch has more
 
@@ -53,6 +54,7 @@ def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
     ends = sizes.cumsum(dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     shares = min(count, total // (_CACHED_SHARE_BYTES if cached else _SHARE_BYTES))
+    shares = max(shares, total // _LARGEST_SHARE_BYTES)
     inner = ends.searchsorted(np.arange(1, shares) * total // shares).tolist() if shares > 1 else []
     return [0, *inner, len(sizes)]
 

@@ -47,19 +47,19 @@ def ahead(calls: Iterable[tuple[int, Callable[[], _Item]]], limit: int) -> Itera
 def side_by_side(shares: Iterator[Iterator[_Item]], threads: int) -> Iterator[_Item]:
     """The items of the shares, one share after another.
 
-    While the caller takes the items of one share, the next shares make their first item on other
-    threads, so that `threads` shares are under way. A single share, or one thread, never leaves the
+    While the caller takes the items of one share, the next `threads` shares make their first item
+    on other threads: one of them may be done early. A single share, or one thread, never leaves the
     caller's thread. An error of a share is raised in its place.
     """
     waiting: deque[tuple[Iterator[_Item], Future[_Item | None]]] = deque()
-    own = _next(shares)
+    own, others = _next(shares), threads if threads > 1 else 0
     try:
         while own is not None:
-            _start(shares, threads - 1, waiting)
+            _start(shares, others, waiting)
             yield from own
             if waiting:
                 share, future = waiting.popleft()
-                _start(shares, threads - 1, waiting)
+                _start(shares, others, waiting)
                 first = future.result()
                 own = share if first is None else chain([first], share)
             else:

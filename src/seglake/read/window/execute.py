@@ -47,8 +47,8 @@ def execute(
     """The records of the pieces as Arrow batches, none of them empty.
 
     About `memory_bytes` are in use at any time, however much is read: a quarter for what is fetched
-    ahead, and an eighth for the columns of each of `threads` threads. One record batch always fits.
-    Raises CorruptData and StoreError.
+    ahead, and an eighth for the columns of each of `threads` threads and of one more share. One
+    record batch always fits. Raises CorruptData and StoreError.
     """
     stats = stats or ReadStats()
     fetched = bytes_fetched(memory_bytes)

@@ -164,6 +164,19 @@ def test_headers_are_left_to_others_from_the_first_on(tmp_path: Path) -> None:
     assert answers == [False, True]
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy"])
+def test_other_codecs_are_left_to_others_from_the_first_on(tmp_path: Path, codec: str) -> None:
+    made(tmp_path, codec)
+    log = seglake.open(str(tmp_path)).topic("events")
+    with counted() as answers:
+        for start in (T, T + 100, T + 200):
+            for columns in (COLUMNS, SCHEMA.names):
+                expected = long_way(log, (start, start + 9), columns)
+                found = log.read_range(start, start + 9, columns=columns).read_all()
+                assert found.equals(expected)
+    assert answers == [False]
+
+
 def test_more_bytes_than_there_is_room_for(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
     maker.run({0: [Event(T + i, None, b"%d" % i * 5000) for i in range(100)]}, Shape("none"))

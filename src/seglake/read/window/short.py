@@ -21,6 +21,7 @@ import pyarrow as pa
 from seglake.errors import SeglakeError
 from seglake.format.batch import MAX_BATCH_BYTES, TABLE
 from seglake.format.codecs import native
+from seglake.format.codecs.kernels import CRC32C
 from seglake.format.records import Int64s, read_only
 from seglake.read.decode.direct import arena_of_thread
 from seglake.read.decode.kernels import DONE, FULL, LOG_BYTES, STATES, UNKNOWN
@@ -59,7 +60,8 @@ class ShortWindows:
     """The short windows of one log. Safe for threads."""
 
     def __init__(self, reads: SharedReads) -> None:
-        self._reads, self._has_headers, self._most_bytes = reads, False, _MOST_BYTES
+        self._reads, self._most_bytes = reads, _MOST_BYTES
+        self._unusual = set[bool]()  # True: where headers are asked for, False: also where not
         self._choice = lru_cache(_CHOICES)(_Choice)
 
     def read(
@@ -72,10 +74,11 @@ class ShortWindows:
     ) -> list[pa.RecordBatch] | None:
         """The records of a window in a few Arrow batches; None if it is to be read otherwise.
 
-        That is so for a window of many bytes, one that was read before (others cache it), and one
-        with anything that is not usual. `memory_bytes` and `stats` are those of `execute`.
+        That is so for a window of many bytes, one that is read the second time (others cache it),
+        and one with anything that is not usual. `memory_bytes` and `stats` are those of `execute`.
         """
-        if not _is_possible() or (self._has_headers and "headers" in schema.names):
+        with_headers = "headers" in schema.names
+        if not _is_possible() or with_headers in self._unusual:
             return None
         parts = self._parts(readers, window)
         if not parts:
@@ -83,8 +86,9 @@ class ShortWindows:
         with _UNDER_WAY as reads:  # several are quick enough without more threads
             shares = self._shares(parts, schema, memory_bytes, DECODERS if reads == 1 else 1)
             done = together([share.read for share in shares])
-        self._learn(done)
-        if not done or any(each.reason != DONE for each in done):
+        reasons = {each.reason for each in done}
+        if reasons != {DONE}:
+            self._learn(reasons, with_headers)
             return None
         for each in done:
             stats.requests += each.requests
@@ -139,12 +143,12 @@ class ShortWindows:
         cuts = pairwise(_cuts(ends, shares))
         return [_Share(read, stretches[:, first:stop].copy()) for first, stop in cuts]
 
-    def _learn(self, done: list[_Done]) -> None:
+    def _learn(self, reasons: set[int], with_headers: bool) -> None:
         """Notice what makes all windows of this log unusual."""
-        for each in done:
-            if each.reason == FULL:
-                self._most_bytes //= 2  # it is compressed well
-            self._has_headers |= each.reason == UNKNOWN and "headers" in each.batch.schema.names
+        if FULL in reasons:
+            self._most_bytes //= 2  # it is compressed well
+        if UNKNOWN in reasons:  # it has headers, or a codec that kernels do not know
+            self._unusual |= {True, with_headers}
 
 
 class _Part(NamedTuple):
@@ -270,8 +274,8 @@ def _opened(store: Store, key: str) -> OpenFile | None:
 
 
 def _is_possible() -> bool:
-    """Whether there is a C library to read with, and others to check and decompress with."""
-    return bool(_pread() and native.addresses().any())
+    """Whether there is a C library to read with, and one to check with."""
+    return bool(_pread() and native.addresses()[CRC32C])
 
 
 @cache

@@ -20,6 +20,7 @@ from tests.scheduled.hourly_events import CONF, HourlyEvents, run_id, start
 
 DAG = "seglake_ingest"
 MANY = 300_000  # events that take long enough for a kill in the middle
+pytestmark = pytest.mark.timeout(3600)  # what is awaited has its own time, and gives the logs
 
 
 @pytest.fixture(scope="module")

@@ -210,9 +210,14 @@ class Airflow:
             raise RuntimeError(f"{method} {path}: {error.code} {error.read()!r}") from None
 
     def await_(
-        self, what: str, look: Callable[[], _T | None], patience_s: float = PATIENCE_S
+        self,
+        what: str,
+        look: Callable[[], _T | None],
+        patience_s: float = PATIENCE_S,
+        *,
+        pause_s: float = LOOK_S,
     ) -> _T:
-        """What `look` finds, as soon as it finds something.
+        """What `look` finds, as soon as it finds something; it looks every `pause_s`.
 
         Raises TimeoutError with the logs, and RuntimeError with them if a service has ended.
         """
@@ -222,7 +227,7 @@ class Airflow:
                 raise RuntimeError(f"{what} cannot happen: {ended} ended\n{self.logs()}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what} did not happen\n{self.logs()}")
-            time.sleep(LOOK_S)
+            time.sleep(pause_s)
         return found
 
     def logs(self) -> str:

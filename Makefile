@@ -69,7 +69,7 @@ test-matrix: $(INSTALLED) ## Run unit and short Spark tests on each Python and J
 test-browser: $(COMPILED) ## Look at the report in a headless Chromium, which apt-get fetches the first time
 	$(PYTEST) -m browser
 
-test-airflow: setup ## Run the DAGs in a whole Airflow: retries, kills, clears, backfills (ten minutes)
+test-airflow: setup ## Run the DAGs in a whole Airflow: retries, kills, clears, backfills (a quarter of an hour)
 	$(PYTEST) tests/scheduled -o python_files="test_*.py long_*.py"
 
 s3-server: $(INSTALLED) ## Start a shell beside an S3 server of its own, for trying things

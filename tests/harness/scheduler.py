@@ -6,6 +6,7 @@ in it, and Spark is that of the tests. Every `Airflow` has a home and a database
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -141,6 +142,7 @@ class Airflow:
         folder = environment()
         home.mkdir(parents=True)
         copyfile(folder / "airflow.db", home / "airflow.db")
+        (home / "airflow.cfg").touch()  # else one service writes it while another reads it
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
@@ -150,7 +152,9 @@ class Airflow:
             "AIRFLOW__API__PORT": str(self._port),
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__BASE_URL": url,
+            "AIRFLOW__API__SECRET_KEY": secrets.token_hex(64),
             "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(64),
+            "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         }
         self._environment = {**_configuration(folder, home), **place, **extra}
         self._program, self._url, self._token = folder / "bin" / "airflow", url, ""
@@ -206,14 +210,24 @@ class Airflow:
             raise RuntimeError(f"{method} {path}: {error.code} {error.read()!r}") from None
 
     def await_(
-        self, what: str, look: Callable[[], _T | None], patience_s: float = PATIENCE_S
+        self,
+        what: str,
+        look: Callable[[], _T | None],
+        patience_s: float = PATIENCE_S,
+        *,
+        pause_s: float = LOOK_S,
     ) -> _T:
-        """What `look` finds, as soon as it finds something. Raises TimeoutError with the logs."""
+        """What `look` finds, as soon as it finds something; it looks every `pause_s`.
+
+        Raises TimeoutError with the logs, and RuntimeError with them if a service has ended.
+        """
         deadline = time.monotonic() + patience_s
         while (found := look()) is None:
+            if ended := [name for name, each in self._processes.items() if each.poll() is not None]:
+                raise RuntimeError(f"{what} cannot happen: {ended} ended\n{self.logs()}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what} did not happen\n{self.logs()}")
-            time.sleep(LOOK_S)
+            time.sleep(pause_s)
         return found
 
     def logs(self) -> str:

@@ -19,6 +19,7 @@ from tests.scheduled.hourly_events import HourlyEvents, run_id, start
 
 DAG = "durable"
 MANY = 400_000  # events that are being ingested when the worker dies
+pytestmark = pytest.mark.timeout(3600)  # what is awaited has its own time, and gives the logs
 
 
 @pytest.fixture(scope="module")

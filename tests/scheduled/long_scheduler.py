@@ -19,7 +19,8 @@ from tests.harness.scheduler import PROJECT, Airflow, airflow
 from tests.scheduled.hourly_events import CONF, HourlyEvents, run_id, start
 
 DAG = "seglake_ingest"
-MANY = 300_000  # events that take long enough for a kill in the middle
+MANY = 2_000_000  # events whose blobs are there for a second: long enough for a kill
+pytestmark = pytest.mark.timeout(3600)  # what is awaited has its own time, and gives the logs
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +154,7 @@ def test_a_job_that_is_killed_in_the_middle_is_retried(
         blobs = list(hourly.root.glob("attempts/*/blobs/*"))
         return processes("jobs/ingest.py", run_id(3)) if blobs else None
 
-    for process in scheduler.await_("the blobs of an attempt", midway):
+    for process in scheduler.await_("the blobs of an attempt", midway, pause_s=0.05):
         os.kill(process, signal.SIGKILL)
     assert run_id(3) not in hourly.runs()
     (run,) = filled_of(scheduler, 3)

@@ -202,7 +202,7 @@ def test_a_log_that_is_compressed_well_has_shorter_windows(tmp_path: Path) -> No
 
 def test_large_windows_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(short, "DECODERS", 3)
-    monkeypatch.setattr(short, "_LEAST_BYTES", 100)
+    monkeypatch.setattr(short, "_LEAST_BYTES", {4: 100})
     made(tmp_path)
     log = seglake.open(str(tmp_path)).topic("events")
     stats = ReadStats()

@@ -92,25 +92,27 @@ def choose(extents, firsts, limits, found):
 def plan_stretches(segments, ranges, stretches, seen):
     """Find the ranges that can hold a wanted record, and which of them are cached.
 
-    Returns how many there are, the bytes of those that are not cached, and whether most of these
-    were read before. The number is -1 if there is no room for them, or a page is not in memory.
+    Returns how many there are, their bytes in the log if they are not cached, in memory if they
+    are, and whether most of the former were read before. The number is -1 if there is no room for
+    them, or a page is not in memory.
     """
-    count, fresh, fresh_bytes, known = 0, 0, np.int64(0), 0
+    count, fresh, fresh_bytes, cached_bytes, known = 0, 0, np.int64(0), np.int64(0), 0
     for s in range(len(segments)):
         segment = segments[s]
         found = _ranges_of(segment, ranges)
         if found < 0 or count + found > stretches.shape[1]:
-            return -1, fresh_bytes, False
+            return -1, fresh_bytes, cached_bytes, False
         for r in range(found):
             start, stop = ranges[0, r], ranges[1, r]
             stretches[OWNER, count], stretches[START:SHELVED, count] = s, ranges[:, r]
-            first, batches = _on_shelf(segment, start, stop)
+            first, batches, size = _on_shelf(segment, start, stop)
             stretches[SHELVED, count], stretches[BATCHES, count] = first, batches
+            cached_bytes += size
             if first < 0:
                 fresh, fresh_bytes = fresh + 1, fresh_bytes + stop - start
                 known += was_seen(seen, segment[MARK], start)
             count += 1
-    return count, fresh_bytes, 2 * known > fresh
+    return count, fresh_bytes, cached_bytes, 2 * known > fresh
 
 
 @njit(cache=True, nogil=True)
@@ -158,23 +160,24 @@ def read_stretches(
 
 @njit(cache=True, nogil=True)
 def _on_shelf(segment, start, stop):
-    """(the first row on the segment's shelf, the number of rows) of the batches in a range.
+    """(first row on the segment's shelf, number of rows, bytes of records) of a range's batches.
 
     The first row is -1 if one is not there, or lacks records that may be wanted.
     """
+    nothing = -1, 0, np.int64(0)
     if segment[SHELF_COUNT] == 0:
-        return -1, 0
+        return nothing
     shelf, table = _shelf(segment)
     first = row = np.searchsorted(shelf[POSITION], start)
-    at = start
+    at, size = start, np.int64(0)
     while at < stop:
         if row == len(table) or shelf[POSITION, row] != at:
-            return -1, 0
+            return nothing
         if shelf[ADDRESS, row] == 0 and table[row].max_timestamp >= segment[LIMITS]:
-            return -1, 0
-        at = shelf[BATCH_END, row]
+            return nothing
+        at, size = shelf[BATCH_END, row], size + shelf[LENGTH, row]
         row += 1
-    return (first, row - first) if at == stop else (-1, 0)
+    return (first, row - first, size) if at == stop else nothing
 
 
 @njit(cache=True, nogil=True)

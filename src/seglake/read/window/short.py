@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.errors import SeglakeError
-from seglake.format.batch import MAX_BATCH_BYTES, TABLE
+from seglake.format.batch import CODEC_MASK, MAX_BATCH_BYTES, TABLE
 from seglake.format.codecs import native
 from seglake.format.codecs.kernels import CRC32C
 from seglake.format.records import Int64s, read_only
@@ -47,8 +47,9 @@ from seglake.read.window.kernels import (
 from seglake.read.zones.search import ZoneSearch
 from seglake.store import OpenFile, Store, local_file
 
-_LEAST_BYTES, _MOST_BYTES = 48 * 1024, 384 * 1024  # of a log, for a thread
-_CACHED_SHARE = 8  # what is cached takes this part of the time
+_LEAST_BYTES = {0: 2**20, 3: 160 * 1024, 4: 48 * 1024}  # of a log for a thread, by codec
+_MOST_BYTES = 384 * 1024
+_LEAST_CACHED, _MOST_CACHED = 512 * 1024, 3 * 2**19  # the same of what is decompressed
 _MOST_SEGMENTS, _MOST_RANGES, _MOST_BATCHES = 64, 8192, 2048
 _MOST_ROWS = 2**16  # of the catalog, which are looked through
 _CHOICES = 8  # of partitions, remembered
@@ -61,6 +62,7 @@ class ShortWindows:
 
     def __init__(self, reads: SharedReads) -> None:
         self._reads, self._most_bytes = reads, _MOST_BYTES
+        self._codec = 4  # of what was read last; zstd
         self._unusual = set[bool]()  # True: where headers are asked for, False: also where not
         self._choice = lru_cache(_CHOICES)(_Choice)
 
@@ -87,6 +89,7 @@ class ShortWindows:
             shares = self._shares(parts, schema, memory_bytes, DECODERS if reads == 1 else 1)
             done = together([share.read for share in shares])
         reasons = {each.reason for each in done}
+        self._codec = done[0].codec if done else self._codec
         if reasons != {DONE}:
             self._learn(reasons, with_headers)
             return None
@@ -128,16 +131,17 @@ class ShortWindows:
         """What each thread reads; none if that is too much."""
         segments = np.array([part.row() for part in parts], np.int64)
         cache = self._reads.cached_fetch
-        count, fresh_bytes, again = plan_stretches(
+        count, fresh, cached, again = plan_stretches(
             segments, _ROOM.ranges, _ROOM.stretches, cache.slabs.seen
         )
         stretches = _ROOM.stretches[:, : max(count, 0)]
         ends = [0, *accumulate((stretches[STOP] - stretches[START]).tolist())]
-        size, caches = ends[-1], ends[-1] <= cache.largest_bytes
-        work = fresh_bytes + size // _CACHED_SHARE
-        shares = max(1, min(threads, count, work // _LEAST_BYTES))
+        caches = ends[-1] <= cache.largest_bytes
+        work = fresh // _LEAST_BYTES.get(self._codec, _MOST_BYTES) + cached // _LEAST_CACHED
+        shares = max(1, min(threads, count, work))
         most = min(bytes_fetched(memory_bytes), shares * self._most_bytes)
-        if count < 0 or size > most or (caches and again):
+        too_much = fresh > most or cached > shares * _MOST_CACHED
+        if count < 0 or too_much or (caches and again):
             return []
         read = _Read(parts, segments, schema, memory_bytes, cache.slabs.seen, caches)
         cuts = pairwise(_cuts(ends, shares))
@@ -190,6 +194,7 @@ class _Done(NamedTuple):
     requests: int
     size_bytes: int
     matching_bytes: int
+    codec: int  # of the first batch
 
 
 class _Share(NamedTuple):
@@ -209,7 +214,8 @@ class _Share(NamedTuple):
         if reason != DONE:
             columns.clear()
         requests, size = _ROOM.costs.tolist()
-        return _Done(int(reason), taken(columns), requests, size, int(_ROOM.place[LOG_BYTES]))
+        matching, codec = int(_ROOM.place[LOG_BYTES]), int(_ROOM.attributes[0]) & CODEC_MASK
+        return _Done(int(reason), taken(columns), requests, size, matching, codec)
 
 
 class _Choice:
@@ -245,9 +251,10 @@ class _Room(threading.local):
         self.ranges = np.empty((RANGES, _MOST_RANGES), np.int64)
         self.stretches = np.empty((STRETCHES, count), np.int64)
         self.window_of, self.place = np.empty(count, np.int32), np.zeros(STATES, np.int64)
-        self.costs = np.zeros(COSTS, np.int64)
+        self.costs, table = np.zeros(COSTS, np.int64), np.zeros(count, TABLE)
+        self.attributes = table["attributes"]
         self.arrays = (
-            read_only(np.empty(_MOST_BYTES, np.uint8)), np.empty(count, TABLE),
+            read_only(np.empty(_MOST_BYTES, np.uint8)), table,
             np.empty(count, np.int32), *np.empty((2, count), np.int64), self.window_of,
             *np.zeros((2, count), np.int64), arena_of_thread(), np.empty(0, np.int64),
             np.empty(2, np.int64), self.place, self.costs,

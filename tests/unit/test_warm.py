@@ -15,6 +15,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 from typer.testing import CliRunner
 
+import seglake
 from seglake import warm
 from seglake.cli.app import app
 from seglake.layout import new_attempt
@@ -79,6 +80,16 @@ def ingest_everything(folder: Path) -> None:
             assert ingest(pipeline).records == len(ROWS)
             read = CliRunner().invoke(app, ["read", str(root), "events"])
             assert read.stdout.count("\n") == len(ROWS)
+            read_windows(root)
+
+
+def read_windows(root: Path) -> None:
+    """Each one new, then put into the cache, then from there."""
+    log = seglake.open(str(root)).topic("events")
+    for columns in (None, ["value"]):
+        for start in range(T, T + 200, 45):
+            for _ in range(3):
+                log.read_range(start, start + 60, columns=columns).read_all()
 
 
 def ingest_offsets(folder: Path) -> None:

@@ -134,8 +134,11 @@ class _CachingChunk(Chunk):
 
     def keep(self, rows: BatchTable, payload: Payload) -> None:
         numbers = self.table["position"].searchsorted(rows["position"])
-        for owner, part in _runs(self.owner_of[numbers]):
+        runs = list(_runs(self.owner_of[numbers]))
+        for owner, part in runs:
             own = Payload(payload.data, payload.starts[part], payload.ends[part])
+            if len(runs) > 1:  # else each would hold, and count, the memory of all
+                own = own.copy()
             self.slabs.put(self.pieces[owner].segment.log_key, _in_log(self, numbers[part]), own)
 
 

@@ -235,15 +235,13 @@ class SlabCache:
 
     def _held(self, shelf: _Shelf) -> tuple[Held, npt.NDArray[np.bool_]]:
         """Where the records of a shelf's batches are, and which batches are here still."""
-        data, places = list[Bytes](), np.full(len(shelf.slabs), ABSENT)
-        here = np.zeros(len(places), bool)
-        for number in sorted(set(shelf.slabs.tolist())):
-            slab: Bytes | None = self._slabs.get(number)
-            if slab is not None:
-                own = shelf.slabs == number
-                here |= own
-                places[own & (shelf.starts != ABSENT)] = len(data)
-                data.append(slab)
+        numbers, slab_of = np.unique(shelf.slabs, return_inverse=True)
+        slabs: list[Bytes | None] = [self._slabs.get(number) for number in numbers.tolist()]
+        kept = np.array([slab is not None for slab in slabs], bool)
+        here: npt.NDArray[np.bool_] = kept[slab_of]
+        places = (kept.cumsum() - 1)[slab_of]
+        places[~here | (shelf.starts == ABSENT)] = ABSENT
+        data = [slab for slab in slabs if slab is not None]
         return Held(places, shelf.starts, shelf.ends, data), here
 
     def _shelf(self, log_key: str) -> _Shelf:

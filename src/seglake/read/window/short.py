@@ -122,18 +122,18 @@ class ShortWindows:
         file = None if segment.is_external else _opened(self._reads.store, segment.log_key)
         if file is None or not (whole or zones):
             return None
-        shelved = self._reads.cached_fetch.slabs.shelved(segment.log_key)
-        return _Part(segment, window.above(start), file, zones, shelved)
+        return _Part(segment, window.above(start), file, zones)
 
     def _shares(
         self, parts: list[_Part], schema: pa.Schema, memory_bytes: int, threads: int
     ) -> list[_Share]:
         """What each thread reads; none if that is too much."""
-        segments = np.array([part.row() for part in parts], np.int64)
         cache = self._reads.cached_fetch
-        count, fresh, cached, again = plan_stretches(
-            segments, _ROOM.ranges, _ROOM.stretches, cache.slabs.seen
-        )
+        segments, (count, fresh, cached, again) = self._planned(parts)
+        if again:  # all else need not know the shelves
+            slabs = cache.slabs
+            parts = [part._replace(shelved=slabs.shelved(part.segment.log_key)) for part in parts]
+            segments, (count, fresh, cached, again) = self._planned(parts)
         stretches = _ROOM.stretches[:, : max(count, 0)]
         ends = [0, *accumulate((stretches[STOP] - stretches[START]).tolist())]
         caches = ends[-1] <= cache.largest_bytes
@@ -146,6 +146,12 @@ class ShortWindows:
         read = _Read(parts, segments, schema, memory_bytes, cache.slabs.seen, caches)
         cuts = pairwise(_cuts(ends, shares))
         return [_Share(read, stretches[:, first:stop].copy()) for first, stop in cuts]
+
+    def _planned(self, parts: list[_Part]) -> tuple[Int64s, tuple[int, int, int, bool]]:
+        """The parts as the kernels know them, and what `plan_stretches` says of them."""
+        segments = np.array([part.row() for part in parts], np.int64)
+        seen = self._reads.cached_fetch.slabs.seen
+        return segments, plan_stretches(segments, _ROOM.ranges, _ROOM.stretches, seen)
 
     def _learn(self, reasons: set[int], with_headers: bool) -> None:
         """Notice what makes all windows of this log unusual."""
@@ -162,7 +168,7 @@ class _Part(NamedTuple):
     window: Window
     file: OpenFile
     zones: ZoneSearch | None
-    shelved: Shelved | None
+    shelved: Shelved | None = None
 
     def row(self) -> tuple[int, ...]:
         """What the kernels know of it."""

@@ -2,8 +2,8 @@
 
 Schema and options are those of Spark's Kafka source, so a job moves over with another format name
 and a `path`; docs/spark.md lists them. Spark finds the format by itself where Seglake is installed;
-`register(spark)` is for sessions that do not. `events_around` joins a DataFrame with the events
-around its rows.
+`register(spark)` is for sessions that do not. `events_between` gives the events of a window at
+once, `events_around` joins a DataFrame with the events around its rows.
 """
 
 from importlib import import_module
@@ -13,13 +13,18 @@ from seglake.datasource.source import SeglakeDataSource, register
 
 if TYPE_CHECKING:
     from seglake.datasource.around import events_around
+    from seglake.datasource.between import events_between
 
-__all__ = ["SeglakeDataSource", "events_around", "register"]
+__all__ = ["SeglakeDataSource", "events_around", "events_between", "register"]
+
+# every Spark session imports this package, and few need the read side
+_MODULES = {
+    "events_around": "seglake.datasource.around",
+    "events_between": "seglake.datasource.between",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if (
-        name == "events_around"
-    ):  # every Spark session imports this package, and few need the read side
-        return import_module("seglake.datasource.around").events_around
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'seglake.datasource' has no attribute {name!r}")

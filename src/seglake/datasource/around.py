@@ -10,11 +10,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from seglake.datasource.options import COLUMNS
 from seglake.datasource.plain_errors import plain
 from seglake.datasource.source import struct_of
-from seglake.datasource.spark_columns import in_spark, read_schema
-from seglake.errors import SeglakeError, UsageError
+from seglake.datasource.spark_columns import chosen, in_spark, read_schema
+from seglake.errors import SeglakeError
 from seglake.read.window.around import Around
 from seglake.read.window.execute import MEMORY_BYTES
 
@@ -48,14 +47,11 @@ def events_around(
     `rows.repartitionByRange(n, at).sortWithinPartitions(at)`. Raises UsageError at once where
     columns do not fit.
     """
-    columns = COLUMNS[:-1] if columns is None else tuple(columns)
-    unknown = [name for name in columns if name not in COLUMNS]
-    if unknown:
-        raise UsageError(f"unknown column {unknown[0]!r}; columns are {', '.join(COLUMNS)}")
-    around = Around(log, at, before_ms, after_ms, key, read_schema(columns))
-    around.check(to_arrow_schema(rows.schema, timezone="UTC"), columns)
-    task = _Task(around, len(rows.columns), columns, memory_bytes)
-    return rows.mapInArrow(task, StructType([*rows.schema.fields, *struct_of(columns).fields]))
+    names = chosen(columns)
+    around = Around(log, at, before_ms, after_ms, key, read_schema(names))
+    around.check(to_arrow_schema(rows.schema, timezone="UTC"), names)
+    task = _Task(around, len(rows.columns), names, memory_bytes)
+    return rows.mapInArrow(task, StructType([*rows.schema.fields, *struct_of(names).fields]))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,14 @@ _LEAST_ROWS, _MOST_ROWS = 8_192, 65_536  # of a batch; between them, Spark is eq
 _ENOUGH_BYTES = 2 * 2**20  # as a read makes them: joining is a copy
 
 
+def chosen(columns: Sequence[str] | None) -> tuple[str, ...]:
+    """These columns, or all but the headers; UsageError for an unknown one."""
+    unknown = [name for name in columns or () if name not in COLUMNS]
+    if unknown:
+        raise UsageError(f"unknown column {unknown[0]!r}; columns are {', '.join(COLUMNS)}")
+    return COLUMNS[:-1] if columns is None else tuple(columns)
+
+
 def read_schema(columns: Sequence[str]) -> pa.Schema:
     """The columns of a log that `in_spark` makes these columns from."""
     return schema_of([_READ_AS[name] or name for name in columns])

@@ -30,6 +30,7 @@ from seglake.read.window.plan import Plan, pieces_of
 from seglake.read.window.short import ShortWindows
 from seglake.read.window.time_order import merged
 from seglake.shown import ShowsTable, Table
+from seglake.store import Store
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
 from seglake.times.intervals import covers, united
 
@@ -68,6 +69,11 @@ class Log(ShowsTable):
     def __reduce__(self) -> tuple[Any, ...]:
         views = [view.changed() for view in self._snapshot.partitions(self.topic)]  # uncached
         return _unpickled, (self._origin, self.version, self.settings, views)
+
+    @property
+    def store(self) -> Store:
+        """The storage that this log is read from."""
+        return self._origin.store
 
     @property
     def version(self) -> int:

@@ -5,6 +5,7 @@ that folder is read-only. `python -m seglake.warm` takes a few events of each in
 the whole path: read, encode, write, look up, read back, print, merge, rewrite. No JVM starts.
 """
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -26,6 +28,8 @@ from seglake.maintain.merge import merge
 from seglake.maintain.rewrite.keep import Keep, OnlyOffsets, WithoutKeys
 from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.read.lake import open as open_lake
+from seglake.read.window.share_kernels import SLOT_FIELDS, help_readers
+from seglake.read.window.slots import functions
 from seglake.store import open_store
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
@@ -49,6 +53,15 @@ def main() -> None:
             for order in ("time", "arrival"):
                 _round_trip(folder / f"lake-{number}-{order}", {**settings, "order": order})
         _round_trip(folder / "lake-offsets", _with_offsets(folder))
+    _help()
+
+
+def _help() -> None:
+    """Help readers of short windows, of which there are none."""
+    reader, writer = os.pipe()
+    os.close(writer)
+    help_readers(np.zeros(SLOT_FIELDS, np.int64), reader, functions())
+    os.close(reader)
 
 
 def _pipelines(folder: Path) -> Iterator[Settings]:

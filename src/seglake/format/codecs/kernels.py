@@ -5,6 +5,8 @@
 an argument and never a constant, because numba's cache outlives the process.
 """
 
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -44,6 +46,17 @@ def call_of(count):
     return intrinsic(typed)
 
 
+@intrinsic
+def _pointer(_typing_context, _address):
+    """An address as a pointer to anything, for `carray`."""
+
+    def generate(_context, builder, _signature, arguments):
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), generate
+
+
+pointer: Any = _pointer  # numba adds the first argument
 _call2, _call3, _call5, _call6 = call_of(2), call_of(3), call_of(5), call_of(6)
 
 

@@ -33,16 +33,22 @@ class _Library(NamedTuple):
 
 
 class _Thread(threading.local):
-    """The addresses for the kernels, with contexts of this thread, which are freed with it."""
+    """The addresses for the kernels, with contexts of this thread."""
 
     def __init__(self) -> None:
-        self.addresses: Int64s = np.zeros(kernels.ADDRESSES, np.int64)
-        self.addresses[kernels.CRC32C] = _crc32c()
-        for library in _libraries():
-            if context := library.create():
-                weakref.finalize(self.addresses, library.free, context)
-                self.addresses[library.context] = context
-                self.addresses[list(library.functions)] = list(library.functions.values())
+        self.addresses = new_addresses()
+
+
+def new_addresses() -> Int64s:
+    """As `addresses`, with contexts of their own, which are freed with the array."""
+    found: Int64s = np.zeros(kernels.ADDRESSES, np.int64)
+    found[kernels.CRC32C] = _crc32c()
+    for library in _libraries():
+        if context := library.create():
+            weakref.finalize(found, library.free, context)
+            found[library.context] = context
+            found[list(library.functions)] = list(library.functions.values())
+    return found
 
 
 def addresses() -> Int64s:

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import carray, types  # type: ignore[attr-defined]  # it is documented
-from numba.extending import intrinsic
+from numba import carray  # type: ignore[attr-defined]  # it is documented
 
 from seglake.format.batch import (
     CODEC_MASK,
@@ -21,7 +19,7 @@ from seglake.format.batch import (
     OVERHEAD,
     BatchTable,
 )
-from seglake.format.codecs.kernels import payload_bound, put_payload
+from seglake.format.codecs.kernels import payload_bound, pointer, put_payload
 from seglake.format.decode_kernels import BAD, get_varint, parse_field, record_head, short_head
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s
@@ -85,16 +83,6 @@ def append_items(
     return nulls
 
 
-@intrinsic
-def _pointer(_typing_context, _address):
-    """An address as a pointer to bytes."""
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-
-    return types.CPointer(types.uint8)(types.int64), generate
-
-
 @njit(cache=True, nogil=True)
 def fill(
     log, table, window_of, windows, held, held_bytes, addresses, max_bytes,
@@ -144,7 +132,7 @@ def fill(
         if first + batch.count > len(offsets) or used + size > limit_bytes:
             return FULL
         count, null_keys, null_values = _fill_one(
-            carray(_pointer(address), (size,)),  # type: ignore[call-arg]  # numba adds the context
+            carray(pointer(address), (size,), np.uint8),
             batch, row, window, wanted, first,
             offsets, timestamps, timestamp_types, batches,
             key_ends, keys, key_valid, value_ends, values, value_valid,

@@ -5,8 +5,8 @@ They start when first needed. A forked process starts its own.
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import TypeVar
 
@@ -83,20 +83,6 @@ class Counter:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._count -= 1
-
-
-def together(calls: Sequence[Callable[[], _Item]]) -> list[_Item]:
-    """The results of some calls that run at once, the last one on the caller's thread."""
-    if len(calls) < 2:
-        return [call() for call in calls]
-    pool = _pool("seglake-decode", DECODERS)
-    others = [pool.submit(call) for call in calls[:-1]]
-    try:
-        own = calls[-1]()
-    except BaseException:
-        wait(others)
-        raise
-    return [*(future.result() for future in others), own]
 
 
 def _start(

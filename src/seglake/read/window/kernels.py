@@ -1,18 +1,16 @@
-"""The compiled loop of a short window: from zone maps to Arrow columns in one call.
+"""The compiled loops of a short window: from zone maps to Arrow columns without a stop.
 
-It does what planning, fetching and decoding do, with their kernels. But it knows the usual alone:
-files of this machine, zone maps in memory, batches as they should be. All else it leaves to them.
+They do what planning, fetching and decoding do, with their kernels. But they know the usual alone:
+files of this machine, zone maps in memory, batches as they should be. All else they leave to them.
 """
 
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import carray, types  # type: ignore[attr-defined]  # it is documented
-from numba.extending import intrinsic
+from numba import carray  # type: ignore[attr-defined]  # it is documented
 
 from seglake.format.batch import CRC_AT, CRC_START, TABLE, UNKNOWN
-from seglake.format.codecs.kernels import call_of, checksum
+from seglake.format.codecs.kernels import call_of, checksum, pointer
 from seglake.format.decode_kernels import find_batches, get_big_endian, read_headers
 from seglake.format.zonemap import ENTRY
 from seglake.jit import njit
@@ -56,16 +54,6 @@ REQUESTS, SIZE = range(COSTS)
 ELSEWHERE = 3  # beside the reasons of `fill`: the window is not for these kernels
 
 _call4 = call_of(4)
-
-
-@intrinsic
-def _pointer(_typing_context, _address):
-    """An address as a pointer to anything."""
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.int64), generate
 
 
 @njit(cache=True, nogil=True)
@@ -183,8 +171,8 @@ def _on_shelf(segment, start, stop):
 @njit(cache=True, nogil=True)
 def _shelf(segment):
     count = segment[SHELF_COUNT]
-    rows: Any = _pointer(segment[SHELF])  # type: ignore[call-arg]  # numba adds the context
-    table: Any = _pointer(segment[SHELF_TABLE])
+    rows: Any = pointer(segment[SHELF])
+    table: Any = pointer(segment[SHELF_TABLE])
     return carray(rows, (SHELF_ROWS, count), np.int64), carray(table, (count,), TABLE)
 
 
@@ -261,7 +249,7 @@ def _ranges_of(segment, ranges):
         ranges[2, 0], ranges[3, 0] = segment[BASE], segment[END]
         return 1
     base, limits = segment[BASE], segment[LIMITS:]
-    place: Any = _pointer(segment[PAGES])  # type: ignore[call-arg]  # numba adds the context
+    place: Any = pointer(segment[PAGES])
     pages = carray(place, (FENCE_ROWS, segment[PAGE_COUNT]), np.int64)
     count = 0
     for p in range(pages.shape[1]):
@@ -271,7 +259,7 @@ def _ranges_of(segment, ranges):
             continue
         if pages[PAGE, p] == 0 or count + pages[BLOCKS, p] > ranges.shape[1]:
             return -1
-        blocks_at: Any = _pointer(pages[PAGE, p])
+        blocks_at: Any = pointer(pages[PAGE, p])
         blocks = carray(blocks_at, (pages[BLOCKS, p],), ENTRY)
         count, _ = join_meeting(
             blocks,

@@ -1,56 +1,51 @@
 """Short windows of a local lake: kernels go from zone maps to Arrow columns in one call.
 
 A window of some ten KiB is read in less time than Python takes to plan, fetch and decode it piece
-by piece. So what is usual is done in one call, or one for each thread. Where anything is not usual,
-nothing has happened, and the window is read as any other is; so errors, too, come from there alone.
+by piece. So what is usual is done in one call, with which other threads help. Where anything is not
+usual, nothing has happened, and the window is read as any other is; so errors, too, come from there
+alone.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 import threading
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.errors import SeglakeError
-from seglake.format.batch import CODEC_MASK, MAX_BATCH_BYTES, TABLE
 from seglake.format.codecs import native
 from seglake.format.codecs.kernels import CRC32C
-from seglake.format.records import Int64s, read_only
-from seglake.read.decode.direct import arena_of_thread
-from seglake.read.decode.kernels import DONE, FULL, LOG_BYTES, STATES, UNKNOWN
-from seglake.read.decode.shares import borrowed, taken
+from seglake.format.records import Int64s
+from seglake.read.decode.kernels import DONE, FULL, UNKNOWN
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.fetch.piece import Window
 from seglake.read.fetch.slabs import Shelved
-from seglake.read.fetch.threads import DECODERS, Counter, together
+from seglake.read.fetch.threads import DECODERS, Counter
 from seglake.read.lookup.partition import PartitionReader
 from seglake.read.lookup.shared_reads import SharedReads
+from seglake.read.window import slots
 from seglake.read.window.execute import ReadStats, bytes_fetched, bytes_of_columns
 from seglake.read.window.kernels import (
     CHOSEN,
-    COSTS,
     RANGES,
     START,
     STOP,
     STRETCHES,
     choose,
     plan_stretches,
-    read_stretches,
 )
+from seglake.read.window.room import LOG_ROOM_BYTES, MOST_BATCHES, Done, Room, Wanted, places
+from seglake.read.window.share_kernels import WORDS
 from seglake.read.zones.search import ZoneSearch
 from seglake.store import OpenFile, Store, local_file
 
-_LEAST_BYTES = {0: 2**20, 3: 160 * 1024, 4: 48 * 1024}  # of a log for a thread, by codec
-_MOST_BYTES = 384 * 1024
+_LEAST_BYTES = {0: 2**18, 3: 64 * 1024, 4: 24 * 1024}  # of a log for a share, by codec
 _LEAST_CACHED, _MOST_CACHED = 512 * 1024, 3 * 2**19  # the same of what is decompressed
-_MOST_SEGMENTS, _MOST_RANGES, _MOST_BATCHES = 64, 8192, 2048
+_MOST_SEGMENTS, _MOST_RANGES, _MOST_SHARES = 64, 8192, 4
 _MOST_ROWS = 2**16  # of the catalog, which are looked through
 _CHOICES = 8  # of partitions, remembered
 
@@ -61,7 +56,7 @@ class ShortWindows:
     """The short windows of one log. Safe for threads."""
 
     def __init__(self, reads: SharedReads) -> None:
-        self._reads, self._most_bytes = reads, _MOST_BYTES
+        self._reads, self._most_bytes = reads, LOG_ROOM_BYTES
         self._codec = 4  # of what was read last; zstd
         self._unusual = set[bool]()  # True: where headers are asked for, False: also where not
         self._choice = lru_cache(_CHOICES)(_Choice)
@@ -86,19 +81,18 @@ class ShortWindows:
         if not parts:
             return None if parts is None else []
         with _UNDER_WAY as reads:  # several are quick enough without more threads
-            shares = self._shares(parts, schema, memory_bytes, DECODERS if reads == 1 else 1)
-            done = together([share.read for share in shares])
-        reasons = {each.reason for each in done}
+            threads = DECODERS if reads == 1 else 1
+            wanted, cuts = self._shares(parts, schema, memory_bytes, threads)
+            done, batches = _OWN.read(wanted, cuts) if cuts else ([], [])
         self._codec = done[0].codec if done else self._codec
-        if reasons != {DONE}:
-            self._learn(reasons, with_headers)
+        if not batches:
+            self._learn({each.reason for each in done}, with_headers)
             return None
-        for each in done:
-            stats.requests += each.requests
-            stats.bytes_fetched += each.size_bytes
-            stats.bytes_matching += each.matching_bytes
-            stats.records += len(each.batch)
-        return [each.batch for each in done if len(each.batch)]
+        stats.requests += sum(each.requests for each in done)
+        stats.bytes_fetched += sum(each.size_bytes for each in done)
+        stats.bytes_matching += sum(each.matching_bytes for each in done)
+        stats.records += sum(map(len, batches))
+        return [batch for batch in batches if len(batch)]
 
     def _parts(self, readers: tuple[PartitionReader, ...], window: Window) -> list[_Part] | None:
         """What has a part of the window; None if that is too much, or not all at hand."""
@@ -126,32 +120,34 @@ class ShortWindows:
 
     def _shares(
         self, parts: list[_Part], schema: pa.Schema, memory_bytes: int, threads: int
-    ) -> list[_Share]:
-        """What each thread reads; none if that is too much."""
+    ) -> tuple[Wanted, list[int]]:
+        """What is wanted, and where to cut its stretches into shares: nowhere if it is too much."""
         cache = self._reads.cached_fetch
         segments, (count, fresh, cached, again) = self._planned(parts)
         if again:  # all else need not know the shelves
             slabs = cache.slabs
             parts = [part._replace(shelved=slabs.shelved(part.segment.log_key)) for part in parts]
             segments, (count, fresh, cached, again) = self._planned(parts)
-        stretches = _ROOM.stretches[:, : max(count, 0)]
-        ends = [0, *accumulate((stretches[STOP] - stretches[START]).tolist())]
+        stretches = _OWN.stretches
+        starts, stops = stretches[START, : max(count, 0)], stretches[STOP, : max(count, 0)]
+        ends = [0, *accumulate((stops - starts).tolist())]
         caches = ends[-1] <= cache.largest_bytes
-        work = fresh // _LEAST_BYTES.get(self._codec, _MOST_BYTES) + cached // _LEAST_CACHED
+        work = fresh // _LEAST_BYTES.get(self._codec, LOG_ROOM_BYTES) + cached // _LEAST_CACHED
         shares = max(1, min(threads, count, work))
         most = min(bytes_fetched(memory_bytes), shares * self._most_bytes)
         too_much = fresh > most or cached > shares * _MOST_CACHED
-        if count < 0 or too_much or (caches and again):
-            return []
-        read = _Read(parts, segments, schema, memory_bytes, cache.slabs.seen, caches)
-        cuts = pairwise(_cuts(ends, shares))
-        return [_Share(read, stretches[:, first:stop].copy()) for first, stop in cuts]
+        wanted = Wanted(
+            [part.segment for part in parts], places(segments, cache.slabs.seen, stretches),
+            schema, bytes_of_columns(memory_bytes), caches, (parts, segments),
+        )  # fmt: skip
+        nothing = count < 1 or too_much or (caches and again)
+        return wanted, [] if nothing else _cuts(ends, shares)
 
     def _planned(self, parts: list[_Part]) -> tuple[Int64s, tuple[int, int, int, bool]]:
         """The parts as the kernels know them, and what `plan_stretches` says of them."""
         segments = np.array([part.row() for part in parts], np.int64)
         seen = self._reads.cached_fetch.slabs.seen
-        return segments, plan_stretches(segments, _ROOM.ranges, _ROOM.stretches, seen)
+        return segments, plan_stretches(segments, _OWN.ranges, _OWN.stretches, seen)
 
     def _learn(self, reasons: set[int], with_headers: bool) -> None:
         """Notice what makes all windows of this log unusual."""
@@ -181,49 +177,6 @@ class _Part(NamedTuple):
         )  # fmt: skip
 
 
-class _Read(NamedTuple):
-    """What the shares of a window have in common."""
-
-    parts: list[_Part]  # they keep files open, and pages in memory
-    segments: Int64s
-    schema: pa.Schema
-    memory_bytes: int
-    seen: npt.NDArray[np.uint64]
-    caches: bool
-
-
-class _Done(NamedTuple):
-    """What came of a share: the records, if the reason is `DONE`."""
-
-    reason: int
-    batch: pa.RecordBatch
-    requests: int
-    size_bytes: int
-    matching_bytes: int
-    codec: int  # of the first batch
-
-
-class _Share(NamedTuple):
-    """Some stretches of a window, which one thread reads."""
-
-    whole: _Read
-    stretches: Int64s
-
-    def read(self) -> _Done:
-        whole, limit = self.whole, bytes_of_columns(self.whole.memory_bytes)
-        segments = [part.segment for part in whole.parts]
-        columns = borrowed(whole.schema, segments, _ROOM.window_of, limit)
-        reason = read_stretches(
-            whole.segments, self.stretches, _pread(), whole.seen, whole.caches, native.addresses(),
-            MAX_BATCH_BYTES, *_ROOM.arrays, *columns.for_kernel(limit),
-        )  # fmt: skip
-        if reason != DONE:
-            columns.clear()
-        requests, size = _ROOM.costs.tolist()
-        matching, codec = int(_ROOM.place[LOG_BYTES]), int(_ROOM.attributes[0]) & CODEC_MASK
-        return _Done(int(reason), taken(columns), requests, size, matching, codec)
-
-
 class _Choice:
     """The segments of some log partitions, one behind another."""
 
@@ -240,7 +193,7 @@ class _Choice:
 
         Each comes with its partition's reader, its index there, and whether it lies in the window.
         """
-        limits, found = np.array(window.limits()), _ROOM.found
+        limits, found = np.array(window.limits()), _OWN.found
         count = choose(self._extents, self._firsts, limits, found)
         if count < 0 or not self._extents.size:
             return None
@@ -248,26 +201,30 @@ class _Choice:
         return [(self._readers[owner], index, bool(whole)) for owner, index, whole in rows]
 
 
-class _Room(threading.local):
+class _Own(threading.local):
     """The arrays of a thread for what the kernels find on their way."""
 
     def __init__(self) -> None:
-        count = _MOST_BATCHES
         self.found = np.empty((CHOSEN, _MOST_SEGMENTS), np.int64)
         self.ranges = np.empty((RANGES, _MOST_RANGES), np.int64)
-        self.stretches = np.empty((STRETCHES, count), np.int64)
-        self.window_of, self.place = np.empty(count, np.int32), np.zeros(STATES, np.int64)
-        self.costs, table = np.zeros(COSTS, np.int64), np.zeros(count, TABLE)
-        self.attributes = table["attributes"]
-        self.arrays = (
-            read_only(np.empty(_MOST_BYTES, np.uint8)), table,
-            np.empty(count, np.int32), *np.empty((2, count), np.int64), self.window_of,
-            *np.zeros((2, count), np.int64), arena_of_thread(), np.empty(0, np.int64),
-            np.empty(2, np.int64), self.place, self.costs,
-        )  # fmt: skip
+        self.stretches = np.empty((STRETCHES, MOST_BATCHES), np.int64)
+        self._shares, self._rooms = np.zeros((_MOST_SHARES, WORDS), np.int64), list[Room]()
+
+    def read(self, wanted: Wanted, cuts: list[int]) -> tuple[list[Done], list[pa.RecordBatch]]:
+        """What came of the shares, and the records of each if all of them are done."""
+        count = len(cuts) - 1
+        while len(self._rooms) < count:
+            self._rooms.append(Room(self._shares[len(self._rooms)]))
+        rooms = self._rooms[:count]
+        for room, (first, last) in zip(rooms, pairwise(cuts), strict=True):
+            room.begin(wanted, first, last)
+        slots.read(self._shares[:count])
+        done = [room.done() for room in rooms]
+        are_done = all(each.reason == DONE for each in done)
+        return done, [room.columns(wanted).take() for room in rooms] if are_done else []
 
 
-_ROOM = _Room()
+_OWN = _Own()
 
 
 def _cuts(starts: list[int], shares: int) -> list[int]:
@@ -288,11 +245,4 @@ def _opened(store: Store, key: str) -> OpenFile | None:
 
 def _is_possible() -> bool:
     """Whether there is a C library to read with, and one to check with."""
-    return bool(_pread() and native.addresses()[CRC32C])
-
-
-@cache
-def _pread() -> int:
-    """The address of the C function `pread`; 0 where there is none."""
-    found = getattr(ctypes.CDLL(None), "pread", None) if os.name == "posix" else None
-    return ctypes.cast(found, ctypes.c_void_p).value or 0 if found else 0
+    return bool(len(slots.functions()) and native.addresses()[CRC32C])

@@ -84,7 +84,11 @@ class Topic(Section):
         default="zstd", alias="compression.type", description="codec of record batches"
     )
     compression_zstd_level: int = Field(
-        default=3, alias="compression.zstd.level", ge=-131072, le=22, description="for zstd"
+        default=1,
+        alias="compression.zstd.level",
+        ge=-131072,
+        le=22,
+        description="for zstd; Kafka's default is 3",
     )
     compression_gzip_level: int = Field(
         default=-1,

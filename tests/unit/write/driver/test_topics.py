@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +177,8 @@ def test_the_segments_of_a_run_are_written_with_the_settings_in_force(
     tmp_path_factory: pytest.TempPathFactory, first: dict[str, Any]
 ) -> None:
     folder = tmp_path_factory.mktemp("lake")
-    for name in "ab":
-        write_file(folder / name / "1.jsonl", [Line(T + n, "k") for n in range(200)])
+    write_file(folder / "a" / "1.jsonl", [Line(T + n, "k") for n in range(200)])
+    shutil.copytree(folder / "a", folder / "b")
     ingest(pipeline_of(folder / "lake", folder / "a", topic=first), "1")
     before = open_catalog(str(folder / "lake")).snapshot().topic("events")
     ingest(pipeline_of(folder / "lake", folder / "b"), "2")

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import duckdb
 import numpy as np
 import polars as pl
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import seglake
 
 COLUMNS = ["key", "value", "timestamp"]
 ROW_GROUP = 1024
-WHOLE = 0, 2**62
 
 Read = Callable[[int, int], Any]
 
@@ -42,7 +42,9 @@ def _nothing(parquet: Path, folder: Path) -> None:
 def seglake_reader(root: str, topic: str) -> Callable[[], Read]:
     """Ours: an open lake whose zone maps were read."""
     log = seglake.open(root).topic(topic)
-    log.plan_range(*WHOLE)
+    segments = log.segments().to_arrow()
+    first, last = pc.max(segments["min_timestamp"]), pc.min(segments["max_timestamp"])
+    log.plan_range(first.as_py() + 1, last.as_py())  # no segment lies within it as a whole
     return lambda: lambda start, end: log.read_range(start, end, columns=COLUMNS).read_all()
 
 

@@ -181,12 +181,31 @@ def test_other_codecs_are_left_to_others_from_the_first_on(tmp_path: Path, codec
 
 def test_more_bytes_than_there_is_room_for(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
-    maker.run({0: [Event(T + i, None, b"%d" % i * 5000) for i in range(100)]}, Shape("none"))
+    maker.run({0: [Event(T + i, None, b"%d" % i * 25_000) for i in range(100)]}, Shape("none"))
     log = seglake.open(str(tmp_path)).topic("events")
     with counted() as answers:
         table = log.read_range(T, T + 100).read_all()
         assert table.equals(long_way(log, (T, T + 100), SCHEMA.names))
     assert not answers
+
+
+@pytest.mark.parametrize(("codec", "mebibytes"), [("none", 3), ("lz4", 2), ("zstd", 1)])
+def test_more_than_one_share_holds_is_shared_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, mebibytes: int
+) -> None:
+    """On a single thread."""
+    monkeypatch.setattr(short, "DECODERS", 1)
+    random = np.random.default_rng(1)
+    events = [Event(T + i, None, random.bytes(500) * 2) for i in range(mebibytes * 1000)]
+    parts = {0: events[::3], 1: events[1::3], 2: events[2::3]}
+    LakeMaker(tmp_path, partitions=3).run(parts, Shape(codec, batch_bytes=16_384))
+    log, window = seglake.open(str(tmp_path)).topic("events"), (T + 150, T + len(events))
+    log.read_range(T, T + 3).read_all()  # then zone maps are in memory
+    log.read_range(T + 60, T + 63).read_all()  # and the codec is known
+    with counted() as answers:
+        table = log.read_range(*window).read_all()
+    assert table.equals(long_way(log, window, SCHEMA.names))
+    assert answers in ([True, True], [True] * 3)
 
 
 def test_a_log_that_is_compressed_well_has_shorter_windows(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -42,6 +43,8 @@ _FIELDS: dict[str, Any] = {
 SCHEMA = pa.schema(_FIELDS)
 
 _SHARED_ROWS = 2**14  # of a column of one value
+_LEAST_LENT, _MOST_SPARE = 256 * 1024, 3  # bytes; buffers
+_UNUSED = 3  # references to a buffer that only a list and a loop know, as `getrefcount` has them
 
 Array = Any  # a pa.Array: pyarrow's stubs ask for the type of its items
 
@@ -83,7 +86,8 @@ class Columns:
     """Buffers for the columns of an Arrow batch, filled again and again.
 
     There is room for `records` records, and for `size_bytes` bytes of keys and as many of values.
-    `take` copies: new memory costs more than a copy from memory in use.
+    `take` copies what is little: new memory costs more than a copy from memory in use. Many bytes
+    of keys or values are lent instead, and their memory is used again when the caller let it go.
     """
 
     def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
@@ -94,6 +98,7 @@ class Columns:
             _Items(records, size_bytes) if self.wanted & flag else _Items(0, 0)
             for flag in (KEYS, VALUES)
         )
+        self.moves = 0  # how often `take` gave way to other buffers
         self._headers = _Headers()
         self._state = np.zeros(STATES, np.int64)
         self._segments: Sequence[LogSegment] = ()
@@ -151,6 +156,7 @@ class Columns:
     def take(self) -> pa.RecordBatch:
         """The appended records; afterwards there is room for as many again."""
         arrays = [_ARRAYS[name](self) for name in self.schema.names]
+        self.moves = self._keys.lent + self._values.lent
         self.clear()
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -235,10 +241,14 @@ class _Items:
     """Buffers for `count` byte strings of `size_bytes` together."""
 
     def __init__(self, count: int, size_bytes: int) -> None:
-        self.buffers = (
-            np.zeros(1 + count, np.int32), np.empty(size_bytes, np.uint8), np.empty(count, np.uint8)
-        )  # fmt: skip
-        self._ends, self._data, self._valid = self.buffers
+        self._ends, self._valid = np.zeros(1 + count, np.int32), np.empty(count, np.uint8)
+        self._data, self._spare = np.empty(size_bytes, np.uint8), list[npt.NDArray[np.uint8]]()
+        self.lent = 0  # how often
+
+    @property
+    def buffers(self) -> tuple[Int32s, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        """Where each item ends, behind the start of the first one; their bytes; which are valid."""
+        return self._ends, self._data, self._valid
 
     def used(self, count: int) -> int:
         """The bytes of the first `count` items."""
@@ -249,10 +259,21 @@ class _Items:
         return int(append_items(*spans, at, *self.buffers))
 
     def take(self, count: int, nulls: int) -> Array:
-        """A copy of the first `count` items as an array."""
+        """The first `count` items as an array of its own."""
         bits = np.packbits(self._valid[:count], bitorder="little") if nulls else None
-        data = self._data[: self._ends[count]].copy()
+        data = self._data[: self._ends[count]]
+        data = self._lend(data) if len(data) >= _LEAST_LENT else data.copy()
         return _array(pa.binary(), count, [bits, self._ends[: count + 1].copy(), data])
+
+    def _lend(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """The same bytes; other memory takes their place, if possible some that was lent before."""
+        at = [sys.getrefcount(each) for each in self._spare]
+        self._spare.append(self._data)
+        free = at.index(_UNUSED) if _UNUSED in at else None
+        self._data = np.empty_like(self._data) if free is None else self._spare.pop(free)
+        del self._spare[:-_MOST_SPARE]
+        self.lent += 1
+        return data
 
 
 class _Headers:

@@ -19,7 +19,7 @@ from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.window import share_kernels as words
 from seglake.read.window.kernels import COSTS, REQUESTS, SIZE
 
-LOG_ROOM_BYTES = 384 * 1024  # of a log, for one share
+LOG_ROOM_BYTES = 2 * 2**20  # of a log, for one share
 MOST_BATCHES = 2048  # of a share
 _ARENA_BYTES = 2**20  # a batch that may need more is decompressed elsewhere
 
@@ -68,6 +68,7 @@ class Room:
         share[words.LOG : words.STATE] = places(*self._arrays)
         share[words.MAX_BYTES] = MAX_BATCH_BYTES
         self._made: Columns | None = None
+        self._moves = 0  # of the columns, whose places the words have
         self._renew()
 
     def begin(self, wanted: Wanted, first: int, last: int) -> None:
@@ -90,8 +91,11 @@ class Room:
         columns, size = self._made, wanted.column_bytes
         if columns is None or columns.schema is not wanted.schema or columns.size_bytes < size:
             columns = self._made = Columns(wanted.schema, size // LEAST_RECORD_BYTES, size)
+            self._moves = -1
+        if columns.moves != self._moves:
             self._share[words.WANTED], _, *buffers = columns.for_kernel(size)
             self._share[words.STATE : words.FIRST] = places(*buffers)
+            self._moves = columns.moves
         return columns
 
     def _renew(self) -> None:

@@ -28,7 +28,7 @@ from seglake.read.fetch.threads import DECODERS, Counter
 from seglake.read.lookup.partition import PartitionReader
 from seglake.read.lookup.shared_reads import SharedReads
 from seglake.read.window import slots
-from seglake.read.window.execute import ReadStats, bytes_fetched, bytes_of_columns
+from seglake.read.window.execute import ReadStats, bytes_of_columns
 from seglake.read.window.kernels import (
     CHOSEN,
     RANGES,
@@ -43,7 +43,9 @@ from seglake.read.window.share_kernels import WORDS
 from seglake.read.zones.search import ZoneSearch
 from seglake.store import OpenFile, Store, local_file
 
-_LEAST_BYTES = {0: 2**18, 3: 64 * 1024, 4: 24 * 1024}  # of a log for a share, by codec
+# Bytes of a log for a share, by codec: so many are worth one, and so few fill no Arrow batch.
+_LEAST_BYTES = {0: 2**18, 3: 64 * 1024, 4: 24 * 1024}
+_MOST_BYTES = {0: LOG_ROOM_BYTES, 3: 3 * 2**18, 4: 3 * 2**17}
 _LEAST_CACHED, _MOST_CACHED = 512 * 1024, 3 * 2**19  # the same of what is decompressed
 _MOST_SEGMENTS, _MOST_RANGES, _MOST_SHARES = 64, 8192, 4
 _MOST_ROWS = 2**16  # of the catalog, which are looked through
@@ -56,8 +58,8 @@ class ShortWindows:
     """The short windows of one log. Safe for threads."""
 
     def __init__(self, reads: SharedReads) -> None:
-        self._reads, self._most_bytes = reads, LOG_ROOM_BYTES
-        self._codec = 4  # of what was read last; zstd
+        self._reads, self._halved = reads, 0  # how often a share was too much
+        self._codec = 0  # of what was read last
         self._unusual = set[bool]()  # True: where headers are asked for, False: also where not
         self._choice = lru_cache(_CHOICES)(_Choice)
 
@@ -84,10 +86,10 @@ class ShortWindows:
             threads = DECODERS if reads == 1 else 1
             wanted, cuts = self._shares(parts, schema, memory_bytes, threads)
             done, batches = _OWN.read(wanted, cuts) if cuts else ([], [])
-        self._codec = done[0].codec if done else self._codec
         if not batches:
-            self._learn({each.reason for each in done}, with_headers)
+            self._learn(done, with_headers)
             return None
+        self._codec = done[0].codec
         stats.requests += sum(each.requests for each in done)
         stats.bytes_fetched += sum(each.size_bytes for each in done)
         stats.bytes_matching += sum(each.matching_bytes for each in done)
@@ -133,9 +135,10 @@ class ShortWindows:
         ends = [0, *accumulate((stops - starts).tolist())]
         caches = ends[-1] <= cache.largest_bytes
         work = fresh // _LEAST_BYTES.get(self._codec, LOG_ROOM_BYTES) + cached // _LEAST_CACHED
-        shares = max(1, min(threads, count, work))
-        most = min(bytes_fetched(memory_bytes), shares * self._most_bytes)
-        too_much = fresh > most or cached > shares * _MOST_CACHED
+        most = max(1, _MOST_BYTES.get(self._codec, LOG_ROOM_BYTES) >> self._halved)
+        least = max(-(-fresh // most), -(-cached // _MOST_CACHED))
+        shares = max(1, least, min(threads, count, work))
+        too_much = shares > min(_MOST_SHARES, count) or fresh > memory_bytes // 8
         wanted = Wanted(
             [part.segment for part in parts], places(segments, cache.slabs.seen, stretches),
             schema, bytes_of_columns(memory_bytes), caches, (parts, segments),
@@ -149,12 +152,14 @@ class ShortWindows:
         seen = self._reads.cached_fetch.slabs.seen
         return segments, plan_stretches(segments, _OWN.ranges, _OWN.stretches, seen)
 
-    def _learn(self, reasons: set[int], with_headers: bool) -> None:
+    def _learn(self, done: list[Done], with_headers: bool) -> None:
         """Notice what makes all windows of this log unusual."""
-        if FULL in reasons:
-            self._most_bytes //= 2  # it is compressed well
+        codec, reasons = done[0].codec if done else self._codec, {each.reason for each in done}
+        if FULL in reasons and codec == self._codec:
+            self._halved += 1  # it is compressed well
         if UNKNOWN in reasons:  # it has headers, or a codec that kernels do not know
             self._unusual |= {True, with_headers}
+        self._codec = codec
 
 
 class _Part(NamedTuple):

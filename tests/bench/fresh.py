@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.bench.events import Int64s, numbers_in
+from tests.bench.memory import own_peak
 from tests.bench.peers import READERS, Read, seglake_reader
 
 WARM_UP = 5  # windows of each length, which do not count
@@ -82,7 +83,7 @@ def told(task: Task) -> Told:
         del found
         for _ in range(2):  # what a cache keeps at a second read is there at the third
             again[length] = [_timed(read, s, int(length))[0] for s in starts[WARM_UP:]]
-    peak = _peak()
+    peak = own_peak()
     return Told(new, again, digests, _together(task, opened), peak)
 
 
@@ -111,15 +112,6 @@ def _together(task: Task, opened: Any) -> tuple[float, list[float]]:
     with ThreadPoolExecutor(task.threads) as pool:
         each = list(pool.map(one, range(task.threads)))
     return time.perf_counter() - begun, [seconds for some in each for seconds in some]
-
-
-def _peak() -> int:
-    """The largest resident set so far; 0 where /proc does not tell."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return max([int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")] or [0])
 
 
 if __name__ == "__main__":

@@ -31,6 +31,15 @@ class Peaks:
                 setattr(self, kind, max(getattr(self, kind), processes[number].peak))
 
 
+def own_peak() -> int:
+    """The largest resident set of this process so far, in bytes.
+
+    `getrusage` would tell that of the process which started this one, if that was larger.
+    """
+    found = _process(Path("/proc/self"))
+    return found[1].peak if found else 0
+
+
 class _Process(NamedTuple):
     """One that runs: its parent, whether it is a jvm or a worker, its largest resident set."""
 
@@ -54,7 +63,7 @@ def _process(folder: Path) -> tuple[int, _Process] | None:
     kind = "worker" if b"pyspark.daemon" in command else ""
     if command.partition(b"\0")[0].endswith(b"java"):
         kind = "jvm"
-    return int(folder.name), _Process(int(lines["PPid"]), kind, peak)
+    return int(lines["Pid"]), _Process(int(lines["PPid"]), kind, peak)
 
 
 def _below(ancestor: int, number: int, processes: dict[int, _Process]) -> bool:

@@ -7,7 +7,6 @@ its own, so that its memory can be told: `python -m tests.bench.planning BLOBS P
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import pyarrow as pa
 from seglake.write.driver import plan
 from seglake.write.spool.spool import RECORDS, SPOOLED, WITH_RECORDS, named_once, of_kinds, rows_at
 from tests.bench.measure import Goal, Section, Table, say
+from tests.bench.memory import own_peak
 from tests.bench.workbench import Workbench
 
 BLOB_BYTES, OF_A_TASK = 256 * 1024, 512  # blobs of a map task: 128 MiB
@@ -76,8 +76,8 @@ def planned(blobs: int, pieces: int) -> list[Any]:
     seconds = time.perf_counter() - begun
     if given != len(routes.blobs):
         raise AssertionError(f"{given} blobs were given to pieces instead of {len(routes.blobs)}")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    return [blobs, blobs * BLOB_BYTES / 1e9, len(cuts), len(straddling), seconds, peak]
+    size = blobs * BLOB_BYTES / 1e9
+    return [blobs, size, len(cuts), len(straddling), seconds, own_peak() / 1e6]
 
 
 def _spooled(blobs: int) -> pa.Table:

@@ -16,6 +16,7 @@ from seglake.store import open_store
 from seglake.store.counting import CountingStore
 from tests.bench.events import Int64s, numbers_in
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
+from tests.bench.peers import with_zone_maps
 from tests.bench.workbench import TOPIC, Workbench, require
 from tests.judges.described import describe
 
@@ -209,7 +210,8 @@ def _one_by_one(bench: Workbench, truth: _Truth) -> Table:
     """Lookups timed by themselves, by codec: Kafka's depends on it as much as ours."""
     rows: list[list[Any]] = []
     for codec in CODECS:
-        log = seglake.open(bench.lake("arrival", compression_type=codec)).topic(TOPIC)
+        root = bench.lake("arrival", compression_type=codec)
+        log = with_zone_maps(seglake.open(root).topic(TOPIC))
         ask, times = log.reader(0).offset_for_time, truth.times(bench.sizes.lookups)
         for warm_up in truth.times(3).tolist():
             ask(warm_up)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import seglake
+from seglake.read.log import Log
 
 COLUMNS = ["key", "value", "timestamp"]
 ROW_GROUP = 1024
@@ -41,11 +42,16 @@ def _nothing(parquet: Path, folder: Path) -> None:
 
 def seglake_reader(root: str, topic: str) -> Callable[[], Read]:
     """Ours: an open lake whose zone maps were read."""
-    log = seglake.open(root).topic(topic)
+    log = with_zone_maps(seglake.open(root).topic(topic))
+    return lambda: lambda start, end: log.read_range(start, end, columns=COLUMNS).read_all()
+
+
+def with_zone_maps(log: Log) -> Log:
+    """The log, once its zone maps are in memory."""
     segments = log.segments().to_arrow()
     first, last = pc.max(segments["min_timestamp"]), pc.min(segments["max_timestamp"])
     log.plan_range(first.as_py() + 1, last.as_py())  # no segment lies within it as a whole
-    return lambda: lambda start, end: log.read_range(start, end, columns=COLUMNS).read_all()
+    return log
 
 
 def _times(parquet: Path) -> Any:

@@ -10,7 +10,7 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
 import seglake
-from seglake.datasource import events_between, register
+from seglake.datasource import between, events_between, register
 from seglake.errors import CorruptData, UsageError
 from seglake.read.log import Log
 from tests.makers.lakes import Event, LakeMaker, Shape
@@ -70,6 +70,34 @@ def test_a_short_window_starts_no_task(
     tasks = events_between(spark, log, T, T + 10_000, driver_bytes=TASKS)
     assert "BatchScan" in plan_of(tasks)
     assert tasks.count() == frame.count()
+
+
+@pytest.mark.parametrize(
+    ("value_bytes", "local", "broadcast"),
+    [(100, True, True), (900, False, True), (9000, False, False)],
+)
+def test_many_bytes_stay_arrow_batches(
+    spark: SparkSession, tmp_path: Path, value_bytes: int, local: bool, broadcast: bool
+) -> None:
+    """Their rows are right, joins broadcast what is small, and the session keeps its setting."""
+    made = LakeMaker(tmp_path / "lake", partitions=2)
+    rows = [Event(T + i, b"%d" % i, b"%d" % i * (value_bytes // 4)) for i in range(1500)]
+    made.run({0: rows[::2], 1: rows[1::2]}, Shape("zstd", batch_bytes=16_000))
+    log = seglake.open(str(made.root)).topic("events")
+    before = spark.conf.get(between._THRESHOLD)
+    frame = events_between(spark, log, T, T + 1500, driver_bytes=DRIVER)
+    assert spark.conf.get(between._THRESHOLD) == before
+    assert ("LocalTableScan" in plan_of(frame)) is local
+    found = sorted((bytes(row.key), bytes(row.value)) for row in frame.collect())
+    assert found == sorted((row.key, row.value) for row in rows)
+    keys = spark.range(3).selectExpr("cast(cast(id as string) as binary) as key")
+    joined = keys.repartition(2).join(frame.where("partition >= 0"), "key")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", 100_000_000 if local else -1)
+    try:
+        assert ("BroadcastHashJoin" in plan_of(joined)) is broadcast
+        assert joined.count() == 3
+    finally:
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
 
 
 def plan_of(frame: DataFrame) -> str:

@@ -6,7 +6,9 @@ short window takes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from seglake.read.log import Log
+
+_ROWS_BYTES = 256 * 1024  # of a table that Spark is to take apart into rows at once
+_SMALL_BYTES = 10 * 2**20  # of a table that fits a join's other side: autoBroadcastJoinThreshold
+_THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
+_CHANGING = Lock()
 
 
 def events_between(
@@ -44,7 +51,7 @@ def events_between(
     if plan.size_bytes <= driver_bytes:
         batches = in_spark(log.read_range(start, end, columns=plan.schema.names), names)
         table = pa.Table.from_batches(list(batches), spark_schema(names))
-        return spark.createDataFrame(table, struct_of(names))
+        return _held(spark, table, names)
     store = log.store
     return (
         spark.read.format("seglake")
@@ -53,3 +60,28 @@ def events_between(
         .options(startTime=to_epoch_ms(start), endTime=to_epoch_ms(end))
         .load(store.uri)
     )
+
+
+def _held(spark: SparkSession, table: pa.Table, names: Sequence[str]) -> DataFrame:
+    """A DataFrame of the rows of a table, which joins broadcast if it is small.
+
+    Spark sends the rows of a local relation to its tasks one by one, as Java objects. Arrow batches
+    go as they are; but Spark does not know their size then, and has to be told what to broadcast.
+    """
+    if table.nbytes < _ROWS_BYTES:
+        return spark.createDataFrame(table, struct_of(names))
+    with _batches_as_they_are(spark):
+        frame = spark.createDataFrame(table, struct_of(names))
+    return frame.hint("broadcast") if table.nbytes <= _SMALL_BYTES else frame
+
+
+@contextmanager
+def _batches_as_they_are(spark: SparkSession) -> Iterator[None]:
+    """No table becomes a local relation in here."""
+    with _CHANGING:  # else a thread could take the other's setting for that of the session
+        before = str(spark.conf.get(_THRESHOLD))
+        spark.conf.set(_THRESHOLD, "0")
+        try:
+            yield
+        finally:
+            spark.conf.set(_THRESHOLD, before)

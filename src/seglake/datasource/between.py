@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from seglake.read.log import Log
 
-_ROWS_BYTES = 256 * 1024  # of a table that Spark is to take apart into rows at once
+_ROWS_BYTES = 2**20  # of a table that Spark is to take apart into rows at once
 _SMALL_BYTES = 10 * 2**20  # of a table that fits a join's other side: autoBroadcastJoinThreshold
 _THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
 _CHANGING = Lock()

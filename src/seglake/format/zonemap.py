@@ -12,10 +12,10 @@ zone map bounds the window on both sides: a reader skips a block whose [min, max
 
 Little-endian. An index block ends where the next one begins. Block 0 begins the segment, each other
 block begins with a batch that has an index entry. The relative offset of a block is that of its
-first batch. A fence sums up `fence span` entries. So a lookup in a segment that is not cached takes
-two reads, each checked by its own CRC: header and fences, then the entries of one fence. All
-offsets and positions are relative, so a zone map survives a re-base. A record without timestamp
-counts as -1.
+first batch. A fence sums up `fence span` entries (see `span_of`). So a lookup in a segment that is
+not cached takes two reads, each checked by its own CRC: header and fences, then the entries of one
+fence. All offsets and positions are relative, so a zone map survives a re-base. A record without
+timestamp counts as -1.
 """
 
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ from seglake.limits import INT32_MAX, INT64_MAX
 MAGIC = b"SLZM"
 VERSION = 1
 FENCE_SPAN = 512
+SMALL_BYTES = 64 * 1024  # a file that readers take whole
 
 HEADER = np.dtype(
     [
@@ -68,9 +69,30 @@ ENTRY = np.dtype(
 _CRC_AT = HEADER.fields["crc"][1] if HEADER.fields else 0
 
 
-def fences_end(block_count: int) -> int:
-    """Bytes of the header and fences of a zone map: what a first read fetches."""
-    return HEADER.itemsize + FENCE.itemsize * -(-block_count // FENCE_SPAN)
+def head_bytes_at_most(size_bytes: int) -> int:
+    """Where header and fences end in a file of this size from `encode`, or before that."""
+    most = (size_bytes - HEADER.itemsize) // ENTRY.itemsize
+    least = most * ENTRY.itemsize // (ENTRY.itemsize + 1)  # a fence takes less than 1 byte a block
+    span = min(span_of(least), span_of(most))
+    return HEADER.itemsize + FENCE.itemsize * -(-most // span)
+
+
+def span_of(block_count: int) -> int:
+    """How many blocks `encode` puts into a fence of a zone map.
+
+    A cold reader fetches all fences, and the entries of one: together they are fewest where a fence
+    has somewhat more blocks than the square root of their number. A small file is read whole.
+    """
+    small = ENTRY.itemsize * block_count <= SMALL_BYTES
+    if small or block_count > 2**16:
+        return FENCE_SPAN
+    return 128 if block_count <= 2**14 else 256
+
+
+def head_bytes(head: Any) -> int:
+    """Where the fences end, from the first bytes of a file, of whatever span; not checked yet."""
+    count = np.frombuffer(head, HEADER, 1)["fences"][0] if len(head) >= HEADER.itemsize else 0
+    return HEADER.itemsize + FENCE.itemsize * int(count)
 
 
 @dataclass(frozen=True)
@@ -134,24 +156,25 @@ def encode(zones: ZoneMap) -> bytes:
     entries = np.zeros(len(zones), ENTRY)
     entries["relative_offset"], entries["position"] = zones.relative_offsets, zones.positions
     entries["min_timestamp"], entries["max_timestamp"] = zones.min_timestamps, zones.max_timestamps
-    fences = _fences(entries)
+    span = span_of(len(entries))
+    fences = _fences(entries, span)
     header = np.zeros(1, HEADER)
-    header["magic"], header["version"], header["fence_span"] = MAGIC, VERSION, FENCE_SPAN
+    header["magic"], header["version"], header["fence_span"] = MAGIC, VERSION, span
     header["blocks"], header["fences"] = len(entries), len(fences)
     header["log_bytes"] = zones.ends[-1] if len(zones) else 0
     header["crc"] = _header_crc(header.tobytes(), fences.tobytes())
     return header.tobytes() + fences.tobytes() + entries.tobytes()
 
 
-def _fences(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    starts = np.arange(0, len(entries), FENCE_SPAN)
+def _fences(entries: npt.NDArray[np.void], span: int) -> npt.NDArray[np.void]:
+    starts = np.arange(0, len(entries), span)
     fences = np.zeros(len(starts), FENCE)
     if len(starts):
         fences["min_timestamp"] = np.minimum.reduceat(entries["min_timestamp"], starts)
         fences["max_timestamp"] = np.maximum.reduceat(entries["max_timestamp"], starts)
     fences["relative_offset"] = entries["relative_offset"][starts]
     fences["position"] = entries["position"][starts]
-    fences["crc"] = [crc32c.crc32c(entries[at : at + FENCE_SPAN].tobytes()) for at in starts]
+    fences["crc"] = [crc32c.crc32c(entries[at : at + span].tobytes()) for at in starts]
     return fences
 
 

@@ -280,13 +280,15 @@ class TestZoneMap:
             assert zone == (first, int(rows["position"][0]), stop, min(times), max(times))
         assert len(zones) == (len(starts) if items else 0)
 
-    @pytest.mark.parametrize("blocks", [0, 1, 511, 512, 513, 1024, 1500])
+    @pytest.mark.parametrize("blocks", [0, 1, 511, 512, 513, 1500, 2730, 2731, 2944, 2**14 + 1])
     def test_fences_and_entries_are_the_whole(self, blocks: int) -> None:
         table = big_table(blocks)
         zones = zonemap.build(0, table, np.ones(blocks, bool))
         data = zonemap.encode(zones)
-        fences = zonemap.decode_fences(data[: zonemap.fences_end(blocks)])
+        fences = zonemap.decode_fences(data[: zonemap.head_bytes(data)])
         assert fences.block_count == blocks
+        head = zonemap.head_bytes(data)
+        assert head <= zonemap.head_bytes_at_most(len(data)) <= max(2 * head, 1024)
         assert fences.log_bytes == 70 * blocks
         rows, count = [], len(fences.rows)
         for fence in range(count):
@@ -299,7 +301,7 @@ class TestZoneMap:
             rows += whole(part)
         assert rows == whole(zonemap.decode(data)) == whole(zones)
         if count:
-            assert fences.entries_range(0, count - 1) == (zonemap.fences_end(blocks), len(data))
+            assert fences.entries_range(0, count - 1) == (zonemap.head_bytes(data), len(data))
 
     def test_every_flipped_byte_and_truncation(self) -> None:
         data = zonemap.encode(zonemap.build(0, big_table(5), np.ones(5, bool)))

@@ -56,19 +56,21 @@ def block(number: int) -> bytes:
     raise AssertionError("no size of the last value fits")
 
 
-def write_large(tmp_path: Path, number: int) -> tuple[PartitionReader, CountingStore]:
-    """A segment of 1 GiB, of which only block `number` is on the disk."""
-    numbers = np.arange(BLOCKS, dtype=np.int64)
+def write_large(
+    tmp_path: Path, number: int, blocks: int = BLOCKS
+) -> tuple[PartitionReader, CountingStore]:
+    """A segment of as many blocks, of which only block `number` is on the disk."""
+    numbers = np.arange(blocks, dtype=np.int64)
     low = T + numbers * BLOCK_RECORDS
     starts = numbers * BLOCK_BYTES
     highs = low + BLOCK_RECORDS - 1
     zones = ZoneMap(numbers * BLOCK_RECORDS, starts, starts + BLOCK_BYTES, low, highs)
     details = np.zeros(1, DETAILS)
     data = zonemap.encode(zones)
-    details["sizes"] = [[BLOCKS * BLOCK_BYTES, 0, 0, len(data)]]
-    details["record_count"] = BLOCKS * BLOCK_RECORDS
+    details["sizes"] = [[blocks * BLOCK_BYTES, 0, 0, len(data)]]
+    details["record_count"] = blocks * BLOCK_RECORDS
     segments = Segments(
-        np.array([0]), np.array([BLOCKS * BLOCK_RECORDS]), low[:1], highs[-1:], details,
+        np.array([0]), np.array([blocks * BLOCK_RECORDS]), low[:1], highs[-1:], details,
         Attempts(np.zeros(1, ATTEMPT)),
     )  # fmt: skip
     view = PartitionView("events", 0, segments)
@@ -76,7 +78,7 @@ def write_large(tmp_path: Path, number: int) -> tuple[PartitionReader, CountingS
     store.put(view.segment(0).key("zonemap"), data)
     path = tmp_path / view.segment(0).key("log")
     with path.open("wb") as log:
-        log.truncate(BLOCKS * BLOCK_BYTES)
+        log.truncate(blocks * BLOCK_BYTES)
         log.seek(number * BLOCK_BYTES)
         log.write(block(number))
     store.counts.requests = store.counts.bytes_read = 0
@@ -103,6 +105,25 @@ def test_a_cold_offset_lookup_in_a_segment_of_1_gib(tmp_path: Path, number: int)
     assert batch.offsets[row] == wanted
     assert store.counts.requests <= 3
     assert store.counts.bytes_read <= 128 * 1024
+
+
+@pytest.mark.parametrize("span", [0, 16, 512])
+@pytest.mark.parametrize("blocks", [2_720, 2_735, 9_600, 2**14 - 40, 2**14 + 40, 2**16, 2**17])
+def test_a_cold_lookup_fetches_few_fences_and_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int, span: int
+) -> None:
+    """For its size; files whose fences have other spans cost a request more, at most."""
+    with monkeypatch.context() as patch:
+        if span:
+            patch.setattr(zonemap, "span_of", lambda _: span)
+        reader, store = write_large(tmp_path, number=blocks // 2, blocks=blocks)
+    wanted = blocks // 2 * BLOCK_RECORDS + 7
+    assert reader.offset_for_time(T + wanted) == (wanted, T + wanted)
+    assert store.counts.requests <= (4 if span == 16 else 3)
+    index = store.counts.bytes_read - BLOCK_BYTES
+    if not span:
+        least = 2 * (zonemap.FENCE.itemsize * zonemap.ENTRY.itemsize * blocks) ** 0.5
+        assert index <= max(1.7 * least, zonemap.SMALL_BYTES if blocks < 2_730 else 0)
 
 
 def counted(maker: LakeMaker) -> tuple[Lake, CountingStore]:

@@ -17,9 +17,9 @@ import seglake
 from seglake.errors import CorruptData, SeglakeError, StoreError
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
+from seglake.format.zonemap import SMALL_BYTES
 from seglake.limits import REQUESTS
 from seglake.read.lake import Lake
-from seglake.read.zones.cache import SMALL_BYTES
 from seglake.store import Store, open_store
 from tests.judges.oracle import as_written
 from tests.makers.lakes import Event, LakeMaker, Shape

@@ -25,9 +25,6 @@ from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.zones.search import ZoneSearch
 from seglake.store import Store
 
-SMALL_BYTES = 64 * 1024
-_FENCE_BYTES = zonemap.FENCE.itemsize + zonemap.FENCE_SPAN * zonemap.ENTRY.itemsize  # of a full one
-
 _PART_BYTES = 2**20  # decompressed at a time
 
 _log = logging.getLogger(__name__)
@@ -66,11 +63,12 @@ class ZoneMapCache:
         return found
 
     def _open(self, segment: LogSegment) -> ZoneSearch:
-        end = segment.zonemap_bytes
-        if large := end > SMALL_BYTES:
-            fences = -(-(end - zonemap.HEADER.itemsize) // _FENCE_BYTES)
-            end = zonemap.fences_end(fences * zonemap.FENCE_SPAN)
+        size = end = segment.zonemap_bytes
+        if large := size > zonemap.SMALL_BYTES:
+            end = zonemap.head_bytes_at_most(size)
         (head,) = self._read(segment, [(0, end)])
+        if end < (more := min(zonemap.head_bytes(head), size)):  # it has smaller fences
+            (head,) = self._read(segment, [(0, more)])
         read = partial(self._read, segment) if large else _ranges_of(head)
         zones = ZoneSearch(segment, head, read)
         if not large:

@@ -28,7 +28,8 @@ from seglake.read.zones.kernels import (
     next_block,
 )
 
-_OWN_BYTES, _PAGE_BYTES = 2500, 400  # of the objects of a zone map, and of a page of it
+# Of the objects of a zone map, of a page of it, and of what one read of some pages brings.
+_OWN_BYTES, _PAGE_BYTES, _READ_BYTES = 2500, 400, 430
 
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
 
@@ -225,7 +226,7 @@ class ZoneSearch:
             self.pages[BLOCKS, number] = len(page.blocks)
             self.pages[PAGE, number] = page.blocks.__array_interface__["data"][0]
             self.size_bytes += _PAGE_BYTES
-        self.size_bytes += blocks.nbytes
+        self.size_bytes += blocks.nbytes + _READ_BYTES
 
     def _block(self, page: int, found: tuple[int, int, int, int, int]) -> Block:
         """The block that a kernel found in a page."""

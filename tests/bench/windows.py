@@ -41,9 +41,9 @@ DELTA = ("Spark on Delta", "Spark on Delta, by time")
 THROUGH_SPARK = ("Spark, `events_between`", 'Spark, `format("seglake")`')
 
 _TEXT = """\
-{count} random windows of each length, all partitions, key, value and time of each record handed
-to the caller (Arrow tables; Java objects in the consumer). The records of every window are
-compared with the events that a pass over all of them finds. Events are up to seconds late.
+{count} random windows of each length, none of which overlaps another, all partitions, key, value
+and time of each record handed to the caller (Arrow tables; Java objects in the consumer). The
+records of every window are compared with the events that a pass over all of them finds. Events are up to seconds late.
 Every reader without a JVM reads in a process of its own, {runs} times, in turns: it opens its file,
 reads {warm_up} other windows of each length, then each window once (*new*) and twice more, of which
 the last counts as *again*. All have open what can be kept open: handles, footers, indexes; those
@@ -162,14 +162,24 @@ def _pad_ms(bench: Workbench) -> int:
 
 
 def _starts(bench: Workbench, section: Section) -> dict[int, list[int]]:
-    """The first ms of the windows of each length, those of the warm-up first."""
-    random, found = np.random.default_rng(11), {}
-    for length in LENGTHS_MS:
-        if length >= bench.events.end_ms - bench.events.start_ms:
-            section.notes.append(f"Windows of {length} ms are longer than all events together.")
-            continue
-        latest, count = bench.events.end_ms - length, WARM_UP + bench.sizes.windows
-        found[length] = random.integers(bench.events.start_ms, latest, count).tolist()
+    """The first ms of the windows of each length, those of the warm-up first.
+
+    Where there is time enough, no two windows overlap: what is new was not read before.
+    """
+    first, span = bench.events.start_ms, bench.events.end_ms - bench.events.start_ms
+    lengths = [length for length in LENGTHS_MS if length < span]
+    section.notes += [
+        f"Windows of {length} ms are longer than all events together."
+        for length in LENGTHS_MS[len(lengths) :]
+    ]
+    random, count = np.random.default_rng(11), WARM_UP + bench.sizes.windows
+    longest = max(lengths, default=1)
+    places = span // longest
+    chosen = random.choice(places, (len(lengths), count), replace=places < count * len(lengths))
+    found = {}
+    for length, own in zip(lengths, chosen, strict=True):
+        within = random.integers(0, longest - length, count, endpoint=True)
+        found[length] = (first + own * longest + within).tolist()
     return found
 
 

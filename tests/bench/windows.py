@@ -43,7 +43,8 @@ THROUGH_SPARK = ("Spark, `events_between`", 'Spark, `format("seglake")`')
 _TEXT = """\
 {count} random windows of each length, none of which overlaps another, all partitions, key, value
 and time of each record handed to the caller (Arrow tables; Java objects in the consumer). The
-records of every window are compared with the events that a pass over all of them finds. Events are up to seconds late.
+records of every window are compared with the events that a pass over all of them finds. Events are
+up to seconds late.
 Every reader without a JVM reads in a process of its own, {runs} times, in turns: it opens its file,
 reads {warm_up} other windows of each length, then each window once (*new*) and twice more, of which
 the last counts as *again*. All have open what can be kept open: handles, footers, indexes; those

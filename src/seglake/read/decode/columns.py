@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,6 @@ SCHEMA = pa.schema(_FIELDS)
 
 _SHARED_ROWS = 2**14  # of a column of one value
 _LEAST_LENT, _MOST_SPARE = 256 * 1024, 3  # bytes; buffers
-_UNUSED = 3  # references to a buffer that only a list and a loop know, as `getrefcount` has them
 
 Array = Any  # a pa.Array: pyarrow's stubs ask for the type of its items
 
@@ -242,7 +241,8 @@ class _Items:
 
     def __init__(self, count: int, size_bytes: int) -> None:
         self._ends, self._valid = np.zeros(1 + count, np.int32), np.empty(count, np.uint8)
-        self._data, self._spare = np.empty(size_bytes, np.uint8), list[npt.NDArray[np.uint8]]()
+        self._data = np.empty(size_bytes, np.uint8)
+        self._spare = list[tuple[npt.NDArray[np.uint8], ref[npt.NDArray[np.uint8]]]]()
         self.lent = 0  # how often
 
     @property
@@ -267,10 +267,10 @@ class _Items:
 
     def _lend(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """The same bytes; other memory takes their place, if possible some that was lent before."""
-        at = [sys.getrefcount(each) for each in self._spare]
-        self._spare.append(self._data)
-        free = at.index(_UNUSED) if _UNUSED in at else None
-        self._data = np.empty_like(self._data) if free is None else self._spare.pop(free)
+        let_go = (at for at, (_, lent) in enumerate(self._spare) if lent() is None)
+        free = next(let_go, None)  # an Arrow buffer keeps the view that it was made of
+        self._spare.append((self._data, ref(data)))
+        self._data = np.empty_like(self._data) if free is None else self._spare.pop(free)[0]
         del self._spare[:-_MOST_SPARE]
         self.lent += 1
         return data

@@ -43,7 +43,7 @@ from seglake.read.window.share_kernels import WORDS
 from seglake.read.zones.search import ZoneSearch
 from seglake.store import OpenFile, Store, local_file
 
-# Bytes of a log for a share, by codec: so many are worth one, and so few fill no Arrow batch.
+# Bytes of a log in a share, by codec: least to be worth a thread, most to fit an Arrow batch.
 _LEAST_BYTES = {0: 2**18, 3: 64 * 1024, 4: 24 * 1024}
 _MOST_BYTES = {0: LOG_ROOM_BYTES, 3: 3 * 2**18, 4: 3 * 2**17}
 _LEAST_CACHED, _MOST_CACHED = 512 * 1024, 3 * 2**19  # the same of what is decompressed
@@ -134,10 +134,7 @@ class ShortWindows:
         starts, stops = stretches[START, : max(count, 0)], stretches[STOP, : max(count, 0)]
         ends = [0, *accumulate((stops - starts).tolist())]
         caches = ends[-1] <= cache.largest_bytes
-        work = fresh // _LEAST_BYTES.get(self._codec, LOG_ROOM_BYTES) + cached // _LEAST_CACHED
-        most = max(1, _MOST_BYTES.get(self._codec, LOG_ROOM_BYTES) >> self._halved)
-        least = max(-(-fresh // most), -(-cached // _MOST_CACHED))
-        shares = max(1, least, min(threads, count, work))
+        shares = self._share_count(fresh, cached, min(threads, count))
         too_much = shares > min(_MOST_SHARES, count) or fresh > memory_bytes // 8
         wanted = Wanted(
             [part.segment for part in parts], places(segments, cache.slabs.seen, stretches),
@@ -145,6 +142,13 @@ class ShortWindows:
         )  # fmt: skip
         nothing = count < 1 or too_much or (caches and again)
         return wanted, [] if nothing else _cuts(ends, shares)
+
+    def _share_count(self, fresh: int, cached: int, threads: int) -> int:
+        """How many shares hold so many bytes of the log, and of decompressed batches."""
+        work = fresh // _LEAST_BYTES.get(self._codec, LOG_ROOM_BYTES) + cached // _LEAST_CACHED
+        most = max(1, _MOST_BYTES.get(self._codec, LOG_ROOM_BYTES) >> self._halved)
+        least = max(-(-fresh // most), -(-cached // _MOST_CACHED))
+        return max(1, least, min(threads, work))
 
     def _planned(self, parts: list[_Part]) -> tuple[Int64s, tuple[int, int, int, bool]]:
         """The parts as the kernels know them, and what `plan_stretches` says of them."""

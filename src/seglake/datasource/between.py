@@ -42,9 +42,9 @@ def events_between(
 
     The columns are those of `spark.read.format("seglake")`, without headers unless `columns` names
     them. A window that takes at most `driver_bytes` of the log, by default what Spark would read in
-    one task, is read here and now: the DataFrame holds its events. A longer one is read by tasks
-    whenever the DataFrame is used; they find credentials in their environment. Raises UsageError,
-    and what a read raises: CorruptData, StoreError.
+    one task, is read here and now: the DataFrame holds its events, and joins broadcast up to 10 MiB
+    of them. A longer one is read by tasks whenever the DataFrame is used; they find credentials in
+    their environment. Raises UsageError, and what a read raises: CorruptData, StoreError.
     """
     names = chosen(columns)
     plan = log.plan_range(start, end, columns=read_schema(names).names)
@@ -77,7 +77,7 @@ def _held(spark: SparkSession, table: pa.Table, names: Sequence[str]) -> DataFra
 
 @contextmanager
 def _batches_as_they_are(spark: SparkSession) -> Iterator[None]:
-    """No table becomes a local relation in here."""
+    """No table becomes a local relation in here; the session's setting is put back after it."""
     with _CHANGING:  # else a thread could take the other's setting for that of the session
         before = str(spark.conf.get(_THRESHOLD))
         spark.conf.set(_THRESHOLD, "0")

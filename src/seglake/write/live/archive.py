@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 PIPELINE = "archive"  # the name of the pipeline of these runs
 GAP_EXIT_CODE = 4
-_SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
-    "timestampType int, headers array<struct<key: string, value: binary>>"
-)
+_HEADERS = "array<struct<key: string, value: binary>>"
+_COLUMNS = {
+    "key": "binary", "value": "binary", "partition": "int", "offset": "bigint",
+    "timestamp": "timestamp", "timestampType": "int", "headers": _HEADERS,
+}  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -249,9 +250,12 @@ def _pipeline(setup: _Setup, report: TopicArchive, live: LiveTopic, kind: str) -
 
 def _frame(setup: _Setup, topic: str, offsets: Ranges) -> DataFrame:
     """The committed records at these offsets."""
+    from pyspark.sql.functions import expr  # noqa: PLC0415  # Spark may be missing
+
     spark = setup.spark
     if not offsets:
-        return spark.createDataFrame([], _SCHEMA)
+        schema = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+        return spark.createDataFrame([], schema)
     first, last = ({topic: {str(p): ends[at] for p, ends in offsets.items()}} for at in (0, 1))
     options = {f"kafka.{key}": value for key, value in setup.options.items()}
     options |= {
@@ -263,4 +267,7 @@ def _frame(setup: _Setup, topic: str, offsets: Ranges) -> DataFrame:
         "failOnDataLoss": "true",
         "minPartitions": str(max(len(offsets), spark.sparkContext.defaultParallelism)),
     }
-    return spark.read.format("kafka").options(**options).load()
+    frame = spark.read.format("kafka").options(**options).load()
+    # null lists are slow on their way to Python: see `short_batches`
+    filled = frame.withColumn("headers", expr(f"coalesce(headers, cast(array() as {_HEADERS}))"))
+    return filled.select(*_COLUMNS)

@@ -47,8 +47,8 @@ _DDL = ", ".join(f"`{field.name}` {_SPARK_TYPES[field.type]}" for field in SPOOL
 def short_batches(frame: DataFrame) -> Iterator[None]:
     """Arrow batches of at most 1,024 rows for Python, if the DataFrame has a list column.
 
-    Spark asks a batch for its size at each row. A list column adds up all its rows for that, so a
-    batch takes time with the square of its length.
+    Spark asks a batch for its size at each row, and at each goes back over the null lists at the
+    end of a column. So a batch of null lists takes time with the square of its length.
     """
     conf = frame.sparkSession.conf
     before = conf.get(_BATCH_ROWS) or "0"

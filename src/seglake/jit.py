@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 from numba.core import caching
+from numba.core.runtime.nrt import rtsys
 
 __all__ = ["njit"]
 
@@ -141,7 +142,22 @@ class _ShippedPlace(caching.CompileResultCacheImpl):
     _locator_classes = [_BesideReadOnly]  # noqa: RUF012  # as in numba
 
 
-class _Kept(caching.FunctionCache):
+class _Kernels(caching.FunctionCache):
+    """The kernels of a function in one place.
+
+    Before it loads a kernel, numba imports everything that it could compile, which takes 0.2 s of
+    each process. A kernel that is kept needs only numba's runtime.
+    """
+
+    _impl_class: Any = None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The kernel for these types of arguments. None if it has to be compiled."""
+        rtsys.initialize(target_context)
+        return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+
+class _Kept(_Kernels):
     """The kernels of a function, in the first place that this user can write to."""
 
     _impl_class = _KeptPlaces
@@ -151,7 +167,7 @@ class _Kept(caching.FunctionCache):
         return isinstance(self._impl.locator, places)
 
 
-class _Shipped(caching.FunctionCache):
+class _Shipped(_Kernels):
     """The kernels of a function that are beside its source."""
 
     _impl_class = _ShippedPlace

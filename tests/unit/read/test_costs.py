@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,14 @@ from tests.makers.strategies import event_lists, examples
 T = 1_700_000_000_000
 BLOCK_LIMIT = 1500  # of the small segments
 BLOCKS, BLOCK_BYTES, BLOCK_RECORDS = 262_144, 4096, 30  # 1 GiB with an entry every 4096 bytes
+
+USE = f"""
+import sys, seglake
+log = seglake.open(sys.argv[1]).topic("t")
+assert len(log.offsets_for_times({{0: {T}, 1: {T}}})) == 2
+assert log.read_range({T}, {T + 9}).read_all().num_rows == 36
+print([name for name in ("pandas", "numba.typed.typeddict", "pyspark") if name in sys.modules])
+"""
 
 
 def block(number: int) -> bytes:
@@ -269,3 +279,16 @@ class TestCache:
         cache.put("a", 1, 90)
         cache.put("a", 2, 10)
         assert (cache.get("a"), cache.size_bytes) == (2, 10)
+
+
+def test_a_process_that_only_reads_imports_neither_pandas_nor_what_a_compiler_needs(
+    tmp_path: Path,
+) -> None:
+    maker = LakeMaker(tmp_path / "lake", "t", partitions=2)
+    for headers in ((), (("h", b"1"),)):
+        rows = [Event(T + i, b"k", b"v", headers) for i in range(9)]
+        maker.run({0: rows, 1: rows})
+    for last in (False, True):  # the first process may compile kernels
+        command = [sys.executable, "-c", USE, str(tmp_path / "lake")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout == "[]\n" or not last

@@ -194,7 +194,8 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
     """Every data file of a version. `rows` is None where another writer left it out."""
     names = {name: f"partition.{name}" for name in partition_by}
     with _delta_errors(table.table_uri, "its files cannot be listed"):
-        found = pa.table(_patient(lambda: table.get_add_actions(flatten=True)))
+        added = _patient(lambda: table.get_add_actions(flatten=True))
+        found = pa.RecordBatchReader.from_stream(added).read_all()
     bounded = [n.removeprefix("min.") for n in found.column_names if n.startswith("min.")]
     rows: list[dict[str, Any]] = found.to_pylist()
     for row in rows:

@@ -221,7 +221,7 @@ def _segments(table: pa.Table) -> Segments:
     details["attempts"], attempts = _attempts(table)
     details["codec"] = _codes(table, "codec", compression.NAMES)
     details["timestamp_type"] = _codes(table, "timestamp_type", TIMESTAMP_TYPES)
-    details["external"] = table.column("external").is_valid().to_numpy()
+    details["external"] = _values(table.column("external").combine_chunks().is_valid().cast("int8"))
     ends, smallest, largest = (
         _numbers(table, name) for name in ("end_offset", "min_timestamp", "max_timestamp")
     )
@@ -232,14 +232,23 @@ def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
     column = table.column(name)
     if column.null_count:
         raise CorruptData(f"{name} is null in a segment row")
-    return column.to_numpy()
+    return _values(column.combine_chunks())
+
+
+def _values(column: Any) -> npt.NDArray[Any]:
+    """Numbers without a null. `to_numpy` imports pandas if there is one, for 45 MB and 0.2 s."""
+    values: npt.NDArray[Any] = np.from_dlpack(column)
+    return values
 
 
 def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]:
-    codes = pc.index_in(table.column(name), pa.array(names))
-    if codes.null_count:
+    column = table.column(name)
+    coded: Any = column.combine_chunks().dictionary_encode()
+    different = coded.dictionary.to_pylist()
+    if column.null_count or not set(different) <= set(names):
         raise CorruptData(f"a {name} in a segment row is not one of {', '.join(names)}")
-    return codes.to_numpy()
+    codes = list(map(names.index, different))
+    return np.array(codes, np.int8).take(_values(coded.indices))
 
 
 def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], Attempts]:
@@ -254,4 +263,4 @@ def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], Attempts]:
         raise CorruptData("an attempt id in a segment row is not a UUID") from error
     if both.null_count:
         raise CorruptData("attempt_id is null in a segment row")
-    return coded.indices.to_numpy().reshape(2, -1).T, Attempts(np.frombuffer(found, ATTEMPT).copy())
+    return _values(coded.indices).reshape(2, -1).T, Attempts(np.frombuffer(found, ATTEMPT).copy())

@@ -174,11 +174,17 @@ class Columns:
 
     def partitions(self) -> Array:
         """The partition of each record."""
-        return self._of_segments([each.partition for each in self._segments], pa.int32())
+        numbers = [each.partition for each in self._segments]
+        if len(set(numbers)) == 1:
+            return _constant(numbers[0], len(self))
+        return _array(pa.int32(), len(self), [None, np.array(numbers, np.int32)[self._owners()]])
 
     def topics(self) -> Array:
         """The topic of each record."""
-        return self._of_segments([each.topic for each in self._segments], pa.string())
+        names = [each.topic for each in self._segments]
+        if len(set(names)) == 1:
+            return _constant(names[0], len(self))
+        return pa.array(names, pa.string()).take(self._owners())
 
     def keys(self) -> Array:
         """The key of each record, or null."""
@@ -192,11 +198,9 @@ class Columns:
         """The list of headers of each record."""
         return self._headers.take(len(self))
 
-    def _of_segments(self, values: list[Any], kind: Any) -> Array:
-        """The value of each record's segment, nearly always the same one."""
-        if len(set(values)) == 1:
-            return _constant(values[0], kind, len(self))
-        return pa.array(values, kind).take(self._owner_of[self._numbers.batches[: len(self)]])
+    def _owners(self) -> npt.NDArray[Any]:
+        """The position in `_segments` of each record's segment."""
+        return self._owner_of[self._numbers.batches[: len(self)]]
 
 
 _ARRAYS: dict[str, Callable[[Columns], Array]] = {
@@ -294,10 +298,8 @@ class _Headers:
     def _skip(self, at: int) -> None:
         """The records up to the first `at` ones have no headers."""
         if at > self._count or not self._lists:
-            nothing: Any = pa.array([], HEADER)
-            lists: Any = pa.ListArray
-            empty = np.zeros(at - self._count + 1, np.int32)
-            self._lists.append(lists.from_arrays(empty, nothing))
+            ends = np.zeros(at - self._count + 1, np.int32)
+            self._lists.append(_lists(ends, pa.nulls(0, HEADER)))
             self._count = at
 
     def take(self, count: int) -> Array:
@@ -307,33 +309,48 @@ class _Headers:
         return pa.concat_arrays(lists) if len(lists) > 1 else lists[0]
 
 
-def _constant(value: Any, kind: Any, count: int) -> Array:
+def _constant(value: int | str, count: int) -> Array:
     """A column of one value; those of usual size share their buffers."""
-    if count > _SHARED_ROWS:
-        return pa.repeat(pa.scalar(value, kind), count)
-    return _shared(value, kind)[:count]
+    return _repeated(value, count) if count > _SHARED_ROWS else _shared(value)[:count]
 
 
 @lru_cache(8)
-def _shared(value: Any, kind: Any) -> Array:
-    return pa.repeat(pa.scalar(value, kind), _SHARED_ROWS)
+def _shared(value: int | str) -> Array:
+    return _repeated(value, _SHARED_ROWS)
+
+
+def _repeated(value: int | str, count: int) -> Array:
+    """An int32 or a string, `count` times; `pa.repeat` would import pandas."""
+    if isinstance(value, int):
+        return _array(pa.int32(), count, [None, np.full(count, value, np.int32)])
+    text = value.encode()
+    ends = np.arange(count + 1, dtype=np.int32) * len(text)
+    return _array(pa.string(), count, [None, ends, np.frombuffer(text * count, np.uint8)])
 
 
 def _copied(name: str, values: npt.NDArray[Any]) -> Array:
     return _array(_FIELDS[name], len(values), [None, values.copy()])
 
 
-def _array(kind: Any, count: int, parts: Sequence[npt.NDArray[Any] | None]) -> Array:
+def _array(
+    kind: Any,
+    count: int,
+    parts: Sequence[npt.NDArray[Any] | None],
+    children: list[Any] | None = None,
+) -> Array:
     arrays: list[Any] = list(parts)  # numpy arrays are buffers, but typed so only from 3.12 on
     buffers: list[Any] = [None if part is None else pa.py_buffer(part) for part in arrays]
-    return pa.Array.from_buffers(kind, count, buffers)
+    return pa.Array.from_buffers(kind, count, buffers, children=children)
 
 
 def _lists_of(headers: Headers) -> Array:
     keys, values = _binary(headers.keys), _binary(headers.values)
     structs = pa.StructArray.from_arrays([_strings(keys), values], fields=list(HEADER))
-    lists: Any = pa.ListArray
-    return lists.from_arrays(headers.firsts.astype(np.int32), structs)
+    return _lists(headers.firsts.astype(np.int32), structs)
+
+
+def _lists(ends: npt.NDArray[np.int32], items: Array) -> Array:
+    return _array(_FIELDS["headers"], len(ends) - 1, [None, ends], [items])
 
 
 def _binary(spans: Spans) -> Array:

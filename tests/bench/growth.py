@@ -204,8 +204,11 @@ class _Length:
         which, self.times = self.model.times(count, self.copies)
         self.which = which if copies is None else np.broadcast_to(copies, count)
         self.shifted = self.times + self.which * self.model.span_ms
-        for start in range(self.copies):
-            self.log.reader(0).offset_for_time(int(self.times[0]) + start * self.model.span_ms)
+        first = int(self.times[0])
+        starts = range(first, first + self.copies * self.model.span_ms, self.model.span_ms)
+        for partition in reversed(self.log.partitions()):  # lookups are in the first one
+            for start in starts:
+                self.log.offsets_for_times({partition: start})
 
     def _prepare_call(self) -> None:
         self._prepare(self.many, self.model.random.integers(0, self.copies, 1))

@@ -208,6 +208,27 @@ def test_more_than_one_share_holds_is_shared_out(
     assert answers in ([True, True], [True] * 3)
 
 
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_a_window_of_one_log_partition_is_shared_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    """Its one stretch of the log is cut between index blocks, new and, the third time, cached."""
+    monkeypatch.setattr(short, "DECODERS", 2)
+    monkeypatch.setattr(short, "_LEAST_CACHED", 2**16)
+    random = np.random.default_rng(1)
+    events = [Event(T + i, None, random.bytes(200)) for i in range(3000)]
+    LakeMaker(tmp_path).run({0: events}, Shape(codec, batch_bytes=16_384))
+    log, window = seglake.open(str(tmp_path)).topic("events"), (T + 100, T + 2900)
+    log.read_range(T, T + 3).read_all()  # then its zone map is in memory
+    for requests, ways in (({2, 3}, [True, True]), ({1}, []), ({0}, [True, True])):
+        stats = ReadStats()
+        with counted() as answers:
+            table = log.read_range(*window, stats=stats).read_all()
+        assert table.equals(long_way(log, window, SCHEMA.names))
+        assert answers == ways
+        assert stats.requests in requests
+
+
 def test_a_log_that_is_compressed_well_has_shorter_windows(tmp_path: Path) -> None:
     """What does not fit the columns of an Arrow batch is tried a few times, then no more."""
     maker = LakeMaker(tmp_path)

@@ -77,17 +77,17 @@ def choose(extents, firsts, limits, found):
 
 
 @njit(cache=True, nogil=True)
-def plan_stretches(segments, ranges, stretches, seen):
+def plan_stretches(segments, ranges, stretches, seen, most_bytes):
     """Find the ranges that can hold a wanted record, and which of them are cached.
 
-    Returns how many there are, their bytes in the log if they are not cached, in memory if they
-    are, and whether most of the former were read before. The number is -1 if there is no room for
-    them, or a page is not in memory.
+    A range has at most `most_bytes`, if it can be cut. Returns how many there are, their bytes in
+    the log if they are not cached, in memory if they are, and whether most of the former were read
+    before. The number is -1 if there is no room for them, or a page is not in memory.
     """
     count, fresh, fresh_bytes, cached_bytes, known = 0, 0, np.int64(0), np.int64(0), 0
     for s in range(len(segments)):
         segment = segments[s]
-        found = _ranges_of(segment, ranges)
+        found = _ranges_of(segment, ranges, most_bytes)
         if found < 0 or count + found > stretches.shape[1]:
             return -1, fresh_bytes, cached_bytes, False
         for r in range(found):
@@ -242,7 +242,7 @@ def _fetch(segment, stretch, pread, addresses, log, table, n, costs):
 
 
 @njit(cache=True, nogil=True)
-def _ranges_of(segment, ranges):
+def _ranges_of(segment, ranges, most_bytes):
     """Fill in the ranges of a segment's log that can hold a wanted record, as `plan_stretches`."""
     if segment[WHOLE_BYTES]:
         ranges[0, 0], ranges[1, 0] = 0, segment[WHOLE_BYTES]
@@ -268,6 +268,7 @@ def _ranges_of(segment, ranges):
             base,
             limits,
             _NO_WINDOWS,
+            most_bytes,
             ranges,
             count,
         )

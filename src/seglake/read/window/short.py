@@ -20,6 +20,7 @@ from seglake.errors import SeglakeError
 from seglake.format.codecs import native
 from seglake.format.codecs.kernels import CRC32C
 from seglake.format.records import Int64s
+from seglake.limits import INT64_MAX
 from seglake.read.decode.kernels import DONE, FULL, UNKNOWN
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.fetch.piece import Window
@@ -124,20 +125,22 @@ class ShortWindows:
         self, parts: list[_Part], schema: pa.Schema, memory_bytes: int, threads: int
     ) -> tuple[Wanted, list[int]]:
         """What is wanted, and where to cut its stretches into shares: nowhere if it is too much."""
-        cache = self._reads.cached_fetch
-        segments, (count, fresh, cached, again) = self._planned(parts)
+        cache, segments = self._reads.cached_fetch, _rows(parts)
+        count, fresh, cached, again = self._planned(segments)
         if again:  # all else need not know the shelves
             slabs = cache.slabs
             parts = [part._replace(shelved=slabs.shelved(part.segment.log_key)) for part in parts]
-            segments, (count, fresh, cached, again) = self._planned(parts)
-        stretches = _OWN.stretches
-        starts, stops = stretches[START, : max(count, 0)], stretches[STOP, : max(count, 0)]
-        ends = [0, *accumulate((stops - starts).tolist())]
+            segments = _rows(parts)
+            count, fresh, cached, again = self._planned(segments)
+        shares = self._share_count(fresh, cached, threads)
+        if 0 < count < shares:  # as of one log partition
+            count, *_ = self._planned(segments, _ends(count)[-1] // shares)
+            shares = max(self._share_count(fresh, cached, 1), min(shares, count))
+        ends = _ends(count)
         caches = ends[-1] <= cache.largest_bytes
-        shares = self._share_count(fresh, cached, min(threads, count))
         too_much = shares > min(_MOST_SHARES, count) or fresh > memory_bytes // 8
         wanted = Wanted(
-            [part.segment for part in parts], places(segments, cache.slabs.seen, stretches),
+            [part.segment for part in parts], places(segments, cache.slabs.seen, _OWN.stretches),
             schema, bytes_of_columns(memory_bytes), caches, (parts, segments),
         )  # fmt: skip
         nothing = count < 1 or too_much or (caches and again)
@@ -150,11 +153,12 @@ class ShortWindows:
         least = max(-(-fresh // most), -(-cached // _MOST_CACHED))
         return max(1, least, min(threads, work))
 
-    def _planned(self, parts: list[_Part]) -> tuple[Int64s, tuple[int, int, int, bool]]:
-        """The parts as the kernels know them, and what `plan_stretches` says of them."""
-        segments = np.array([part.row() for part in parts], np.int64)
-        seen = self._reads.cached_fetch.slabs.seen
-        return segments, plan_stretches(segments, _OWN.ranges, _OWN.stretches, seen)
+    def _planned(self, segments: Int64s, most_bytes: int = INT64_MAX) -> tuple[int, int, int, bool]:
+        """What `plan_stretches` says of them."""
+        own, seen = _OWN, self._reads.cached_fetch.slabs.seen
+        found: tuple[int, int, int, bool]
+        found = plan_stretches(segments, own.ranges, own.stretches, seen, most_bytes)
+        return found
 
     def _learn(self, done: list[Done], with_headers: bool) -> None:
         """Notice what makes all windows of this log unusual."""
@@ -184,6 +188,11 @@ class _Part(NamedTuple):
             *(shelved.place if shelved else (0, 0, 0)),
             *self.window.limits(),
         )  # fmt: skip
+
+
+def _rows(parts: list[_Part]) -> Int64s:
+    """The parts as the kernels know them."""
+    return np.array([part.row() for part in parts], np.int64)
 
 
 class _Choice:
@@ -234,6 +243,12 @@ class _Own(threading.local):
 
 
 _OWN = _Own()
+
+
+def _ends(count: int) -> list[int]:
+    """Where each of the planned stretches ends if they stand one behind another, 0 in front."""
+    starts, stops = _OWN.stretches[START, : max(count, 0)], _OWN.stretches[STOP, : max(count, 0)]
+    return [0, *accumulate((stops - starts).tolist())]
 
 
 def _cuts(starts: list[int], shares: int) -> list[int]:

@@ -102,13 +102,15 @@ def _block(
 @njit(cache=True, nogil=True)
 def join_meeting(
     blocks: npt.NDArray[Any], end_offset: int, end_position: int,
-    base: int, limits: Int64s, windows: npt.NDArray[Any], ranges: npt.NDArray[Any], count: int,
+    base: int, limits: Int64s, windows: npt.NDArray[Any], most_bytes: int,
+    ranges: npt.NDArray[Any], count: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Put the blocks that can hold a wanted record behind `count` ranges, neighbours in one.
 
-    The last block ends at `end_offset`, which is relative, and `end_position`. A column of `ranges`
-    is start, end, first offset and end offset. Returns how many ranges there are now, and how many
-    offsets within the limits these blocks have.
+    Neighbours of more than `most_bytes` together are not joined. The last block ends at
+    `end_offset`, which is relative, and `end_position`. A column of `ranges` is start, end, first
+    offset and end offset. Returns how many ranges there are now, and how many offsets within the
+    limits these blocks have.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     offsets = 0
@@ -120,7 +122,8 @@ def join_meeting(
             continue
         if windows.shape[1] and _window_at(windows, low, high) < 0:
             continue
-        if count and ranges[1, count - 1] == position:
+        follows = count and ranges[1, count - 1] == position
+        if follows and stop - ranges[0, count - 1] <= most_bytes:
             ranges[1, count - 1], ranges[3, count - 1] = stop, end
         else:
             ranges[0, count], ranges[1, count] = position, stop

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from seglake.errors import CorruptData
 from seglake.format import zonemap
 from seglake.format.records import Int64s
+from seglake.limits import INT64_MAX
 from seglake.read.fetch.log_segment import LogRanges, LogSegment
 from seglake.read.zones.bounds import Bounds
 from seglake.read.zones.kernels import (
@@ -188,7 +189,7 @@ class ZoneSearch:
         ranges = np.empty((4, len(numbers) * self._fences.fence_span), np.int64)
         count = records = 0
         for page in self._load(numbers):
-            count, more = join_meeting(*page, self._base, *bounds[1:], ranges, count)
+            count, more = join_meeting(*page, self._base, *bounds[1:], INT64_MAX, ranges, count)
             records += more
         return LogRanges(*ranges[:, :count].copy()), records
 

@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
 
 from seglake.format.batch import BatchTable
 from seglake.format.codecs.payload import Payload
-from seglake.format.records import Int32s, copy_rows, join_tables, read_only, take_rows
+from seglake.format.records import copy_rows, join_tables, read_only, take_rows
 from seglake.read.fetch.chunk import FETCH_BYTES, Chunk, Fetch
 from seglake.read.fetch.piece import Cost, Piece
-from seglake.read.fetch.slabs import ABSENT, Held, SlabCache
+from seglake.read.fetch.slabs import ABSENT, Held, SlabCache, runs
 
 _LARGEST_SHARE = 32  # a read of more than 1/32 of the cache bypasses it, or would evict too much
 
@@ -95,7 +95,7 @@ class BatchCache:
         if not len(chunk.table) or not (self.gap_bytes or self._again(chunk)):
             return chunk
         parts = list[Held]()
-        for owner, rows in _runs(chunk.owner_of):
+        for owner, rows in runs(chunk.owner_of):
             piece, batches = chunk.pieces[owner], _in_log(chunk, rows)
             log_key = piece.segment.log_key
             held, known = self.slabs.at(log_key, batches["position"])
@@ -134,19 +134,12 @@ class _CachingChunk(Chunk):
 
     def keep(self, rows: BatchTable, payload: Payload) -> None:
         numbers = self.table["position"].searchsorted(rows["position"])
-        runs = list(_runs(self.owner_of[numbers]))
-        for owner, part in runs:
-            own = Payload(payload.data, payload.starts[part], payload.ends[part])
-            if len(runs) > 1:  # else each would hold, and count, the memory of all
-                own = own.copy()
-            self.slabs.put(self.pieces[owner].segment.log_key, _in_log(self, numbers[part]), own)
-
-
-def _runs(owners: Int32s) -> Iterator[tuple[int, slice]]:
-    """Each owner with its rows, which are neighbours."""
-    cuts = (np.flatnonzero(np.diff(owners)) + 1).tolist()
-    for first, stop in pairwise([0, *cuts, len(owners)]):
-        yield int(owners[first]), slice(first, stop)
+        owners = self.owner_of[numbers]
+        keys, table = [piece.segment.log_key for piece in self.pieces], _in_log(self, numbers)
+        if (owners == owners[0]).all():
+            self.slabs.put(keys[owners[0]], table, payload)
+        else:  # else each log would keep, and count, the memory of all
+            self.slabs.put_lent(keys, owners, table, payload)
 
 
 def _in_log(chunk: Chunk, rows: Any) -> BatchTable:

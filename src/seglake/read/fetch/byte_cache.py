@@ -1,5 +1,6 @@
 """A cache bounded by bytes, whose readers do not wait for each other."""
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
@@ -24,7 +25,7 @@ class ByteCache:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.size_bytes = self.dropped = 0
-        self._entries: dict[Hashable, _Entry] = {}
+        self._entries = OrderedDict[Hashable, _Entry]()  # a dict finds its first key ever later
         self._lock = Lock()
 
     def __contains__(self, key: Hashable) -> bool:
@@ -55,11 +56,12 @@ class ByteCache:
         entry = self._entries[oldest]
         if entry.used:
             entry.used = False
-            self._entries[oldest] = self._entries.pop(oldest)
+            self._entries.move_to_end(oldest)
         else:
             self._drop(oldest)
 
     def _drop(self, key: Hashable) -> None:
         entry = self._entries.pop(key, None)
-        self.size_bytes -= entry.size if entry else 0
-        self.dropped += 1
+        if entry is not None:
+            self.size_bytes -= entry.size
+            self.dropped += 1

@@ -16,7 +16,8 @@ from seglake.errors import SeglakeError
 from seglake.limits import REQUESTS
 from seglake.store.forks import Lock
 
-DECODERS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+DECODERS = min(4, _CORES)
 
 _pools: dict[str, ThreadPoolExecutor] = {}
 _Item = TypeVar("_Item")
@@ -49,10 +50,21 @@ def side_by_side(shares: Iterator[Iterator[_Item]], threads: int) -> Iterator[_I
 
     While the caller takes the items of one share, the next `threads` shares make their first item
     on other threads: one of them may be done early. A single share, or one thread, never leaves the
-    caller's thread. An error of a share is raised in its place.
+    caller's thread, nor does any share while other readers keep all cores busy. An error of a share
+    is raised in its place.
     """
+    items = _side_by_side(shares, threads if threads > 1 else 0)
+    while True:
+        with READERS:
+            item = next(items, None)
+        if item is None:
+            return
+        yield item
+
+
+def _side_by_side(shares: Iterator[Iterator[_Item]], others: int) -> Iterator[_Item]:
     waiting: deque[tuple[Iterator[_Item], Future[_Item | None]]] = deque()
-    own, others = _next(shares), threads if threads > 1 else 0
+    own = _next(shares)
     try:
         while own is not None:
             _start(shares, others, waiting)
@@ -69,8 +81,11 @@ def side_by_side(shares: Iterator[Iterator[_Item]], threads: int) -> Iterator[_I
             future.cancel()
 
 
-class Counter:
-    """How many threads are in a `with` of it, which yields their number."""
+class Readers:
+    """The threads that read now: those in a `with` of it, which yields how many threads each has.
+
+    A reader that waits for its caller is not among them.
+    """
 
     def __init__(self) -> None:
         self._count, self._lock = 0, Lock()
@@ -78,11 +93,23 @@ class Counter:
     def __enter__(self) -> int:
         with self._lock:
             self._count += 1
-            return self._count
+        return self.threads
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._count -= 1
+
+    def forget(self) -> None:
+        """In a forked process no other thread reads."""
+        self._count = 0
+
+    @property
+    def threads(self) -> int:
+        """How many threads each of them may keep busy, its own included."""
+        return min(DECODERS, max(1, _CORES // max(1, self._count)))
+
+
+READERS = Readers()
 
 
 def _start(
@@ -90,6 +117,8 @@ def _start(
     count: int,
     waiting: deque[tuple[Iterator[_Item], Future[_Item | None]]],
 ) -> None:
+    if READERS.threads == 1:
+        return
     while len(waiting) < count and (share := _next(shares)) is not None:
         waiting.append((share, _pool("seglake-decode", DECODERS).submit(next, share, None)))
 
@@ -114,6 +143,7 @@ def _pool(name: str, workers: int) -> ThreadPoolExecutor:
 
 
 os.register_at_fork(after_in_child=_pools.clear)
+os.register_at_fork(after_in_child=READERS.forget)
 
 # A fork waits until no thread compiles or loads a kernel; else its child would wait for ever.
 os.register_at_fork(

@@ -14,7 +14,7 @@ from seglake.format.codecs.kernels import call_of, checksum, pointer
 from seglake.format.decode_kernels import find_batches, get_big_endian, read_headers
 from seglake.format.zonemap import ENTRY
 from seglake.jit import njit
-from seglake.read.decode.kernels import DONE, fill, wanted_batches
+from seglake.read.decode.kernels import DONE, FULL, fill, wanted_batches
 from seglake.read.fetch.kernels import (
     ADDRESS,
     BATCH_END,
@@ -49,8 +49,8 @@ CHOSEN = 3  # rows of chosen segments
 RANGES = 4  # rows of byte ranges of logs: see `join_meeting`
 STRETCHES = 7  # rows of ranges with their segments, and where they are on the segment's shelf
 OWNER, START, STOP, FIRST, END_OFFSET, SHELVED, BATCHES = range(STRETCHES)
-COSTS = 2
-REQUESTS, SIZE = range(COSTS)
+COSTS = 4
+REQUESTS, SIZE, KEPT, ALL = range(COSTS)  # and batches for the cache: with records, with others
 ELSEWHERE = 3  # beside the reasons of `fill`: the window is not for these kernels
 
 _call4 = call_of(4)
@@ -81,10 +81,11 @@ def plan_stretches(segments, ranges, stretches, seen, most_bytes):
     """Find the ranges that can hold a wanted record, and which of them are cached.
 
     A range has at most `most_bytes`, if it can be cut. Returns how many there are, their bytes in
-    the log if they are not cached, in memory if they are, and whether most of the former were read
-    before. The number is -1 if there is no room for them, or a page is not in memory.
+    the log if they are not cached, in memory if they are, and whether one of the former begins with
+    a batch that was read before. The number is -1 if there is no room for them, or a page is not in
+    memory.
     """
-    count, fresh, fresh_bytes, cached_bytes, known = 0, 0, np.int64(0), np.int64(0), 0
+    count, fresh_bytes, cached_bytes, known = 0, np.int64(0), np.int64(0), 0
     for s in range(len(segments)):
         segment = segments[s]
         found = _ranges_of(segment, ranges, most_bytes)
@@ -97,10 +98,10 @@ def plan_stretches(segments, ranges, stretches, seen, most_bytes):
             stretches[SHELVED, count], stretches[BATCHES, count] = first, batches
             cached_bytes += size
             if first < 0:
-                fresh, fresh_bytes = fresh + 1, fresh_bytes + stop - start
+                fresh_bytes += stop - start
                 known += was_seen(seen, segment[MARK], start)
             count += 1
-    return count, fresh_bytes, cached_bytes, 2 * known > fresh
+    return count, fresh_bytes, cached_bytes, known > 0
 
 
 @njit(cache=True, nogil=True)
@@ -115,8 +116,10 @@ def read_stretches(
 
     Or else it is `ELSEWHERE`. `pread` is the address of the C function. With `caches`, batches that
     are read again are for the cache: they are looked for among the `seen` ones, and marked there.
-    From `log` to `costs` there is room for what is found on the way; `costs` says what was fetched.
-    The others are those of `fill`.
+    If most are, then costs[ALL] batches, from the first on, are in `table`, `window_of` and
+    `positions`. The first costs[KEPT] of them are those with wanted records. Where `held` is 0,
+    these are in `arena` up to `arena_ends`. From `log` to `costs` there is room for what is found
+    on the way; `costs` says what was fetched. The others are those of `fill`.
     """
     place[:], costs[:] = 0, 0
     marks = segments[:, MARK]
@@ -127,23 +130,41 @@ def read_stretches(
     if n < 0:
         return ELSEWHERE
     owners, places = owner_of[:n], positions[:n]
-    if caches and 2 * count_seen(seen, marks, owners, places) > n and costs[REQUESTS]:
-        return ELSEWHERE
+    keeps = caches and costs[REQUESTS] > 0 and 2 * count_seen(seen, marks, owners, places) > n
     limits = segments[:, LIMITS:]
     count = wanted_batches(table[:n], owners, limits, rows)
+    if keeps:
+        costs[KEPT], costs[ALL] = count, n
+        _put_others_last(rows, count, table[:n], owners, places, window_of)
     for i in range(count):
         row = rows[i]
-        table[i], window_of[i] = table[row], owner_of[row]
+        if not keeps:
+            table[i], window_of[i] = table[row], owner_of[row]
         held[i], held_bytes[i] = held[row], held_bytes[row]
     reason = fill(
         log, table[:count], window_of, limits, held, held_bytes, addresses, max_bytes,
-        arena, False, arena_ends, sizes, place, wanted, limit_bytes, state,
+        arena, keeps, arena_ends, sizes, place, wanted, limit_bytes, state,
         offsets, timestamps, timestamp_types, batches,
         key_ends, keys, key_valid, value_ends, values, value_valid,
     )  # fmt: skip
     if reason == DONE and caches:
-        mark_seen(seen, marks, owners, places)
-    return reason
+        mark_seen(seen, marks, window_of[:n] if keeps else owners, places)
+    return reason if reason in (DONE, FULL) or not keeps else ELSEWHERE  # perhaps for lack of room
+
+
+@njit(cache=True, nogil=True)
+def _put_others_last(rows, count, table, owners, places, window_of):
+    """Put the `count` batches at `rows` first, and all others behind them."""
+    found, was_at, was_of = table.copy(), places.copy(), owners.copy()
+    wanted, other = 0, count
+    for row in range(len(found)):
+        at = other
+        if wanted < count and rows[wanted] == row:
+            at = wanted
+            wanted += 1
+        else:
+            other += 1
+        table[at], places[at], window_of[at] = found[row], was_at[row], was_of[row]
 
 
 @njit(cache=True, nogil=True)
@@ -166,6 +187,18 @@ def _on_shelf(segment, start, stop):
         at, size = shelf[BATCH_END, row], size + shelf[LENGTH, row]
         row += 1
     return (first, row - first, size) if at == stop else nothing
+
+
+@njit(cache=True, nogil=True)
+def _held(segment, position):
+    """The address and the size of the records of the batch at a position; 0 if not cached."""
+    if segment[SHELF_COUNT] == 0:
+        return np.int64(0), np.int64(0)
+    shelf, _ = _shelf(segment)
+    row = np.searchsorted(shelf[POSITION], position)
+    if row == shelf.shape[1] or shelf[POSITION, row] != position:
+        return np.int64(0), np.int64(0)
+    return shelf[ADDRESS, row], shelf[LENGTH, row]
 
 
 @njit(cache=True, nogil=True)
@@ -192,13 +225,13 @@ def _gather(
             n = _take(segment, stretches[:, i], table, held, held_bytes, n)
         else:
             n = _fetch(segment, stretches[:, i], pread, addresses, log, table, n, costs)
-            for row in range(first, n):
-                held[row] = held_bytes[row] = 0
         if n < 0:
             return -1
         shift = stretches[START, i] - (table[first].position if n > first else 0)
         for row in range(first, n):
             owner_of[row], positions[row] = owner, table[row].position + shift
+            if stretches[SHELVED, i] < 0:
+                held[row], held_bytes[row] = _held(segment, positions[row])
     return n
 
 

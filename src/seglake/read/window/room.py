@@ -12,16 +12,18 @@ import pyarrow as pa
 
 from seglake.format.batch import CODEC_MASK, LEAST_RECORD_BYTES, MAX_BATCH_BYTES, TABLE
 from seglake.format.codecs import native
-from seglake.format.records import Int64s
+from seglake.format.codecs.payload import Payload
+from seglake.format.records import Int64s, copy_rows, take_rows
 from seglake.read.decode.columns import Columns
 from seglake.read.decode.kernels import DONE, LOG_BYTES, STATES
 from seglake.read.fetch.log_segment import LogSegment
+from seglake.read.fetch.slabs import SlabCache
 from seglake.read.window import share_kernels as words
-from seglake.read.window.kernels import COSTS, REQUESTS, SIZE
+from seglake.read.window.kernels import ALL, COSTS, KEPT, REQUESTS, SIZE
 
 LOG_ROOM_BYTES = 2 * 2**20  # of a log, for one share
 MOST_BATCHES = 2048  # of a share
-_ARENA_BYTES = 2**20  # a batch that may need more is decompressed elsewhere
+_ARENA_BYTES = 2 * 2**20  # what may need more is decompressed elsewhere
 
 
 class Wanted(NamedTuple):
@@ -57,12 +59,14 @@ class Room:
     def __init__(self, share: Int64s) -> None:
         self._share, count = share, MOST_BATCHES
         self._place, self._costs = np.zeros(STATES, np.int64), np.zeros(COSTS, np.int64)
-        self._window_of, table = np.empty(count, np.int32), np.zeros(count, TABLE)
-        self._attributes = table["attributes"]
+        self._table, self._window_of = np.zeros(count, TABLE), np.empty(count, np.int32)
+        self._positions, self._held, self._ends = np.zeros((3, count), np.int64)
+        self._arena = np.empty(_ARENA_BYTES, np.uint8)
+        self._attributes = self._table["attributes"]
         self._arrays = (
-            np.empty(LOG_ROOM_BYTES, np.uint8), table, np.empty(count, np.int32),
-            *np.empty((2, count), np.int64), self._window_of, *np.zeros((2, count), np.int64),
-            np.empty(_ARENA_BYTES, np.uint8), np.empty(0, np.int64), np.empty(2, np.int64),
+            np.empty(LOG_ROOM_BYTES, np.uint8), self._table, np.empty(count, np.int32),
+            self._positions, np.empty(count, np.int64), self._window_of, self._held,
+            np.zeros(count, np.int64), self._arena, self._ends, np.empty(2, np.int64),
             self._place, self._costs,
         )  # fmt: skip
         share[words.LOG : words.STATE] = places(*self._arrays)
@@ -85,6 +89,20 @@ class Room:
             self._renew()
         matching, codec = int(self._place[LOG_BYTES]), int(self._attributes[0]) & CODEC_MASK
         return Done(reason, costs[REQUESTS], costs[SIZE], matching, codec)
+
+    def keep(self, wanted: Wanted, slabs: SlabCache) -> None:
+        """Cache the batches of the share if most of them were read before."""
+        count, total = self._costs[[KEPT, ALL]].tolist()
+        if not total:
+            return
+        table, owners = copy_rows(self._table[:total]), self._window_of[:total].copy()
+        table["position"] = self._positions[:total]
+        keys = [segment.log_key for segment in wanted.segments]
+        fresh = np.flatnonzero(self._held[:count] == 0)
+        ends = self._ends[fresh]
+        payload = Payload(self._arena, np.append(0, ends)[:-1], ends)
+        slabs.put_lent(keys, owners[fresh], take_rows(table, fresh), payload)
+        slabs.put_headers(keys, owners[count:], table[count:])
 
     def columns(self, wanted: Wanted) -> Columns:
         """The columns for what is wanted."""

@@ -24,8 +24,8 @@ from seglake.limits import INT64_MAX
 from seglake.read.decode.kernels import DONE, FULL, UNKNOWN
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.fetch.piece import Window
-from seglake.read.fetch.slabs import Shelved
-from seglake.read.fetch.threads import DECODERS, Counter
+from seglake.read.fetch.slabs import Shelved, SlabCache
+from seglake.read.fetch.threads import READERS
 from seglake.read.lookup.partition import PartitionReader
 from seglake.read.lookup.shared_reads import SharedReads
 from seglake.read.window import slots
@@ -52,8 +52,6 @@ _MOST_SEGMENTS, _MOST_RANGES, _MOST_SHARES = 64, 8192, 4
 _MOST_ROWS = 2**16  # of the catalog, which are looked through
 _CHOICES = 8  # of partitions, remembered
 
-_UNDER_WAY = Counter()
-
 
 class ShortWindows:
     """The short windows of one log. Safe for threads."""
@@ -74,8 +72,8 @@ class ShortWindows:
     ) -> list[pa.RecordBatch] | None:
         """The records of a window in a few Arrow batches; None if it is to be read otherwise.
 
-        That is so for a window of many bytes, one that is read the second time (others cache it),
-        and one with anything that is not usual. `memory_bytes` and `stats` are those of `execute`.
+        That is so for a window of many bytes, and one with anything that is not usual.
+        `memory_bytes` and `stats` are those of `execute`.
         """
         with_headers = "headers" in schema.names
         if not _is_possible() or with_headers in self._unusual:
@@ -83,10 +81,10 @@ class ShortWindows:
         parts = self._parts(readers, window)
         if not parts:
             return None if parts is None else []
-        with _UNDER_WAY as reads:  # several are quick enough without more threads
-            threads = DECODERS if reads == 1 else 1
+        with READERS as threads:
             wanted, cuts = self._shares(parts, schema, memory_bytes, threads)
-            done, batches = _OWN.read(wanted, cuts) if cuts else ([], [])
+            slabs = self._reads.cached_fetch.slabs
+            done, batches = _OWN.read(wanted, cuts, slabs) if cuts else ([], [])
         if not batches:
             self._learn(done, with_headers)
             return None
@@ -131,7 +129,7 @@ class ShortWindows:
             slabs = cache.slabs
             parts = [part._replace(shelved=slabs.shelved(part.segment.log_key)) for part in parts]
             segments = _rows(parts)
-            count, fresh, cached, again = self._planned(segments)
+            count, fresh, cached, _ = self._planned(segments)
         shares = self._share_count(fresh, cached, threads)
         if 0 < count < shares:  # as of one log partition
             count, *_ = self._planned(segments, _ends(count)[-1] // shares)
@@ -143,8 +141,7 @@ class ShortWindows:
             [part.segment for part in parts], places(segments, cache.slabs.seen, _OWN.stretches),
             schema, bytes_of_columns(memory_bytes), caches, (parts, segments),
         )  # fmt: skip
-        nothing = count < 1 or too_much or (caches and again)
-        return wanted, [] if nothing else _cuts(ends, shares)
+        return wanted, [] if count < 1 or too_much else _cuts(ends, shares)
 
     def _share_count(self, fresh: int, cached: int, threads: int) -> int:
         """How many shares hold so many bytes of the log, and of decompressed batches."""
@@ -228,8 +225,13 @@ class _Own(threading.local):
         self.stretches = np.empty((STRETCHES, MOST_BATCHES), np.int64)
         self._shares, self._rooms = np.zeros((_MOST_SHARES, WORDS), np.int64), list[Room]()
 
-    def read(self, wanted: Wanted, cuts: list[int]) -> tuple[list[Done], list[pa.RecordBatch]]:
-        """What came of the shares, and the records of each if all of them are done."""
+    def read(
+        self, wanted: Wanted, cuts: list[int], slabs: SlabCache
+    ) -> tuple[list[Done], list[pa.RecordBatch]]:
+        """What came of the shares, and the records of each if all of them are done.
+
+        Batches that were read before go to the `slabs`.
+        """
         count = len(cuts) - 1
         while len(self._rooms) < count:
             self._rooms.append(Room(self._shares[len(self._rooms)]))
@@ -238,8 +240,11 @@ class _Own(threading.local):
             room.begin(wanted, first, last)
         slots.read(self._shares[:count])
         done = [room.done() for room in rooms]
-        are_done = all(each.reason == DONE for each in done)
-        return done, [room.columns(wanted).take() for room in rooms] if are_done else []
+        if any(each.reason != DONE for each in done):
+            return done, []
+        for room in rooms:
+            room.keep(wanted, slabs)
+        return done, [room.columns(wanted).take() for room in rooms]
 
 
 _OWN = _Own()

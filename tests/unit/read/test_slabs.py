@@ -1,0 +1,122 @@
+"""The cache of decompressed batches: what is there is right, bounded, and leaves in its turn."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import given
+
+from seglake.format.batch import TABLE
+from seglake.format.codecs.payload import Payload
+from seglake.read.fetch.slabs import SlabCache
+from tests.makers.strategies import examples
+
+SIZE = 50  # of each batch in its log
+LOGS = "a", "b"
+
+puts = st.lists(
+    st.tuples(
+        st.sampled_from(LOGS),
+        st.lists(st.integers(0, 30), min_size=1, max_size=5, unique=True).map(sorted),
+        st.booleans(),  # with records
+    ),
+    max_size=60,
+)
+
+
+def table_at(numbers: list[int]) -> Any:
+    table = np.zeros(len(numbers), TABLE)
+    table["position"], table["size"] = np.array(numbers) * SIZE, SIZE
+    return table
+
+
+def records_of(log: str, number: int, turn: int) -> bytes:
+    return f"{log}{number}.{turn};".encode() * (1 + number % 7)
+
+
+def payload_of(items: list[bytes]) -> Payload:
+    ends = np.cumsum([len(item) for item in items])
+    data = np.frombuffer(b"".join(items), np.uint8).copy()
+    return Payload(data, np.append(0, ends)[:-1], ends)
+
+
+@given(puts, st.sampled_from([0, 3_000, 8_000, 2**20]), st.integers(1, 7))
+@examples(150)
+def test_what_is_there_is_right_and_bounded(asked: Any, limit: int, every: int) -> None:
+    """`known` has the records of each batch that may be found: those of any put are right."""
+    cache, known = SlabCache(limit), dict[tuple[str, int], set[bytes]]()
+    for turn, (log, numbers, with_records) in enumerate(asked):
+        items = [records_of(log, number, turn) for number in numbers]
+        cache.put(log, table_at(numbers), payload_of(items) if with_records else None)
+        for number, item in zip(numbers, items, strict=True):
+            known.setdefault((log, number), set()).add(item if with_records else b"")
+        assert cache.size_bytes <= limit
+        if turn % every == 0:
+            require_right(cache, known)
+    require_right(cache, known)
+    if limit == 2**20:  # nothing left
+        last = {(log, number) for log, numbers, _ in asked for number in numbers}
+        assert last == {(log, n) for log in LOGS for n in range(31) if cache_has(cache, log, n)}
+
+
+def cache_has(cache: SlabCache, log: str, number: int) -> bool:
+    return bool(cache.at(log, np.array([number * SIZE]))[1][0])
+
+
+def require_right(cache: SlabCache, known: dict[tuple[str, int], set[bytes]]) -> None:
+    """Callers and kernels see the same batches, each with the records of one of its puts."""
+    for log in LOGS:
+        seen = dict[int, bytes]()
+        held, here = cache.at(log, np.arange(31) * SIZE)
+        for number in np.flatnonzero(here).tolist():
+            slab = int(held.slabs[number])
+            stretch = slice(int(held.starts[number]), int(held.ends[number]))
+            seen[number] = bytes(held.data[slab][stretch]) if slab >= 0 else b""
+            assert seen[number] in known[log, number]
+        shelved = cache.shelved(log)
+        found = {} if shelved is None else shelved_records(shelved)
+        assert {n: found[n] for n in seen} == seen  # it may have some that left just now
+        assert all(item in known[log, number] for number, item in found.items())
+
+
+def shelved_records(shelved: Any) -> dict[int, bytes]:
+    assert shelved.table["position"].tolist() == shelved.rows[0].tolist()
+    return {
+        position // SIZE: ctypes.string_at(address, size) if address else b""
+        for position, _, address, size in shelved.rows.T.tolist()
+    }
+
+
+def test_the_oldest_leaves_first() -> None:
+    cache = SlabCache(8_000)
+    for number in range(30):
+        cache.put("a", table_at([number]), payload_of([b"x" * 500]))
+    here = [number for number in range(30) if cache_has(cache, "a", number)]
+    assert here == list(range(here[0], 30))
+    assert 0 < here[0] < 29
+
+
+def test_headers_do_not_take_the_place_of_records() -> None:
+    cache, owners = SlabCache(2**20), np.zeros(2, np.int32)
+    cache.put("a", table_at([1]), payload_of([b"records"]))
+    cache.put_headers(["a"], owners, table_at([1, 2]))
+    held, here = cache.at("a", np.array([1, 2]) * SIZE)
+    assert here.all()
+    assert held.slabs.tolist() == [0, -1]
+    before = cache.size_bytes
+    cache.put_headers(["a"], owners, table_at([1, 2]))
+    assert cache.size_bytes == before
+
+
+def test_what_is_lent_is_copied_for_each_log() -> None:
+    cache, arena = SlabCache(2**20), np.frombuffer(b"one.two.six.", np.uint8).copy()
+    payload = Payload(arena, np.array([0, 4, 8]), np.array([4, 8, 12]))
+    cache.put_lent(["a", "b"], np.array([0, 0, 1], np.int32), table_at([1, 2, 3]), payload)
+    arena[:] = 0
+    for log, number, records in (("a", 1, b"one."), ("a", 2, b"two."), ("b", 3, b"six.")):
+        shelved = cache.shelved(log)
+        assert shelved is not None
+        assert shelved_records(shelved)[number] == records

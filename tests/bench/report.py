@@ -14,6 +14,7 @@ from typing import Any
 
 from seglake.session import find_java
 from tests.bench.measure import Cell, Chart, Goal, Section, Table
+from tests.bench.why import WHY
 from tests.judges.kafka_jars import KAFKA_VERSION
 
 PACKAGES = (
@@ -106,6 +107,8 @@ def _section(section: Section) -> str:
     parts += [_table(table) for table in section.tables]
     if section.goals:
         parts.append("\n".join(map(said, section.goals)) + "\n")
+    if section.name in WHY and not all(goal.reached for goal in section.goals):
+        parts.append(f"**Why not, by profiles**: {WHY[section.name]}\n")
     return "\n".join(parts + [f"{note}\n" for note in section.notes])
 
 

@@ -41,6 +41,7 @@ from tests.bench.measure import (
     choose_order,
     race,
 )
+from tests.bench.why import WHY
 from tests.bench.wire import Request, depth
 from tests.bench.workbench import Sizes, Workbench
 from tests.makers.strategies import examples
@@ -132,7 +133,18 @@ def test_the_document_holds_every_figure() -> None:
     for part in ("## Title", "| 1,000 | 0.123 |", "| 20,000 | 12,346 |", "line [0.1234, 12345.6]"):
         assert part in text
     assert "Faster: 2. Goal: at least 3; **not reached**" in text
+    assert "Why not" not in text
     assert json.loads(json.dumps(report.as_json({}, [section])))["sections"][0]["goals"][0]
+
+
+@pytest.mark.parametrize("name", WHY)
+def test_missed_goals_have_a_reason(name: str) -> None:
+    """Only where one is missed."""
+    assert name in __main__.PARTS
+    for measured in (2.0, 3.0):
+        section = Section(name, "Title", "Text.", goals=[Goal("Faster", measured, 3.0)])
+        text = report.as_markdown(report.environment({}), [section])
+        assert (WHY[name] in text) == (measured < 3.0)
 
 
 def test_a_part_that_fails_is_named_and_loses_no_other(

@@ -405,7 +405,8 @@ def _side_by_side(together: _Together) -> Table:
         rows.append([name, rate, flat.spread(1000)[1], flat.p99(1000), min(whole)])
     title = f"{THREADS} readers at once in one process, windows of {SIDE_BY_SIDE // 1000} s"
     columns = ["", "windows per s: median", "ms per window: median", "p99", "s of a round: min"]
-    return Table(title, columns, rows)
+    note = "All of them were read before by the same process, so that its caches have them."
+    return Table(title, columns, rows, notes=[note])
 
 
 def _goals(rows: _Rows, length: int) -> list[Goal]:

@@ -1,0 +1,42 @@
+"""What profiles say of the parts that miss a goal."""
+
+WHY = {
+    "ingest": """\
+A third of the time is zstd. In order of time, a sixth is the spool, through which every record is
+written plain and read again before the merge copies it once more
+([decision 18](decisions/0018-no-finished-batches-in-order-of-time.md)).""",
+    "lookup": """\
+A new lookup decompresses one batch, 16 KiB of records: that is the difference between zstd and no
+codec in the table above, and alone it is more than a twentieth of the broker's answer. The rest is
+the read of a block, and some Python calls.""",
+    "window": """\
+Of a new window with zstd, zstd itself takes more than half, and most of the rest is memory that is
+used for the first time: to copy 1.3 MB there took 0.8 ms, and 0.03 ms where memory is in use. In
+order of arrival the records of a window stand in almost twice as many batches. `format("seglake")`
+is as fast as Spark lets it be: a window of 1 s took 116 ms, a Python data source that reads nothing
+114. `events_between` spends most of the time of a long window on the way from Python to the JVM and
+back.""",
+    "scan": """\
+Without Spark, more than half of the time is zstd. On Spark, the records of a Python data source go
+from a Python worker to the JVM through a socket as Arrow batches, and there become rows one by one;
+Delta's reader is in the JVM, and works on columns.""",
+    "remote": """\
+Of the bytes of a window, a sixth are fences and entries of zone maps and headers, which is the
+least that this format allows. The S3 server of an ingest takes a quarter of the processor's time
+on the same cores.""",
+    "growth": """\
+New lookups in a log of 3.5 GB are reads in random order of 400 files, most of which neither the
+processor's caches nor the list of open files has: `pread` and `open` are what grows.""",
+    "merge": """\
+Large segments are decompressed and compressed again, which zstd does no faster. Small ones have a
+few hundred bytes each: what counts is the time to open, read and check a file, not bytes.""",
+    "archive": """\
+Of the archive's time, a half is Spark's Kafka source alone, and a fifth more its way to Python
+workers; Delta's writer stays in the JVM.""",
+    "kafka": """\
+Zone maps need the time of every record, so an import decompresses all of the log: zstd and lz4 do
+not do that faster. What has no codec goes as fast as the disk takes it; compare *copy*.""",
+    "serve": """\
+The lookup itself takes 10 to 50 µs of such an answer; the rest is the event loop and the parser,
+which are Python.""",
+}

@@ -19,12 +19,11 @@ class ByteCache:
 
     A hit is one dictionary look-up and takes no lock. Eviction takes values that were not used
     since its last round first (second chance). A value larger than the limit is not cached.
-    `dropped` grows whenever a value may have left.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self.size_bytes = self.dropped = 0
+        self.size_bytes = 0
         self._entries = OrderedDict[Hashable, _Entry]()  # a dict finds its first key ever later
         self._lock = Lock()
 
@@ -62,6 +61,4 @@ class ByteCache:
 
     def _drop(self, key: Hashable) -> None:
         entry = self._entries.pop(key, None)
-        if entry is not None:
-            self.size_bytes -= entry.size
-            self.dropped += 1
+        self.size_bytes -= entry.size if entry else 0

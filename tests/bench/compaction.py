@@ -102,11 +102,14 @@ def _race(bench: Workbench, made: Keyed) -> list[Samples]:
         f"Seglake, {os.cpu_count()} cores": ThreadEngine(),
         "Seglake, one core": LocalEngine(),
     }
+    fresh = partial(_copy, source, lake)
     ours = [
-        Contender(name, partial(_compact, lake, engine), check, partial(_copy, source, lake))
+        Contender(name, partial(_compact, lake, engine), check, fresh, reads=[source])
         for name, engine in engines.items()
     ]
-    kafka = Contender("Kafka's cleaner", clean, check_kafka, partial(_mount, source, home))
+    kafka = Contender(
+        "Kafka's cleaner", clean, check_kafka, partial(_mount, source, home), reads=[home]
+    )
     return race([*ours, kafka], bench.sizes.runs, aloud=True)
 
 

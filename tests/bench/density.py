@@ -17,6 +17,7 @@ from seglake.read.zones.search import ZoneSearch
 from tests.bench.events import EVENTS_PER_SECOND
 from tests.bench.lookup import Tally
 from tests.bench.measure import Section, Table, say, timed
+from tests.bench.page_cache import hold
 from tests.bench.workbench import TOPIC, Workbench
 from tests.makers.lakes import open_catalog
 
@@ -81,6 +82,7 @@ def _measure(bench: Workbench, root: str, policy: IndexPolicy) -> _Measured:
     view = Lake(tally, version).topic(TOPIC).reader(0).view
     events, random = bench.events, np.random.default_rng(5)
     fetched, seconds = [], []
+    hold([root])
     for time in random.integers(events.start_ms, events.end_ms, SEEKS).tolist():
         reader = PartitionReader(view, SharedReads(tally))
         index = int(reader.segments_reaching(np.array([time]))[0])

@@ -102,7 +102,7 @@ def _ours(bench: Workbench, name: str, files: list[Path]) -> Contender:
 
     return Contender(
         f"Seglake, {name}", partial(take, len(files)), check,
-        partial(_clear, bench, root.name), partial(take, 1),
+        partial(_clear, bench, root.name), partial(take, 1), files,
     )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def _duckdb(
 
     return Contender(
         f"DuckDB to Parquet, {name}", lambda: write(files, path), check,
-        partial(_clear, bench, path.name), lambda: write(files[:1], path),
+        partial(_clear, bench, path.name), lambda: write(files[:1], path), files,
     )  # fmt: skip
 
 

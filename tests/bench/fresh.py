@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from tests.bench.events import Int64s, numbers_in
 from tests.bench.memory import own_peak
+from tests.bench.page_cache import hold
 from tests.bench.peers import READERS, Read, seglake_reader
 
 WARM_UP = 5  # windows of each length, which do not count
@@ -76,6 +77,7 @@ def told(task: Task) -> Told:
     again: dict[str, list[float]] = {}
     digests: dict[str, list[str]] = {}
     for length, starts in task.windows.items():
+        hold([_place(task)])
         gc.collect()
         found = [_timed(read, start, int(length)) for start in starts[WARM_UP:]]
         new[length] = [seconds for seconds, _ in found]
@@ -93,6 +95,14 @@ def _opened(task: Task) -> Any:
     return READERS[task.name].open(Path(task.parquet), Path(task.folder))
 
 
+def _place(task: Task) -> str | Path:
+    """What it reads."""
+    if task.root:
+        return task.root
+    place = READERS[task.name].place
+    return Path(task.folder, place) if place else task.parquet
+
+
 def _timed(read: Read, start: int, length: int) -> tuple[float, Any]:
     begun = time.perf_counter()
     table = read(start, start + length)
@@ -102,6 +112,7 @@ def _timed(read: Read, start: int, length: int) -> tuple[float, Any]:
 def _together(task: Task, opened: Any) -> tuple[float, list[float]]:
     if not task.side_by_side:
         return 0.0, []
+    hold([_place(task)])
     starts, length = task.windows[task.side_by_side], int(task.side_by_side)
 
     def one(number: int) -> list[float]:

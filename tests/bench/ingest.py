@@ -93,7 +93,8 @@ class _Ours:
         self.bytes_out = 0
 
     def contender(self) -> Contender:
-        return Contender(self.name, self._ingest, self._check, self._clear, self._warm_up)
+        files = self.bench.events.files
+        return Contender(self.name, self._ingest, self._check, self._clear, self._warm_up, files)
 
     def _clear(self) -> None:
         self.root = str(self.bench.scratch(f"ingest-{self.order}"))
@@ -122,7 +123,8 @@ class _Other:
         self.bytes_out = 0
 
     def contender(self) -> Contender:
-        return Contender(self.name, self._all, self._check, self._clear, self._warm_up)
+        files = self.bench.events.files
+        return Contender(self.name, self._all, self._check, self._clear, self._warm_up, files)
 
     def _clear(self) -> None:
         self.path = self.bench.scratch("ingest-" + self.name.replace(",", "").replace(" ", "-"))

@@ -16,6 +16,7 @@ from seglake.store import open_store
 from seglake.store.counting import CountingStore
 from tests.bench.events import Int64s, numbers_in
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
+from tests.bench.page_cache import hold
 from tests.bench.peers import with_zone_maps
 from tests.bench.workbench import TOPIC, Workbench, require
 from tests.judges.described import describe
@@ -107,7 +108,7 @@ def _times(bench: Workbench, truth: _Truth) -> list[Contender]:
     right = truth.answers(again)
     name = "Kafka `LogSegment.findOffsetByTimestamp`"
     segment, broker = _segment(bench), bench.consumer(FETCH_BYTES)
-    return [
+    contenders = [
         Contender("Seglake `offsets_for_times`, again",
                   lambda: [log.offsets_for_times({0: time})[0] for time in plain], check),
         Contender("Seglake `offset_for_time` (lean), again", lambda: list(map(lean, plain)), check),
@@ -116,6 +117,11 @@ def _times(bench: Workbench, truth: _Truth) -> list[Contender]:
         _inside(bench, "Kafka broker, `offsetsForTimes` RPC", broker, "offsetsForTimes", plain,
                 right),
     ]  # fmt: skip
+    return _of_lake(bench, contenders)
+
+
+def _of_lake(bench: Workbench, contenders: list[Contender]) -> list[Contender]:
+    return [each._replace(reads=[bench.lake("arrival")]) for each in contenders]
 
 
 class _New:
@@ -147,12 +153,12 @@ def _seeks(bench: Workbench, truth: _Truth) -> list[Contender]:
         require(np.array_equal(timestamps, truth.timestamps[offsets]), "a seek is wrong")
 
     name = "Kafka `LogSegment.translateOffset`"
-    return [
+    return _of_lake(bench, [
         Contender(
             "Seglake `record_at`, again", lambda: [log.record_at(0, o) for o in plain], check
         ),
         _inside(bench, name, _segment(bench), "findByOffset", plain, _positions(bench, offsets)),
-    ]
+    ])  # fmt: skip
 
 
 def _positions(bench: Workbench, offsets: Int64s) -> Int64s:
@@ -200,7 +206,7 @@ def _vectorised(bench: Workbench, truth: _Truth) -> tuple[Table, float]:
     call = Contender(
         "`offsets_for_times_array`", lambda: log.offsets_for_times_array(0, times), check
     )
-    (sample,) = race([call], bench.sizes.runs)
+    (sample,) = race(_of_lake(bench, [call]), bench.sizes.runs)
     spread = sample.spread(1e6 / count)
     title = f"{count:,} random times in one call, in µs per lookup"
     return Table(title, ["", "min", "median", "max"], [[call.name, *spread]]), spread[1]
@@ -216,6 +222,7 @@ def _one_by_one(bench: Workbench, truth: _Truth) -> Table:
         for warm_up in truth.times(3).tolist():
             ask(warm_up)
         for kind in ("new", "again"):
+            hold([root])
             seconds, found = zip(*[_each(ask, each) for each in times.tolist()], strict=True)
             offsets = [answer.offset for answer in found]
             require(np.array_equal(offsets, truth.answers(times)), "a lookup is wrong")

@@ -9,9 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from tests.bench.page_cache import hold
 
 Cell = str | int | float | None
 
@@ -27,6 +30,7 @@ class Contender(NamedTuple):
     check: Callable[[Any], None] = lambda _result: None
     prepare: Callable[[], None] = lambda: None
     warm_up: Callable[[], Any] | None = None  # instead of one more run
+    reads: Sequence[str | Path] = ()  # files and folders, which the page cache has before a run
 
 
 class Timed(NamedTuple):
@@ -140,6 +144,7 @@ def race(contenders: Sequence[Contender], rounds: int, *, aloud: bool = False) -
         for turn in in_turns(len(contenders)):
             contender = contenders[turn]
             contender.prepare()
+            hold(contender.reads)
             gc.collect()  # what others left behind is not for this one to clear away
             found = timed(contender.run)
             contender.check(found.result)

@@ -113,7 +113,7 @@ def _speed(name: str, root: str, rounds: int) -> _Speed:
     def check(records: int) -> None:
         require(records == sum(row.record_count for row in rows), "a merge lost records")
 
-    (samples,) = race([Contender(name, write, check)], rounds)
+    (samples,) = race([Contender(name, write, check, reads=[root])], rounds)
     return name, sum(row.log_bytes for row in rows) / MB, samples
 
 
@@ -132,7 +132,7 @@ def _table_of_reads(bench: Workbench, events: Events, lakes: _Lakes) -> Table:
         counts = {read.call(lake) for lake in lakes}
         require(len(counts) == 1, f"{read.name}: the lakes differ: {counts}")
         contenders = [
-            Contender(name, partial(read.call, lake), partial(_same, counts))
+            Contender(name, partial(read.call, lake), partial(_same, counts), reads=lake[:1])
             for name, lake in zip((SMALL, MERGED, AT_ONCE), lakes, strict=True)
         ]
         small, merged, at_once = race(contenders, bench.sizes.runs)

@@ -24,14 +24,19 @@ from seglake.read.log import Log
 
 COLUMNS = ["key", "value", "timestamp"]
 ROW_GROUP = 1024
+_SMALL, _VORTEX, _LANCE = "small.parquet", "events.vortex", "events.lance"
 
 Read = Callable[[int, int], Any]
 
 
 class Reader(NamedTuple):
-    """A way to read windows: `open` gives a reader of its own to each thread that asks."""
+    """A way to read windows: `open` gives a reader of its own to each thread that asks.
+
+    It reads a file or folder of its own, or the sorted Parquet if `place` is "".
+    """
 
     package: str
+    place: str
     prepare: Callable[[Path, Path], None]  # (sorted Parquet, folder): files of its own
     open: Callable[[Path, Path], Callable[[], Read]]
 
@@ -81,7 +86,7 @@ def _duckdb(parquet: Path, folder: Path) -> Callable[[], Read]:
 
 def _write_small_groups(parquet: Path, folder: Path) -> None:
     table = pq.read_table(parquet)
-    pq.write_table(table, folder / "small.parquet", row_group_size=ROW_GROUP, compression="zstd")
+    pq.write_table(table, folder / _SMALL, row_group_size=ROW_GROUP, compression="zstd")
 
 
 def _pyarrow(parquet: Path, folder: Path) -> Callable[[], Read]:
@@ -89,7 +94,7 @@ def _pyarrow(parquet: Path, folder: Path) -> Callable[[], Read]:
     times = _times(parquet)
 
     def of_thread() -> Read:
-        file = pq.ParquetFile(folder / "small.parquet", memory_map=True)
+        file = pq.ParquetFile(folder / _SMALL, memory_map=True)
 
         def read(start: int, end: int) -> Any:
             first, stop = np.searchsorted(times, [start, end])
@@ -104,7 +109,7 @@ def _pyarrow(parquet: Path, folder: Path) -> Callable[[], Read]:
 
 def _write_vortex(parquet: Path, folder: Path) -> None:
     vortex: Any = import_module("vortex")
-    vortex.io.write(pq.read_table(parquet), str(folder / "events.vortex"))
+    vortex.io.write(pq.read_table(parquet), str(folder / _VORTEX))
 
 
 def _vortex(parquet: Path, folder: Path) -> Callable[[], Read]:
@@ -113,7 +118,7 @@ def _vortex(parquet: Path, folder: Path) -> Callable[[], Read]:
     times = _times(parquet)
 
     def of_thread() -> Read:
-        scan = vortex.open(str(folder / "events.vortex"), memory_map=True).to_repeated_scan()
+        scan = vortex.open(str(folder / _VORTEX), memory_map=True).to_repeated_scan()
 
         def read(start: int, end: int) -> Any:
             rows = tuple(np.searchsorted(times, [start, end]).tolist())
@@ -126,14 +131,14 @@ def _vortex(parquet: Path, folder: Path) -> Callable[[], Read]:
 
 def _write_lance(parquet: Path, folder: Path) -> None:
     lance: Any = import_module("lance")
-    dataset = lance.write_dataset(pq.read_table(parquet), str(folder / "events.lance"))
+    dataset = lance.write_dataset(pq.read_table(parquet), str(folder / _LANCE))
     dataset.create_scalar_index("time", "BTREE")
 
 
 def _lance(parquet: Path, folder: Path) -> Callable[[], Read]:
     """An open dataset, asked by offset and limit."""
     lance: Any = import_module("lance")
-    times, dataset = _times(parquet), lance.dataset(str(folder / "events.lance"))
+    times, dataset = _times(parquet), lance.dataset(str(folder / _LANCE))
 
     def read(start: int, end: int) -> Any:
         first, stop = np.searchsorted(times, [start, end]).tolist()
@@ -146,17 +151,17 @@ def _lance_index(parquet: Path, folder: Path) -> Callable[[], Read]:
     """An open dataset, asked by its BTREE index of times."""
     del parquet
     lance: Any = import_module("lance")
-    dataset = lance.dataset(str(folder / "events.lance"))
+    dataset = lance.dataset(str(folder / _LANCE))
     return lambda: lambda start, end: dataset.to_table(filter=f"time >= {start} AND time < {end}")
 
 
 READERS: dict[str, Reader] = {
-    "Polars on Parquet": Reader("polars", _nothing, _polars),
-    "DuckDB on Parquet": Reader("duckdb", _nothing, _duckdb),
-    "pyarrow on Parquet, times in memory": Reader("pyarrow", _write_small_groups, _pyarrow),
-    "Vortex, mapped, times in memory": Reader("vortex", _write_vortex, _vortex),
-    "Lance, times in memory": Reader("lance", _write_lance, _lance),
-    "Lance, its BTREE index": Reader("lance", _nothing, _lance_index),
+    "Polars on Parquet": Reader("polars", "", _nothing, _polars),
+    "DuckDB on Parquet": Reader("duckdb", "", _nothing, _duckdb),
+    "pyarrow on Parquet, times in memory": Reader("pyarrow", _SMALL, _write_small_groups, _pyarrow),
+    "Vortex, mapped, times in memory": Reader("vortex", _VORTEX, _write_vortex, _vortex),
+    "Lance, times in memory": Reader("lance", _LANCE, _write_lance, _lance),
+    "Lance, its BTREE index": Reader("lance", _LANCE, _nothing, _lance_index),
 }
 
 

@@ -17,6 +17,7 @@ from seglake.read.log import Log
 from seglake.read.window.execute import ReadStats
 from tests.bench.events import numbers_in
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, race, say
+from tests.bench.page_cache import hold
 from tests.bench.peers import COLUMNS
 from tests.bench.wire import Request, Wire, depth
 from tests.bench.workbench import TOPIC, Remote, Workbench, require
@@ -72,6 +73,7 @@ def _cold(bench: Workbench, remote: Remote, goals: list[Goal]) -> Table:
     rows = []
     for read in _reads(bench, remote):
         say(f"  {read.name}")
+        hold([remote.server.folder])
         deep = max(depth(_once(read, remote.slow)[1]) for _ in range(3))
         seconds, requests, stats = zip(
             *[_once(read, remote.wire) for _ in range(COLD)], strict=True
@@ -192,7 +194,7 @@ def _ingest(bench: Workbench, name: str, order: str, fresh: Callable[[], str]) -
 
     return Contender(
         name, partial(take, len(bench.events.files)), check, lambda: place.append(fresh()),
-        partial(take, 1),
+        partial(take, 1), bench.events.files,
     )  # fmt: skip
 
 

@@ -29,9 +29,10 @@ _INTRODUCTION = """\
 <!-- Written by `make bench`. Do not edit: change tests/bench and run it again. -->
 
 Every comparison ran side by side in one run, on the same events: contenders take turns in random
-order, round after round, after a warm-up that does not count. Ratios are taken between the runs of
-the same round, and their smallest, median and largest value is given. What Seglake has opened and
-keeps in memory, others have too. Compare figures within this page only; another machine has others,
+order, round after round, after a warm-up that does not count. The page cache has the files that a
+run reads: each is read once more just before. Ratios are taken between the runs of the same round,
+and their smallest, median and largest value is given. What Seglake has opened and keeps in memory,
+others have too. Compare figures within this page only; another machine has others,
 and the ratios are what carries over.
 """
 

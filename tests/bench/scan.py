@@ -48,32 +48,35 @@ def run(bench: Workbench) -> Section:
     """Measure."""
     section = Section("scan", "Full scans", _TEXT)
     register(bench.spark)  # Spark finds it by itself only where the package is installed
+    lake, large = bench.lake("arrival"), bench.parquet_by_default
     contenders = [
-        _contender(bench, PLAIN, lambda: _ours(bench)),
-        _contender(bench, "DuckDB on Parquet, 8,192 rows", _duckdb(bench.parquet)),
-        _contender(bench, "DuckDB on Parquet, 122,880 rows", _duckdb(bench.parquet_by_default)),
-        _contender(bench, "Spark on Delta", _delta(bench)),
-        _contender(bench, WHOLE_DELTA, _delta(bench, f.sum(f.octet_length("key")))),
+        _contender(bench, PLAIN, lambda: _ours(bench), lake),
+        _contender(bench, "DuckDB on Parquet, 8,192 rows", _duckdb(bench.parquet), bench.parquet),
+        _contender(bench, "DuckDB on Parquet, 122,880 rows", _duckdb(large), large),
+        _contender(bench, "Spark on Delta", _delta(bench), bench.delta),
+        _contender(bench, WHOLE_DELTA, _delta(bench, f.sum(f.octet_length("key"))), bench.delta),
         _consumer(bench),
     ]
     if bench.has_spark_kafka:
-        contenders.append(_contender(bench, "Spark's Kafka source", _kafka(bench)))
-    contenders.append(_contender(bench, OURS, _seglake(bench)))
-    contenders.append(_contender(bench, PRUNED, _seglake(bench, columns="value,timestamp")))
+        contenders.append(_contender(bench, "Spark's Kafka source", _kafka(bench), lake))
+    contenders.append(_contender(bench, OURS, _seglake(bench), lake))
+    contenders.append(_contender(bench, PRUNED, _seglake(bench, columns="value,timestamp"), lake))
     samples = race(contenders, bench.sizes.runs, aloud=True)
     section.tables = [_table(bench, samples)]
     section.goals = _goals(samples, len(bench.events.times))
     return section
 
 
-def _contender(bench: Workbench, name: str, run: Callable[[], _Facts]) -> Contender:
+def _contender(
+    bench: Workbench, name: str, run: Callable[[], _Facts], reads: str | Path
+) -> Contender:
     times = bench.events.times
     right = _Facts(len(times), bench.events.size_bytes - len(times), int(times.max()))
 
     def check(found: _Facts) -> None:
         require(found == right, f"{name} found {found}, not {right}")
 
-    return Contender(name, run, check)
+    return Contender(name, run, check, reads=[reads])
 
 
 def _ours(bench: Workbench) -> _Facts:
@@ -136,7 +139,8 @@ def _consumer(bench: Workbench) -> Contender:
     def check(count: int) -> None:
         require(count == len(bench.events.times), f"the consumer counted {count} records")
 
-    return Contender("Kafka consumer, tuned, counting", read, check)
+    lake = bench.lake("arrival")
+    return Contender("Kafka consumer, tuned, counting", read, check, reads=[lake])
 
 
 def _table(bench: Workbench, samples: list[Samples]) -> Table:

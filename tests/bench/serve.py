@@ -16,6 +16,7 @@ from seglake.read.lookup.shared_reads import CACHE_BYTES
 from seglake.serve.settings import Address
 from tests.bench.events import numbers_in
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race
+from tests.bench.page_cache import hold
 from tests.bench.workbench import TOPIC, Workbench, require
 from tests.harness.lake_server import Wire
 from tests.harness.server_process import ServerProcess
@@ -50,13 +51,11 @@ def run(bench: Workbench) -> Section:
         begun = server.memory_mb()
         broker = Address(*_split(bench.broker.address))
         both = {"Seglake": server.address, "Kafka broker": broker}
-        java = race([_java(bench, name, at) for name, at in both.items()], bench.sizes.runs)
-        librdkafka = race(
-            [_confluent(bench, name, at) for name, at in both.items()], bench.sizes.runs
-        )
-        sides = race(
-            [_side_by_side(bench, name, at) for name, at in both.items()], bench.sizes.runs
-        )
+        java, librdkafka, sides = (
+            race([kind(bench, name, at)._replace(reads=[root]) for name, at in both.items()],
+                 bench.sizes.runs)
+            for kind in (_java, _confluent, _side_by_side)
+        )  # fmt: skip
         latencies = {name: _lookups(bench, at) for name, at in both.items()}
         memory = {"before a client connects": begun, CONNECTED: _memory(bench, server)}
         windows = _windows(bench, server)
@@ -175,6 +174,7 @@ def _lookups(bench: Workbench, address: Address) -> list[float]:
     times = bench.events.times
     wanted = np.random.default_rng(7).integers(times[0], times[-1] + 1, bench.sizes.lookups)
     taken = []
+    hold([bench.lake("arrival")])
     with Wire(address) as wire:
         for time_asked in [*wanted[:50].tolist(), *wanted.tolist()]:
             started = time.perf_counter()
@@ -191,7 +191,7 @@ def _windows(bench: Workbench, server: ServerProcess) -> list[Samples]:
     events, random = bench.events, np.random.default_rng(5)
     last = max(events.start_ms + 1, events.end_ms - WINDOW_MS)
     starts = random.integers(events.start_ms, last, bench.sizes.windows).tolist()
-    padded = bench.consumer(FETCH_BYTES)
+    padded, reads = bench.consumer(FETCH_BYTES), [bench.lake("arrival")]
 
     def theirs() -> Timed:
         taken = [bench.kafka.call("readWindow", s, s + WINDOW_MS, on=padded) for s in starts]
@@ -207,8 +207,10 @@ def _windows(bench: Workbench, server: ServerProcess) -> list[Samples]:
     for start in starts[:3]:
         _check_window(bench, server, start)
     return race(
-        [Contender("Seglake", ours), Contender("Kafka broker, padded", theirs)], bench.sizes.runs
-    )
+        [Contender("Seglake", ours, reads=reads),
+         Contender("Kafka broker, padded", theirs, reads=reads)],
+        bench.sizes.runs,
+    )  # fmt: skip
 
 
 @contextmanager

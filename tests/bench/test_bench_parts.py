@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +103,34 @@ def test_contenders_take_turns_after_a_warm_up() -> None:
     assert set(rounds) == {"-ab", "b-a"}
     assert len(first.seconds) == 20
     assert second.seconds == [5.0] * 20
+
+
+def test_the_page_cache_has_what_is_read_before_each_run(tmp_path: Path) -> None:
+    files = [tmp_path / "one", tmp_path / "folder" / "two"]
+    files[1].parent.mkdir()
+    for path in files:
+        path.write_bytes(bytes(5 * 2**20))
+    found: list[list[bool]] = []
+    places = [files[0], files[1].parent]
+    look = Contender("a", lambda: found.append([_is_held(path) for path in files]))
+    race([look._replace(prepare=partial(_drop, *files), reads=places)], 2)
+    assert found[1:] == [[True, True]] * 2  # the first is the warm-up
+
+
+def _drop(*files: Path) -> None:
+    """Have the page cache forget them, if it can."""
+    for path in files:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _is_held(path: Path) -> bool:
+    with path.open("rb", buffering=0) as file:
+        try:
+            return os.preadv(file.fileno(), [bytearray(2**23)], 0, os.RWF_NOWAIT) == 5 * 2**20
+        except BlockingIOError:
+            return False
 
 
 @pytest.mark.usefixtures("_no_time_for_garbage")

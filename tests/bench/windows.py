@@ -17,6 +17,7 @@ from tests.bench import peers
 from tests.bench.events import Int64s, numbers_in
 from tests.bench.fresh import WARM_UP, Task, digest, read_alone
 from tests.bench.measure import Goal, Samples, Section, Table, Timed, in_turns, say, timed
+from tests.bench.page_cache import hold
 from tests.bench.peers import COLUMNS
 from tests.bench.workbench import TOPIC, Workbench, adaptive, require
 
@@ -249,6 +250,7 @@ def _here(bench: Workbench, systems: list[System], starts: list[int], length: in
             system.read(start, start + length)
     for at, start in enumerate(starts):
         wanted = bench.events.between(start, start + length)
+        hold([bench.lake("arrival"), bench.delta, bench.delta_by_time])
         for number in range(bench.sizes.runs):
             for turn in in_turns(len(systems)):
                 system = systems[turn]

@@ -48,10 +48,10 @@ from seglake.read.zones.bounds import Bounds
 from seglake.read.zones.search import ZoneSearch
 from seglake.store import Listed
 from seglake.write.spool.packing import (
-    expand,
+    expand_records,
     pack_batches,
     pack_records,
-    squeeze,
+    squeeze_records,
     unpack_batches,
     unpack_records,
 )
@@ -284,8 +284,8 @@ def _blobs() -> list[bytes]:
         SortedRecords(made.timestamps, None, made.timestamps, bodies),
         SortedRecords(keys, keys.copy(), made.timestamps, bodies),
     ]
-    wholes = [pack_records(run) for run in runs]
-    squeezed = [squeeze(whole) for whole in wholes]
+    wholes = [b"".join(pack_records(run)) for run in runs]
+    squeezed = [squeeze_records(run) for run in runs]
     finished = [pack_batches(batches), pack_batches(packed)]
     return [
         *(b"\0" + x for x in squeezed),
@@ -302,8 +302,7 @@ def blobs(data: bytes) -> None:
         batches = unpack_batches(guarded(rest).data)
         assert batches.table.dtype.names
         return
-    raw = guarded(rest).data
-    run = unpack_records(raw if kind == b"\1" else expand(raw))
+    run = (unpack_records if kind == b"\1" else expand_records)(guarded(rest).data)
     assert len(run.sort_keys) == len(run.timestamps) == len(run.bodies)
     assert np.all(run.bodies.sizes >= 0)
     assert run.bodies.sizes.sum() <= len(run.bodies.data)

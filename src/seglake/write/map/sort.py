@@ -15,7 +15,7 @@ from seglake.format.records import Int32s, Int64s, Records
 from seglake.write.map.lateness import Arrivals
 from seglake.write.rows.records import Kept, Rejects
 from seglake.write.spool.order import sort_order
-from seglake.write.spool.packing import pack_batches, pack_records, pack_rejects
+from seglake.write.spool.packing import pack_batches, pack_rejects
 from seglake.write.spool.sorted_records import SortedRecords
 from seglake.write.spool.spool import BATCHES, RECORDS, REJECTS, Blob
 
@@ -87,7 +87,7 @@ class BlobMaker:
             return blob._replace(kind=BATCHES, size_bytes=size, data=pack_batches(batches))
         ties = records.tie_breakers
         return blob._replace(
-            data=pack_records(records),
+            data=records,
             size_bytes=int(records.bodies.sizes.sum()),
             sort_key=int(records.sort_keys[0]),
             tie_breaker=0 if ties is None else int(ties[0]),

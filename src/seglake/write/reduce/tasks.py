@@ -20,7 +20,7 @@ from seglake.write.reduce.merge import merge
 from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
 from seglake.write.reduce.segment_writer import SegmentWriter
 from seglake.write.spool.order import PlacedRecords
-from seglake.write.spool.packing import unpack_batches, unpack_records
+from seglake.write.spool.packing import unpack_batches
 from seglake.write.spool.spool import BATCHES, SpooledBlob, place_of, read_blobs
 
 
@@ -86,7 +86,7 @@ class WritePieces(NamedTuple):
 
 
 def _placed(blob: SpooledBlob) -> PlacedRecords:
-    return PlacedRecords(place_of(blob.row), unpack_records(blob.data))
+    return PlacedRecords(place_of(blob.row), blob.records())
 
 
 def _within(records: PlacedRecords, bounds: Bounds) -> PlacedRecords:

@@ -1,11 +1,13 @@
 """Blobs as byte strings (why not Arrow IPC: docs/decisions, number 8).
 
-Sort columns and timestamps are stored as differences, and all integers byte plane by byte plane:
-first the lowest byte of each integer, then the next. So the high bytes of small numbers stand
-together and compress to almost nothing.
+Records that stay plain are columns as they stand in memory, and their bodies. Before they are
+compressed, sort columns and timestamps become differences, and all integers stand byte plane by
+byte plane: first the lowest byte of each integer, then the next. So the high bytes of small numbers
+stand together and compress to almost nothing.
 """
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import lz4.block
@@ -31,47 +33,82 @@ _LARGEST_RATIO = 255  # of LZ4, by its format
 _HEAD = struct.Struct("<qBBxxxxxx")  # records; sort keys are the timestamps; tie-breakers present
 
 
-def pack_records(records: SortedRecords) -> bytes:
-    """Records as one string; their bodies must stand in order, without gaps."""
-    count = len(records)
-    by_time = records.by_time
-    columns = [records.timestamps] + ([] if by_time else [records.sort_keys])
-    columns += [] if records.tie_breakers is None else [records.tie_breakers]
-    first = int(records.bodies.starts[0]) if count else 0
-    size = int(records.bodies.sizes.sum())
-    parts: list[Any] = [_HEAD.pack(count, by_time, records.tie_breakers is not None)]
-    parts += [_pack_integers(np.diff(column, prepend=0)) for column in columns]
-    parts += [_pack_integers(records.bodies.sizes), records.bodies.data[first : first + size].data]
-    return b"".join(parts)
+def pack_records(records: SortedRecords) -> tuple[bytes, memoryview]:
+    """Records as their columns, and their bodies, which are to stand behind these.
+
+    The bodies are not copied. They must stand in order, without gaps.
+    """
+    return _packed(records, np.ascontiguousarray, np.ascontiguousarray)
+
+
+def squeeze_records(records: SortedRecords) -> bytes:
+    """The same compressed."""
+    return squeeze(b"".join(_packed(records, _differences, _planes)))
 
 
 def unpack_records(data: Any) -> SortedRecords:
     """The inverse of `pack_records`, over the same bytes. Raises CorruptData."""
+    return _unpacked(data, _integers, _integers)
+
+
+def expand_records(data: Any) -> SortedRecords:
+    """The inverse of `squeeze_records`. Raises CorruptData."""
+    return _unpacked(expand(data), _summed, _of_planes)
+
+
+_Write = Callable[[Int64s], npt.NDArray[Any]]
+
+
+def _packed(records: SortedRecords, column: _Write, sizes: _Write) -> tuple[bytes, memoryview]:
+    count, bodies, ties = len(records), records.bodies, records.tie_breakers
+    columns = [records.timestamps] if records.by_time else [records.timestamps, records.sort_keys]
+    columns += [] if ties is None else [ties]
+    head = _HEAD.pack(count, records.by_time, ties is not None)
+    first = int(bodies.starts[0]) if count else 0
+    data = bodies.data[first : first + int(bodies.sizes.sum())]
+    arrays = [*map(column, columns), sizes(bodies.sizes)]
+    return b"".join([head, *(each.tobytes() for each in arrays)]), data.data
+
+
+_Read = Callable[[memoryview, int, int], Int64s]  # of a buffer, from a byte on, so many integers
+
+
+def _unpacked(data: Any, column: _Read, sizes: _Read) -> SortedRecords:
     raw = memoryview(data)
     _require(len(raw) >= _HEAD.size)
     count, by_time, has_ties = _HEAD.unpack_from(raw)
     at, column_bytes, column_count = _HEAD.size, 8 * count, 1 + (not by_time) + has_ties
     _require(count >= 0 and at + column_bytes * (column_count + 1) <= len(raw))
-    columns = []
-    for _ in range(column_count):
-        columns.append(np.cumsum(_unpack_integers(raw, at, count)))
-        at += column_bytes
-    sizes = _unpack_integers(raw, at, count)
+    columns = [column(raw, at + number * column_bytes, count) for number in range(column_count)]
+    at += column_count * column_bytes
+    lengths = sizes(raw, at, count)
     at += column_bytes
-    _require(sizes.min(initial=0) >= 0 and sizes.max(initial=0) <= len(raw))  # no sum overflows
-    _require(sizes.sum() == len(raw) - at)
-    bodies = Bodies(np.cumsum(sizes) - sizes, sizes, np.frombuffer(raw, np.uint8, -1, at))
+    _require(lengths.min(initial=0) >= 0 and lengths.max(initial=0) <= len(raw))  # no sum overflows
+    _require(lengths.sum() == len(raw) - at)
+    bodies = Bodies(np.cumsum(lengths) - lengths, lengths, np.frombuffer(raw, np.uint8, -1, at))
     sort_keys = columns[0] if by_time else columns[1]
     return SortedRecords(sort_keys, columns[-1] if has_ties else None, columns[0], bodies)
 
 
-def _pack_integers(values: Int64s) -> bytes:
-    return np.ascontiguousarray(values).view(np.uint8).reshape(-1, 8).T.tobytes()
+def _differences(values: Int64s) -> npt.NDArray[Any]:
+    return _planes(np.diff(values, prepend=0))
 
 
-def _unpack_integers(raw: memoryview, at: int, count: int) -> Int64s:
+def _summed(raw: memoryview, at: int, count: int) -> Int64s:
+    return np.cumsum(_of_planes(raw, at, count))
+
+
+def _planes(values: Int64s) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(np.ascontiguousarray(values).view(np.uint8).reshape(-1, 8).T)
+
+
+def _of_planes(raw: memoryview, at: int, count: int) -> Int64s:
     planes = np.frombuffer(raw, np.uint8, 8 * count, at).reshape(8, count)
     return np.ascontiguousarray(planes.T).view(np.int64).reshape(-1)
+
+
+def _integers(raw: memoryview, at: int, count: int) -> Int64s:
+    return np.frombuffer(raw, np.int64, count, at)
 
 
 def pack_batches(batches: Batches) -> bytes:

@@ -14,7 +14,7 @@ rows of a DataFrame are evaluated once. The objects are deleted when the attempt
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +28,13 @@ from seglake.format.records import Int64s
 from seglake.layout import blobs_folder, new_blobs_key
 from seglake.store import Store
 from seglake.write.spool.order import Place
-from seglake.write.spool.packing import expand, squeeze
+from seglake.write.spool.packing import (
+    expand_records,
+    pack_records,
+    squeeze_records,
+    unpack_records,
+)
+from seglake.write.spool.sorted_records import SortedRecords
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -66,7 +72,7 @@ class Blob(NamedTuple):
 
     kind: int
     unit: int  # number of the input unit, in the order of the input list
-    data: bytes = b""
+    data: bytes | SortedRecords = b""
     partition: int = 0
     number: int = 0  # of the blob within its unit, from 1
     records: int = 0
@@ -95,18 +101,28 @@ class SpoolWriter:
     def add(self, blob: Blob) -> None:
         """Write the blob's data and remember its row."""
         where: dict[str, Any] = {"object": self._object, "start": self._end, "crc32c": 0}
-        is_plain = blob.kind != RECORDS or self._end + len(blob.data) <= self._plain_bytes
-        squeezed = bool(blob.data) and not is_plain
-        data = squeeze(blob.data) if squeezed else blob.data
-        if data:
-            if self._sink is None:
-                writer = self._store.writer(self._object, durable=False)
-                self._sink = self._open.enter_context(writer)
-            self._sink.write(data)
-            self._end += len(data)
-            where["crc32c"] = crc32c.crc32c(data)
+        parts, squeezed = self._packed(blob.data)
+        for part in parts:
+            self._write(part)
+            where["crc32c"] = crc32c.crc32c(part, where["crc32c"])
         row = blob._replace(data=b"")._asdict()  # the data would stay in memory
         self._rows.append(row | where | {"end": self._end, "squeezed": squeezed})
+
+    def _packed(self, data: bytes | SortedRecords) -> tuple[Sequence[Buffer], bool]:
+        """What to write, and whether it is compressed here."""
+        if not isinstance(data, SortedRecords):
+            return ([data] if data else []), False
+        plain = pack_records(data)
+        if self._end + sum(map(len, plain)) <= self._plain_bytes:
+            return plain, False
+        return [squeeze_records(data)], True
+
+    def _write(self, data: Any) -> None:
+        if self._sink is None:
+            writer = self._store.writer(self._object, durable=False)
+            self._sink = self._open.enter_context(writer)
+        self._sink.write(data)
+        self._end += len(data)
 
     def rows(self) -> pa.Table:
         """The rows of SPOOLED; their data can be read once the block has ended."""
@@ -124,6 +140,10 @@ class SpooledBlob(NamedTuple):
 
     row: dict[str, Any]
     data: Buffer
+
+    def records(self) -> SortedRecords:
+        """The sorted records of a blob that has such; raises CorruptData."""
+        return (expand_records if self.row["squeezed"] else unpack_records)(self.data)
 
 
 def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
@@ -145,19 +165,18 @@ def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
             size = request[-1]["end"] - request[0]["start"]
             while coming and ahead + size > _AHEAD_BYTES:
                 own, fetched = coming.popleft()
-                yield from map(_expanded, fetched.result())
+                yield from map(_detached, fetched.result())
                 ahead -= own
             coming.append((size, pool.submit(_fetch, store, request)))
             ahead += size
         for _, fetched in coming:
-            yield from map(_expanded, fetched.result())
+            yield from map(_detached, fetched.result())
 
 
-def _expanded(blob: SpooledBlob) -> SpooledBlob:
-    """The blob; sorted records have bytes of their own, so that those read with them go first."""
-    if blob.row["kind"] != RECORDS:
-        return blob
-    return blob._replace(data=expand(blob.data) if blob.row["squeezed"] else bytes(blob.data))
+def _detached(blob: SpooledBlob) -> SpooledBlob:
+    """The blob; plain records have bytes of their own, so that those read with them go first."""
+    own = blob.row["kind"] == RECORDS and not blob.row["squeezed"]
+    return blob._replace(data=bytes(blob.data)) if own else blob
 
 
 def _requests(rows: pa.Table) -> Iterator[list[dict[str, Any]]]:

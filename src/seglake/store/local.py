@@ -111,8 +111,11 @@ class _LocalStore:
         return self._read(self._open, key, start, end)
 
     def open_file(self, key: str) -> OpenFile:
-        with store_errors(self.uri, key):
+        try:
             return self._open(key)
+        except (OSError, ValueError) as error:
+            with store_errors(self.uri, key):
+                raise error from None
 
     def _read(self, opened: Callable[[str], OpenFile], key: str, start: int, end: int) -> Buffer:
         try:

@@ -32,7 +32,10 @@ from seglake.read.window import slots
 from seglake.read.window.execute import ReadStats, bytes_of_columns
 from seglake.read.window.kernels import (
     CHOSEN,
+    LIMITS,
     RANGES,
+    SEGMENT_FIELDS,
+    SHELF,
     START,
     STOP,
     STRETCHES,
@@ -58,6 +61,7 @@ class ShortWindows:
 
     def __init__(self, reads: SharedReads) -> None:
         self._reads, self._halved = reads, 0  # how often a share was too much
+        self._seen = places(reads.cached_fetch.slabs.seen)
         self._codec = 0  # of what was read last
         self._unusual = set[bool]()  # True: where headers are asked for, False: also where not
         self._choice = lru_cache(_CHOICES)(_Choice)
@@ -117,31 +121,37 @@ class ShortWindows:
         file = None if segment.is_external else _opened(self._reads.store, segment.log_key)
         if file is None or not (whole or zones):
             return None
-        return _Part(segment, window.above(start), file, zones)
+        return _Part(segment, file, zones, window.above(start).limits())
 
     def _shares(
         self, parts: list[_Part], schema: pa.Schema, memory_bytes: int, threads: int
     ) -> tuple[Wanted, list[int]]:
         """What is wanted, and where to cut its stretches into shares: nowhere if it is too much."""
-        cache, segments = self._reads.cached_fetch, _rows(parts)
+        segments, shelves = _OWN.segments[: len(parts)], list[Shelved | None]()
+        segments[:] = [part.row() for part in parts]
         count, fresh, cached, again = self._planned(segments)
         if again:  # all else need not know the shelves
-            slabs = cache.slabs
-            parts = [part._replace(shelved=slabs.shelved(part.segment.log_key)) for part in parts]
-            segments = _rows(parts)
+            shelves = self._shelve(parts, segments)
             count, fresh, cached, _ = self._planned(segments)
         shares = self._share_count(fresh, cached, threads)
         if 0 < count < shares:  # as of one log partition
             count, *_ = self._planned(segments, _ends(count)[-1] // shares)
             shares = max(self._share_count(fresh, cached, 1), min(shares, count))
         ends = _ends(count)
-        caches = ends[-1] <= cache.largest_bytes
+        caches = ends[-1] <= self._reads.cached_fetch.largest_bytes
         too_much = shares > min(_MOST_SHARES, count) or fresh > memory_bytes // 8
         wanted = Wanted(
-            [part.segment for part in parts], places(segments, cache.slabs.seen, _OWN.stretches),
-            schema, bytes_of_columns(memory_bytes), caches, (parts, segments),
+            [part.segment for part in parts], _OWN.words(segments, self._seen), schema,
+            bytes_of_columns(memory_bytes), caches, (parts, shelves),
         )  # fmt: skip
         return wanted, [] if count < 1 or too_much else _cuts(ends, shares)
+
+    def _shelve(self, parts: list[_Part], segments: Int64s) -> list[Shelved | None]:
+        """Tell the kernels what is cached of the parts, and return what has to stay in memory."""
+        slabs = self._reads.cached_fetch.slabs
+        shelves = [slabs.shelved(part.segment.log_key) for part in parts]
+        segments[:, SHELF:LIMITS] = [each.place if each else (0, 0, 0) for each in shelves]
+        return shelves
 
     def _share_count(self, fresh: int, cached: int, threads: int) -> int:
         """How many shares hold so many bytes of the log, and of decompressed batches."""
@@ -171,25 +181,18 @@ class _Part(NamedTuple):
     """A segment with a part of a window; all of it without `zones`."""
 
     segment: LogSegment
-    window: Window
     file: OpenFile
     zones: ZoneSearch | None
-    shelved: Shelved | None = None
+    limits: tuple[int, int, int, int]
 
     def row(self) -> tuple[int, ...]:
-        """What the kernels know of it."""
-        segment, zones, shelved = self.segment, self.zones, self.shelved
+        """What the kernels know of it, but for its shelf."""
+        segment, zones = self.segment, self.zones
         return (
             self.file.fd, hash(segment.log_key), segment.base_offset, segment.end_offset,
             0 if zones else segment.log_bytes, *(zones.place if zones else (0, 0)),
-            *(shelved.place if shelved else (0, 0, 0)),
-            *self.window.limits(),
+            0, 0, 0, *self.limits,
         )  # fmt: skip
-
-
-def _rows(parts: list[_Part]) -> Int64s:
-    """The parts as the kernels know them."""
-    return np.array([part.row() for part in parts], np.int64)
 
 
 class _Choice:
@@ -223,7 +226,13 @@ class _Own(threading.local):
         self.found = np.empty((CHOSEN, _MOST_SEGMENTS), np.int64)
         self.ranges = np.empty((RANGES, _MOST_RANGES), np.int64)
         self.stretches = np.empty((STRETCHES, MOST_BATCHES), np.int64)
+        self.segments = np.empty((_MOST_SEGMENTS, SEGMENT_FIELDS), np.int64)
+        self._places = places(self.segments, self.stretches)
         self._shares, self._rooms = np.zeros((_MOST_SHARES, WORDS), np.int64), list[Room]()
+
+    def words(self, segments: Int64s, seen: list[int]) -> list[int]:
+        """The places of these first `segments`, of what was `seen`, and of the stretches."""
+        return [self._places[0], segments.size, *seen, *self._places[2:]]
 
     def read(
         self, wanted: Wanted, cuts: list[int], slabs: SlabCache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -36,10 +37,9 @@ def run_of(items: list[Item], *, seconds: bool, same: bool = False) -> SortedRec
 
 def items_of(run: SortedRecords) -> list[Item]:
     """A run as items again."""
-    bodies = [
-        run.bodies.data[start : start + size].tobytes()
-        for start, size in zip(run.bodies.starts.tolist(), run.bodies.sizes.tolist(), strict=True)
-    ]
+    own = run.bodies.detached()
+    ends = np.cumsum(own.sizes).tolist()
+    bodies = [own.data[start:end].tobytes() for start, end in pairwise([0, *ends])]
     seconds = [0] * len(run) if run.tie_breakers is None else run.tie_breakers.tolist()
     return [*map(Item, run.sort_keys.tolist(), seconds, run.timestamps.tolist(), bodies)]
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,29 +33,45 @@ from seglake.format.records import Bytes, Flags, Int64s, Records, fixed
 
 
 class Bodies(NamedTuple):
-    """The bodies of n records: body i is data[starts[i] : starts[i] + sizes[i]]."""
+    """The bodies of n records: body i is data[starts[i] : starts[i] + sizes[i]].
+
+    Bodies of other buffers, which `others` keep in memory, count their starts from `data` as well.
+    So they can stand before or behind it.
+    """
 
     starts: Int64s
     sizes: Int64s
     data: Bytes
+    others: tuple[Bytes, ...] = ()
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def take(self, order: Int64s | slice) -> Bodies:
         """The bodies at the positions `order`, over the same buffer."""
-        return Bodies(self.starts[order], self.sizes[order], self.data)
+        return Bodies(self.starts[order], self.sizes[order], self.data, self.others)
 
     def detached(self) -> Bodies:
         """The same bodies, copied without gaps into a new buffer; frees a larger old buffer."""
         ends = np.cumsum(self.sizes)
         data = np.empty(ends[-1] if len(ends) else 0, np.uint8)
-        encode_kernels.copy_bodies(*self.fixed(), data)
+        encode_kernels.copy_bodies(*self.fixed()[:3], data)
         return Bodies(ends - self.sizes, self.sizes.copy(), data)
 
     def fixed(self) -> Bodies:
         """The same bodies over `fixed` arrays."""
-        return Bodies(fixed(self.starts), fixed(self.sizes), fixed(self.data))
+        return Bodies(fixed(self.starts), fixed(self.sizes), fixed(self.data), self.others)
+
+    @staticmethod
+    def joined(parts: Sequence[Bodies]) -> Bodies:
+        """The bodies of several parts, one after another; none is copied."""
+        places = [part.data.__array_interface__["data"][0] for part in parts]
+        starts = [
+            part.starts + place - places[0] for part, place in zip(parts, places, strict=True)
+        ]
+        sizes = np.concatenate([part.sizes for part in parts])
+        others = (other for part in parts for other in (part.data, *part.others))
+        return Bodies(np.concatenate(starts), sizes, parts[0].data, tuple(others))
 
 
 class Batches(NamedTuple):
@@ -145,7 +162,7 @@ def encode_batches(
     firsts, sizes = _cut(timestamps, offsets, stamped, bodies, encoding)
     table = _describe(timestamps, offsets, firsts)
     table["attributes"] = encoding.attributes | LOG_APPEND_TIME * stamped[firsts[:-1]]
-    framing = Framing(timestamps, offsets, *bodies, firsts, *_bases(table))
+    framing = Framing(timestamps, offsets, *bodies[:3], firsts, *_bases(table))
     data, table["size"] = framing.framed(
         table["attributes"], sizes, {encoding.codec: encoding.compress}
     )

@@ -150,7 +150,7 @@ def _framed(table: BatchTable, decoded: Decoded, some: _Changed) -> Framed:
     order, firsts = some
     bodies = encode_bodies(decoded.records, order).fixed()
     framing = Framing(
-        fixed(decoded.records.timestamps[order]), fixed(decoded.offsets[order]), *bodies,
+        fixed(decoded.records.timestamps[order]), fixed(decoded.offsets[order]), *bodies[:3],
         fixed(firsts), fixed(table["base_timestamp"]), fixed(table["base_offset"]),
     )  # fmt: skip
     codecs = np.unique(table["attributes"] & CODEC_MASK).tolist()

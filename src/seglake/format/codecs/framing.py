@@ -28,7 +28,7 @@ class Framed(NamedTuple):
 class Framing(NamedTuple):
     """The records of some batches: batch b has those from firsts[b] to firsts[b + 1], exclusive.
 
-    The body of record i is data[starts[i] : starts[i] + sizes[i]].
+    The body of record i is data[starts[i] : starts[i] + sizes[i]], as in `encode.Bodies`.
     """
 
     timestamps: Int64s

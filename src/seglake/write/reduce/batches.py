@@ -57,7 +57,7 @@ def _filled(
             first = _first(framed(head, done), 1)
             count = int(first.table["count"].sum(dtype=np.int64))
             if count == len(head):  # perhaps it is not full yet
-                unfilled = head
+                unfilled = head.detached()
                 continue
             yield first
             done += count

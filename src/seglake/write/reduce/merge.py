@@ -16,7 +16,7 @@ def merge(
 ) -> Iterator[SortedRecords]:
     """The records of all blobs in total order, about `buffer_bytes` at a time.
 
-    `blobs` must come in the order of their places. Memory: twice `buffer_bytes`, and twice the
+    `blobs` must come in the order of their places. Memory: `buffer_bytes`, and twice the
     blobs that overlap one place. With `order_column` two records with the same sort key and
     tie-breaker are an InputError that names the column; such records are always yielded together.
     """

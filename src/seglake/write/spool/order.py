@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.errors import InputError
+from seglake.format.encode import Bodies
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.write.spool.sorted_records import SortedRecords, join_bodies
+from seglake.write.spool.sorted_records import SortedRecords
 
 
 class Place(NamedTuple):
@@ -73,7 +74,7 @@ def join_sorted(blobs: list[PlacedRecords]) -> SortedRecords:
     sort_keys = np.concatenate([part.sort_keys for part in parts])
     ties = _concatenate([part.tie_breakers for part in parts])
     order = sort_order(sort_keys, ties)
-    bodies = join_bodies([part.bodies for part in parts]).take(order)
+    bodies = Bodies.joined([part.bodies for part in parts]).take(order)
     ties = None if ties is None else ties[order]
     timestamps = ordered = sort_keys[order]
     if not all(part.by_time for part in parts):

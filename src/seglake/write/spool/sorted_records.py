@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,14 +63,5 @@ def append(first: SortedRecords, second: SortedRecords) -> SortedRecords:
         np.concatenate([first.sort_keys, second.sort_keys]),
         ties,
         np.concatenate([first.timestamps, second.timestamps]),
-        join_bodies([first.bodies, second.bodies]),
+        Bodies.joined([first.bodies, second.bodies]),
     )
-
-
-def join_bodies(parts: Sequence[Bodies]) -> Bodies:
-    """The bodies of several parts, one after another, over one buffer."""
-    datas = [part.data for part in parts]
-    shifts = np.cumsum([0] + [len(data) for data in datas[:-1]])
-    starts = [part.starts + shift for part, shift in zip(parts, shifts, strict=True)]
-    sizes = np.concatenate([part.sizes for part in parts])
-    return Bodies(np.concatenate(starts), sizes, np.concatenate(datas))

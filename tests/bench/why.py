@@ -2,8 +2,8 @@
 
 WHY = {
     "ingest": """\
-A third of the time is zstd. In order of time, a sixth is the spool, through which every record is
-written plain and read again before the merge copies it once more
+A third of the time is zstd. In order of time, a tenth is the spool, through which every record is
+written plain and read again
 ([decision 18](decisions/0018-no-finished-batches-in-order-of-time.md)).""",
     "lookup": """\
 A new lookup decompresses one batch, 16 KiB of records: that is the difference between zstd and no

@@ -35,8 +35,8 @@ from seglake.format.records import Bytes, Flags, Int64s, Records, fixed
 class Bodies(NamedTuple):
     """The bodies of n records: body i is data[starts[i] : starts[i] + sizes[i]].
 
-    Bodies of other buffers, which `others` keep in memory, count their starts from `data` as well.
-    So they can stand before or behind it.
+    Some may stand in other buffers, before or behind `data` in memory: their starts count from
+    there as well, and `others` keep those buffers.
     """
 
     starts: Int64s
@@ -48,7 +48,7 @@ class Bodies(NamedTuple):
         return len(self.starts)
 
     def take(self, order: Int64s | slice) -> Bodies:
-        """The bodies at the positions `order`, over the same buffer."""
+        """The bodies at the positions `order`, over the same buffers."""
         return Bodies(self.starts[order], self.sizes[order], self.data, self.others)
 
     def detached(self) -> Bodies:

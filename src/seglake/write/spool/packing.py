@@ -99,7 +99,7 @@ def _summed(raw: memoryview, at: int, count: int) -> Int64s:
 
 
 def _planes(values: Int64s) -> npt.NDArray[Any]:
-    return np.ascontiguousarray(np.ascontiguousarray(values).view(np.uint8).reshape(-1, 8).T)
+    return np.ascontiguousarray(values).view(np.uint8).reshape(-1, 8).T
 
 
 def _of_planes(raw: memoryview, at: int, count: int) -> Int64s:

@@ -25,9 +25,9 @@ Of the bytes of a window, a sixth are fences and entries of zone maps and header
 least that this format allows. The S3 server of an ingest takes a quarter of the processor's time
 on the same cores.""",
     "growth": """\
-An *again* lookup in a log of 3.5 GB takes 6.5 µs, as in a short one, if all times are from the same
-copy, and half as long again if they are from all 100: then the arrays that it needs are in memory,
-but not in the processor's caches.""",
+Measured apart, an *again* lookup in a log of 3.5 GB takes 6 to 7 µs, as in a short one, if all
+times are from the same copy, and 9 µs or more if they are from all 100: more arrays are in use than
+the processor's caches hold.""",
     "merge": """\
 Large segments are decompressed and compressed again, which zstd does no faster. Small ones have a
 few hundred bytes each: what counts is the time to open, read and check a file, not bytes.""",

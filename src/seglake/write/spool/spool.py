@@ -31,6 +31,7 @@ from seglake.write.spool.order import Place
 from seglake.write.spool.packing import (
     expand_records,
     pack_records,
+    packed_bytes,
     squeeze_records,
     unpack_records,
 )
@@ -112,9 +113,8 @@ class SpoolWriter:
         """What to write, and whether it is compressed here."""
         if not isinstance(data, SortedRecords):
             return ([data] if data else []), False
-        plain = pack_records(data)
-        if self._end + sum(map(len, plain)) <= self._plain_bytes:
-            return plain, False
+        if self._end + packed_bytes(data) <= self._plain_bytes:
+            return pack_records(data), False
         return [squeeze_records(data)], True
 
     def _write(self, data: Any) -> None:

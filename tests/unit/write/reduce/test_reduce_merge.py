@@ -19,6 +19,7 @@ from seglake.write.spool.order import Place, PlacedRecords
 from seglake.write.spool.packing import (
     expand_records,
     pack_records,
+    packed_bytes,
     squeeze_records,
     unpack_records,
 )
@@ -50,7 +51,9 @@ def test_what_stands_before_a_place(given_blobs: Blobs, place: Place) -> None:
 @given(blob_lists())
 def test_blobs_come_back_from_their_packing(given_blobs: Blobs) -> None:
     for blob in given_blobs.blobs:
-        found = unpack_records(b"".join(pack_records(blob.records)))
+        packed = b"".join(pack_records(blob.records))
+        assert packed_bytes(blob.records) == len(packed)
+        found = unpack_records(packed)
         assert items_of(found) == items_of(blob.records)
         assert (found.tie_breakers is None) == (blob.records.tie_breakers is None)
         for start in range(len(found)):

@@ -38,7 +38,7 @@ workers; Delta's writer stays in the JVM.""",
 Zone maps need the time of every record, so an import decompresses all of the log: zstd and lz4 do
 not do that faster. What has no codec goes as fast as the disk takes it; compare *copy*.""",
     "serve": """\
-The Java consumer takes most of the time itself: from page to page its rate with either server
-differs by some percent. A lookup takes 10 to 50 µs of an answer to ListOffsets; the rest is the
+The rate of the Java consumer differs by some percent from page to page: it was 1.01 times the
+broker's on the one before, of the same server. A lookup takes 10 to 50 µs of an answer to ListOffsets; the rest is the
 event loop and the parser, which are Python.""",
 }

@@ -39,6 +39,6 @@ Zone maps need the time of every record, so an import decompresses all of the lo
 not do that faster. What has no codec goes as fast as the disk takes it; compare *copy*.""",
     "serve": """\
 The rate of the Java consumer differs by some percent from page to page: it was 1.01 times the
-broker's on the one before, of the same server. A lookup takes 10 to 50 µs of an answer to ListOffsets; the rest is the
-event loop and the parser, which are Python.""",
+broker's on the one before, of the same server. A lookup takes 10 to 50 µs of an answer to
+ListOffsets; the rest is the event loop and the parser, which are Python.""",
 }

@@ -142,9 +142,9 @@ lock: ## Resolve pyproject.toml again into the two locks (needs pip-compile of p
 	@command -v pip-compile >/dev/null || { echo "pip-compile is missing: pip install pip-tools"; exit 1; }
 	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --extra dev --extra spark \
-	  --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
+	  --generate-hashes --allow-unsafe --no-strip-extras --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements.lock pyproject.toml
-	sed -nE 's/^([a-zA-Z0-9._-]+==[^ ]+).*/\1/p' requirements.lock > .constraints
+	sed -nE 's/^([a-zA-Z0-9._-]+)(\[[^]]*\])?(==[^ ]+).*/\1\3/p' requirements.lock > .constraints
 	env -u UV_FIND_LINKS uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --custom-compile-command "make lock" --constraint .constraints \
 	  --output-file tests/scheduled/requirements.lock pyproject.toml tests/scheduled/requirements.in

@@ -3,12 +3,16 @@
     catalog/log/                                                  Delta: the catalog
     catalog/log.unfinished/rebuild                                Delta: a catalog being rebuilt
     catalog/quarantine/                                           Delta: rejected input rows
+    catalog/deletions                                             tells readers that logs go
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
     topics/<topic>-<partition>/<attempt>/<base offset>.link       in place of a log: where it is
     attempts/<attempt>/manifest.json | success                    what its commit changes; its mark
+    attempts/<attempt>/manifest-<n>.json                          after the n-th lost race
+    attempts/<attempt>/begun                                      it reads its input
     attempts/<attempt>/fate                                       whether it may commit
     attempts/<attempt>/blobs/<name>                               blobs between map and reduce
     attempts/<attempt>/clock                                      written to learn storage's time
+    attempts/<attempt>/rejects | rejects-<n>                      rejects that an erasure will take
     attempts/<attempt>/report.json                                why an attempt failed
     attempts/<digest of topic and run id>/failed/<digest>         the last failure of a pipeline
 
@@ -29,6 +33,7 @@ CATALOG = "catalog"
 LOG_TABLE = "catalog/log"
 REBUILDING = "catalog/log.unfinished/rebuild"
 QUARANTINE_TABLE = "catalog/quarantine"
+DELETIONS = "catalog/deletions"
 TOPICS = "topics"
 ATTEMPTS = "attempts"
 
@@ -39,9 +44,11 @@ LINK: Literal["link"] = "link"
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TOPIC = "[a-zA-Z0-9._-]{1,249}"
 _NUMBER = "0|[1-9][0-9]{0,9}"
+_AGAIN = "(?:-[1-9][0-9]{0,8})?"  # the number of a later try
 _ATTEMPT_KEY = re.compile(
     rf"{ATTEMPTS}/({_UUID})/"
-    rf"(manifest\.json|success|fate|clock|report\.json|inputs\.json|(?:blobs|failed)/{_UUID})"
+    rf"(manifest{_AGAIN}\.json|success|begun|fate|clock|rejects{_AGAIN}|report\.json|inputs\.json|"
+    rf"(?:blobs|failed)/{_UUID})"
 )
 _SEGMENT_KEY = re.compile(
     rf"{TOPICS}/(?!\.{{1,2}}-[0-9]+/)({_TOPIC})-({_NUMBER})/"
@@ -67,6 +74,11 @@ class SegmentFile(NamedTuple):
 def is_topic_name(name: str) -> bool:
     """Whether Kafka accepts the name of a topic (`Topic.validate`)."""
     return name not in {".", ".."} and re.fullmatch(_TOPIC, name) is not None
+
+
+def is_topic_id(text: str) -> bool:
+    """Whether this is how Kafka writes the id of a topic: 128 bits as base64, and not all zero."""
+    return re.fullmatch("[A-Za-z0-9_-]{22}", text) is not None and text != "A" * 22
 
 
 def check_topic(topic: str) -> None:
@@ -117,14 +129,32 @@ def parse_segment_key(key: str) -> SegmentFile:
     return SegmentFile(match[1], int(match[2]), match[3], int(match[4]), suffix)
 
 
-def manifest_key(attempt_id: str) -> str:
+def manifest_key(attempt_id: str, lost_races: int = 0) -> str:
     """The key of the manifest of an attempt: what its commit adds and removes."""
-    return _attempt_key(attempt_id, "manifest.json")
+    number = f"-{lost_races}" if lost_races else ""
+    return _attempt_key(attempt_id, f"manifest{number}.json")
+
+
+def lost_races(name: str) -> int | None:
+    """The number in the file name of a manifest; None if this is no manifest's name."""
+    match = re.fullmatch(r"manifest(?:-(\d+))?\.json", name)
+    return match and int(match[1] or 0)
 
 
 def success_key(attempt_id: str) -> str:
     """The key of the mark that an attempt is committed."""
     return _attempt_key(attempt_id, "success")
+
+
+def attempt_objects(attempt_id: str) -> str:
+    """The folder of all that an attempt writes, but for segments and rejects."""
+    check_attempt(attempt_id)
+    return f"{ATTEMPTS}/{attempt_id}"
+
+
+def begun_key(attempt_id: str) -> str:
+    """The key of the object by which an attempt announces that it reads its input."""
+    return _attempt_key(attempt_id, "begun")
 
 
 def fate_key(attempt_id: str) -> str:
@@ -140,6 +170,17 @@ def new_clock_key() -> str:
 def report_key(attempt_id: str) -> str:
     """The key of the report of an attempt that failed."""
     return _attempt_key(attempt_id, "report.json")
+
+
+def rejects_key(attempt_id: str, tries_before: int) -> str:
+    """The key of the list of the rejects that an erasure takes, until they are gone."""
+    return _attempt_key(attempt_id, f"rejects-{tries_before}" if tries_before else "rejects")
+
+
+def is_rejects_key(key: str) -> bool:
+    """Whether this is the key of such a list."""
+    match = _ATTEMPT_KEY.fullmatch(key)
+    return match is not None and match[2].startswith("rejects")
 
 
 def blobs_folder(attempt_id: str) -> str:

@@ -101,6 +101,10 @@ def test_segment_key__refuses_numbers_out_of_range() -> None:
 @given(ATTEMPTS)
 def test_attempt_keys__are_read_back(attempt: str) -> None:
     assert layout.parse_attempt_key(layout.manifest_key(attempt)) == (attempt, "manifest.json")
+    again = layout.manifest_key(attempt, 12)
+    assert layout.parse_attempt_key(again) == (attempt, "manifest-12.json")
+    names = ("manifest.json", "manifest-12.json", "manifest-.json", "success")
+    assert [*map(layout.lost_races, names)] == [0, 12, None, None]
     assert layout.parse_attempt_key(layout.success_key(attempt)) == (attempt, "success")
     assert layout.parse_attempt_key(layout.report_key(attempt)) == (attempt, "report.json")
     old = f"attempts/{attempt}/inputs.json"  # of earlier versions

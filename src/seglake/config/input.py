@@ -54,7 +54,9 @@ class Input(Section):
         description="`auto`: by the first bytes of a file; tar archives are unpacked unless `none`",
     )
     on_empty: Literal["ok", "error"] = Field(
-        default="error", description="what to do when a path or glob matches no file"
+        default="error",
+        description="what to do when a path or glob matches no file, or a path does not exist; the "
+        "folder above it must be there, so that a misspelt path does not pass for an empty hour",
     )
     delimiter: OneByte = Field(
         default=",", description="csv: between two fields, one ASCII character"

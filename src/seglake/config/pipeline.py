@@ -120,7 +120,12 @@ class Pipeline(Section):
         dump = self.model_dump(
             mode="json",
             by_alias=True,
-            exclude={**exclude, "input": {"on_empty"}, "topic": LIFECYCLE_FIELDS},
+            exclude={
+                **exclude,
+                "input": {"on_empty"},
+                "timestamp": {"allow_1970"},
+                "topic": LIFECYCLE_FIELDS,
+            },
             exclude_defaults=True,
         )
         canonical = json.dumps(dump, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -1,5 +1,6 @@
 """The types of single settings: each checks its value, and its errors name the remedy."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
@@ -7,7 +8,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from seglake.credentials import has_credentials, is_secret
-from seglake.layout import is_topic_name
+from seglake.layout import is_topic_id, is_topic_name
 from seglake.times.directives import EPOCH_POWERS, ISO, SUPPORTED, unsupported
 
 
@@ -31,6 +32,15 @@ def _topic_name(name: str) -> str:
     if not is_topic_name(name):
         raise ValueError("a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not '.' or '..'")
     return name
+
+
+def _topic_id(text: str) -> str:
+    if not is_topic_id(text):
+        raise ValueError(
+            f"{text!r} is no id of a topic, which has 22 of a-z A-Z 0-9 _ -; "
+            "`kafka-topics --describe` shows it"
+        )
+    return text
 
 
 def _zone(name: str) -> str:
@@ -61,6 +71,21 @@ def _time_format(text: str) -> str:
     return text
 
 
+def duration_ms(value: object) -> object:
+    """The milliseconds of a duration such as 7d or "12 hours"; what is no text as it is."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip().lower()
+    if re.fullmatch(r"-?[0-9]{1,19}", text):
+        return value  # a number without a unit is no text
+    found = re.fullmatch(r"([0-9]{1,18}) ?([a-z]+)", text)
+    units = [found[2], found[2].removesuffix("s")] if found else []
+    unit = next((each for each in units if each in _DURATIONS_MS), None)
+    if found is None or unit is None:
+        raise ValueError(f"{value!r} is no duration; write milliseconds, or as in 90s, 12h, 7d, 2w")
+    return int(found[1]) * _DURATIONS_MS[unit]
+
+
 def _options(value: object) -> object:
     """Options as text, with booleans as object stores spell them."""
     if not isinstance(value, Mapping):
@@ -82,6 +107,20 @@ def _cleanup_policy(policies: str) -> str:
     return ",".join(sorted(set(named)))
 
 
+_DURATIONS_MS = {
+    unit: ms
+    for units, ms in (
+        (("ms", "millisecond"), 1),
+        (("s", "sec", "second"), 1000),
+        (("m", "min", "minute"), 60_000),
+        (("h", "hour"), 3_600_000),
+        (("d", "day"), 86_400_000),
+        (("w", "week"), 604_800_000),
+    )
+    for unit in units
+}
+
+Ms = Annotated[int, BeforeValidator(duration_ms)]
 CleanupPolicy = Annotated[str, AfterValidator(_cleanup_policy)]
 Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
 FieldName = Annotated[str, Field(min_length=1)]
@@ -89,6 +128,7 @@ FieldNames = Annotated[tuple[FieldName, ...], BeforeValidator(_names)]
 OneByte = Annotated[str, Field(pattern=r"^[\x01-\x7f]$")]
 Globs = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_names)]
 Locations = Annotated[tuple[Location, ...], BeforeValidator(_names), Field(min_length=1)]
+TopicId = Annotated[str, AfterValidator(_topic_id)]
 TopicName = Annotated[str, AfterValidator(_topic_name)]
 Zone = Annotated[str, AfterValidator(_zone)]
 TimeFormatText = Annotated[str, AfterValidator(_time_format)]

@@ -59,8 +59,23 @@ class Timestamp(Section):
         "missing) or a strptime pattern; Parquet columns with a time type need none",
     )
     zone: Zone = Field(default="UTC", description="IANA zone of values that name none")
+    ambiguous: Literal["earliest", "latest", "reject"] = Field(
+        default="earliest",
+        description="a local time that clocks show twice: the earlier instant, the later one, or "
+        "quarantine",
+    )
+    nonexistent: Literal["earliest", "latest", "reject"] = Field(
+        default="latest",
+        description="a local time that clocks skip: the last millisecond before the gap, the first "
+        "instant after it, or quarantine",
+    )
     year: int | None = Field(
         default=None, ge=1970, le=9999, description="for patterns without a year"
+    )
+    allow_1970: bool = Field(
+        default=False,
+        description="allow files (or a DataFrame) whose times all lie in January 1970; without it "
+        "such a run stops, since seconds that are read as milliseconds lie there",
     )
     type_field: FieldName | None = Field(
         default=None,
@@ -71,7 +86,13 @@ class Timestamp(Section):
     @property
     def time_format(self) -> TimeFormat:
         """Format, zone and year of the field's times."""
-        return TimeFormat(self.format, self.zone, self.year)
+        return TimeFormat(
+            self.format,
+            self.zone,
+            self.year,
+            ambiguous=self.ambiguous,
+            nonexistent=self.nonexistent,
+        )
 
     def _contradictions(self) -> Iterator[str]:
         if self.field is None and (self.format or self.year):

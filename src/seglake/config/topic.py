@@ -8,9 +8,9 @@ settings: `seglake alter` changes those. A key that a pipeline does not say chan
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from seglake.config.rules import CleanupPolicy, FieldName, TopicName, flat
+from seglake.config.rules import CleanupPolicy, FieldName, Ms, TopicId, TopicName, flat
 from seglake.config.sections import Section
 from seglake.limits import ALL_TIMES, INT32_MAX, INT64_MAX, INT64_MIN
 
@@ -19,7 +19,8 @@ class Topic(Section):
     """The topic; the keys of Kafka mean what they mean there.
 
     The catalog has these settings too. A key that the pipeline does not say changes nothing, and
-    the value that the topic has is used.
+    the value that the topic has is used. A time in ms may be written as `"90s"`, `"12h"`, `"7d"` or
+    `"2w"`; the catalog keeps milliseconds.
     """
 
     name: TopicName = Field(description="as Kafka allows")
@@ -51,8 +52,12 @@ class Topic(Section):
         le=INT32_MAX,
         description="largest segment file",
     )
-    segment_ms: int = Field(
-        default=604_800_000, alias="segment.ms", ge=1, description="time that one segment may span"
+    segment_ms: Ms = Field(
+        default=604_800_000,
+        alias="segment.ms",
+        ge=1,
+        le=INT64_MAX,
+        description="time that one segment may span",
     )
     index_interval_bytes: int = Field(
         default=4096,
@@ -65,12 +70,14 @@ class Topic(Section):
         default=None,
         alias="index.interval.records",
         ge=1,
+        le=INT64_MAX,
         description="instead: every so many records",
     )
-    index_interval_ms: int | None = Field(
+    index_interval_ms: Ms | None = Field(
         default=None,
         alias="index.interval.ms",
         ge=1,
+        le=INT64_MAX,
         description="instead: every so much event time",
     )
     segment_index_bytes: int = Field(
@@ -113,7 +120,7 @@ class Topic(Section):
         description="bytes of a batch, uncompressed",
     )
 
-    retention_ms: int = Field(
+    retention_ms: Ms = Field(
         default=-1,
         alias="retention.ms",
         ge=-1,
@@ -133,21 +140,21 @@ class Topic(Section):
         alias="cleanup.policy",
         description="`delete`, `compact` or `compact,delete`: what retention and compaction do",
     )
-    delete_retention_ms: int = Field(
+    delete_retention_ms: Ms = Field(
         default=86_400_000,
         alias="delete.retention.ms",
         ge=0,
         le=INT64_MAX,
         description="how long compaction keeps a tombstone",
     )
-    min_compaction_lag_ms: int = Field(
+    min_compaction_lag_ms: Ms = Field(
         default=0,
         alias="min.compaction.lag.ms",
         ge=0,
         le=INT64_MAX,
         description="younger records are not compacted",
     )
-    max_compaction_lag_ms: int = Field(
+    max_compaction_lag_ms: Ms = Field(
         default=INT64_MAX,
         alias="max.compaction.lag.ms",
         ge=1,
@@ -161,7 +168,7 @@ class Topic(Section):
         le=1,
         description="so large a part of a log that was never compacted makes compaction due",
     )
-    message_timestamp_before_max_ms: int = Field(
+    message_timestamp_before_max_ms: Ms = Field(
         default=INT64_MAX,
         alias="message.timestamp.before.max.ms",
         ge=0,
@@ -169,21 +176,20 @@ class Topic(Section):
         description="rows whose time lies further before the end of the run's interval (without "
         "one: before the start of the run) are quarantined; default: no limit",
     )
-    message_timestamp_after_max_ms: int = Field(
+    message_timestamp_after_max_ms: Ms = Field(
         default=INT64_MAX,
         alias="message.timestamp.after.max.ms",
         ge=0,
         le=INT64_MAX,
         description="the same for times after it; default: no limit (Kafka's: an hour)",
     )
-    kafka_topic_id: str | None = Field(
+    kafka_topic_id: TopicId | None = Field(
         default=None,
         alias="kafka.topic.id",
-        min_length=1,
         description="id of the Kafka topic whose offsets the records keep; a run with another id "
         "is refused",
     )
-    quarantine_retention_ms: int = Field(
+    quarantine_retention_ms: Ms = Field(
         default=-1,
         alias="quarantine.retention.ms",
         ge=-1,
@@ -299,4 +305,15 @@ def combined(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
     codec = said.get("compression.type", default)
     for other in {"zstd", "gzip"} - {codec}:
         kept.pop(f"compression.{other}.level", None)
-    return Topic.model_validate({**kept, **said})
+    stale = _refused(kept)
+    found = Topic.model_validate({k: v for k, v in kept.items() if k not in stale} | {**said})
+    return found.model_copy(update={key.replace(".", "_"): kept[key] for key in stale})
+
+
+def _refused(stored: Mapping[str, Any]) -> set[str]:
+    """The stored settings with a value that an earlier version of Seglake accepted: they stay."""
+    try:
+        Topic.model_validate({"name": "any", **stored})
+    except ValidationError as invalid:
+        return {str(key) for error in invalid.errors() for key in error["loc"] if key in stored}
+    return set()

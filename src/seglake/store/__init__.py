@@ -9,8 +9,9 @@ from urllib.parse import unquote, urlsplit
 
 from seglake.errors import ConfigError
 from seglake.store.counting import CountingStore, Counts
+from seglake.store.dry import dry
 from seglake.store.interface import Listed, Reader, Stat, Store, Writer
-from seglake.store.local import OpenFile, local_file, local_store
+from seglake.store.local import OpenFile, is_local, local_file, local_store, release
 
 __all__ = [
     "CountingStore",
@@ -21,8 +22,11 @@ __all__ = [
     "Stat",
     "Store",
     "Writer",
+    "dry",
+    "is_local",
     "local_file",
     "open_store",
+    "release",
 ]
 
 _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "memory")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from time import sleep
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from itertools import count
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
 from seglake.errors import MissingObject, StoreError
 
@@ -19,8 +20,14 @@ if TYPE_CHECKING:
 
     Data = Buffer | npt.NDArray[Any]  # an array is a buffer, but numpy's types say so from 3.12 on
 
-_REPEATS = 5
-_ENDS_EARLY = re.compile(r"body error|response body|end of file before|IncompleteBody", re.I)
+_TRIES, _AT_MOST_S = 8, 120
+_REPEATED = re.compile(r"after (\d+) retries")
+_PASSING = re.compile(  # a connection that ended, and answers of S3 that ask for a repetition
+    "HTTP error|body error|response body|end of file before|IncompleteBody|"
+    "InternalError|SlowDown|ServiceUnavailable|RequestTimeout",
+    re.I,
+)
+_Answer = TypeVar("_Answer")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs colours its messages
 
 
@@ -102,7 +109,10 @@ class Store(Reader, Protocol):
         """
 
     def sync(self, key: str) -> None:
-        """Make an object that another library wrote survive a loss of power."""
+        """Make an object, or the names in a folder, survive a loss of power.
+
+        That is for what another process may have written just before it died.
+        """
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         """Every object below the folder `prefix`, or nothing if the folder does not exist."""
@@ -145,15 +155,29 @@ def reason(error: Exception) -> str:
 
 
 def may_ask_again(error: Exception, failures: int) -> bool:
-    """Whether a request failed because its reply ended early; if so, after a pause.
+    """Whether a request failed by the way, not for a reason; if so, after a pause.
 
-    The libraries repeat most requests, but not one whose reply begins well and ends early if it
-    lists objects. `failures` counts those without progress, this one included.
+    The libraries repeat most requests themselves, but not one whose connection is reset, or whose
+    reply begins well and ends early, if it writes, deletes or lists. `failures` counts those
+    without progress, this one included; those of the library, which its error tells, count too.
     """
-    if failures > _REPEATS or not _ENDS_EARLY.search(str(error)):
+    failures += sum(map(int, _REPEATED.findall(str(error))))
+    if failures >= _TRIES or not _PASSING.search(str(error)):
         return False
-    sleep(min(0.05 * 2**failures, 5))
+    sleep(min(0.05 * 2**failures, 2))
     return True
+
+
+def asked(request: Callable[[], _Answer], *failure: type[Exception]) -> _Answer:
+    """The answer to a request that is safe to repeat: eight tries in all, in about two minutes."""
+    begun = monotonic()
+    for failures in count(1):
+        try:
+            return request()
+        except failure as error:
+            if monotonic() - begun > _AT_MOST_S or not may_ask_again(error, failures):
+                raise
+    raise AssertionError
 
 
 def view(data: Data) -> memoryview:

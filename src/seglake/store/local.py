@@ -62,6 +62,20 @@ def local_file(store: Reader, key: str) -> OpenFile | None:
     return store.open_file(key) if isinstance(store, _LocalStore) else None
 
 
+def release(store: Reader) -> None:
+    """Close the files of a local store that no read uses: a deleted one takes room until then."""
+    if isinstance(store, _LocalStore):
+        store.forget()
+
+
+def is_local(store: Reader) -> bool:
+    """Whether the objects are files of a local disk, where a loss of power may leave half of one.
+
+    That is so of what another library writes: it does not wait for the disk.
+    """
+    return isinstance(store, _LocalStore)
+
+
 class OpenFile:
     """A descriptor that stays open while it is in use, also after its eviction from the cache."""
 
@@ -101,9 +115,7 @@ class _LocalStore:
 
     def stat(self, key: str) -> Stat:
         with store_errors(self.uri, key):
-            found = _path(self.uri, key).stat()
-            if not stat.S_ISREG(found.st_mode):
-                raise FileNotFoundError
+            found = _of_file(_path(self.uri, key).stat())
         etag = f"{found.st_mtime_ns:x}-{found.st_size:x}"
         return Stat(found.st_size, found.st_mtime_ns // 1_000_000, etag)
 
@@ -136,7 +148,11 @@ class _LocalStore:
         return [self.read(key, start, end) for start, end in zip(starts, ends, strict=True)]
 
     def read_all(self, key: str) -> Buffer:
-        return self._read(partial(_open_below, self.uri), key, 0, self.size(key))
+        """The whole object. Its length is that of the very file that is read."""
+        with store_errors(self.uri, key):
+            file = _open_below(self.uri, key)
+            size = _of_file(os.fstat(file.fd)).st_size
+        return self._read(lambda _key: file, key, 0, size)
 
     def put(self, key: str, data: Data) -> None:
         with self.writer(key) as stream:
@@ -156,7 +172,7 @@ class _LocalStore:
         return _LocalWriter(self, key, os.replace, durable=durable)
 
     def sync(self, key: str) -> None:
-        """Sync the file and all folders above it, any of which may be new."""
+        """Sync the file or folder and all folders above it, any of which may be new."""
         path = _path(self.uri, key)
         with store_errors(self.uri, key):
             _sync(path)
@@ -182,13 +198,19 @@ class _LocalStore:
                 yield Listed(key, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove the files, and each folder that becomes empty."""
+        """Remove the files, and each folder that becomes empty; a loss of power brings none back.
+
+        The folders are synced last, each once: until then a crash may leave any of the files.
+        """
+        changed = set[Path]()
         for key in keys:
             path = _path(self.uri, key)
             with store_errors(self.uri, key):
                 path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                path.parent.rmdir()
+            changed.add(_removed_if_empty(path.parent))
+        for folder in sorted(changed):
+            with store_errors(self.uri, ""), contextlib.suppress(FileNotFoundError):
+                _sync(folder)
         self.forget()
 
     def forget(self) -> None:
@@ -210,6 +232,22 @@ def _open_files() -> int:
 def _path(root: str, key: str) -> Path:
     check_key(root, key)
     return Path(root, key)
+
+
+def _removed_if_empty(folder: Path) -> Path:
+    """Remove a folder unless something is in it; returns the folder that changed last."""
+    try:
+        folder.rmdir()
+    except OSError:
+        return folder
+    return folder.parent
+
+
+def _of_file(found: os.stat_result) -> os.stat_result:
+    """What is known of a file; FileNotFoundError for a folder."""
+    if not stat.S_ISREG(found.st_mode):
+        raise FileNotFoundError
+    return found
 
 
 def _open_below(root: str, key: str) -> OpenFile:

@@ -1,4 +1,6 @@
-"""A store on an object store, through obstore (the Rust object_store), which also retries.
+"""A store on an object store, through obstore (the Rust object_store), which repeats requests.
+
+It does not repeat all that are safe to repeat; `asked` does the others.
 
 Credentials come from the environment, an instance's identity, or the storage options, which have
 the names that `deltalake` uses. A pickled store carries no credentials: a worker finds its own.
@@ -9,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
 from obstore.exceptions import (
@@ -26,7 +28,7 @@ from obstore.exceptions import (
 from obstore.store import from_url
 
 from seglake.credentials import has_credentials, is_private
-from seglake.errors import ConfigError, StoreError
+from seglake.errors import ConfigError, MissingObject, StoreError
 from seglake.limits import GAP_BYTES
 from seglake.store.forks import ThreadedLibrary
 from seglake.store.interface import (
@@ -34,6 +36,7 @@ from seglake.store.interface import (
     Stat,
     Store,
     Writer,
+    asked,
     check_key,
     check_length,
     may_ask_again,
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from seglake.store.interface import Data
+
+_Answer = TypeVar("_Answer")
 
 _PART_BYTES = 8 * 1024 * 1024  # no segment needs more than 10,000 parts, the limit of S3
 _PARTS_IN_FLIGHT = 4
@@ -115,14 +120,14 @@ class _ObjectStore:
 
     def stat(self, key: str) -> Stat:
         with _object_errors(self.uri, key):
-            found = obstore.head(self.client, key)
+            found = _asked(lambda: obstore.head(self.client, key))
         return Stat(found["size"], _milliseconds(found), found["e_tag"])
 
     def read(self, key: str, start: int, end: int) -> Buffer:
         if start == end:
             return b""
         with _object_errors(self.uri, key):
-            data = obstore.get_range(self.client, key, start=start, end=end)
+            data = _asked(lambda: obstore.get_range(self.client, key, start=start, end=end))
         check_length(self.uri, key, data, start, end)
         return data
 
@@ -131,8 +136,10 @@ class _ObjectStore:
         filled = [pair for pair in pairs if pair[0] < pair[1]]
         first, last = [start for start, _ in filled], [end for _, end in filled]
         with _object_errors(self.uri, key):
-            found = obstore.get_ranges(
-                self.client, key, starts=first, ends=last, coalesce=GAP_BYTES
+            found = _asked(
+                lambda: obstore.get_ranges(
+                    self.client, key, starts=first, ends=last, coalesce=GAP_BYTES
+                )
             )
         data_of: dict[tuple[int, int], Buffer] = dict(zip(filled, found, strict=True))
         for pair in pairs:
@@ -141,18 +148,15 @@ class _ObjectStore:
 
     def read_all(self, key: str) -> Buffer:
         with _object_errors(self.uri, key):
-            return obstore.get(self.client, key).bytes()
+            return _asked(lambda: obstore.get(self.client, key).bytes())
 
     def put(self, key: str, data: Data) -> None:
         with _object_errors(self.uri, key):
-            obstore.put(self.client, key, view(data), chunk_size=_PART_BYTES)
+            _asked(lambda: obstore.put(self.client, key, view(data), chunk_size=_PART_BYTES))
 
     def put_if_absent(self, key: str, data: Data) -> bool:
         with _object_errors(self.uri, key):
-            try:
-                return self._create(key, data)
-            except GenericError:  # obstore does not retry a create; see `Store` on lost replies
-                return self._create(key, data)
+            return _asked(lambda: self._create(key, data))  # see `Store` on lost replies
 
     def _create(self, key: str, data: Data) -> bool:
         with contextlib.suppress(AlreadyExistsError):
@@ -187,17 +191,21 @@ class _ObjectStore:
         names = list(keys)
         with store_errors(self.uri, ", ".join(names[:1]), BaseError):
             try:
-                obstore.delete(self.client, names)
+                _asked(lambda: obstore.delete(self.client, names))
             except FileNotFoundError:  # some stores stop at a missing object
                 for name in names:
                     with contextlib.suppress(FileNotFoundError):
-                        obstore.delete(self.client, name)
+                        _asked(partial(obstore.delete, self.client, name))
 
 
 def _environment() -> dict[str, str]:
     """The variables that obstore reads itself, but only if it is given no client option."""
     clouds = ("AWS_", "AZURE_", "GOOGLE_")
     return {name: value for name, value in os.environ.items() if name.upper().startswith(clouds)}
+
+
+def _asked(request: Callable[[], _Answer]) -> _Answer:
+    return asked(request, GenericError)
 
 
 def _object_errors(uri: str, key: str) -> AbstractContextManager[None]:
@@ -210,36 +218,73 @@ def _milliseconds(found: ObjectMeta) -> int:
 
 
 class _ObjectWriter:
-    """A multipart upload, or a single put if one part holds it all."""
+    """A multipart upload, or a single put if one part holds it all.
+
+    A part, and what begins or ends an upload, is safe to repeat. obstore repeats parts itself. What
+    begins the upload fails with the first part, so that part is held until then. An end whose reply
+    was lost shows in the object: some servers no longer know the upload if it ends again.
+    """
 
     def __init__(self, store: _ObjectStore, key: str) -> None:
         self._store, self._key, self._failed = store, key, False
+        self._held, self._bytes = bytearray(), 0
+        self._stream: Any = None
+        self._before: Stat | None = None  # what the upload replaces
 
     def __enter__(self) -> _ObjectWriter:
-        with _object_errors(self._store.uri, self._key):
-            self._stream = obstore.open_writer(
-                self._store.client,
-                self._key,
-                buffer_size=_PART_BYTES,
-                max_concurrency=_PARTS_IN_FLIGHT,
-            )
+        check_key(self._store.uri, self._key)
         return self
 
     def write(self, data: Data) -> None:
         with _object_errors(self._store.uri, self._key):
             try:
                 _OBSTORE.use(self._store)
-                self._stream.write(view(data))
+                self._write(view(data))
             except BaseException:
                 self._failed = True
                 raise
 
+    def _write(self, data: memoryview) -> None:
+        self._bytes += data.nbytes
+        if self._stream is not None:
+            self._stream.write(data)
+            return
+        self._held += data
+        if len(self._held) > _PART_BYTES:
+            self._before = self._found()
+            self._stream, self._held = _asked(self._begun), bytearray()
+
+    def _begun(self) -> Any:
+        """An upload with what is held."""
+        stream = obstore.open_writer(
+            self._store.client, self._key, buffer_size=_PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
+        )
+        stream.write(self._held)
+        return stream
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None or self._failed:
+        if (kind is not None or self._failed) and self._stream is not None:
             with contextlib.suppress(BaseError, OSError):  # then the bucket's lifecycle discards
                 self._stream.__exit__(kind or StoreError, None, None)  # discards the parts
         with _object_errors(self._store.uri, self._key):
             if kind is None and self._failed:
                 raise OSError("not published, since a write to it failed")
             if kind is None:
-                self._stream.close()
+                self._publish()
+
+    def _publish(self) -> None:
+        if self._stream is None:
+            self._store.put(self._key, self._held)
+            return
+        try:
+            self._stream.close()
+        except (OSError, BaseError):
+            found = self._found()
+            if found is None or found == self._before or found.size != self._bytes:
+                raise
+
+    def _found(self) -> Stat | None:
+        try:
+            return self._store.stat(self._key)
+        except MissingObject:
+            return None

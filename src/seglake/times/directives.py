@@ -32,12 +32,17 @@ class TimeFormat(NamedTuple):
     """How the times of a field are written.
 
     `text` is a format by name, a strptime pattern, or None for columns of a time type. Times
-    without a zone are local to `zone` (IANA); patterns without a year take `year`.
+    without a zone are local to `zone` (IANA); patterns without a year take `year`. With `any_year`
+    times of a time type may lie after the year 9999, and be -1, which is none. `ambiguous` and
+    `nonexistent` say what local times mean that clocks show twice, or skip.
     """
 
     text: str | None
     zone: str = "UTC"
     year: int | None = None
+    any_year: bool = False
+    ambiguous: str = "earliest"
+    nonexistent: str = "latest"
 
 
 class Directive(NamedTuple):

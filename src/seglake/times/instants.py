@@ -5,9 +5,13 @@ an int or as digits); many times are one array of such integers. Times are bound
 `start <= timestamp < end`, and stored timestamps are whole milliseconds. So both bounds are rounded
 up to a millisecond, which leaves the same records inside.
 
-An integer from 10**8 to 10**11 (exclusive, either sign) is refused, since it looks like seconds: as
-seconds it lies in 1973 to 5138, as milliseconds in the first years after 1970. Smaller integers are
-milliseconds: 0 usually means "from the beginning".
+Of integers, what cannot be meant is refused, with the milliseconds that are. From 10**8 to 10**11
+(exclusive, either sign) one looks like seconds: as seconds it lies in 1973 to 5138, as milliseconds
+in the first years after 1970. After the year 9999 it looks like micro- or nanoseconds. Smaller
+integers are milliseconds: 0 usually means "from the beginning". From 2**62 on an integer means "to
+the end": no clock shows it in any unit before 2116.
+
+A read may end in the future. What removes all before a time may not: see `to_past_ms`.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING
 
 from seglake.errors import UsageError
-from seglake.limits import INT64_MAX
+from seglake.limits import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,13 +33,16 @@ Time = datetime | str | int
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _LOOKS_LIKE_SECONDS = range(10**8, 10**11)
+_MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, as of the times in events
+_FOREVER = 2**62
+_SLACK_MS = 3_600_000  # by which the clock of a caller may be ahead
 
 
 def to_epoch_ms(value: Time) -> int:
     """A time in milliseconds since the epoch, rounded up.
 
     Raises:
-        UsageError: not a time, no zone, an integer that looks like seconds, or beyond 64 bits.
+        UsageError: not a time, no zone, an integer that looks like another unit, or beyond 64 bits.
     """
     if isinstance(value, datetime):
         return _from_datetime(value, str(value))
@@ -54,11 +61,31 @@ def to_epoch_ms(value: Time) -> int:
         ) from None
 
 
+def is_open(ms: int) -> bool:
+    """Whether a time of a caller stands for none: a window has no such end."""
+    return abs(ms) >= _FOREVER
+
+
+def to_past_ms(value: Time, now_ms: int, remedy: str) -> int:
+    """A time up to which all is removed, in milliseconds: from 1970 to an hour after `now_ms`.
+
+    Raises:
+        UsageError: as `to_epoch_ms`, before 1970, or later: every record there is would go. Then
+            the message ends with `remedy`.
+    """
+    ms = to_epoch_ms(value)
+    if ms < 0:
+        raise UsageError(f"{value!r} lies before 1970: nothing is older")
+    if ms > now_ms + _SLACK_MS:
+        raise UsageError(f"{format_ms(ms)} is later than now, {format_ms(now_ms)}: {remedy}")
+    return ms
+
+
 def to_epoch_ms_array(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """Many times, as integers of milliseconds since the epoch.
 
     Raises:
-        UsageError: not one array of 64-bit integers, or an integer looks like seconds.
+        UsageError: not one array of 64-bit integers, or one of them looks like another unit.
     """
     import numpy as np  # noqa: PLC0415  # the command line shows times without it
 
@@ -70,8 +97,9 @@ def to_epoch_ms_array(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
             f"{times.dtype} in {times.ndim} dimensions"
         )
     in_ms = times.astype(np.int64)
-    sizes = np.abs(in_ms)
+    sizes = np.abs(in_ms)  # negative for the smallest integer, which is an open end
     doubtful = (sizes >= _LOOKS_LIKE_SECONDS.start) & (sizes < _LOOKS_LIKE_SECONDS.stop)
+    doubtful |= (sizes > _MAX_MS) & (sizes < _FOREVER)
     for at in np.flatnonzero(doubtful)[:1]:
         _from_integer(int(in_ms[at]))
     return in_ms
@@ -95,11 +123,20 @@ def _from_datetime(value: datetime, shown: str) -> int:
 
 
 def _from_integer(value: int) -> int:
-    if abs(value) in _LOOKS_LIKE_SECONDS:
-        raise UsageError(f"{value} looks like seconds; give milliseconds: {value * 1000}")
-    if not -INT64_MAX <= value <= INT64_MAX:
+    size, sign = abs(value), -1 if value < 0 else 1
+    if not INT64_MIN <= value <= INT64_MAX:
         raise UsageError(f"{value} is beyond 64 bits; give milliseconds since the epoch")
+    if size in _LOOKS_LIKE_SECONDS:
+        raise _other_unit(value, "seconds", value * 1000)
+    if _MAX_MS < size < _FOREVER:
+        in_us = size // 1000 <= _MAX_MS
+        unit, per_ms = ("microseconds", 1000) if in_us else ("nanoseconds", 10**6)
+        raise _other_unit(value, unit, sign * (size // per_ms))
     return value
+
+
+def _other_unit(value: int, unit: str, in_ms: int) -> UsageError:
+    return UsageError(f"{value} looks like {unit}; give milliseconds: {in_ms}")
 
 
 def format_ms(ms: int) -> str:

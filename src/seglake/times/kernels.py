@@ -30,6 +30,7 @@ from seglake.times.directives import (
 )  # fmt: skip
 
 READ, UNREADABLE, OUT_OF_RANGE = 0, 1, 2
+AMBIGUOUS, NONEXISTENT = 3, 4  # local times that the settings reject
 MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 
 _ISO_STEPS = (

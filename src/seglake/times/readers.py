@@ -27,11 +27,11 @@ from seglake.times.kernels import (
     read_pattern,
 )
 from seglake.times.patterns import NAMES, compile_pattern
-from seglake.times.zones import to_utc
+from seglake.times.zones import read_local
 
 
 class Times(NamedTuple):
-    """Times in milliseconds since the epoch, and READ, UNREADABLE or OUT_OF_RANGE for each.
+    """Times in milliseconds since the epoch, and a code for each, READ for those that were read.
 
     The milliseconds of a time that is not READ have no meaning.
     """
@@ -51,7 +51,7 @@ def read_times(texts: Spans, form: TimeFormat) -> Times:
     else:
         year = -1 if form.year is None else form.year
         ms, codes, local = read_pattern(*texts, compile_pattern(form.text), NAMES, year)
-    return in_range(to_utc(ms, local & (codes == READ), form.zone), codes)
+    return in_range(read_local(ms, codes, local & (codes == READ), form), codes)
 
 
 def in_range(ms: Int64s, codes: Codes) -> Times:

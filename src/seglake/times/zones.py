@@ -1,7 +1,9 @@
 """Local times in UTC.
 
-If clocks show a time twice, the earlier instant is meant. If clocks skip a time, the first instant
-after the gap is meant. Offsets come from the IANA data of the system or of the package `tzdata`.
+If clocks show a time twice, the earlier instant is meant, or what `TimeFormat.ambiguous` says. If
+clocks skip a time, the first instant after the gap is meant, or what `TimeFormat.nonexistent` says:
+its "earliest" is the last millisecond before the gap, as in Arrow's `assume_timezone`.
+Offsets come from the IANA data of the system or of the package `tzdata`.
 """
 
 import itertools
@@ -14,29 +16,66 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.format.records import Int64s
-from seglake.times.kernels import MAX_MS
+from seglake.times.directives import TimeFormat
+from seglake.times.kernels import AMBIGUOUS, MAX_MS, NONEXISTENT, Codes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_DAY = datetime(9999, 12, 30, tzinfo=UTC)  # every zone has a local datetime
 _SECOND = timedelta(seconds=1)
 _WEEK_SECONDS = 7 * 86_400
 _DAY_MS = 86_400_000
+_UTC = frozenset({"UTC", "Etc/UTC"})
 
 
-def to_utc(ms: Int64s, local: npt.NDArray[np.bool_], zone: str) -> Int64s:
+def to_utc(
+    ms: Int64s,
+    local: npt.NDArray[np.bool_],
+    zone: str,
+    ambiguous: str = "earliest",
+    nonexistent: str = "latest",
+) -> Int64s:
     """The times in UTC; those that are `local` are converted from `zone`."""
-    if zone in {"UTC", "Etc/UTC"} or not local.any():
+    if zone in _UTC or not local.any():
         return ms
     clock = np.clip(ms[local], -_DAY_MS, MAX_MS)
+    instants, before, after = _changes_near(clock, zone)
+    last = np.searchsorted(instants + before, clock, side="right") - 1
+    utc = np.maximum(clock - after[last], instants[last])
+    if ambiguous == "latest":
+        following = np.minimum(last + 1, len(instants) - 1)
+        again = (following > last) & (clock >= (instants + after)[following])
+        utc[again] = (clock - after[following])[again]
+    if nonexistent == "earliest":
+        skipped = clock < (instants + after)[last]
+        utc[skipped] = instants[last][skipped] - 1
+    result = ms.copy()
+    result[local] = np.where(clock == ms[local], utc, ms[local])  # times out of range stay so
+    return result
+
+
+def read_local(ms: Int64s, codes: Codes, local: npt.NDArray[np.bool_], form: TimeFormat) -> Int64s:
+    """The times in UTC as `form` says; those that it rejects get their code in `codes`."""
+    if "reject" in (form.ambiguous, form.nonexistent):
+        first = to_utc(ms, local, form.zone)
+        if form.ambiguous == "reject":
+            codes[first != to_utc(ms, local, form.zone, ambiguous="latest")] = AMBIGUOUS
+        if form.nonexistent == "reject":
+            codes[first != to_utc(ms, local, form.zone, nonexistent="earliest")] = NONEXISTENT
+    return to_utc(ms, local, form.zone, form.ambiguous, form.nonexistent)
+
+
+def _changes_near(clock: Int64s, zone: str) -> Int64s:
+    """The columns of `_changes` for the years of some times, and those beside them.
+
+    The beginning of a year stays only behind years that are left out: it could lie in an hour that
+    clocks show twice, where it would be out of order.
+    """
     years = np.unique(clock.astype("datetime64[ms]").astype("datetime64[Y]").astype(int)) + 1970
     nearby = sorted({year + step for year in years.tolist() for step in (-1, 0, 1)} - {10_000})
     changes = np.concatenate([_changes(zone, year) for year in nearby])
-    instants, before, after = changes.T
-    last = np.searchsorted(instants + before, clock, side="right") - 1
-    result = ms.copy()
-    utc = np.maximum(clock - after[last], instants[last])
-    result[local] = np.where(clock == ms[local], utc, ms[local])  # times out of range stay so
-    return result
+    told = np.append(True, changes[1:, 2] != changes[:-1, 2]) | (changes[:, 1] != changes[:, 2])
+    kept: Int64s = changes[told].T
+    return kept
 
 
 @cache  # at most a row of years for each zone

@@ -6,6 +6,7 @@ import pickle
 import posix
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -221,6 +222,25 @@ def test_local__replaced_object_is_read_anew(tmp_path: Path) -> None:
     store.delete(["k"])
     with pytest.raises(MissingObject):
         store.read("k", 0, 3)
+
+
+@pytest.mark.parametrize("call", ["stat", "open", "fstat", "pread"])
+@pytest.mark.parametrize("contents", [(b"short", b"much longer"), (b"much longer", b"short")])
+def test_local__read_all_is_one_content_or_the_other(
+    call: str, contents: tuple[bytes, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object is replaced just before a call that the read makes: all four have their turn."""
+    store, other = (open_store(str(tmp_path / "root")) for _ in range(2))
+    store.put("k", contents[0])
+    real, left = getattr(os, call), [contents[1]]
+
+    def replaced_first(*args: Any, **options: Any) -> Any:
+        while left:
+            other.put("k", left.pop())
+        return real(*args, **options)
+
+    monkeypatch.setattr(os, call, replaced_first)
+    assert bytes(store.read_all("k")) in contents
 
 
 def test_local__truncated_file_is_an_error_not_a_crash(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglake.errors import UsageError
-from seglake.times.instants import format_ms, to_epoch_ms, to_epoch_ms_array
+from seglake.times.instants import format_ms, is_open, to_epoch_ms, to_epoch_ms_array, to_past_ms
+from seglake.times.kernels import MAX_MS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 zones = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -64,25 +65,74 @@ def test_nanoseconds_are_rounded_up(moment: datetime, nanoseconds: int) -> None:
     assert to_epoch_ms(text) == ceiling(whole, Fraction(nanoseconds, 10**6))
 
 
-@given(numbers)
+def unit_of(value: int) -> str | None:
+    """The unit that a number is in by its size; None for milliseconds of the years to 9999."""
+    size = abs(value)
+    if 10**8 <= size < 10**11:
+        return "seconds"
+    if size <= MAX_MS or size >= 2**62:
+        return None
+    return "microseconds" if size // 1000 <= MAX_MS else "nanoseconds"
+
+
+@given(numbers | st.integers(-(10**12), 10**12) | st.integers(MAX_MS - 1000, MAX_MS * 1000 + 9999))
 @example(10**8)
 @example(10**11 - 1)
 @example(10**11)
 @example(-(10**8))
 @example(0)
-def test_integers_are_milliseconds_unless_they_look_like_seconds(value: int) -> None:
-    if 10**8 <= abs(value) < 10**11:
-        for given in (value, str(value)):
-            with pytest.raises(UsageError, match=f"looks like seconds; .*: {value * 1000}$"):
-                to_epoch_ms(given)
-    else:
+@example(MAX_MS)
+@example(MAX_MS + 1)
+@example(MAX_MS * 1000 + 999)
+@example(MAX_MS * 1000 + 1000)
+@example(2**63 - 1)
+@example(1 - 2**63)
+@example(2**62)
+@example(2**62 - 1)
+def test_integers_are_milliseconds_unless_they_look_like_another_unit(value: int) -> None:
+    unit = unit_of(value)
+    if unit is None:
         assert to_epoch_ms(value) == to_epoch_ms(str(value)) == value
+        return
+    for each in (value, str(value)):
+        with pytest.raises(UsageError, match=f"looks like {unit}; give milliseconds"):
+            to_epoch_ms(each)
 
 
-@given(st.lists(st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-(10**12), 10**12)))
+@pytest.mark.parametrize("given", [1764000000, 1764000000000000, 1764000000000000000])
+def test_the_remedy_is_the_same_time_in_milliseconds(given: int) -> None:
+    with pytest.raises(UsageError, match=r"; give milliseconds: 1764000000000$"):
+        to_epoch_ms(given)
+
+
+def test_the_last_year_is_that_of_events() -> None:
+    assert to_epoch_ms("9999-12-31T23:59:59.999Z") == MAX_MS
+
+
+def test_an_open_end_is_no_time() -> None:
+    assert [is_open(ms) for ms in (0, MAX_MS, 2**62, 2**63 - 1)] == [False, False, True, True]
+
+
+NOW = 1_764_000_000_000
+
+
+@pytest.mark.parametrize("given", [0, NOW, "2025-11-24T16:00:00Z", NOW + 3_600_000])
+def test_a_time_that_is_past(given: int | str) -> None:
+    assert to_past_ms(given, NOW, "wait") == to_epoch_ms(given)
+
+
+@pytest.mark.parametrize("given", [NOW + 3_600_001, "2026-01-01T00:00Z", MAX_MS, 2**63 - 1])
+def test_a_time_that_is_still_to_come_is_not_past(given: int | str) -> None:
+    with pytest.raises(UsageError, match=r"later than now, 2025-11-24T16:00:00\.000Z: wait$"):
+        to_past_ms(given, NOW, "wait")
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**12), 10**12)))
 @example([])
 @example([0, 10**8])
 @example([10**11 - 1, 10**11])
+@example([MAX_MS, MAX_MS + 1])
+@example([-(2**63), 2**63 - 1])
 def test_an_array_is_read_as_each_of_its_items(values: list[int]) -> None:
     try:
         wanted = [to_epoch_ms(value) for value in values]

@@ -60,13 +60,13 @@ def rewrite_failed_run(store: Store, failed: FailedRun) -> None:
     store.put(report_key(failed.attempt_id), failed.model_dump_json().encode())
 
 
-def all_failed_runs(store: Store, topic: str) -> Iterator[FailedRun]:
-    """What is known of each failed attempt at a topic. Raises as `failed_runs`."""
+def all_failed_runs(store: Store, topic: str | None) -> Iterator[FailedRun]:
+    """What is known of each failed attempt, at one topic or at any. Raises as `failed_runs`."""
     for found in store.list(ATTEMPTS):
         if found.key.endswith("/report.json"):
             with suppress(MissingObject):
                 failed = _read(store, found.key, FailedRun)
-                if failed.topic == topic:
+                if topic in {None, failed.topic}:
                     yield failed
 
 

@@ -5,6 +5,9 @@ it. A manifest with that mark is part of the history. Whether one without it is,
 if the catalog cannot be read, only a person can say. The history needs no order: a segment is live
 if a manifest adds it and no manifest replaces it, an input file is known if a manifest adds its row
 and no manifest forgets its attempt.
+
+After a lost race an attempt writes another manifest. A request of an earlier try may reach storage
+late, and put the old one back. So each later try also has a key of its own: the last one counts.
 """
 
 import json
@@ -12,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, get_args
 
-from seglake.catalog.rows import Row, SegmentId
+from seglake.catalog.rows import Row, SegmentId, SegmentRow
 from seglake.errors import CorruptData, MissingObject
 from seglake.layout import ATTEMPTS, manifest_key, success_key
 from seglake.store import Store
@@ -25,7 +28,8 @@ class Manifest(NamedTuple):
     """One commit: the rows that it adds; it removes the segments `replaced`.
 
     It also removes the source rows of the attempts `forgotten`. `version` is the lowest version of
-    the catalog that it may make, -1 if an older Seglake wrote the manifest.
+    the catalog that it may make, and `lake` the lake's identity; -1 and "" if an older Seglake
+    wrote the manifest.
     """
 
     attempt_id: str
@@ -33,10 +37,19 @@ class Manifest(NamedTuple):
     replaced: Sequence[SegmentId] = ()
     forgotten: Sequence[str] = ()
     version: int = -1
+    lake: str = ""
+
+    @property
+    def segments(self) -> list[SegmentRow]:
+        """The segments that it adds."""
+        return [row for row in self.rows if isinstance(row, SegmentRow)]
 
 
-def write_manifest(store: Store, manifest: Manifest) -> None:
-    """Write the manifest of a commit to come; it replaces that of an earlier try."""
+def write_manifest(store: Store, manifest: Manifest, lost_races: int = 0) -> None:
+    """Write the manifest of a commit to come; it replaces that of an earlier try.
+
+    `lost_races` counts the earlier tries. Older readers know `manifest.json` alone.
+    """
     rows = [{"kind": row.KIND, **asdict(row)} for row in manifest.rows]
     replaced = [segment._asdict() for segment in manifest.replaced]
     content = {
@@ -45,8 +58,10 @@ def write_manifest(store: Store, manifest: Manifest) -> None:
         "rows": rows,
         "replaced": replaced,
         "forgotten": list(manifest.forgotten),
+        "lake": manifest.lake,
     }
-    store.put(manifest_key(manifest.attempt_id), json.dumps(content).encode())
+    for number in sorted({lost_races, 0}, reverse=True):
+        store.put(manifest_key(manifest.attempt_id, number), json.dumps(content).encode())
 
 
 def mark_committed(store: Store, attempt_id: str) -> None:
@@ -54,12 +69,13 @@ def mark_committed(store: Store, attempt_id: str) -> None:
     store.put(success_key(attempt_id), b"")
 
 
-def mark_once(store: Store, attempt_id: str) -> None:
-    """Mark the manifest of an attempt as committed, unless it is marked."""
+def is_marked(store: Store, attempt_id: str) -> bool:
+    """Whether an attempt is marked as committed."""
     try:
         store.size(success_key(attempt_id))
     except MissingObject:
-        mark_committed(store, attempt_id)
+        return False
+    return True
 
 
 def unmarked(store: Store) -> dict[str, int]:
@@ -79,9 +95,9 @@ def unmarked(store: Store) -> dict[str, int]:
     return {attempt_id: ms for attempt_id, ms in written.items() if attempt_id not in marked}
 
 
-def read_manifest(store: Store, attempt_id: str) -> Manifest:
+def read_manifest(store: Store, attempt_id: str, lost_races: int = 0) -> Manifest:
     """The manifest of an attempt. Raises MissingObject, and CorruptData if it is not a manifest."""
-    key = manifest_key(attempt_id)
+    key = manifest_key(attempt_id, lost_races)
     try:
         content: Any = json.loads(bytes(store.read_all(key)))
         if content["format"] not in FORMATS:
@@ -90,7 +106,7 @@ def read_manifest(store: Store, attempt_id: str) -> Manifest:
         rows: list[Row] = [_ROW_TYPES[row.pop("kind")](**row) for row in content["rows"]]
         replaced = [SegmentId(**fields) for fields in content["replaced"]]
         forgotten = list(map(str, content.get("forgotten", ())))
-        version = int(content.get("version", -1))
+        version, lake = int(content.get("version", -1)), str(content.get("lake", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptData(f"this is not a manifest: {error!r}", file=key) from error
-    return Manifest(attempt_id, rows, replaced, forgotten, version)
+    return Manifest(attempt_id, rows, replaced, forgotten, version, lake)

@@ -5,8 +5,11 @@ object by the clock of storage. The times inside of commits do not matter here: 
 the writers' machines, whose clocks may be wrong.
 """
 
+from __future__ import annotations
+
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -31,18 +34,40 @@ def expired_files(
     retention holds; a shorter one expires versions. An object written after `before_ms` is left
     out: a commit may be about to name it. Raises CorruptData for a damaged commit, and StoreError.
     """
-    own_ms = table.handle.retention_ms()
-    kept_ms = own_ms if retention_hours is None else retention_hours * _HOUR_MS
-    live = {file.path for file in table.newest_files()}
-    commits = DeltaLog(table.store, LOG_TABLE, CONTRACT).retained()
-    kept = live.union(*(each.removed for ms, each in commits if ms > now_ms - kept_ms))
+    never_named = NeverNamed.by(table, retention_hours, now_ms=now_ms)
     return [
         found
         for kind in FILE_SCHEMAS
         for found in table.store.list(f"{LOG_TABLE}/kind={kind}")
         if found.modified_ms <= before_ms and not found.key.endswith(".tmp")
-        and found.key.removeprefix(f"{LOG_TABLE}/") not in kept
+        and found.key in never_named
     ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NeverNamed(Container[str]):
+    """The keys of all data files that no retained version names, whenever they are written.
+
+    A list of them would lack those of an attempt that is about to commit, and it is not committed
+    because it has written its rows.
+    """
+
+    kept: Container[str]  # the paths of the others
+
+    @staticmethod
+    def by(
+        table: CatalogTable, retention_hours: float | None = None, *, now_ms: float
+    ) -> NeverNamed:
+        """Goes by the versions that there are now. Raises CorruptData and StoreError."""
+        own_ms = table.handle.retention_ms()
+        kept_ms = own_ms if retention_hours is None else retention_hours * _HOUR_MS
+        live = {file.path for file in table.newest_files()}
+        commits = DeltaLog(table.store, LOG_TABLE, CONTRACT).retained()
+        return NeverNamed(live.union(*(c.removed for ms, c in commits if ms > now_ms - kept_ms)))
+
+    def __contains__(self, key: object) -> bool:
+        path = str(key).removeprefix(f"{LOG_TABLE}/")
+        return path.startswith("kind=") and path not in self.kept
 
 
 def committed_attempts(store: Store) -> set[str]:
@@ -64,7 +89,7 @@ def committed_attempts(store: Store) -> set[str]:
 
 
 def retained_rows(
-    table: CatalogTable, kind: Kind, expired: Collection[str]
+    table: CatalogTable, kind: Kind, expired: Container[str]
 ) -> Iterator[tuple[str, pa.Table]]:
     """The rows that any retained version may have, as (topic, rows) of each data file.
 

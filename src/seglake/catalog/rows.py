@@ -7,6 +7,7 @@ columns of its own kind, as Delta allows; its path holds the two partition colum
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
@@ -21,6 +22,8 @@ from seglake.layout import LINK, SegmentFile, Suffix, segment_key
 
 Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance"]
 RunState = Literal["committed", "undone", "replaced"]
+
+_SAMPLE = 10  # items of a list in a report
 
 
 class SegmentId(NamedTuple):
@@ -146,6 +149,17 @@ class RunRow:
         """Read an older row: it is the first of its key, and committed."""
         object.__setattr__(self, "sequence", self.sequence or 0)
         object.__setattr__(self, "state", self.state or "committed")
+
+
+def in_a_row(report: Mapping[str, Any], lists: Sequence[str]) -> str:
+    """A report as JSON for a row: of each of these lists the first ten items at most.
+
+    Every command that loads the rows of a topic reads it, so it must not grow with the input or
+    with damage. `files_more` counts the items of the list `files` that are left out, if any are.
+    """
+    told = {**report, **{name: report[name][:_SAMPLE] for name in lists}}
+    more = {f"{name}_more": len(report[name]) - _SAMPLE for name in lists}
+    return json.dumps(told | {name: n for name, n in more.items() if n > 0}, ensure_ascii=False)
 
 
 def committed_runs(rows: Iterable[RunRow]) -> list[RunRow]:

@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog import fate
 from seglake.catalog.delta import delta_rs, file_merges
-from seglake.catalog.delta.actions import Action, add, remove
+from seglake.catalog.delta.actions import Action, AddedFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.manifest import Manifest, mark_committed, mark_once, unmarked, write_manifest
+from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
 from seglake.catalog.removal import Removal, divided
 from seglake.catalog.rows import (
     FILE_SCHEMAS,
@@ -56,8 +56,7 @@ from seglake.store import Store
 
 _REMEDY = "`seglake repair ROOT --catalog` rebuilds it from the manifests of the runs"
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY, LATER_COLUMNS)
-_COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these
-_FENCES = 100  # tries at a commit under contention
+COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these
 _A_DAY_MS = 86_400_000
 _LISTED_ROWS = 10_000  # segment rows, as Python objects, in one list of `segment_lists`
 _REFRESH_COMMITS = 1000  # a refresh reads fewer commits than this, or else the whole version
@@ -101,23 +100,37 @@ class CatalogTable:
             return CatalogTable.create_empty(store)
 
     @staticmethod
-    def create_empty(store: Store) -> CatalogTable:
-        """Create an empty catalog, or open the one that already exists."""
-        delta_rs.create_table(store, layout.LOG_TABLE, TABLE_SCHEMA, PARTITION_COLUMNS)
+    def create_empty(store: Store, lake: str | None = "") -> CatalogTable:
+        """Create an empty catalog, or open the one that already exists.
+
+        `lake` is the identity of its lake: "" for a new lake, None if it is not known.
+        """
+        delta_rs.create_table(store, layout.LOG_TABLE, TABLE_SCHEMA, PARTITION_COLUMNS, lake)
         return CatalogTable(store)
 
     @staticmethod
-    def rebuilt(store: Store, topics: Mapping[str, Sequence[Row]], first_version: int) -> int:
+    def rebuilt(
+        store: Store, topics: Mapping[str, Sequence[Row]], first_version: int, lake: str
+    ) -> int:
         """Create the catalog with these rows; returns its version, at least `first_version`.
 
-        Nobody may have the lake open.
+        `lake` is the lake's identity, "" if none is known. Nobody may have the lake open.
         """
-        table = CatalogTable.create_empty(store)
+        table = CatalogTable.create_empty(store, lake or None)
+        made = 0
         for topic, rows in topics.items():
             attempt_id = layout.new_attempt()
-            table.commit(rows, topic=topic, base=table.snapshot(), attempt_id=attempt_id)
-        delta_rs.renumber(DeltaLog(store, layout.LOG_TABLE, CONTRACT), first_version)
+            made = table.commit(rows, topic=topic, base=table.snapshot(), attempt_id=attempt_id)
+        delta_rs.renumber(DeltaLog(store, layout.LOG_TABLE, CONTRACT), made, first_version)
         return CatalogTable(store).snapshot().version
+
+    @property
+    def lake(self) -> str:
+        """The lake's identity, a UUID. It is random, and stays when the catalog is rebuilt.
+
+        A lake of an older Seglake has one of version 5, which its next commit writes down.
+        """
+        return self.handle.lake
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The newest version, or a given one.
@@ -125,12 +138,23 @@ class CatalogTable:
         Raises VersionExpired if the version is no longer retained, UsageError if it does not exist
         yet, and CorruptData if a log partition has a hole.
         """
-        table = self.handle.newest() if version is None else self.handle.at(version)
-        files = snapshot_files.data_files(delta_rs.live_files(table, PARTITION_COLUMNS))
+        if version is not None:
+            table = self.handle.at(version)
+            return self._load(version, delta_rs.live_files(table, PARTITION_COLUMNS))
+        while True:
+            table = self.handle.newest()
+            newest = table.version()
+            try:
+                return self._load(newest, delta_rs.live_files(table, PARTITION_COLUMNS))
+            except VersionExpired:  # a merge of its files and a vacuum may have come between
+                if self.handle.newest().version() == newest:
+                    raise
+
+    def _load(self, version: int, files: Iterable[AddedFile]) -> Snapshot:
         try:
-            return snapshot_files.load(self.store, table.version(), files)
+            return snapshot_files.load(self.store, version, snapshot_files.data_files(files))
         except MissingObject as error:
-            raise VersionExpired(f"version {table.version()} was vacuumed: {error}") from error
+            raise VersionExpired(f"version {version} was vacuumed: {error}") from error
 
     def refresh(self, snapshot: Snapshot) -> Snapshot:
         """The newest version, made from an older snapshot by reading only later commits."""
@@ -219,7 +243,7 @@ class CatalogTable:
 
     def has(self, snapshot: Snapshot, topic: str, attempt_id: str) -> bool:
         """Whether this version has the commit of an attempt."""
-        tables = (self.rows(snapshot, kind, topic) for kind in _COMMITS)
+        tables = (self.rows(snapshot, kind, topic) for kind in COMMITS)
         wanted = pa.scalar(attempt_id)
         return any(pc.any(pc.equal(rows["attempt_id"], wanted)).as_py() for rows in tables)
 
@@ -241,26 +265,27 @@ class CatalogTable:
         replaced: Sequence[tuple[int, int]] = (),
         forgotten: Collection[str] = (),
         files_of: Collection[str] = (),
+        lost_races: int = 0,
     ) -> int:
         """Make a change visible at once, see `Change`, and return the version that has it.
 
-        The change continues the version `base`. The attempts whose rows go are marked first: once
-        other rows replace these, only their manifests say what they did. An attempt commits once:
-        its manifest is written before, and marked after. Raises CommitConflict if the topic changed
-        since `base` (for a removal, also if its data files were merged), AttemptAbandoned,
-        CorruptData if the log would have a hole or an overlap, UsageError if a row contradicts the
-        topic, and StoreError.
+        The change continues the version `base`. An attempt commits once: its manifest is written
+        before, and marked after; `lost_races` counts its tries before. Raises CommitConflict if
+        the topic changed since `base` (for a removal, also if its data files were merged),
+        AttemptAbandoned, CorruptData if the log would have a hole or an overlap, UsageError if a
+        row contradicts the topic, and StoreError.
         """
         change = Change(rows, replaced, forgotten, files_of)
         checked = checked_change(change, topic, base)
         for each in (attempt_id, *files_of):
             fate.claim(self.store, each, topic)
         removals = checked.removals(base)
-        for each in checked.attempts_replaced():
-            mark_once(self.store, each)
         actions = self._redefine(checked) + self._write_files(checked, removals, base)
-        manifest = Manifest(attempt_id, checked.rows, checked.replaced, sorted(forgotten))
-        write_manifest(self.store, manifest._replace(version=base.version + 1))
+        manifest = Manifest(
+            attempt_id, checked.rows, checked.replaced, sorted(forgotten), base.version + 1,
+            self.lake,
+        )  # fmt: skip
+        write_manifest(self.store, manifest, lost_races)
         commits = self._delta_log.commit(
             base.version,
             actions,
@@ -292,26 +317,20 @@ class CatalogTable:
         They died between their commit and their mark.
         """
         found = sorted(self.unmarked(files))
+        if found:
+            sync_commits(self.store)
         for attempt_id in found:
             mark_committed(self.store, attempt_id)
         return found
 
-    def fence(self, topic: str) -> None:
-        """Make every commit to a topic that is under way fail, so that it has to begin again.
+    def fence(self, topic: str | None = None) -> None:
+        """Make every commit to a topic, or to all, that is under way fail: it has to begin again.
 
-        So an attempt that was given up finds that out. Raises CommitConflict and StoreError.
+        So an attempt that was given up finds that out, and no commit names data files that are
+        about to be deleted. Raises CommitConflict and StoreError.
         """
-        for remaining in reversed(range(_FENCES)):
-            try:
-                newest = self.handle.newest().version()
-                self._delta_log.commit(
-                    newest, [], application=f"seglake/{topic}", operation="WRITE"
-                )
-            except CommitConflict:
-                if not remaining:
-                    raise
-            else:
-                return
+        application = None if topic is None else f"seglake/{topic}"
+        self._delta_log.fence(lambda: (self.handle.newest().version(), []), application)
 
     def _write_files(
         self, change: TopicChange, removals: Iterable[Removal], base: Snapshot
@@ -346,6 +365,16 @@ class CatalogTable:
         except SeglakeError as error:
             _log.warning("a later commit has to merge the files of the catalog: %s", error)
         delta_rs.checkpoint_if_due(self._delta_log, made)
+
+
+def sync_commits(store: Store) -> None:
+    """Let every commit that is there, also to the quarantine, survive a loss of power.
+
+    Whoever made it may have died before its name was on the disk. Raises StoreError.
+    """
+    for table in (layout.LOG_TABLE, layout.QUARANTINE_TABLE):
+        with contextlib.suppress(MissingObject):
+            store.sync(f"{table}/_delta_log")
 
 
 def _open_complete(store: Store) -> CatalogTable:

@@ -81,12 +81,6 @@ class TopicChange(NamedTuple):
             if any(getattr(row, name, None) is not None for row in self.rows)
         }
 
-    def attempts_replaced(self) -> list[str]:
-        """The attempts that are named in the rows that go."""
-        logs = {segment.attempt_id for segment in self.replaced}
-        indexes = {segment.index_attempt_id for segment in self.replaced}
-        return sorted({*logs, *indexes, *self.forgotten})
-
     def tables(self) -> dict[Kind, pa.Table]:
         """The new rows, by kind."""
         kinds: dict[Kind, list[Row]] = defaultdict(list)

@@ -1,23 +1,31 @@
 """One commit of one attempt to a topic, tried until it holds: of an ingest and of maintenance.
 
 A commit that failed may have been made: a lost reply looks like a lost race. So after every failure
-the catalog is read again, and the attempt is looked for before its change is planned anew.
+the catalog is read again, and the attempt is looked for. After a lost race its change is planned
+anew; after a failure of storage the same change is committed again.
 """
 
 import logging
+import operator
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import compress
+from typing import Any
 
-from seglake.catalog.manifest import mark_committed
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.delta.data_files import read_at_once
+from seglake.catalog.manifest import is_marked, mark_committed
+from seglake.catalog.table import COMMITS, CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.errors import CommitConflict, StoreError
+from seglake.errors import CommitConflict, MissingObject, StoreError
+from seglake.layout import success_key
 from seglake.store import Store
 
 PATIENCE = 100  # an attempt gives up when its lost races and storage failures cost this much
 RACE_COST, FAILURE_COST = 1, 20
 PAUSE_S = 0.5  # after a failure of storage
+_RECENT = 100  # commits to a topic whose marks are looked at
 
 Plan = Callable[[Snapshot], Change | None]
 
@@ -38,8 +46,12 @@ def transact(
 
 
 def mark(store: Store, attempt_id: str) -> None:
-    """Write the success mark of an attempt that is committed; log a warning if that fails."""
+    """Write the success mark of an attempt that is committed; log a warning if that fails.
+
+    The commit, which another process may have made, is on the disk before its mark is.
+    """
     try:
+        sync_commits(store)
         mark_committed(store, attempt_id)
     except StoreError as error:
         _log.warning(
@@ -48,29 +60,74 @@ def mark(store: Store, attempt_id: str) -> None:
         )  # fmt: skip
 
 
+def mark_recent(table: CatalogTable, base: Snapshot, topic: str) -> None:
+    """Mark the last commits to a topic that died between the commit and its mark.
+
+    A command that finds its work done calls this: an earlier call of it may have died there, or
+    while the disk had not all of it.
+    """
+    store, finished = table.store, dict[str, int]()
+    for kind in COMMITS:
+        rows = table.rows(base, kind, topic).select(["attempt_id", "finished_at_ms"])
+        columns: list[list[Any]] = [column.to_pylist() for column in rows.columns]
+        finished.update(zip(*columns, strict=True))
+    recent = sorted(finished, key=lambda each: finished[each])[-_RECENT:]
+    marked = read_at_once(store, partial(is_marked, store), recent)
+    for attempt_id in compress(recent, map(operator.not_, marked)):
+        mark(store, attempt_id)
+    if marked and marked[-1]:
+        sync_commits(store)
+        store.sync(success_key(recent[-1]))
+
+
 class _Transaction:
     """The tries of one attempt at its commit."""
 
     def __init__(self, table: CatalogTable, topic: str, attempt_id: str) -> None:
         self._table, self._topic, self._attempt_id = table, topic, attempt_id
-        self._patience = PATIENCE
+        self._patience, self._lost_races = PATIENCE, 0
 
     def run(self, plan: Plan, base: Snapshot | None) -> int | None:
         base = base or self._table.snapshot()
         while True:
             change = plan(base)
             if change is None:
+                mark_recent(self._table, base, self._topic)
                 return None
             try:
-                return self._table.commit(
-                    topic=self._topic, base=base, attempt_id=self._attempt_id, **change._asdict()
-                )
-            except (CommitConflict, StoreError) as problem:
+                return self._commit(change, base)
+            except (CommitConflict, MissingObject) as problem:
                 base = self._newest(base)
-                if self._table.has(base, self._topic, self._attempt_id):
-                    mark(self._table.store, self._attempt_id)
+                if self._is_made(base):
                     return base.version
                 self._spend(problem)
+                self._lost_races += 1
+
+    def _commit(self, change: Change, base: Snapshot) -> int:
+        """Commit a change, the very same again after a failure of storage.
+
+        The commit that failed may be made, or be made later, while the manifest must be that of the
+        commit that counts. If it was made, the next one is in conflict with it.
+        """
+        how: Any = {"topic": self._topic, "attempt_id": self._attempt_id, **change._asdict()}
+        how["lost_races"] = self._lost_races
+        while True:
+            try:
+                return self._table.commit(base=base, **how)
+            except MissingObject:  # a data file of the base was merged, and vacuumed
+                raise
+            except StoreError as problem:
+                newest = self._newest(base)
+                if self._is_made(newest):
+                    return newest.version
+                self._spend(problem)
+
+    def _is_made(self, newest: Snapshot) -> bool:
+        """Whether this version has the commit; then it gets its mark."""
+        made = self._table.has(newest, self._topic, self._attempt_id)
+        if made:
+            mark(self._table.store, self._attempt_id)
+        return made
 
     def _newest(self, base: Snapshot) -> Snapshot:
         while True:

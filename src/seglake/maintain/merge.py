@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.batch import OVERHEAD
+from seglake.maintain.commit import carry_out, opened
 from seglake.maintain.report import Report, TopicReport
 from seglake.maintain.rewrite.groups import Group, Rules, due
 from seglake.maintain.rewrite.keep import Keep
 from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.maintain.topic_settings import topic_of
-from seglake.store import Store, open_store
+from seglake.store import Store
 from seglake.write.encoding import limits_of, policy_of
 
 if TYPE_CHECKING:
@@ -67,10 +67,12 @@ class Merged(TopicReport):
     """The result of a merge. `version` is that of its commit, -1 if there was none.
 
     `segments` became `new_segments`; `log_bytes` of them were read, `new_log_bytes` written.
-    `skipped` groups changed meanwhile, and stay as they are. A dry run has the `plan` and nothing
-    else.
+    `skipped` groups changed meanwhile, and stay as they are. The `plan` has the groups that were
+    due.
     """
 
+    SAMPLED = ("damaged", "plan")
+    dry_run: bool = False
     segments: int = 0
     new_segments: int = 0
     log_bytes: int = 0
@@ -90,6 +92,7 @@ class _Asked(NamedTuple):
 
     partitions: Collection[int] | None
     everything: bool
+    rebatch: bool
 
 
 def merge(
@@ -112,19 +115,20 @@ def merge(
     as it is, and counted; one with a damaged file is reported. Raises UnknownTopic, StoreError and
     CommitConflict.
     """
-    table = CatalogTable.open(open_store(root, storage_options))
+    report, asked = Merged(topic, dry_run=dry_run), _Asked(partitions, everything, rebatch)
+    with opened(root, storage_options, dry_run=dry_run) as table:
+        _merge(table, report, asked, SegmentTasks(table.store, spark, progress))
+    return report
+
+
+def _merge(table: CatalogTable, report: Merged, asked: _Asked, tasks: SegmentTasks) -> None:
     snapshot = table.snapshot()
-    settings = topic_of(snapshot.topic(topic))
-    report = Merged(topic)
-    groups = _groups(table, snapshot, settings, _Asked(partitions, everything))
-    if dry_run:
-        report.plan = [MergedGroup.of(group) for group in groups]
-        return report
-    size = settings.batch_size if rebatch else None
+    settings = topic_of(snapshot.topic(report.topic))
+    groups = _groups(table, snapshot, settings, asked)
+    report.plan = [MergedGroup.of(group) for group in groups]
+    size = settings.batch_size if asked.rebatch else None
     target = Target(report.attempt_id, policy_of(settings), size)
-    results = SegmentTasks(table.store, spark, progress).map(
-        partial(_merge_group, target=target), groups
-    )
+    results = tasks.map(partial(_merge_group, target=target), groups)
     report.damaged = [DamagedFile(**found["damage"]) for found in results if "damage" in found]
     merged = {
         group: SegmentRow(**found["row"])
@@ -132,7 +136,6 @@ def merge(
         if "row" in found
     }
     _commit(table, merged, report)
-    return report
 
 
 def _groups(table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _Asked) -> list[Group]:
@@ -189,8 +192,7 @@ def _commit(table: CatalogTable, merged: Mapping[Group, SegmentRow], report: Mer
         replaced = [(row.partition, row.base_offset) for group in done for row in group.rows]
         return Change([*rows, report.row("merge")], replaced) if done else None
 
-    version = transact(table, report.topic, report.attempt_id, plan)
-    report.version = -1 if version is None else version
+    carry_out(table, report, plan, dry_run=report.dry_run)
 
 
 def _stands(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:

@@ -36,11 +36,17 @@ def ingest_or_replace(
     *,
     run_id: str | None,
     interval: Interval = (None, None),
+    with_nothing: bool = False,
     master: str | None = None,
     progress: Progress = silent,
 ) -> Report:
     """An ingest, or one in the place of what `replaces` names; raises as both."""
     if replaces is None:
+        if with_nothing:
+            raise UsageError(
+                "--replace-with-nothing needs --replace or --replace-interval, which say what is "
+                "replaced"
+            )
         return run_pipeline(
             pipeline, run_id=run_id, interval=interval, master=master, progress=progress
         )
@@ -52,6 +58,7 @@ def ingest_or_replace(
         run_id=run_id,
         interval=interval,
         whole_interval=whole,
+        with_nothing=with_nothing,
         master=master,
         progress=progress,
     )
@@ -63,6 +70,7 @@ def replace(
     run_id: str,
     interval: Interval = (None, None),
     whole_interval: bool = False,
+    with_nothing: bool = False,
     force: bool = False,
     spark: SparkSession | None = None,
     master: str | None = None,
@@ -72,9 +80,11 @@ def replace(
 
     The committed run of this id goes, with its redrives; with `whole_interval` also the pipeline's
     runs that lie wholly inside the declared interval. If there is none, this is an ingest. If it
-    would ingest the same files with the same settings, the status is "already done". `force` goes
-    on even if compaction may have dropped values of other runs in favour of a run that goes. Raises
-    UsageError for a run that lies partly inside the interval, and what `ingest` and `undo` raise.
+    would ingest the same files with the same settings, the status is "already done". If there is
+    no record to take the place of what goes, nothing is replaced, unless `with_nothing`. `force`
+    goes on even if compaction may have dropped values of other runs in favour of a run that goes.
+    Raises UsageError for a run that lies partly inside the interval and for a replacement by
+    nothing, and what `ingest` and `undo` raise.
     """
     run = declared(run_id, interval)
     if whole_interval and run.interval is None:
@@ -85,6 +95,7 @@ def replace(
         run,
         progress,
         whole_interval=whole_interval,
+        with_nothing=with_nothing,
         force=force,
     )
 
@@ -96,6 +107,7 @@ def replace_files(
     progress: Progress = silent,
     *,
     whole_interval: bool = False,
+    with_nothing: bool = False,
     force: bool = False,
 ) -> Report:
     """As `replace`, on an engine."""
@@ -103,7 +115,8 @@ def replace_files(
     def removal(table: CatalogTable, attempt_id: str) -> RunRemoval:
         choose = partial(_runs, table, pipeline, run, whole_interval=whole_interval)
         names = (table, pipeline.topic.name, attempt_id)
-        return RunRemoval(*names, choose, engine, force=force, state="replaced")
+        given = (*names, choose, engine)
+        return RunRemoval(*given, force=force, with_nothing=with_nothing, state="replaced")
 
     return ingest_files(engine, pipeline, run, progress, removal)
 

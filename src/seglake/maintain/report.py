@@ -3,11 +3,13 @@
 import json
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from seglake.catalog.rows import MaintenanceRow
+from seglake.catalog.rows import MaintenanceRow, in_a_row
 from seglake.layout import new_attempt
 from seglake.shown import ShowsTable, Table, of_report
+
+Status = Literal["committed", "already done", "dry run"]
 
 
 def now_ms() -> int:
@@ -33,8 +35,12 @@ class Report(ShowsTable):
 
 @dataclass(repr=False)
 class TopicReport(Report):
-    """The report of an attempt to maintain a topic; `version` is that of its commit, else -1."""
+    """The report of an attempt to maintain a topic; `version` is that of its commit, else -1.
 
+    `SAMPLED` are lists that may have an item for each file: a row has a few of them.
+    """
+
+    SAMPLED: ClassVar[tuple[str, ...]] = ()
     topic: str
     attempt_id: str = field(default_factory=new_attempt)
     version: int = -1
@@ -48,5 +54,5 @@ class TopicReport(Report):
             attempt_id=self.attempt_id,
             started_at_ms=self.started_at_ms,
             finished_at_ms=now_ms(),
-            report=self.as_json(),
+            report=in_a_row(self.as_dict(), self.SAMPLED),
         )

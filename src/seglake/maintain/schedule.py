@@ -17,7 +17,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.errors import SeglakeError
-from seglake.maintain.clock import careful_now_ms
+from seglake.maintain.clock import CarefulClock, checked_hours
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.expiry.rejects import expire_rejects
 from seglake.maintain.expiry.retention import retain_topic
@@ -71,7 +71,7 @@ class _Work(NamedTuple):
 
     root: str
     table: CatalogTable
-    now_ms: int
+    clock: CarefulClock
     dry_run: bool
     spark: SparkSession | None
     storage_options: Mapping[str, str] | None
@@ -91,15 +91,16 @@ def maintain_lake(
 
     With `dry_run` each part only says what it would do. `spark` runs what is worth it; without it
     everything runs in this process. `told` gets the name of each part. Raises UsageError if there
-    is no lake, UnknownTopic, and StoreError and CorruptData if the catalog cannot be read; what
-    goes wrong later is in the report.
+    is no lake, and for hours below 0; UnknownTopic; and StoreError and CorruptData if the catalog
+    cannot be read; what goes wrong later is in the report.
     """
+    checked_hours("--grace-hours", grace_hours)
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot()
     names = [row.topic for row in snapshot.topics()] if topic is None else [topic]
     settings = {name: snapshot.topic(name) for name in names}
-    now_ms = careful_now_ms(table.store, dry_run=dry_run)
-    work = _Work(root, table, now_ms, dry_run, spark, storage_options)
+    clock = CarefulClock(table.store, dry_run=dry_run)
+    work = _Work(root, table, clock, dry_run, spark, storage_options)
     result = Maintained(dry_run)
     for name in settings:
         for operation, do in _of_topic(work, snapshot, name):
@@ -115,10 +116,16 @@ def _of_topic(
     work: _Work, snapshot: Snapshot, name: str
 ) -> Iterator[tuple[str, Callable[[], Report]]]:
     """The operations that the settings of a topic ask for, each with what does it."""
-    table, now_ms, dry_run = work.table, work.now_ms, work.dry_run
+    table, dry_run, now_ms = work.table, work.dry_run, work.clock.machine_ms
+    careful_ms = work.clock.earlier_ms
     settings: Topic = topic_of(snapshot.topic(name))
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
-        yield "retain", lambda: retain_topic(table, name, now_ms, dry_run=dry_run, base=snapshot)
+        yield (
+            "retain",
+            lambda: retain_topic(
+                table, name, now_ms, dry_run=dry_run, base=snapshot, careful_ms=careful_ms
+            ),
+        )
     if "compact" in settings.cleanup_policy:
         yield (
             "compact",
@@ -126,7 +133,6 @@ def _of_topic(
                 work.root,
                 name,
                 dry_run=dry_run,
-                now_ms=now_ms,
                 spark=work.spark,
                 storage_options=work.storage_options,
             ),
@@ -138,7 +144,10 @@ def _of_topic(
         ),
     )
     if settings.quarantine_retention_ms >= 0:
-        yield "expire-rejects", lambda: expire_rejects(table, name, now_ms, dry_run=dry_run)
+        yield (
+            "expire-rejects",
+            lambda: expire_rejects(table, name, now_ms, dry_run=dry_run, careful_ms=careful_ms),
+        )
 
 
 def _done(operation: str, topic: str | None, do: Callable[[], Report], told: Told) -> Part:

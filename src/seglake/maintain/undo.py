@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,21 +20,27 @@ from seglake.catalog.quarantine.redrives import chain_of
 from seglake.catalog.rows import RunRow, RunState, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import transact
+from seglake.catalog.transaction import mark, mark_recent
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
 from seglake.layout import new_attempt
 from seglake.limits import INT32_MAX
-from seglake.maintain.report import TopicReport, now_ms
+from seglake.maintain.commit import carry_out, opened
+from seglake.maintain.report import Status, TopicReport, now_ms
 from seglake.maintain.rewrite.keep import WithoutOffsets
 from seglake.maintain.rewrite.segments import Target, rewrite
-from seglake.store import Store, open_store
+from seglake.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Ranges = list[tuple[int, int]]  # of offsets, ends exclusive
+
+_OPERATION = "undo"
+_OF_THE_DEED = (
+    "attempt_id", "started_at_ms", "runs", "offsets", "segments", "records", "files",
+)  # fmt: skip
 
 
 @dataclass(repr=False)
@@ -42,13 +48,15 @@ class Undone(TopicReport):
     """The result of an undo.
 
     `runs` are the run and its redrives. `offsets` has the ranges, ends exclusive, that hold no
-    record any more, by partition; `segments` counts those that were written again for that, or
-    would be. `records` left the topic, and `files` can be ingested again. A dry run does not count
-    records.
+    record any more, by partition; `segments` counts those that were written again for that.
+    `records` left the topic, and `files` can be ingested again. A dry run tells what would be. If
+    the run was undone before, the status is "already done", the version -1, and the rest is as the
+    history has it.
     """
 
     pipeline: str = ""
     run_id: str = ""
+    status: Status = "committed"
     dry_run: bool = False
     runs: list[str] = field(default_factory=list)
     offsets: dict[int, Ranges] = field(default_factory=dict)
@@ -70,34 +78,68 @@ def undo(
 ) -> Undone:
     """Take a committed run out of a topic, in one commit.
 
-    `pipeline` is needed if several pipelines have a run of this id. Raises UsageError if there is
-    no such run, if it is undone already, or (unless `force`) if compaction may have dropped other
-    runs' values in favour of its own; UnknownTopic, CorruptData, StoreError and CommitConflict.
+    `pipeline` is needed if several pipelines have a run of this id. A run that is undone already
+    stays so, and the report's status says it. Raises UsageError if there is no such run, if another
+    run replaced it, or (unless `force`) if compaction may have dropped other runs' values in favour
+    of its own; UnknownTopic, CorruptData, StoreError and CommitConflict.
     """
-    table = CatalogTable.open(open_store(root, storage_options))
     report = Undone(topic, run_id=run_id, dry_run=dry_run)
+    engine = LocalEngine() if spark is None else SparkEngine(spark)
+    with opened(root, storage_options, dry_run=dry_run) as table:
+        return _undo(table, report, pipeline, engine, force=force)
+
+
+def _undo(
+    table: CatalogTable, report: Undone, pipeline: str | None, engine: Engine, *, force: bool
+) -> Undone:
+    topic, run_id = report.topic, report.run_id
 
     def choose(base: Snapshot) -> list[RunRow]:
         run = wanted_run(table, base, topic, run_id, pipeline)
         report.pipeline = run.pipeline
-        return [run]
+        return [run] if run.state == "committed" else []
 
-    engine = LocalEngine() if spark is None else SparkEngine(spark)
     removal = RunRemoval(table, topic, report.attempt_id, choose, engine, force=force)
 
-    def plan(base: Snapshot) -> Change:
+    def plan(base: Snapshot) -> Change | None:
         place = removal.place(base)
+        if not place.runs:
+            report.runs, report.status = [], "already done"
+            return None
+        mark_recent(table, base, topic)  # of an undo that was killed; the run has come again since
         _describe(report, place, table, base)
         change = removal.change_of(place)
         report.records = removal.records
-        return change._replace(rows=[*change.rows, report.row("undo")])
+        return change._replace(rows=[*change.rows, report.row(_OPERATION)])
 
-    if dry_run:
-        base = table.snapshot()
-        _describe(report, removal.place(base), table, base)
+    report.status = "dry run" if report.dry_run else "committed"
+    carry_out(table, report, plan, dry_run=report.dry_run)
+    return report if report.runs else _as_done(report, table)
+
+
+def _as_done(report: Undone, table: CatalogTable) -> Undone:
+    """The report of the undo that took the run out before; without one, what is known."""
+    found: list[dict[str, Any]] = [
+        {**json.loads(row.report), "attempt_id": row.attempt_id}
+        for row in sorted(
+            table.maintenance(table.snapshot(), report.topic), key=lambda row: row.finished_at_ms
+        )
+        if row.operation == _OPERATION
+    ]
+    mine = [
+        told
+        for told in found
+        if told["pipeline"] == report.pipeline and report.run_id in told["runs"]
+    ]
+    if not mine:
         return report
-    report.version = transact(table, topic, report.attempt_id, plan) or -1
-    return report
+    told = mine[-1]
+    if not report.dry_run:
+        mark(table.store, told["attempt_id"])  # it may have died before it wrote the mark
+    told["offsets"] = {
+        int(number): [tuple(ends) for ends in ranges] for number, ranges in told["offsets"].items()
+    }
+    return replace(report, **{name: told[name] for name in _OF_THE_DEED})
 
 
 def _describe(report: Undone, place: Place, table: CatalogTable, base: Snapshot) -> None:
@@ -112,7 +154,7 @@ def _describe(report: Undone, place: Place, table: CatalogTable, base: Snapshot)
 def wanted_run(
     table: CatalogTable, base: Snapshot, topic: str, run_id: str, pipeline: str | None
 ) -> RunRow:
-    """The committed run with this id. Raises UnknownTopic and UsageError."""
+    """The run with this id, committed or undone. Raises UnknownTopic and UsageError."""
     history = table.run_history(base, base.topic(topic).topic)
     rows = [run for run in history if run.run_id == run_id and pipeline in (None, run.pipeline)]
     if not rows:
@@ -121,9 +163,25 @@ def wanted_run(
     if len(names) > 1:
         raise UsageError(f"pipelines {', '.join(names)} have a run {run_id!r}: give --pipeline")
     last = max(rows, key=lambda run: run.sequence)
-    if last.state != "committed":
-        raise UsageError(f"run {run_id!r} of pipeline {names[0]!r} is {last.state} already")
+    if last.state == "replaced":
+        raise UsageError(
+            f"run {run_id!r} of pipeline {last.pipeline!r} was replaced{_by(last, history)}"
+        )
     return last
+
+
+def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
+    """Which run took the place of one, and what to do."""
+    found = [
+        run
+        for run in history
+        if run.pipeline == replaced.pipeline
+        and replaced.run_id in json.loads(run.report).get("replaced_runs", ())
+    ]
+    if not found:
+        return ", so it has no records: undo the run that replaced it"
+    run_id = max(found, key=lambda run: run.finished_at_ms).run_id
+    return f" by run {run_id!r}, so it has no records: undo {run_id!r}"
 
 
 class Place(NamedTuple):
@@ -153,8 +211,10 @@ class RunRemoval:
         engine: Engine,
         *,
         force: bool,
+        with_nothing: bool = False,
         state: RunState = "undone",
     ) -> None:
+        self.with_nothing = with_nothing
         self._table, self._topic, self._engine = table, topic, engine
         self._choose, self._force, self._state = choose, force, state
         self._written: dict[tuple[SegmentRow, ...], SegmentRow] = {}

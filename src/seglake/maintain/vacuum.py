@@ -18,7 +18,7 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat
@@ -29,15 +29,16 @@ import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog import fate
+from seglake.catalog.deletions import announced
 from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.files import attempt_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import expired_files, retained_rows
 from seglake.catalog.rows import Kind, MaintenanceRow, RunState, rows_of
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.version import snapshot_files
-from seglake.errors import CorruptData
-from seglake.maintain.clock import time_of_storage
+from seglake.errors import CorruptData, StoreError
+from seglake.maintain.clock import checked_hours, time_of_storage
 from seglake.maintain.report import Report
 from seglake.store import Listed, Store, open_store
 
@@ -72,7 +73,7 @@ class Vacuumed(Report):
 def vacuum(
     root: str,
     *,
-    dry_run: bool = True,
+    dry_run: bool,
     grace_hours: float = GRACE_HOURS,
     retention_hours: int | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -81,20 +82,24 @@ def vacuum(
 
     `retention_hours` is how long versions are retained after they were replaced; without it the
     catalog's own setting holds. A shorter one expires versions that somebody may still read. A dry
-    run writes nothing, and goes by this machine's clock. Raises StoreError, and CorruptData if the
-    catalog cannot be read: then nothing is deleted.
+    run writes nothing, and goes by this machine's clock. Raises UsageError for hours below 0,
+    StoreError, and CorruptData if the catalog cannot be read: then nothing is deleted.
     """
+    checked_hours("--grace-hours", grace_hours)
+    checked_hours("retention_hours", retention_hours or 0)
     store = open_store(root, storage_options)
     table, report = CatalogTable.open(store), Vacuumed(dry_run)
-    now_ms = time.time_ns() // 1_000_000 if dry_run else time_of_storage(store)
-    times = _Times(now_ms, grace_hours, retention_hours)
+    own = _Times(time.time_ns() // 1_000_000, grace_hours, retention_hours)
+    times = own if dry_run else _by_storage(table, own)
+    if times is None:
+        return report
     mark = table.unmarked if dry_run else table.mark_committed
     report.marked = sorted(mark(table.newest_files()))
     find = partial(_find, table, times, report)
-    found = find() if dry_run else settled(table, find)
+    found = find() if dry_run else _fenced(table, find, report)
     report.deleted_bytes = sum(each.size for each in found.objects)
     if not dry_run:
-        _delete(store, report)
+        _delete(store, found, report)
     return report
 
 
@@ -123,26 +128,53 @@ def settled(table: CatalogTable, find: Callable[[], AnyFound]) -> AnyFound:
         for topic in {*topics.values()}:
             table.fence(topic)
         found = find()  # one of them may have committed before
-        for attempt_id in topics.keys() & found.committed:
-            fate.restore(table.store, attempt_id, topics[attempt_id])
+        for attempt_id, topic in topics.items():
+            if attempt_id in found.committed:
+                fate.restore(table.store, attempt_id, topic)
+            else:
+                fate.settle(table.store, attempt_id)
     return found
 
 
+def _fenced(table: CatalogTable, find: Callable[..., AnyFound], report: Vacuumed) -> AnyFound:
+    """What `find` finds, after which no commit can name a data file of the catalog that it found.
+
+    A commit may have paused since it wrote such a file, however long. So a fence is committed: a
+    commit that comes after it writes its files anew. What was committed before it is seen, since
+    the search is repeated, among the same files.
+    """
+    found = settled(table, find)
+    if not report.catalog_files:
+        return found
+    table.fence()
+    return settled(table, partial(find, {*report.catalog_files}))
+
+
 def _give_up(store: Store, attempts: Iterable[str]) -> dict[str, str]:
-    """Give up attempts; returns those that were about to commit, each with its topic."""
+    """Give up attempts; returns those that may be about to commit, each with its topic."""
     topics = {attempt_id: fate.give_up(store, attempt_id) for attempt_id in sorted(attempts)}
     return {attempt_id: topic for attempt_id, topic in topics.items() if topic is not None}
 
 
-def _delete(store: Store, report: Vacuumed) -> None:
-    QuarantineTable(store).remove_files(set(filter(attempt_of, report.deleted)))
-    delete(store, report.catalog_files + report.deleted)
+def _delete(store: Store, found: Found, report: Vacuumed) -> None:
+    quarantine = QuarantineTable(store)
+    quarantine.remove_files({*filter(attempt_of, report.deleted)})
+    quarantine.remove_lost_files(found.committed)
+    delete(store, report.catalog_files)
+    delete(store, report.deleted)
 
 
 def delete(store: Store, keys: Sequence[str]) -> None:
-    """Delete objects in this order, some at once."""
-    for first in range(0, len(keys), _DELETE_AT_ONCE):
-        store.delete(keys[first : first + _DELETE_AT_ONCE])
+    """Delete objects in this order, some at once, and none before the commits that unnamed them.
+
+    A loss of power could take such a commit back, if the process that made it died. Open readers
+    are told of logs.
+    """
+    if keys:
+        sync_commits(store)
+    with announced(store, keys):
+        for first in range(0, len(keys), _DELETE_AT_ONCE):
+            store.delete(keys[first : first + _DELETE_AT_ONCE])
 
 
 class _Times(NamedTuple):
@@ -158,6 +190,21 @@ class _Times(NamedTuple):
         return self.now_ms - self.grace_hours * HOUR_MS
 
 
+def _by_storage(table: CatalogTable, own: _Times) -> _Times | None:
+    """The times by the clock of storage; None if it takes no writes, and nothing is to be done.
+
+    Whether something is to be done is decided by this machine's clock then. Raises StoreError.
+    """
+    try:
+        return own._replace(now_ms=time_of_storage(table.store))
+    except StoreError:
+        marked = table.unmarked(table.newest_files())
+        found = _find(table, own, Vacuumed(dry_run=True, marked=sorted(marked)))
+        if marked or found.objects or found.dying:
+            raise
+        return None
+
+
 class _Found(NamedTuple):
     """The objects to delete, the attempts to give up before, and the committed attempts."""
 
@@ -166,10 +213,16 @@ class _Found(NamedTuple):
     committed: set[str]
 
 
-def _find(table: CatalogTable, times: _Times, report: Vacuumed) -> _Found:
-    """What is to be deleted; the report names it, and what is left alone."""
+def _find(
+    table: CatalogTable, times: _Times, report: Vacuumed, among: Collection[str] | None = None
+) -> _Found:
+    """What is to be deleted; the report names it, and what is left alone.
+
+    Of the catalog's data files only those `among` some keys are to be deleted, if these are given.
+    """
     now_ms, oldest_ms = times.now_ms, times.oldest_ms
     expired = expired_files(table, times.retention_hours, now_ms=now_ms, before_ms=oldest_ms)
+    expired = [each for each in expired if among is None or each.key in among]
     unnamed, committed = find_unnamed(table, {each.key for each in expired}, report.marked)
     named = {f"{layout.LOG_TABLE}/{file.path}" for file in table.newest_files()}
     expired = [each for each in expired if each.key not in named]  # a commit came meanwhile
@@ -198,12 +251,13 @@ def is_fate(found: Listed) -> bool:
 def is_at_stake(found: Listed) -> bool:
     """Whether an attempt needs this object to commit."""
     if found.key.startswith(f"{layout.ATTEMPTS}/"):
-        return "/blobs/" in found.key or found.key.endswith("/manifest.json")
+        named = found.key.endswith(("/manifest.json", "/begun"))
+        return named or "/blobs/" in found.key or layout.is_rejects_key(found.key)
     return not (found.key.startswith(f"{layout.CATALOG}/") and TEMPORARY.fullmatch(found.key))
 
 
 def find_unnamed(
-    table: CatalogTable, expired: Collection[str], marked: Iterable[str]
+    table: CatalogTable, expired: Container[str], marked: Iterable[str]
 ) -> tuple[Unnamed, set[str]]:
     """The objects of the lake that no retained version names, by attempt; the committed attempts.
 
@@ -247,7 +301,7 @@ class _Named(NamedTuple):
         return hash(name) in self.files  # a collision only spares an object
 
 
-def _named(table: CatalogTable, expired: Collection[str], marked: Iterable[str]) -> _Named:
+def _named(table: CatalogTable, expired: Container[str], marked: Iterable[str]) -> _Named:
     """The names in the commits and segments of all retained versions, and `marked` attempts."""
     attempts, files, without_rejects = set(marked), set[int](), _undone(table)
     kinds: tuple[Kind, ...] = ("run", "maintenance")
@@ -302,5 +356,5 @@ def _place(key: str, named: _Named) -> tuple[str, bool]:
         file = layout.parse_segment_key(key)
         return file.attempt_id, named.needs(file)
     attempt_id, name = layout.parse_attempt_key(key)
-    # nothing needs blobs, nor what is known of a failure, once the attempt has ended
-    return attempt_id, attempt_id in named.attempts and "/" not in name
+    # nothing needs blobs, an announcement, nor what is known of a failure, once it has ended
+    return attempt_id, attempt_id in named.attempts and "/" not in name and name != "begun"

@@ -123,6 +123,10 @@ class LakeLogs:
             return self.read(key, 0, self.size(key))
         return self._store.read_all(key)
 
+    def forget(self) -> None:
+        """Read each link anew."""
+        self._targets.cache_clear()
+
     def _target(self, key: str) -> _Target:
         link = Link.load(self._store.read_all(key), key)
         return _Target(self._stores(link.root), link)

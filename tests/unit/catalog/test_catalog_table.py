@@ -31,6 +31,7 @@ from seglake.catalog.rows import (
     SegmentRow,
 )
 from seglake.catalog.table import CONTRACT, CatalogTable
+from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.errors import (
     CommitConflict,
@@ -105,7 +106,7 @@ def test_open__without_a_lake(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_create__lists_one_folder_of_a_new_lake_and_none_of_another(
+def test_create__lists_two_empty_folders_of_a_new_lake_and_none_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed: list[str] = []
@@ -117,11 +118,12 @@ def test_create__lists_one_folder_of_a_new_lake_and_none_of_another(
 
     monkeypatch.setattr(type(open_store(str(tmp_path))), "list", listing)
     catalog = create_catalog(str(tmp_path))
-    assert listed == ["attempts"]
+    assert listed == ["attempts", "catalog/log/_delta_log"]
+    listed.clear()
     _append(catalog, catalog.snapshot(), 5)
     create_catalog(str(tmp_path))
     open_catalog(str(tmp_path))
-    assert listed == ["attempts"]
+    assert listed == []
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -224,7 +226,7 @@ def test_commit__after_a_lost_reply_is_found(
     real = catalog.store.put_if_absent
 
     def lose_the_reply(key: str, data: Any) -> bool:
-        if real(key, data) and key.endswith("/fate"):
+        if real(key, data) and "/_delta_log/" not in key:
             return True
         raise StoreError("connection reset")
 
@@ -414,6 +416,32 @@ def test_vacuumed_version__has_expired(catalog: CatalogTable) -> None:
     assert _listed(catalog.snapshot()) == _listed(old)
 
 
+def test_newest_version__that_is_vacuumed_while_it_is_read(
+    catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one behind it is read."""
+    for _ in range(3):
+        _append(catalog, catalog.snapshot(), 5)
+    wanted, load = _listed(catalog.snapshot()), snapshot_files.load
+
+    def late(*asked: Any) -> Snapshot:
+        monkeypatch.undo()
+        _merge(catalog)
+        _vacuum(catalog)
+        return load(*asked)
+
+    monkeypatch.setattr(snapshot_files, "load", late)
+    assert _listed(CatalogTable.open(catalog.store).snapshot()) == wanted
+
+
+def test_newest_version__whose_files_are_lost(catalog: CatalogTable) -> None:
+    _append(catalog, catalog.snapshot(), 5)
+    for file in Path(catalog.store.uri, "catalog/log").rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(VersionExpired, match="no such object"):
+        CatalogTable.open(catalog.store).snapshot()
+
+
 def test_commit__is_written_down_before_and_marked_after(
     catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,9 +457,9 @@ def test_commit__is_written_down_before_and_marked_after(
     real = catalog.store.put_if_absent
 
     def fail(key: str, data: bytes) -> bool:
-        if key.endswith("/fate"):
-            return real(key, data)
-        raise StoreError("no answer")
+        if "/_delta_log/" in key:
+            raise StoreError("no answer")
+        return real(key, data)
 
     with monkeypatch.context() as patch:
         patch.setattr(catalog.store, "put_if_absent", fail)
@@ -439,12 +467,34 @@ def test_commit__is_written_down_before_and_marked_after(
             catalog.commit(rows, base=base, **change)
     assert not list(store.list(f"attempts/{attempt}/success"))
     gone = SegmentId("orders", 0, 0, first, first)
-    assert read_manifest(store, attempt) == Manifest(attempt, rows, [gone], [], base.version + 1)
+    assert read_manifest(store, attempt) == Manifest(
+        attempt, rows, [gone], [], base.version + 1, catalog.lake
+    )
     catalog.commit(rows, base=base, **change)
     assert store.size(success_key(attempt)) == 0
     kinds = [row.KIND for row in read_manifest(store, first).rows]
     assert sorted(kinds) == ["run", "segment", "source", "topic"]
     assert read_manifest(store, first).replaced == []
+
+
+def test_rebuilt__whatever_reaches_the_old_table_late(
+    catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit to the table that is gone does not count, before the renumbering or after it."""
+    attempt = new_attempt()
+    rows: list[Row] = [topic(), segment(0, 5, attempt_id=attempt), run("r", attempt)]
+    stray = json.dumps({"add": {"path": "gone.parquet"}}).encode()
+    store, real = open_store(f"{catalog.store.uri}-anew"), delta_rs.renumber
+
+    def late(*asked: Any) -> None:
+        store.put_if_absent(f"catalog/log/_delta_log/{2:020}.json", stray)
+        real(*asked)
+        store.put_if_absent(f"catalog/log/_delta_log/{1:020}.json", stray)
+
+    monkeypatch.setattr(delta_rs, "renumber", late)
+    assert CatalogTable.rebuilt(store, {"orders": rows}, 7, "") == 7
+    found = CatalogTable.open(store).snapshot()
+    assert (found.version, found.partition("orders", 0).end_offset) == (7, 5)
 
 
 def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: CatalogTable) -> None:

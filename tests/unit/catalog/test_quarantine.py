@@ -1,6 +1,7 @@
 """Quarantined rows count only once their run is in."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import Row
 from seglake.catalog.table import CatalogTable
 from seglake.errors import UsageError
-from seglake.store import Store, open_store
+from seglake.layout import QUARANTINE_TABLE
+from seglake.store import Listed, Store, open_store
 from tests.harness.processes import race_of
 from tests.makers.catalog_rows import ATTEMPT, new_attempt, run, topic
 from tests.makers.lakes import create_catalog
@@ -79,9 +81,8 @@ def test_parts_of_dead_attempts__are_not_read_and_can_be_removed(store: Store) -
     quarantine.remove_files({keys[1], "catalog/quarantine/topic=orders/nothing.parquet"})
     assert DeltaTable(f"{store.uri}/catalog/quarantine").file_uris() == [f"{store.uri}/{keys[0]}"]
     assert _counted(catalog, quarantine, "orders") == [1]
-    version = DeltaTable(f"{store.uri}/catalog/quarantine").version()
     quarantine.remove_files({keys[1]})  # it is out already
-    assert DeltaTable(f"{store.uri}/catalog/quarantine").version() == version
+    assert DeltaTable(f"{store.uri}/catalog/quarantine").file_uris() == [f"{store.uri}/{keys[0]}"]
 
 
 @pytest.mark.parametrize(
@@ -154,3 +155,47 @@ def test_part__cannot_leave_its_folder(store: Store) -> None:
         write_rejects(store, "../x", ATTEMPT, _rows(ATTEMPT, [1]))
     with pytest.raises(UsageError):
         write_rejects(store, "orders", "../x", _rows(ATTEMPT, [1]))
+
+
+def test_a_file_that_is_named_while_lost_ones_are_looked_for__stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing that took an hour took the rejects of a run that committed meanwhile."""
+    quarantine, waiting, real = QuarantineTable(store), [new_attempt()], type(store).list
+    parts = [write_rejects(store, "orders", ATTEMPT, _rows(ATTEMPT, [1]))]
+    quarantine.add_files(parts, ATTEMPT)
+
+    def slow(self: Store, prefix: str = "") -> Iterator[Listed]:
+        found = list(real(self, prefix))
+        if prefix == QUARANTINE_TABLE and waiting:
+            attempt = waiting.pop()
+            parts.append(write_rejects(store, "orders", attempt, _rows(attempt, [2])))
+            QuarantineTable(store).add_files(parts[1:], attempt)
+        return iter(found)
+
+    monkeypatch.setattr(type(store), "list", slow)
+    quarantine.remove_lost_files(set())
+    assert not waiting
+    assert sorted(quarantine.all_keys("orders")) == sorted(
+        f"{QUARANTINE_TABLE}/{part.path}" for part in parts
+    )
+
+
+def test_a_file_that_is_named_just_before_the_fence__goes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fence came after the commit that named it, and left it in the table."""
+    quarantine, dead = QuarantineTable(store), new_attempt()
+    parts = [write_rejects(store, "orders", each, _rows(each, [1])) for each in (ATTEMPT, dead)]
+    quarantine.add_files(parts[:1], ATTEMPT)
+    waiting, real = [parts[1]], DeltaLog.commit
+
+    def late(self: DeltaLog, *given: Any, **how: Any) -> Any:
+        if waiting:
+            QuarantineTable(store).add_files([waiting.pop()], dead)
+        return real(self, *given, **how)
+
+    monkeypatch.setattr(DeltaLog, "commit", late)
+    quarantine.remove_files({f"{QUARANTINE_TABLE}/{parts[1].path}"})
+    assert not waiting
+    assert quarantine.all_keys("orders") == [f"{QUARANTINE_TABLE}/{parts[0].path}"]

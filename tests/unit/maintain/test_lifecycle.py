@@ -124,7 +124,12 @@ class Lifecycle(RuleBasedStateMachine):
     def replace(self, run_id: str, lines: list[Line]) -> None:
         """A corrected file takes the place of the old one."""
         settings = pipeline_of(self.root, [self._files(run_id, lines)], topic=TOPIC)
-        self._took(run_id, replace_files(LocalEngine(), settings, DeclaredRun(run_id), force=True))
+        self._took(
+            run_id,
+            replace_files(
+                LocalEngine(), settings, DeclaredRun(run_id), force=True, with_nothing=True
+            ),
+        )
 
     @rule(run_id=run_ids)
     def undo(self, run_id: str) -> None:

@@ -130,7 +130,7 @@ def test_a_dry_run_writes_nothing(maker: LakeMaker) -> None:
         (0, 0, 240, 12), (1, 0, 60, 12),
     ]  # fmt: skip
     assert report.plan[0].log_bytes == sum(r.log_bytes for r in rows_of(maker) if not r.partition)
-    assert (report.version, report.segments) == (-1, 0)
+    assert (report.version, report.segments, report.new_segments) == (-1, 24, 2)
 
 
 def test_partitions_can_be_chosen(maker: LakeMaker) -> None:

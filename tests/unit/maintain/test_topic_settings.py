@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from pathlib import Path
@@ -13,11 +14,11 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog.transaction import transact
-from seglake.config.topic import DEFAULTS
-from seglake.errors import ConfigError, UnknownTopic, UsageError
+from seglake.config.topic import DEFAULTS, combined
+from seglake.errors import ConfigError, QuarantineLimit, UnknownTopic, UsageError
 from seglake.maintain import commit
 from seglake.maintain.health.repair import rebuild_catalog
-from seglake.maintain.topic_settings import topic_of
+from seglake.maintain.topic_settings import _OF_IDENTITY, topic_of
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_file
 from tests.makers.segment_lakes import Sketch, sketched_lake
@@ -103,6 +104,11 @@ def test_describe_tells_values_defaults_and_meanings(root: str) -> None:
         ({"cleanup.policy": "shred"}, [], "'shred' is no policy"),
         ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}, [], "is above topic.max"),
         ({"batch.size": 2**30}, [], "lower batch.size"),
+        ({"kafka.topic.id": "nonsense"}, [], "'nonsense' is no id of a topic"),
+        ({"kafka.topic.id": "A" * 22}, [], "is no id of a topic"),
+        ({"kafka.topic.id": "A08NuvyWRgee6k9bdjak+/"}, [], "`kafka-topics --describe` shows it"),
+        ({"segment.ms": 2**63}, [], "segment.ms"),
+        ({"min.cleanable.dirty.ratio": float("nan")}, [], "min.cleanable.dirty.ratio"),
         ({"partitions": 5}, [], "partitions is not altered: only a pipeline raises"),
         ({}, ["message.timestamp.type"], "message.timestamp.type is not altered"),
         ({"retention.ms": 5}, ["retention.ms"], "both altered and deleted"),
@@ -171,3 +177,64 @@ def test_the_next_run_writes_with_the_new_layout(tmp_path: Path) -> None:
     seglake.alter(str(lake), "events", {"compression.type": "lz4"})
     ingest(pipeline_of(lake, tmp_path / "b"), "2")
     assert {row.codec for row in segments_of(lake)} == {"zstd", "lz4"}
+
+
+NASTY = [float("nan"), float("inf"), True, None, "", "x", -(2**63), -1, 0, 1, 2**31, 2**63 - 1,
+         2**63, 2**64, 10**30, 0.5]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", sorted({*DEFAULTS} - _OF_IDENTITY))
+def test_what_is_accepted_can_be_read_and_written_with(tmp_path: Path, key: str) -> None:
+    """Every setting, with values at the ends of their types and beyond them."""
+    path = write_file(tmp_path / "a.jsonl", [Line(T, "a"), Line(T + 1, "b")])
+    ingest(pipeline_of(tmp_path / "lake", path), "0")
+    root, version = str(tmp_path / "lake"), open_catalog(str(tmp_path / "lake")).snapshot().version
+    for number, value in enumerate(NASTY, 1):
+        with contextlib.suppress(ConfigError):
+            seglake.alter(root, "events", {key: value})
+        if seglake.open(root).version == version:
+            continue
+        path = write_file(tmp_path / f"{number}.jsonl", [Line(T, "a"), Line(T + 1, "b")])
+        with contextlib.suppress(QuarantineLimit):  # a limit of event time rejects all
+            assert ingest(pipeline_of(root, path), str(number)).records == 2
+        seglake.maintain_lake(root, dry_run=True)
+        seglake.describe(root, "events")
+        seglake.alter(root, "events", {}, delete=[key])
+        version = seglake.open(root).version
+
+
+def test_a_value_that_is_no_longer_allowed_can_be_altered(tmp_path: Path) -> None:
+    """An earlier version accepted it: the topic can be read all the same."""
+    stale = {"kafka.topic.id": "nonsense", "retention.ms": 7}
+    topic = combined(stale, {"name": "events"})
+    assert (topic.kafka_topic_id, topic.retention_ms) == ("nonsense", 7)
+    assert combined({**stale}, {"name": "events", "kafka.topic.id": ID}).kafka_topic_id == ID
+    assert combined({"retention.ms": 7}, {"name": "events"}).kafka_topic_id is None
+
+
+ID = "A08NuvyWRgee6k9bdjakQQ"
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("7d", 604_800_000), ("90s", 90_000), ("12 hours", 43_200_000), ("2W", 1_209_600_000),
+     ("250ms", 250), ("1 day", 86_400_000), ("5 min", 300_000)],
+)  # fmt: skip
+def test_a_duration_is_stored_in_milliseconds(text: str, ms: int, tmp_path: Path) -> None:
+    path = write_file(tmp_path / "a.jsonl", [Line(T)])
+    root = str(tmp_path / "lake")
+    ingest(pipeline_of(root, path, topic={"quarantine.retention.ms": text}), "1")
+    seglake.alter(root, "events", {"retention.ms": text})
+    stored = topic_of(open_catalog(root).snapshot().topic("events"))
+    assert (stored.retention_ms, stored.quarantine_retention_ms) == (ms, ms)
+    row = json.loads(open_catalog(root).snapshot().topic("events").settings)
+    assert row["retention.ms"] == ms
+    assert seglake.alter(root, "events", {"retention.ms": ms}).changes == {}
+
+
+@pytest.mark.parametrize("text", ["7 moons", "d", "1.5d", "", "7dd", "-7d"])
+def test_what_is_no_duration_is_named_with_the_remedy(text: str, tmp_path: Path) -> None:
+    ingest(pipeline_of(tmp_path / "lake", write_file(tmp_path / "a.jsonl", [Line(T)])), "1")
+    told = r"topic\.retention\.ms: .* is no duration; write milliseconds, or as in 90s, 12h, 7d"
+    with pytest.raises(ConfigError, match=told):
+        seglake.alter(str(tmp_path / "lake"), "events", {"retention.ms": text})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, InputError, OffsetNotFound, UsageError
-from seglake.layout import new_attempt
+from seglake.layout import new_attempt, success_key
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.replace import replace_files
@@ -65,10 +67,15 @@ class Lake:
         return self._took(run_id, ingest(self.pipeline(run_id), run_id, interval))
 
     def replace(
-        self, run_id: str, interval: tuple[int, int] | None = None, *, whole: bool = False
+        self,
+        run_id: str,
+        interval: tuple[int, int] | None = None,
+        *,
+        whole: bool = False,
+        with_nothing: bool = False,
     ) -> Report:
-        run = DeclaredRun(run_id, interval)
-        report = replace_files(LocalEngine(), self.pipeline(run_id), run, whole_interval=whole)
+        what = (LocalEngine(), self.pipeline(run_id), DeclaredRun(run_id, interval))
+        report = replace_files(*what, whole_interval=whole, with_nothing=with_nothing)
         if report.status == "committed":
             for gone in report.replaced_runs:
                 self.runs.pop(gone)
@@ -144,8 +151,10 @@ def test_any_history__is_what_its_runs_say(
         run_id = f"run {which}"
         if verb in {"ingest", "replace"}:
             lake.write(run_id, lines(count, T + 1000 * number))
-        if verb == "replace" or (verb == "ingest" and run_id not in lake.runs):
-            getattr(lake, verb)(run_id)
+        if verb == "replace":
+            lake.replace(run_id, with_nothing=True)
+        elif verb == "ingest" and run_id not in lake.runs:
+            lake.ingest(run_id)
         elif verb == "undo" and run_id in lake.runs:
             lake.undo(run_id)
         elif verb == "merge":
@@ -209,7 +218,7 @@ def test_rejects_and_redrives_go_with_their_run(tmp_path: Path) -> None:
     assert (report.runs, report.records) == (["a", "a redrive 1"], 7)
     assert not any(read_lake(lake.root).values())
     assert quarantined(lake.root) == []
-    with pytest.raises(UsageError, match="no committed run"):
+    with pytest.raises(UsageError, match="run 'a' of topic 'events' is undone, and its rejects"):
         redrive(LocalEngine(), other, "a")
     lake.runs.clear()
     lake.ends = seglake.open(str(lake.root)).topic("events").end_offsets()
@@ -264,17 +273,63 @@ def test_a_redrive_alone__can_be_undone(tmp_path: Path) -> None:
     assert redrive(LocalEngine(), other, "a").records == 1
 
 
-@pytest.mark.parametrize("run_id", ["never", "a"])
-def test_a_run_that_is_not_there__is_refused(tmp_path: Path, run_id: str) -> None:
+def test_a_run_that_is_not_there__is_refused(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.write("a", lines(4))
     lake.ingest("a")
-    lake.undo("a")
     version = seglake.open(str(lake.root)).version
-    words = "is undone already" if run_id == "a" else "has no run 'never'; `seglake history`"
-    with pytest.raises(UsageError, match=words):
-        undo(str(lake.root), "events", run_id)
+    with pytest.raises(UsageError, match="has no run 'never'; `seglake history`"):
+        undo(str(lake.root), "events", "never")
     assert seglake.open(str(lake.root)).version == version
+
+
+def test_a_run_that_is_undone__can_be_undone_again(tmp_path: Path) -> None:
+    """It says what the deed did, and writes the mark that a killed one did not."""
+    lake = Lake(tmp_path)
+    for run_id in ("a", "b"):
+        lake.write(run_id, lines(4))
+        lake.ingest(run_id)
+        lake.undo(run_id)
+    lake.write("a", lines(5))
+    lake.ingest("a")
+    done = lake.undo("a")
+    (lake.root / success_key(done.attempt_id)).unlink()
+    version, told = seglake.open(str(lake.root)).version, undo(str(lake.root), "events", "a")
+    assert seglake.open(str(lake.root)).version == version
+    assert (told.status, told.version) == ("already done", -1)
+    for name in ("attempt_id", "runs", "offsets", "segments", "records", "files", "pipeline"):
+        assert getattr(told, name) == getattr(done, name)
+    assert (lake.root / success_key(done.attempt_id)).exists()
+    assert undo(str(lake.root), "events", "a", dry_run=True).status == "already done"
+
+
+def test_of_two_undos_at_once__the_second_says_that_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", lines(4))
+    lake.ingest("a")
+    real, calls = CatalogTable.commit, itertools.count()
+
+    def late(self: CatalogTable, *rows: Any, **named: Any) -> int:
+        if next(calls) == 0:
+            undo(str(lake.root), "events", "a")
+        return real(self, *rows, **named)
+
+    monkeypatch.setattr(CatalogTable, "commit", late)
+    report = undo(str(lake.root), "events", "a")
+    assert (report.status, report.records) == ("already done", 4)
+
+
+def test_a_run_that_was_replaced__is_undone_by_the_id_of_the_other(tmp_path: Path) -> None:
+    """Its own records are gone, but others have their place, so it is no run that is undone."""
+    lake = Lake(tmp_path)
+    for run_id in ("hour", "day"):
+        lake.write(run_id, lines(4))
+    lake.ingest("hour", (T, T + HOUR))
+    lake.replace("day", (T, T + 2 * HOUR), whole=True)
+    with pytest.raises(UsageError, match=r"'hour' .*was replaced by run 'day', .*undo 'day'"):
+        undo(str(lake.root), "events", "hour")
 
 
 def test_pipelines_that_share_a_run_id__are_told_apart(tmp_path: Path) -> None:
@@ -441,6 +496,78 @@ def test_a_replacement_that_is_rejected__leaves_the_old_run(tmp_path: Path) -> N
     with pytest.raises(seglake.errors.QuarantineLimit):
         lake.replace("a")
     lake.assert_holds()
+
+
+def _empty(lake: Lake, run_id: str) -> None:
+    shutil.rmtree(lake.folder / run_id)
+    (lake.folder / run_id).mkdir()
+
+
+def _of_another(lake: Lake, run_id: str) -> None:
+    """The run's folder has nothing but a file that another run ingested."""
+    _empty(lake, run_id)
+    other = write_file(lake.folder / run_id / "other.jsonl", lines(3))
+    ingest(pipeline_of(lake.root, [other]), "other")
+    lake._took("other", Report("events", "test", "other"))
+
+
+def _without_rows(lake: Lake, run_id: str) -> None:
+    lake.write(run_id, [])
+
+
+NOTHING = {
+    "an empty folder": (_empty, "the input is empty"),
+    "files of another run": (_of_another, "the topic has 1 file already"),
+    "files without a row": (_without_rows, "0 records"),
+}
+
+
+@pytest.mark.parametrize("what", NOTHING)
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_replacement_by_nothing__is_asked_for_by_name(
+    tmp_path: Path, what: str, whole: bool
+) -> None:
+    lake = Lake(tmp_path, input={"on_empty": "ok"})
+    for hour in range(2):
+        lake.write(str(hour), [*lines(4 + hour), Line(0, broken="{")])
+        lake.ingest(str(hour), (T + hour * HOUR, T + (hour + 1) * HOUR))
+    takes_away, why = NOTHING[what]
+    run_id, interval = ("day", (T, T + 2 * HOUR)) if whole else ("0", (T, T + HOUR))
+    lake.write(run_id, lines(1))
+    takes_away(lake, run_id)
+    sentence = rf"{why}.*nothing would take the place of run '0'.*--replace-with-nothing"
+    with pytest.raises(UsageError, match=sentence):
+        lake.replace(run_id, interval, whole=whole)
+    lake.assert_holds()
+    report = lake.replace(run_id, interval, whole=whole, with_nothing=True)
+    lake.assert_holds()
+    runs, records = (["0", "1"], 9) if whole else (["0"], 4)
+    assert sorted(report.replaced_runs) == runs
+    assert (report.replaced_records, report.replaced_files) == (records, len(runs))
+    left = f"{records} records of {len(runs)} file"
+    assert left in report.summary
+    assert all(run in report.summary for run in runs)
+    (row,) = [run for run in seglake.open(str(lake.root)).history() if run.run_id == run_id
+              and run.state == "committed"][-1:]  # fmt: skip
+    assert json.loads(row.report)["replaced_records"] == records
+
+
+def test_a_run_that_brought_nothing__may_be_replaced_by_nothing(tmp_path: Path) -> None:
+    """Nothing leaves: an hour without files, under other settings."""
+    lake = Lake(tmp_path, input={"on_empty": "ok"})
+    (tmp_path / "a").mkdir()
+    lake.ingest("a")
+    lake.settings["key"] = {"fields": ["n"]}
+    assert lake.replace("a").status == "committed"
+
+
+def test_a_replacement_by_something__says_what_left(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.write("a", lines(5))
+    lake.ingest("a")
+    lake.write("a", lines(3, T + 7))
+    summary = lake.replace("a").summary
+    assert summary == "3 records, 0 rejected; in the place of run a: 5 records of 1 file left"
 
 
 def test_two_replacements_at_once__end_as_one(

@@ -16,7 +16,14 @@ from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import expired_files
 from seglake.catalog.table import CatalogTable
-from seglake.errors import CorruptData, MissingObject, SeglakeError, UsageError, VersionExpired
+from seglake.errors import (
+    CommitConflict,
+    CorruptData,
+    MissingObject,
+    SeglakeError,
+    UsageError,
+    VersionExpired,
+)
 from seglake.format.index import IndexPolicy
 from seglake.layout import failed_key, fate_key, manifest_key, new_attempt, report_key, success_key
 from seglake.maintain.health.reindex import reindex
@@ -82,7 +89,7 @@ def test_retained_versions__keep_all_their_files(maker: LakeMaker) -> None:
 
 def test_expired_versions__lose_their_files_and_cannot_be_opened(maker: LakeMaker) -> None:
     before, rows = objects(maker), contents(maker)
-    planned = vacuum(str(maker.root), retention_hours=0)
+    planned = vacuum(str(maker.root), retention_hours=0, dry_run=True)
     assert objects(maker) == before
     live = maker.catalog.segments(maker.catalog.snapshot(), "events")
     old = {
@@ -100,7 +107,7 @@ def test_expired_versions__lose_their_files_and_cannot_be_opened(maker: LakeMake
     assert (report.findings, report.orphans) == ([], [])
     with pytest.raises(VersionExpired):
         open_catalog(str(maker.root)).snapshot(maker.versions[0])
-    assert vacuum(str(maker.root), retention_hours=0).deleted == []
+    assert vacuum(str(maker.root), retention_hours=0, dry_run=True).deleted == []
 
 
 def test_failed_attempts__go_with_everything_that_they_wrote(maker: LakeMaker) -> None:
@@ -115,7 +122,7 @@ def test_failed_attempts__go_with_everything_that_they_wrote(maker: LakeMaker) -
     assert set(vacuum(str(maker.root), dry_run=False).deleted) == added
     assert objects(maker) == before | {fate_key(attempt)}
     age(maker.root / fate_key(attempt), 29 * DAY)
-    assert vacuum(str(maker.root)).deleted == verify(str(maker.root)).orphans == []
+    assert vacuum(str(maker.root), dry_run=True).deleted == verify(str(maker.root)).orphans == []
     age(maker.root / fate_key(attempt), 32 * DAY)
     assert vacuum(str(maker.root), dry_run=False).deleted == [fate_key(attempt)]
     assert objects(maker) == before
@@ -127,9 +134,9 @@ def test_an_attempt_that_may_still_run__keeps_its_oldest_file(maker: LakeMaker) 
     new = put(maker, f"topics/events-1/{attempt}/{0:020d}.log", 60)
     report = vacuum(str(maker.root), dry_run=False)
     assert (report.deleted, set(report.young)) == ([], {old, new})
-    assert set(vacuum(str(maker.root), grace_hours=0.01).deleted) == {old, new}
+    assert set(vacuum(str(maker.root), grace_hours=0.01, dry_run=True).deleted) == {old, new}
     age(maker.root / new, 2 * DAY)
-    assert set(vacuum(str(maker.root)).deleted) == {old, new}
+    assert set(vacuum(str(maker.root), dry_run=True).deleted) == {old, new}
 
 
 def test_rejected_rows_of_dead_attempts__go_and_the_others_stay(maker: LakeMaker) -> None:
@@ -142,7 +149,7 @@ def test_rejected_rows_of_dead_attempts__go_and_the_others_stay(maker: LakeMaker
     )
     adding = reject(maker, attempts[1], 400 * DAY, added=True)
     assert set(verify(str(maker.root)).orphans) == {added, adding, loose, *young}
-    planned = vacuum(str(maker.root))
+    planned = vacuum(str(maker.root), dry_run=True)
     assert set(planned.deleted) == {added, adding, loose}
     assert set(planned.young) == set(young)
     assert vacuum(str(maker.root), dry_run=False).deleted == planned.deleted
@@ -151,7 +158,7 @@ def test_rejected_rows_of_dead_attempts__go_and_the_others_stay(maker: LakeMaker
     named = {Path(uri) for uri in DeltaTable(str(maker.root / "catalog/quarantine")).file_uris()}
     assert maker.root / committed in named
     assert all(path.exists() for path in named)
-    assert vacuum(str(maker.root)).deleted == []
+    assert vacuum(str(maker.root), dry_run=True).deleted == []
 
 
 def test_what_crashes_left_of_writes_to_the_catalog__goes_once_it_is_old(maker: LakeMaker) -> None:
@@ -163,7 +170,7 @@ def test_what_crashes_left_of_writes_to_the_catalog__goes_once_it_is_old(maker: 
     report = vacuum(str(maker.root), dry_run=False)
     assert (set(report.deleted), set(report.young)) == (old, young)
     assert {found.key for found in maker.store.list("catalog")} == before - old
-    report = vacuum(str(maker.root), retention_hours=0, grace_hours=0)
+    report = vacuum(str(maker.root), retention_hours=0, grace_hours=0, dry_run=True)
     keys = report.deleted + report.catalog_files
     assert young <= set(keys)
     assert len(keys) == len(set(keys))
@@ -172,7 +179,7 @@ def test_what_crashes_left_of_writes_to_the_catalog__goes_once_it_is_old(maker: 
 def test_a_commit_that_is_under_way__keeps_its_files(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its data files of the catalog and its segments stand; nothing names them yet."""
+    """Its data files of the catalog and its segments stand; it has to write the former again."""
     real = DeltaLog.commit
 
     def commit(log: DeltaLog, *args: Any, **named: Any) -> Any:
@@ -181,6 +188,9 @@ def test_a_commit_that_is_under_way__keeps_its_files(
         return real(log, *args, **named)
 
     monkeypatch.setattr(DeltaLog, "commit", commit)
+    with pytest.raises(CommitConflict):
+        maker.run({0: [Event(7)]})
+    maker.written["events"].pop()
     maker.run({0: [Event(7)]})
     assert len(contents(maker)) == 121
     assert verify(str(maker.root), deep=True).findings == []
@@ -235,7 +245,7 @@ def test_the_history__is_kept(maker: LakeMaker) -> None:
     )
     (maker.root / success_key(marked)).unlink()  # killed between the commit and the mark
     before = objects(maker)
-    planned = vacuum(str(maker.root))
+    planned = vacuum(str(maker.root), dry_run=True)
     assert (planned.deleted, planned.marked) == ([], [marked])
     assert objects(maker) == before
     done = vacuum(str(maker.root), dry_run=False)

@@ -19,6 +19,8 @@ from seglake.engine import LocalEngine
 from seglake.errors import AttemptAbandoned, CorruptData, SeglakeError
 from seglake.format.index import IndexPolicy
 from seglake.layout import fate_key, new_attempt
+from seglake.maintain import vacuum as vacuums
+from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import Vacuumed, vacuum
@@ -160,10 +162,71 @@ def test_a_commit_that_is_made_first__stays(
     assert_sound(pipeline, LINES + 27)
 
 
+def sweep_until_the_fence(pipeline: Pipeline) -> None:
+    """A vacuum that dies when it has overruled a claim."""
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CatalogTable, "fence", die)
+        with pytest.raises(KeyboardInterrupt):
+            sweep(pipeline)
+
+
+def test_a_claim_that_a_dead_vacuum_overruled__is_fenced_by_an_erasure(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the commit that is under way names files that the erasure deletes."""
+    key = "of this run alone"
+    write_file(Path(pipeline.input.paths[0]), [Line(T + n, key) for n in range(27)])
+
+    def sweep_and_erase() -> None:
+        sweep_until_the_fence(pipeline)
+        assert erase(pipeline.root, "events", [key], vacuum=True, grace_hours=0).deleted
+
+    before_commit(monkeypatch, sweep_and_erase)
+    with pytest.raises(AttemptAbandoned):
+        ingest(pipeline, "1")
+    assert_sound(pipeline, LINES)
+    assert ingest(pipeline, "1").records == 27
+    assert_sound(pipeline, LINES + 27)
+
+
+def test_a_commit_under_a_claim_that_a_dead_vacuum_overruled__stays(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made after the next vacuum has looked who is committed."""
+    commit, find = DeltaLog.commit, vacuums.find_unnamed
+
+    def caught(log: DeltaLog, *given: Any, **named: Any) -> Any:
+        if log.folder != "catalog/log":
+            return commit(log, *given, **named)
+        monkeypatch.setattr(DeltaLog, "commit", commit)
+        sweep_until_the_fence(pipeline)
+        made = []
+
+        def made_after(*asked: Any) -> Any:
+            monkeypatch.setattr(vacuums, "find_unnamed", find)
+            found = find(*asked)
+            made.append(commit(log, *given, **named))
+            return found
+
+        monkeypatch.setattr(vacuums, "find_unnamed", made_after)
+        sweep(pipeline)
+        return made[0]
+
+    monkeypatch.setattr(DeltaLog, "commit", caught)
+    assert ingest(pipeline, "1").records == 27
+    assert_sound(pipeline, LINES + 27)
+    sweep(pipeline)
+    assert_sound(pipeline, LINES + 27)
+
+
 def test_a_run_that_was_killed_just_before_its_commit__is_swept(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It claimed its fate: one commit makes sure that it is dead."""
+    """It claimed its fate: commits make sure that it is dead, and that none names its files."""
 
     def die() -> None:
         raise KeyboardInterrupt
@@ -174,10 +237,10 @@ def test_a_run_that_was_killed_just_before_its_commit__is_swept(
     before = open_catalog(pipeline.root).snapshot().version
     assert vacuum(pipeline.root, dry_run=False).deleted == []  # it is young
     sweep(pipeline)
-    assert open_catalog(pipeline.root).snapshot().version == before + 1
+    assert open_catalog(pipeline.root).snapshot().version == before + 2
     assert verify(pipeline.root).orphans == []
     sweep(pipeline)
-    assert open_catalog(pipeline.root).snapshot().version == before + 1
+    assert open_catalog(pipeline.root).snapshot().version == before + 2
     assert_run_again_succeeds(pipeline)
 
 
@@ -243,9 +306,12 @@ def test_a_fate__is_decided_once_and_claimed_again(pipeline: Pipeline) -> None:
     assert fate.give_up(store, other) is None
     with pytest.raises(AttemptAbandoned):
         fate.claim(store, other, "events")
-    assert [fate.give_up(store, mine) for _ in range(2)] == ["events", None]
-    with pytest.raises(AttemptAbandoned):
-        fate.claim(store, mine, "events")
+    for topic in ("events", None):  # until there was a fence
+        assert [fate.give_up(store, mine) for _ in range(2)] == [topic, topic]
+        assert fate.is_given_up(store, mine)
+        with pytest.raises(AttemptAbandoned):
+            fate.claim(store, mine, "events")
+        fate.settle(store, mine)
     for content in (b"", b"[]", b"{}", b'{"fate": "committing"}'):
         store.put(fate_key(mine), content)
         with pytest.raises(CorruptData) as caught:
@@ -300,5 +366,5 @@ def test_the_tables_own_retention__holds(maker: LakeMaker, monkeypatch: pytest.M
     for interval in ("interval 35 days", "interval 1000 HOURS"):
         native = table.handle.newest()
         native.alter.set_table_properties({log: interval, name: interval})
-        told.append(bool(vacuum(str(maker.root)).catalog_files))
+        told.append(bool(vacuum(str(maker.root), dry_run=True).catalog_files))
     assert told == [True, False]

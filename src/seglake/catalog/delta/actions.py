@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 Action = dict[str, Any]
 Bounds = Mapping[str, tuple[int, int]]  # the smallest and largest value of integer columns
-Operation = Literal["WRITE", "REPLACE", "DELETE", "OPTIMIZE"]  # of our commits, by Delta's names
+Operation = Literal["WRITE", "REPLACE", "DELETE", "OPTIMIZE", "CREATE TABLE"]  # Delta's names
+FENCE = "seglake.fence"  # in the description of a commit that no commit under way may follow
 _ENGINE = "Seglake"
 
 
@@ -42,7 +43,8 @@ class AddedFile(NamedTuple):
 class DeltaCommit(NamedTuple):
     """One commit. `removed` maps the path of each removed file to whether that changes rows.
 
-    `operation` and `engine` are what its writer says of it.
+    `operation` and `engine` are what its writer says of it. `fences` is true of a commit whose
+    writer is about to delete files that a commit under way may name.
     """
 
     version: int
@@ -54,6 +56,7 @@ class DeltaCommit(NamedTuple):
     redefines: bool  # changes the schema, the properties or the protocol
     operation: str
     engine: str
+    fences: bool = False
 
     @property
     def is_ours(self) -> bool:
@@ -73,7 +76,8 @@ class DeltaCommit(NamedTuple):
     def is_in_the_way_of(self, other: DeltaCommit) -> bool:
         """Whether `other` cannot follow if its writer has not seen this commit."""
         shared = self.removed.keys() & other.removed.keys()
-        return self.redefines or bool(self.applications & other.applications or shared)
+        stops_all = self.redefines or self.fences
+        return stops_all or bool(self.applications & other.applications or shared)
 
 
 def now_ms() -> int:
@@ -126,6 +130,7 @@ def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:
         any(kind in ("metaData", "protocol") for kind, _ in actions),
         str(info.get("operation", "an unnamed operation")),
         str(info.get("engineInfo", "an unnamed program")),
+        FENCE in info,
     )
 
 

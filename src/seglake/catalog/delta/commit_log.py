@@ -14,9 +14,18 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from seglake.catalog.delta.actions import Action, DeltaCommit, Operation, header, now_ms, parsed
+from seglake.catalog.delta.actions import (
+    FENCE,
+    Action,
+    DeltaCommit,
+    Operation,
+    header,
+    now_ms,
+    parsed,
+)
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.errors import CommitConflict, CorruptData, MissingObject, VersionExpired
@@ -29,7 +38,8 @@ _A_DAY_MS = 86_400_000  # the contract asks for no shorter retention of commits
 _COMMIT = re.compile(r".*/(\d{20})\.json")
 _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
 _READ_AT_ONCE = 1000  # commits in memory while all are read
-_LISTED = re.compile(r".*/(\d{20})\.(json|checkpoint\..*)")
+LOGGED = re.compile(r".*/(\d{20})\.(json|checkpoint\.(?:.*\.)?parquet)")
+_FENCES = 100  # tries at a commit under contention
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
@@ -77,10 +87,33 @@ class DeltaLog:
         self._seen = mine._replace(version=base + 1 + len(between))
         return [*between, self._seen]
 
+    def fence(
+        self, newest: Callable[[], tuple[int, list[Action]]], application: str | None = None
+    ) -> int:
+        """Make commits that are under way fail, so that their writers begin again.
+
+        These are the commits of an application or, without one, all. Whoever deletes files fences
+        all first: a writer may have paused for days before a commit that names one of them.
+        `newest` gives a version to continue, and actions that go with the fence. Returns the
+        fence's version. Raises as `commit`.
+        """
+        info = {FENCE: "all"} if application is None else {}
+        for remaining in reversed(range(_FENCES)):
+            version, actions = newest()
+            operation: Operation = "DELETE" if actions else "WRITE"
+            how: Any = {"application": application, "info": info, "operation": operation}
+            try:
+                return self.commit(version, actions, **how)[-1].version
+            except CommitConflict:
+                if not remaining:
+                    raise
+        raise AssertionError
+
     def since(self, version: int, most: int = 2**63) -> list[DeltaCommit]:
         """The commits after a version: all of them, or at least the first `most`.
 
-        The list is also empty if the log no longer has the version itself, see `has`.
+        The list is also empty if the log no longer has the version itself, see `has`, or the newest
+        commit that was read before: other commits may have their numbers.
         """
         found: list[DeltaCommit] = []
         ahead = 1
@@ -91,8 +124,9 @@ class DeltaLog:
             if len(there) < ahead:
                 break
             ahead = min(2 * ahead, REQUESTS)
+        if self._seen and found and not self.is_same_table():
+            return []  # of a table that was created anew, whose numbers go on
         if found:
-            self.is_same_table()
             self._check(found)
             self._seen = found[-1]
         return found
@@ -179,12 +213,26 @@ class DeltaLog:
 
     def retains(self, version: int) -> bool:
         """Whether the log has all that makes a version: a checkpoint, and each commit after it."""
-        commits, checkpoints = set[int](), {-1}
+        first, there = self._made_of(version)
+        return {number for number, _ in there}.issuperset(range(first + 1, version + 1))
+
+    def parts_of(self, version: int) -> list[str]:
+        """The keys of all that makes a version: the last checkpoint, and each commit after it."""
+        _, there = self._made_of(version)
+        return sorted(key for number, key in there if number <= version)
+
+    def _made_of(self, version: int) -> tuple[int, list[tuple[int, str]]]:
+        """The last checkpoint up to a version, or -1; and what is in the log from there on.
+
+        That is the checkpoint's own files, and the commits after it, each with its number.
+        """
+        commits, checkpoints = list[tuple[int, str]](), list[tuple[int, str]]()
         for item in self.store.list(f"{self.folder}/_delta_log"):
-            if match := _LISTED.fullmatch(item.key):
-                (commits if match[2] == "json" else checkpoints).add(int(match[1]))
-        first = max(each for each in checkpoints if each <= version)
-        return commits.issuperset(range(first + 1, version + 1))
+            if match := LOGGED.fullmatch(item.key):
+                (commits if match[2] == "json" else checkpoints).append((int(match[1]), item.key))
+        first = max((number for number, _ in checkpoints if number <= version), default=-1)
+        mine = [each for each in checkpoints if each[0] == first]
+        return first, [*mine, *(each for each in commits if each[0] > first)]
 
     def asks_for_checkpoint(self, version: int) -> bool:
         """Whether the maker of a version has to write a checkpoint.

@@ -1,24 +1,33 @@
-"""What delta-rs does for Seglake's tables: create and open them, write checkpoints.
+"""What delta-rs does for Seglake's tables: open them, write checkpoints, drop expired commits.
 
-No other module calls delta-rs. Seglake appends commits itself, see `commit_log`.
+No other module calls delta-rs. Seglake appends commits itself, see `commit_log`, also the first.
 """
 
 import contextlib
-import itertools
 import json
 import logging
 import re
+import tempfile
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from seglake.catalog.delta import table_contract
-from seglake.catalog.delta.actions import Action, AddedFile, now_ms, redefinition
-from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
-from seglake.catalog.delta.table_contract import FILE_RETENTION, FORMAT, LOG_RETENTION, Definition
+from seglake.catalog.delta.actions import Action, AddedFile, header, now_ms, redefinition
+from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, LOGGED, DeltaLog
+from seglake.catalog.delta.table_contract import (
+    FILE_RETENTION,
+    FORMAT,
+    LOG_RETENTION,
+    READER,
+    WRITER,
+    Definition,
+)
 from seglake.errors import (
     CorruptData,
     MissingObject,
@@ -27,10 +36,11 @@ from seglake.errors import (
     UsageError,
     VersionExpired,
 )
-from seglake.store import Store
+from seglake.store import Store, is_local
 from seglake.store.forks import ThreadedLibrary
-from seglake.store.interface import may_ask_again, reason
+from seglake.store.interface import asked, reason
 
+LAKE = "seglake.lake"  # the property with the lake's identity
 _PROPERTIES = {
     "seglake.format": FORMAT,
     "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
@@ -69,10 +79,10 @@ class TableHandle:
             is_same = self._log.is_same_table()
         except (DeltaError, OSError):  # a failure, or a clean-up deleted commits that it needs
             is_same = False
-        if not is_same:
-            self._newest = open_table(self._log)
-        if self._newest.metadata().id != self._id:
+        newest = self._newest if is_same else open_table(self._log)
+        if newest.metadata().id != self._id:
             raise self._log.created_anew()
+        self._newest = newest
         return _checked(self._log, self._newest)
 
     def at(self, version: int) -> DeltaTable:
@@ -97,22 +107,34 @@ class TableHandle:
             except OverflowError:
                 raise VersionExpired(f"there is no version {version}") from None
 
+    @property
+    def lake(self) -> str:
+        """The identity of the lake whose catalog this is, a UUID.
+
+        It is of version 5, made of the table's id, if the catalog had none in the beginning.
+        """
+        _DELTA_RS.use(self)
+        metadata = self._newest.metadata()
+        given = metadata.configuration.get(LAKE)
+        return str(given or uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{metadata.id}"))
+
     def redefined(
         self, schema: pa.Schema, later: Collection[str], known_format: str
     ) -> list[Action]:
-        """The action that gives the table the `later` columns of `schema` and a `seglake.format`.
+        """The action that gives a catalog the `later` columns of `schema` and a `seglake.format`.
 
-        Empty if the newest version seen so far has them, and that format or a higher one.
+        It also names the lake. Empty if the newest version seen so far has all of this, or a higher
+        format.
         """
         metadata, found = self._newest.metadata(), json.loads(self._newest.schema().to_json())
         missing = set(later) - {column["name"] for column in found["fields"]}
         properties = dict(metadata.configuration)
         raised = max(properties.get("seglake.format", FORMAT), known_format)
-        if not missing and raised == properties.get("seglake.format"):
+        if not missing and raised == properties.get("seglake.format") and LAKE in properties:
             return []
         columns = pa.schema([column for column in schema if column.name in missing])
         found["fields"] += json.loads(Schema.from_arrow(columns).to_json())["fields"]
-        properties["seglake.format"] = raised
+        properties |= {"seglake.format": raised, LAKE: self.lake}
         return [
             redefinition(
                 str(metadata.id),
@@ -131,49 +153,50 @@ class TableHandle:
         return found
 
 
-def create_table(store: Store, folder: str, schema: pa.Schema, partition_by: list[str]) -> None:
-    """Create the table, unless it exists; several may try at once. Raises StoreError."""
-    uri = f"{store.uri}/{folder}"
-    _DELTA_RS.use(store)
-    with (
-        _delta_errors(uri, "the table cannot be created"),
-        contextlib.suppress(CommitFailedError),  # someone else has just created it
-    ):
-        _patient(
-            lambda: DeltaTable.create(
-                uri,
-                schema,
-                mode="ignore",
-                partition_by=partition_by,
-                configuration=_PROPERTIES,
-                storage_options=store.storage_options,
-                raise_if_key_not_exists=False,  # seglake.format is not one of Delta's
-                commit_properties=CommitProperties(max_commit_retries=0),  # a retry makes version 1
-            )
-        )
-    with contextlib.suppress(MissingObject):  # an old table no longer has this commit
-        store.sync(f"{folder}/_delta_log/{0:020}.json")
+def create_table(
+    store: Store, folder: str, schema: pa.Schema, partition_by: list[str], lake: str | None = None
+) -> None:
+    """Create the table, unless it exists; several may try at once. Raises StoreError.
 
+    A catalog has the lake's identity, `lake`, which is the table's own id if that is "".
 
-def renumber(log: DeltaLog, version: int) -> None:
-    """Give the newest version of a table that nobody has open a number of at least `version`.
-
-    The numbers before it are as if they had expired. Raises StoreError.
+    Not by delta-rs, which gives a file its name before its bytes are on a local disk: after a loss
+    of power there could be an empty commit, and no table ever again.
     """
+    log = f"{folder}/_delta_log"
+    if any(LOGGED.fullmatch(found.key) for found in store.list(log)):
+        return  # an old table no longer has its first commit
+    protocol = {"minReaderVersion": READER, "minWriterVersion": WRITER}
+    described = Schema.from_arrow(schema).to_json()
+    table_id, token = str(uuid.uuid4()), str(uuid.uuid4())
+    properties = _PROPERTIES if lake is None else {**_PROPERTIES, LAKE: lake or table_id}
+    lines = [
+        *header("CREATE TABLE", token, {}, None, 0),
+        {"protocol": protocol},
+        redefinition(table_id, described, partition_by, properties, now_ms()),
+    ]
+    data = "\n".join(map(json.dumps, lines)).encode()
+    store.put_if_absent(f"{log}/{0:020}.json", data)  # else someone else has just created it
+
+
+def renumber(log: DeltaLog, made: int, version: int) -> None:
+    """Give the version `made` of a table that nobody has open the number `version`, if it is lower.
+
+    The numbers before it are as if they had expired, and so is a commit to an older table that
+    storage carried out late. Raises StoreError.
+    """
+    if made >= version:
+        return
     with _delta_errors(log.table_uri, "its versions cannot be renumbered"):
-        table = _table(log.store, log.folder)
-        newest = table.version()
-        if newest >= version:
-            return
-        table.create_checkpoint()
+        _create_checkpoint(log, _table(log.store, log.folder, made))
     store, folder = log.store, f"{log.folder}/_delta_log"
     for suffix in ("checkpoint.parquet", "json"):
-        content = store.read_all(f"{folder}/{newest:020}.{suffix}")
+        content = store.read_all(f"{folder}/{made:020}.{suffix}")
         store.put(f"{folder}/{version:020}.{suffix}", content)
     last = json.loads(bytes(store.read_all(f"{folder}/_last_checkpoint")))
     store.put(f"{folder}/_last_checkpoint", json.dumps({**last, "version": version}).encode())
-    old = tuple(f"{folder}/{number:020}." for number in range(newest + 1))
-    store.delete([found.key for found in store.list(folder) if found.key.startswith(old)])
+    logged = ((found.key, LOGGED.fullmatch(found.key)) for found in store.list(folder))
+    store.delete([key for key, match in logged if match and int(match[1]) < version])
 
 
 def open_table(log: DeltaLog) -> DeltaTable:
@@ -194,7 +217,7 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
     """Every data file of a version. `rows` is None where another writer left it out."""
     names = {name: f"partition.{name}" for name in partition_by}
     with _delta_errors(table.table_uri, "its files cannot be listed"):
-        added = _patient(lambda: table.get_add_actions(flatten=True))
+        added = _asked(lambda: table.get_add_actions(flatten=True))
         found = pa.RecordBatchReader.from_stream(added).read_all()
     bounded = [n.removeprefix("min.") for n in found.column_names if n.startswith("min.")]
     rows: list[dict[str, Any]] = found.to_pylist()
@@ -221,12 +244,32 @@ def checkpoint_if_due(log: DeltaLog, made: Iterable[int]) -> None:
 def _write_checkpoint(log: DeltaLog) -> None:
     with _delta_errors(log.table_uri, "a checkpoint cannot be written"):
         table = _table(log.store, log.folder)
-        table.create_checkpoint()
-        folder = f"{log.folder}/_delta_log"
-        log.store.sync(f"{folder}/{table.version():020}.checkpoint.parquet")
-        log.store.sync(f"{folder}/_last_checkpoint")
-        if _has_right_time(log, f"{folder}/_last_checkpoint"):
+        _create_checkpoint(log, table)
+        if _has_right_time(log, f"{log.folder}/_delta_log/_last_checkpoint"):
             table.cleanup_metadata()  # deletes commits that from now on only the checkpoint has
+
+
+def _create_checkpoint(log: DeltaLog, table: DeltaTable) -> None:
+    """Write a checkpoint of a version that was just opened, the newest.
+
+    For a local disk delta-rs writes it aside, as it would name it before its bytes are on the disk:
+    no reader passes a checkpoint that a loss of power left without them.
+    """
+    if not is_local(log.store):
+        table.create_checkpoint()
+        return
+    folder, name = f"{log.folder}/_delta_log", f"{table.version():020}.checkpoint.parquet"
+    parts = {key.rpartition("/")[2]: key for key in log.parts_of(table.version())}
+    if name in parts:
+        return
+    with tempfile.TemporaryDirectory(prefix="seglake-") as aside:
+        place = Path(aside, "_delta_log")
+        place.mkdir()
+        for part, key in parts.items():
+            (place / part).write_bytes(log.store.read_all(key))
+        DeltaTable(aside).create_checkpoint()
+        for each in (name, "_last_checkpoint"):
+            log.store.put(f"{folder}/{each}", (place / each).read_bytes())
 
 
 def _has_right_time(log: DeltaLog, written: str) -> bool:
@@ -248,18 +291,11 @@ def _table(store: Store, folder: str, version: int | None = None) -> DeltaTable:
     uri = f"{store.uri}/{folder}"
     _DELTA_RS.use(store)
     options = store.storage_options
-    return _patient(lambda: DeltaTable(uri, version=version, storage_options=options))
+    return _asked(lambda: DeltaTable(uri, version=version, storage_options=options))
 
 
-def _patient(call: Callable[[], _Result]) -> _Result:
-    """The result of a call of delta-rs, again where a reply of an object store ends early."""
-    for failures in itertools.count(1):
-        try:
-            return call()
-        except (DeltaError, OSError) as error:
-            if not may_ask_again(error, failures):
-                raise
-    raise AssertionError
+def _asked(call: Callable[[], _Result]) -> _Result:
+    return asked(call, DeltaError, OSError)
 
 
 def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:

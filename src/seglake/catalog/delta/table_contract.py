@@ -21,7 +21,7 @@ from seglake.errors import CorruptData, UsageError
 FORMAT = "1"  # of a new table
 LIFECYCLE, EXTERNAL = "2", "3"  # of one that readers of the format before would misread
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
-_READER, _WRITER = 1, 2  # Delta's protocol, which every reader has
+READER, WRITER = 1, 2  # Delta's protocol, which every reader has
 _WRITERS = {
     3: "checkConstraints",
     4: "changeDataFeed or generatedColumns",
@@ -82,7 +82,7 @@ class TableContract(NamedTuple):
 
     def _problems(self, found: Definition) -> Iterator[str]:
         """Everything about a definition that Seglake cannot obey."""
-        if found.reader > _READER or found.writer > _WRITER or found.features:
+        if found.reader > READER or found.writer > WRITER or found.features:
             features = ", ".join(sorted(found.features)) or _WRITERS.get(found.writer, "unnamed")
             protocol = f"reader {found.reader}, writer {found.writer} ({features})"
             yield f"{self.name} has Delta's protocol {protocol}, Seglake knows reader 1, writer 2"

@@ -1,4 +1,4 @@
-"""How many rejects of an attempt are left after erasures, by the rows of maintenance.
+"""Which erasures took rejects, and how many they left, by the rows of maintenance.
 
 An erasure commits to the catalog first, and then to the quarantine. Its row has the operation
 `erase`, and its report the counts that the quarantine has after both, of the attempts that lost
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from seglake.catalog.rows import MaintenanceRow
 
 ERASE = "erase"
+_RECENT = 100  # erasures of a topic, by clocks that may differ
 
 
 def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:
@@ -22,7 +23,23 @@ def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:
     """
     left: dict[str, int] = {}
     for row in rows:
-        told = json.loads(row.report)["rejects_left"] if row.operation == ERASE else {}
-        for attempt_id, count in told.items():
+        for attempt_id, count in _told(row).items():
             left[attempt_id] = min(count, left.get(attempt_id, count))
     return left
+
+
+def erasures(rows: Iterable[MaintenanceRow]) -> list[str]:
+    """The erasures that took rejects last: each ends those before it, so they are enough."""
+    found = sorted((row.finished_at_ms, row.attempt_id) for row in rows if _told(row))
+    return [attempt_id for _, attempt_id in found[-_RECENT:]]
+
+
+def erasures_of(rejects_of: str, rows: Iterable[MaintenanceRow]) -> list[str]:
+    """The erasures that took rejects of an attempt."""
+    return [row.attempt_id for row in rows if rejects_of in _told(row)]
+
+
+def _told(row: MaintenanceRow) -> dict[str, int]:
+    """How many rejects an erasure left of each attempt that lost some."""
+    told: dict[str, int] = json.loads(row.report)["rejects_left"] if row.operation == ERASE else {}
+    return told

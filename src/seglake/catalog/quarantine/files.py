@@ -24,6 +24,7 @@ _COLUMNS: dict[str, pa.DataType] = {
     "raw": pa.binary(),
     "ingested_at_ms": pa.int64(),
 }
+FRAME = "DataFrame"  # in place of a path
 SCHEMA = pa.schema(_COLUMNS)
 FILE_SCHEMA = SCHEMA.remove(0)  # the path holds the topic
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"

@@ -7,7 +7,9 @@ records visible also closes the rejects:
     "redrives": {"run_id": "R", "attempt_id": "…"}
 
 `run_id` is that of the first run. The redrives of a run form a chain: each takes over what the one
-before it left open. A redrive is a run of the pipeline of the first run.
+before it left open. A redrive is a run of the pipeline of the first run. It leaves with the runs
+before it; an earlier Seglake could commit one whose run had left meanwhile, which is then a chain
+of its own.
 """
 
 import json
@@ -41,7 +43,7 @@ def open_attempts(runs: Iterable[RunRow]) -> list[str]:
 
 
 class Chain(NamedTuple):
-    """A run and its redrives, in order."""
+    """A run and its redrives, in order; `first` is a redrive if its run is gone."""
 
     first: RunRow
     redrives: list[RunRow]
@@ -55,14 +57,15 @@ class Chain(NamedTuple):
 
 def chain_of(run: RunRow, runs: Sequence[RunRow]) -> Chain:
     """The chain of a run or of a redrive, given all runs of its topic."""
-    same = {each.run_id: each for each in runs if each.pipeline == run.pipeline}
-    redrive = redrive_of(run)
-    first = same[redrive.run_id] if redrive else run
+    by_attempt, first = {each.attempt_id: each for each in runs}, run
+    while (before := redrive_of(first)) and before.attempt_id in by_attempt:
+        first = by_attempt[before.attempt_id]
     after = {redrive.attempt_id: each for each in runs if (redrive := redrive_of(each))}
     redrives: list[RunRow] = []
     attempt_id = first.attempt_id
     while attempt_id in after:
         redrives.append(after[attempt_id])
         attempt_id = redrives[-1].attempt_id
+    same = {each.run_id for each in runs if each.pipeline == run.pipeline}
     names = (f"{first.run_id} redrive {number}" for number in count(1))
     return Chain(first, redrives, next(name for name in names if name not in same))

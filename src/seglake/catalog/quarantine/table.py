@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from seglake.catalog import fate
 from seglake.catalog.delta import delta_rs
 from seglake.catalog.delta.actions import Action, AddedFile, Operation, WrittenFile, add, remove
 from seglake.catalog.delta.commit_log import DeltaLog
@@ -18,6 +19,7 @@ from seglake.layout import QUARANTINE_TABLE
 from seglake.store import Store
 
 _PARTITION_BY = ["topic"]
+_TRIES = 100  # at a commit, while others fence theirs
 _REMEDY = f"undo that, or move the folder {QUARANTINE_TABLE} aside: the next rejects begin another"
 CONTRACT = TableContract("the quarantine", SCHEMA, _PARTITION_BY, _REMEDY, guards=False)
 
@@ -36,28 +38,58 @@ class QuarantineTable:
         """Commit the files of one attempt; creates the table unless it exists.
 
         Several runs may do so at once. Raises StoreError; calling again is safe, since Delta
-        has a path once however often it is added.
+        has a path once however often it is added. Raises AttemptAbandoned if the attempt was given
+        up, since its files may be deleted, and CommitConflict.
         """
         if not files:
             return
         delta_rs.create_table(self._store, QUARANTINE_TABLE, SCHEMA, _PARTITION_BY)
-        base = delta_rs.open_table(self._log()).version()
-        self._commit(base, list(map(add, files)), "WRITE", {"seglake.attempt": attempt_id})
+        actions, info = list(map(add, files)), {"seglake.attempt": attempt_id}
+        for tries_left in reversed(range(_TRIES)):
+            base = delta_rs.open_table(self._log()).version()
+            fate.require_hope(self._store, attempt_id)  # a fence that comes after this is seen
+            try:
+                self._commit(base, actions, "WRITE", info)
+            except CommitConflict:
+                if not tries_left:
+                    raise
+            else:
+                return
 
     def remove_files(self, keys: Collection[str]) -> None:
         """Remove the files with these keys from the table, before they are deleted.
 
-        A key that the table does not name is passed over. Raises StoreError, and CommitConflict if
-        another process removes the same files.
+        From now on no commit under way can name one of them: its writer looks first whether the
+        attempt was given up. Raises StoreError and CommitConflict.
         """
+        if keys and self._live_files()[0] >= 0:
+            self._take_out(keys)
+
+    def remove_lost_files(self, committed: Collection[str]) -> None:
+        """Remove the files that are not there, of attempts that are not `committed`.
+
+        Older versions could delete a file of an attempt that went on to name it. Its rejects never
+        counted, but nobody could read the table. A file is there before it is named, so the names
+        are read first. Raises StoreError and CommitConflict.
+        """
+        named = {f"{QUARANTINE_TABLE}/{file.path}" for file in self._live_files()[1]}
+        there = {found.key for found in self._store.list(QUARANTINE_TABLE)}
+        lost = {key for key in named - there if attempt_of(key) not in {None, *committed}}
+        if lost:
+            self._take_out(lost)
+
+    def _take_out(self, keys: Collection[str]) -> None:
+        """Remove files from the table, in a fence. Another one, if a commit came just before it."""
+        made = [self._log().fence(lambda: self._removal(keys))]
+        if self._removal(keys)[1]:  # the fence only stops commits that come after it
+            made.append(self._log().fence(lambda: self._removal(keys)))
+        delta_rs.checkpoint_if_due(self._log(), made)
+
+    def _removal(self, keys: Collection[str]) -> tuple[int, list[Action]]:
+        """The newest version, and the actions that remove files from it, by their keys."""
         version, files = self._live_files()
-        actions = [
-            remove(file.path, file.size_bytes, file.partition)
-            for file in files
-            if f"{QUARANTINE_TABLE}/{file.path}" in keys
-        ]
-        if actions:
-            self._commit(version, actions, "DELETE", {})
+        gone = [file for file in files if f"{QUARANTINE_TABLE}/{file.path}" in keys]
+        return version, [remove(file.path, file.size_bytes, file.partition) for file in gone]
 
     def replace_files(
         self, keys: Collection[str], files: Sequence[WrittenFile], attempt_id: str

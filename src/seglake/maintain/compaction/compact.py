@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -17,17 +18,17 @@ import numpy as np
 from seglake.catalog.rows import PartitionRow, Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import transact
+from seglake.catalog.transaction import mark_recent, transact
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.engine import Engine, SparkEngine, ThreadEngine
 from seglake.errors import CommitConflict
 from seglake.layout import new_attempt
+from seglake.maintain.clock import CarefulClock
 from seglake.maintain.compaction.passes import CleanedLog, How, Passes
 from seglake.maintain.compaction.policy import Bounds, LogToClean, Policy, log_to_clean
 from seglake.maintain.report import TopicReport
-from seglake.maintain.report import now_ms as the_time
 from seglake.maintain.segment_tasks import Progress, logged
-from seglake.store import open_store
+from seglake.store import dry, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +95,7 @@ class CompactedLog:
 class Compacted(TopicReport):
     """The result of a compaction, or its plan, with the version of its last commit.
 
-    `now_ms` is the time by which lags and delete horizons were measured.
+    `now_ms` is the time by which lags and passed delete horizons were measured.
     """
 
     now_ms: int = 0
@@ -116,15 +117,31 @@ def compact(
     """Keep the latest record of each key, in the log partitions of a topic that are due.
 
     With `force` also in those that are not; `min.compaction.lag.ms` holds all the same. A dry run
-    only says which are due. `now_ms` stands for the present time. The work goes to threads, or with
-    `spark` to its executors; progress counts every log twice. Raises UnknownTopic, UsageError if
-    the topic's `cleanup.policy` lacks `compact`, CorruptData, StoreError, and CommitConflict if
-    other commits change a log partition again and again.
+    does both passes in this process, and writes nothing to the lake. `now_ms` stands for the
+    present time; without it, that is the earlier one of this machine's and storage's, and new
+    delete horizons count from the later one. The work goes to threads, or with `spark` to its
+    executors; progress counts every log twice. Raises UnknownTopic, UsageError if the topic's
+    `cleanup.policy` lacks `compact`, CorruptData, StoreError, and CommitConflict if other commits
+    change a log partition again and again.
     """
+    here = spark is None or dry_run  # no other machine has what a dry run keeps between the passes
+    engine: Engine = ThreadEngine() if here else SparkEngine(spark)
     table = CatalogTable.open(open_store(root, storage_options))
-    engine: Engine = ThreadEngine() if spark is None else SparkEngine(spark)
-    how = How(force, the_time() if now_ms is None else now_ms, progress)
+    if now_ms is not None:
+        how = How(force, now_ms, progress)
+        return compact_topic(table, topic, engine, how, dry_run=dry_run)
+    clock = CarefulClock(table.store, dry_run=dry_run)
+    how = How(force, clock.machine_ms, progress)
+    if _is_due(table, topic, how):
+        now = clock.now
+        how = How(force, now.earlier_ms, progress, ahead_ms=now.later_ms - now.earlier_ms)
     return compact_topic(table, topic, engine, how, dry_run=dry_run)
+
+
+def _is_due(table: CatalogTable, topic: str, how: How) -> bool:
+    """Whether there is anything to do, by the later clock at that."""
+    logs, policy = _logs(table, table.snapshot(), topic, how.now_ms)
+    return any(how.force or log.is_due(policy) for log in logs)
 
 
 def compact_topic(
@@ -132,14 +149,21 @@ def compact_topic(
 ) -> Compacted:
     """As `compact`, on an engine."""
     report = Compacted(topic, now_ms=how.now_ms, dry_run=dry_run)
-    logs, policy = _logs(table, table.snapshot(), topic, how.now_ms)
+    snapshot = table.snapshot()
+    logs, policy = _logs(table, snapshot, topic, how.now_ms)
     due = [log for log in logs if how.force or log.is_due(policy)]
+    if not dry_run:
+        mark_recent(table, snapshot, topic)
     report.partitions = [CompactedLog.planned(log, due=log in due) for log in logs]
     for _ in range(MAX_ROUNDS):
-        if dry_run or not due:
+        if not due:
             return report
         swap = _Swap(report, new_attempt())
-        swap.cleaned = Passes(table.store, engine, swap.attempt_id, policy, how).clean(due)
+        with dry(table.store) if dry_run else nullcontext(table.store) as store:
+            swap.cleaned = Passes(store, engine, swap.attempt_id, policy, how).clean(due)
+        if dry_run:
+            swap.show(table.snapshot())
+            return report
         swap.commit(table)
         left = {log.partition for log in due} - swap.done.keys()
         if left:
@@ -186,6 +210,11 @@ class _Swap:
         if version is not None:
             report.version, report.attempt_id = version, self.attempt_id
             report.partitions = self._partitions()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Put in the report what a commit to this version would have."""
+        self._change(snapshot)
+        self.report.partitions = self._partitions()
 
     def _change(self, snapshot: Snapshot) -> Change | None:
         standing = [

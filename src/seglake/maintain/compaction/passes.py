@@ -59,13 +59,14 @@ class CleanedLog(NamedTuple):
 class How(NamedTuple):
     """How to compact: with `force` also logs that are not due; as of the time `now_ms`.
 
-    A bucket has about `bucket_rows` keys.
+    New delete horizons count from `ahead_ms` later. A bucket has about `bucket_rows` keys.
     """
 
     force: bool
     now_ms: int
     progress: Progress = logged
     bucket_rows: int = BUCKET_ROWS
+    ahead_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,8 @@ class Passes:
             for group in self._groups(log, survivors.get(log.partition, SPOOLED.empty_table()))
         ]
         sizes = [sum(row.log_bytes for row in group.rows) for _, group in groups]
-        horizon_ms = min(self.how.now_ms + self.policy.delete_retention_ms, INT64_MAX)
+        fresh_ms = self.how.now_ms + self.how.ahead_ms
+        horizon_ms = min(fresh_ms + self.policy.delete_retention_ms, INT64_MAX)
         task = CleanGroups(self.store, self.attempt_id, horizon_ms)
         rows, left = dict[int, SegmentRow](), sum(sizes)
         for numbers, written in self._run(task, [group for _, group in groups], sizes):

@@ -1,20 +1,21 @@
 """Attempts at a topic that did not commit: those that may still run, and those that have ended.
 
 As for a vacuum, an attempt whose newest unnamed object is younger than the grace period may still
-run; but not if it is known that it failed. One that has written only blobs may be at any topic.
+run; but not if it is known that it failed, or was given up. The announcement of an attempt is such
+an object. One that has written only blobs may be at any topic.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from seglake import layout
-from seglake.catalog.retention import expired_files
+from seglake.catalog.fate import is_given_up
+from seglake.catalog.retention import NeverNamed
 from seglake.catalog.table import CatalogTable
 from seglake.errors import MissingObject
 from seglake.maintain.clock import time_of_storage
@@ -63,18 +64,25 @@ def look(table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = (
     `own` attempts are left out. Raises StoreError, CorruptData and CommitConflict.
     """
     clock = now_ms() if grace.dry_run else time_of_storage(table.store)
-    find = partial(_find, table, topic, clock - grace.hours * HOUR_MS, own)
+    find = partial(_find, table, topic, _Times(clock, clock - grace.hours * HOUR_MS), own)
     return find() if grace.dry_run else settled(table, find)
 
 
-def _find(table: CatalogTable, topic: str, oldest_ms: float, own: Collection[str]) -> Attempts:
-    unnamed, committed = _unnamed(table)
+class _Times(NamedTuple):
+    """The time, and the one since which an attempt that may still run has written (ms)."""
+
+    now_ms: int
+    oldest_ms: float
+
+
+def _find(table: CatalogTable, topic: str, times: _Times, own: Collection[str]) -> Attempts:
+    unnamed, committed = _unnamed(table, times.now_ms)
     found = Attempts([], set(), committed, [])
     for owner, objects in unnamed.items():
         if owner is None or owner in own or not _may_be_at(table.store, topic, objects):
             continue
         if owner not in committed and any(map(is_at_stake, objects)):
-            if _may_run(objects, oldest_ms):
+            if _may_run(table.store, owner, objects, times.oldest_ms):
                 found.running.append(owner)
             else:
                 found.dying.add(owner)
@@ -84,21 +92,23 @@ def _find(table: CatalogTable, topic: str, oldest_ms: float, own: Collection[str
     return found
 
 
-def _unnamed(table: CatalogTable) -> tuple[Unnamed, set[str]]:
+def _unnamed(table: CatalogTable, clock_ms: int) -> tuple[Unnamed, set[str]]:
     """As `find_unnamed`, where a data file that no commit names, however young, names nothing."""
     for tries_left in reversed(range(_TRIES)):
-        never_named = expired_files(table, now_ms=now_ms(), before_ms=math.inf)
+        never_named = NeverNamed.by(table, now_ms=clock_ms)
         marked = table.unmarked(table.newest_files())
         try:
-            return find_unnamed(table, {each.key for each in never_named}, marked)
+            return find_unnamed(table, never_named, marked)
         except MissingObject:  # a commit just named one of them
             if not tries_left:
                 raise
     raise AssertionError
 
 
-def _may_run(objects: Sequence[Listed], oldest_ms: float) -> bool:
+def _may_run(store: Store, attempt_id: str, objects: Sequence[Listed], oldest_ms: float) -> bool:
     if any(each.key.endswith("/report.json") for each in objects):  # it ended by an error
+        return False
+    if any(map(is_fate, objects)) and is_given_up(store, attempt_id):
         return False
     return max(each.modified_ms for each in objects if not is_fate(each)) > oldest_ms
 
@@ -116,7 +126,7 @@ def _topic_of(store: Store, key: str) -> str | None:
         return layout.parse_segment_key(partial_write[1] if partial_write else key).topic
     if match := _QUARANTINED.match(key):
         return match[1]
-    if not key.endswith(("/fate", "/report.json")):
+    if not (key.endswith(("/begun", "/fate", "/report.json")) or layout.is_rejects_key(key)):
         return None
     try:
         content: Any = json.loads(bytes(store.read_all(key)))

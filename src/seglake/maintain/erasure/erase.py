@@ -2,29 +2,37 @@
 
 The records go first, in one commit to the catalog; then the rejects, in one commit to the
 quarantine; then rows of samples; and old objects last. The catalog's commit says how many rejects
-the second commit leaves, so that `verify` finds an erasure that was killed in between; erasing
-again ends it. No report has a key, since the history would keep it.
+the second commit leaves, so that `verify` finds an erasure that was killed in between. A list of
+these rejects, without what they are, stands from before the first commit until after the second:
+the next erasure of the topic, whatever its keys, takes them too. No report has a key, since the
+history would keep it.
 
 An ingest that runs meanwhile could bring a key back unseen, so an erasure is refused while an
-attempt may still run. An attempt that has ended is given up: it cannot commit later. If an attempt
-commits after the erasure looked, the erasure's commit is planned again on top of it.
+attempt may still run, or waits for it: then it erases, waits until all have ended that ran by then,
+and erases what they brought. An attempt that has ended is given up: it cannot commit later. If an
+attempt commits after the erasure looked, the erasure's commit is planned again on top of it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from seglake.catalog.quarantine.erased import ERASE
+from seglake.catalog.quarantine.erased import ERASE, erasures
+from seglake.catalog.quarantine.files import attempt_of
+from seglake.catalog.quarantine.leaving import Leaving, joined, unfinished, write_list
+from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import transact
+from seglake.catalog.transaction import mark_recent, transact
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
-from seglake.layout import SUFFIXES
+from seglake.layout import SUFFIXES, rejects_key
+from seglake.maintain.clock import checked_hours
 from seglake.maintain.erasure.attempts import Attempts, Grace, look
 from seglake.maintain.erasure.logs import LogErasure
 from seglake.maintain.erasure.objects import OldObjects
@@ -38,14 +46,18 @@ from seglake.store import open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_COUNTS = ("segments", "records", "rejects", "samples")
+_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 30  # between two looks at what runs
+
 
 @dataclass(repr=False)
 class Erased(TopicReport):
     """The result of an erasure, without the keys: only their number.
 
-    `segments` were written again without `records`. `rejects` left the quarantine; `rejects_left`
-    counts what stays there of each attempt that lost some. `samples` are rows that left the samples
-    of failed runs. `deleted` are the old objects that went. A dry run says what would be done.
+    `segments` were written again without `records`. `rejects` left the quarantine, also those that
+    an erasure left there when it was killed; `rejects_left` counts what stays there of each attempt
+    that lost some. `samples` are rows that left the samples of failed runs. `deleted` are the old
+    objects that went. A dry run says what would be done.
     `running` are attempts that began meanwhile: once they have ended, the erasure is to be done
     again.
     """
@@ -66,6 +78,16 @@ class Erased(TopicReport):
         """0 if nothing is left to do, else 1."""
         return 1 if self.running else 0
 
+    def followed_by(self, other: Erased) -> Erased:
+        """The report of both, where the second one took what attempts brought back meanwhile.
+
+        Attempts that began after the first one listed their input after it: they are no concern.
+        """
+        last = other if other.version >= 0 else self
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        left = {**self.rejects_left, **other.rejects_left}
+        return replace(last, running=[], rejects_left=left, **sums)
+
 
 def erase(  # noqa: PLR0913  # each is an option of the command
     root: str,
@@ -74,6 +96,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     *,
     raw_containing: str | bytes | None = None,
     vacuum: bool = False,
+    wait: bool = False,
     dry_run: bool = False,
     grace_hours: float = GRACE_HOURS,
     spark: SparkSession | None = None,
@@ -83,23 +106,36 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     """Take records with these keys out of a topic, and rejects with a key or `raw_containing`.
 
     With `vacuum`, old objects that held them are deleted, too: older versions that need them cannot
-    be read any more. Raises UsageError if nothing is named, if logs of the topic lie outside the
-    lake, or if an attempt may still run, since its newest object is younger than `grace_hours`;
-    UnknownTopic; CorruptData if a log is damaged;
-    StoreError and CommitConflict. After one of the last two, erase again.
+    be read any more. With `wait`, attempts that run meanwhile are waited for, and what they bring
+    back is erased, too. Raises UsageError if nothing is named, for hours below 0, if logs of the
+    topic lie outside the lake, or (without `wait`) if an attempt may still run, since its newest
+    object is younger than `grace_hours`; UnknownTopic; CorruptData if a log is damaged; StoreError
+    and CommitConflict. After one of the last two, erase again.
     """
     wanted = Wanted.of(keys, raw_containing)
+    grace = Grace(checked_hours("--grace-hours", grace_hours), dry_run)
     table = CatalogTable.open(open_store(root, storage_options))
     _require_own(table.snapshot(), topic)
     engine = LocalEngine() if spark is None else SparkEngine(spark)
-    work = _Erasure(
-        table, Erased(topic, dry_run=dry_run, keys=len(wanted.keys)), wanted,
-        SegmentTasks(table.store, spark, progress), engine, Grace(grace_hours, dry_run),
-    )  # fmt: skip
+    tasks = SegmentTasks(table.store, spark, progress)
+
+    def begin() -> _Erasure:
+        report = Erased(topic, dry_run=dry_run, keys=len(wanted.keys))
+        return _Erasure(table, report, wanted, tasks, engine, grace)
+
+    work = begin()
     if dry_run:
         work.show(vacuum=vacuum)
-    else:
-        work.carry_out(vacuum=vacuum)
+        return work.report
+    work.carry_out(wait=wait)
+    if wait and work.report.running:
+        work.wait_for_their_ends()
+        again = begin()
+        again.carry_out(wait=wait)
+        again.report = work.report.followed_by(again.report)
+        work = again
+    if vacuum:
+        work.delete_old()
     return work.report
 
 
@@ -134,6 +170,8 @@ class _Erasure:
         self._rejects = RejectErasure(store, topic, wanted, engine)
         self._samples = SampleErasure(store, topic, wanted)
         self._known: set[str] = set()  # attempts whose runs the commit has seen
+        self._lists: set[str] = set()  # of rejects, by their keys: its own, and others that it ends
+        self._tries = 0
 
     def show(self, *, vacuum: bool) -> None:
         """Fill in what would be done."""
@@ -144,23 +182,38 @@ class _Erasure:
             files = {row.key(suffix) for row in rows for suffix in SUFFIXES}
             self._find_old(attempts, {*files, *self._rejects.files()})
 
-    def carry_out(self, *, vacuum: bool) -> None:
-        """Erase. Raises as `erase`."""
-        report = self.report
-        if running := self._look().running:
+    def carry_out(self, *, wait: bool) -> None:
+        """Erase; the report names the attempts that ran meanwhile. Raises as `erase`."""
+        report, before = self.report, self._look()
+        if before.running and not wait:
             raise UsageError(
-                f"attempt {running[0]} may still run, and bring a key back: erase when it has "
-                "ended, or give a shorter --grace-hours if it is dead"
+                f"attempt {before.running[0]} may still run, and bring a key back: erase with "
+                "--wait, or when it has ended, or give a shorter --grace-hours if it is dead"
             )
         version = transact(self._table, report.topic, report.attempt_id, self._plan)
         report.version = -1 if version is None else version
-        self._rejects.erase(report.attempt_id)
+        self._rejects.erase(report.attempt_id, before.dying)
+        delete(self._table.store, sorted(self._lists))
         self._samples.erase()
+        report.running = sorted({*self._look().running, *self._arrived()})
+
+    def wait_for_their_ends(self) -> None:
+        """Wait until the attempts that ran meanwhile have ended: a younger one is no concern.
+
+        One that writes nothing for as long as the grace is dead.
+        """
+        pause_s = _SHORTEST_WAIT_S
+        while {*self.report.running} & {*self._look().running}:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
+
+    def delete_old(self) -> None:
+        """Delete the old objects that held what is erased."""
         attempts = self._look()
-        report.running = sorted({*attempts.running, *self._arrived()})
-        if vacuum:
-            self._find_old(attempts)
-            delete(self._table.store, report.deleted)
+        dying = {each.key for each in attempts.left if attempt_of(each.key) in attempts.dying}
+        QuarantineTable(self._table.store).remove_files(dying)  # one may just have named its files
+        self._find_old(attempts)
+        delete(self._table.store, self.report.deleted)
 
     def _look(self) -> Attempts:
         own = {self.report.attempt_id, *self._logs.attempts}
@@ -170,19 +223,37 @@ class _Erasure:
         """The segments of a version that lose records; the report says what goes."""
         report, rows = self.report, self._logs.find(base)
         report.segments, report.records = len(rows), self._logs.count(rows)
-        report.rejects, report.rejects_left = self._rejects.find()
+        report.rejects, report.rejects_left = self._rejects.find(self._left_by_others(base))
         report.samples = self._samples.find()
         return rows
 
+    def _left_by_others(self, base: Snapshot) -> Leaving:
+        """The rejects that erasures before a version were to take, and may not have taken."""
+        upkeep = self._table.maintenance(base, self.report.topic)
+        found = unfinished(self._table.store, erasures(upkeep))
+        self._lists |= found.keys()
+        return joined(found.values())
+
     def _plan(self, base: Snapshot) -> Change | None:
+        mark_recent(self._table, base, self.report.topic)  # of an erasure that was killed
         self._known, rows, report = self._runs(base), self._find(base), self.report
         if not (rows or report.rejects or report.samples):
             return None
+        written = self._logs.written(rows)
+        self._list_rejects()
         return Change(
-            rows=[*self._logs.written(rows), report.row(ERASE)],
+            rows=[*written, report.row(ERASE)],
             replaced=[(row.partition, row.base_offset) for row in rows],
             files_of=self._logs.attempts,
         )
+
+    def _list_rejects(self) -> None:
+        """Write down which rejects the commit to come says that they leave."""
+        if self.report.rejects:
+            key = rejects_key(self.report.attempt_id, self._tries)
+            write_list(self._table.store, key, self.report.topic, self._rejects.leaving)
+            self._tries += 1
+            self._lists.add(key)
 
     def _runs(self, base: Snapshot) -> set[str]:
         return {run.attempt_id for run in self._table.run_history(base, self.report.topic)}

@@ -26,7 +26,9 @@ from seglake.maintain.segment_tasks import SegmentTasks
 from seglake.maintain.vacuum import TEMPORARY
 from seglake.store import Listed, Store
 
-_WITHOUT_EVENTS = re.compile(r"/(manifest\.json|success|fate|clock)\.[0-9a-f]+\.tmp$")
+_WITHOUT_EVENTS = re.compile(
+    r"/(manifest\.json|success|fate|clock|rejects(-\d+)?)\.[0-9a-f]+\.tmp$"
+)
 
 
 class OldObjects:

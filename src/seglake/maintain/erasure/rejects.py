@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from seglake.catalog.delta.actions import WrittenFile
 from seglake.catalog.failed_run import FailedRun, all_failed_runs, rewrite_failed_run
 from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
+from seglake.catalog.quarantine.leaving import Leaving, are_listed, count, joined, listed
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.engine import Engine
 from seglake.errors import CommitConflict
@@ -24,40 +25,71 @@ from seglake.store import Store
 _TRIES = 20  # of a commit to the quarantine, when others remove the same files
 
 
-class _Counts(NamedTuple):
-    """The rejects of a quarantine file, by attempt: those that go, and all."""
+class _Found(NamedTuple):
+    """The rejects of a quarantine file, by attempt: those that go, and the count of all."""
 
-    go: Mapping[str, int]
+    go: Leaving
     all: Mapping[str, int]
 
 
+class _Goes(NamedTuple):
+    """Which rejects go: those with what is wanted, and those that unfinished erasures listed."""
+
+    wanted: Wanted
+    earlier: Leaving
+
+    def __call__(self, key: str, rows: pa.Table) -> pa.BooleanArray:
+        """Of all rows in the file of the quarantine with this key."""
+        return pc.or_(self.wanted.rejects(rows["raw"]), are_listed(key, rows, self.earlier))
+
+
 class RejectErasure:
-    """The rejects of a topic that go. A file of the quarantine is read once."""
+    """The rejects of a topic that go. A file of the quarantine is read once.
+
+    `leaving` is the list of those that `find` found last.
+    """
 
     def __init__(self, store: Store, topic: str, wanted: Wanted, engine: Engine) -> None:
-        self._store, self._topic, self._wanted, self._engine = store, topic, wanted, engine
-        self._table = QuarantineTable(store)
-        self._counts: dict[str, _Counts] = {}
+        self._store, self._topic, self._engine = store, topic, engine
+        self._table, self._goes = QuarantineTable(store), _Goes(wanted, {})
+        self._found: dict[str, _Found] = {}
+        self._told = set[str]()  # the attempts that had rejects when `find` was called last
+        self.leaving: Leaving = {}
 
-    def find(self) -> tuple[int, dict[str, int]]:
-        """How many rejects go now; and of each attempt that loses some, how many stay."""
-        go, all_of = Counter[str](), Counter[str]()
-        for counts in self._live().values():
-            go.update(counts.go)
-            all_of.update(counts.all)
-        return go.total(), {each: all_of[each] - count for each, count in sorted(go.items())}
+    def find(self, earlier: Leaving) -> tuple[int, dict[str, int]]:
+        """How many rows go now; and of each attempt that loses some, how many stay.
+
+        The rows that `earlier` erasures were to take, and did not, go too.
+        """
+        if earlier != self._goes.earlier:
+            self._goes, self._found = self._goes._replace(earlier=earlier), {}
+        found, all_of = self._live().values(), Counter[str]()
+        for each in found:
+            all_of.update(each.all)
+        self._told, self.leaving = {*all_of}, joined(each.go for each in found)
+        go = {attempt_id: count(files) for attempt_id, files in sorted(self.leaving.items())}
+        return sum(go.values()), {each: all_of[each] - number for each, number in go.items()}
 
     def files(self) -> list[str]:
-        """The files of the quarantine, by their keys, that have some of them now."""
-        return [key for key, counts in self._live().items() if counts.go]
+        """The files of the quarantine, by their keys, that have some of them now.
 
-    def erase(self, attempt_id: str) -> None:
-        """Take these rejects out of the quarantine. Raises StoreError and CommitConflict."""
+        Rejects of an attempt that came after `find` are left alone: no count tells of them.
+        """
+        return [key for key, found in self._live().items() if not self._told.isdisjoint(found.go)]
+
+    def erase(self, attempt_id: str, dead: Collection[str] = ()) -> None:
+        """Take these rejects out of the quarantine. Raises StoreError and CommitConflict.
+
+        Rejects of the attempts `dead`, which never count, go with those of the same file: in a new
+        object they would look like those of an attempt that runs.
+        """
         for tries_left in reversed(range(_TRIES)):
             keys = self.files()
             if not keys:
                 return
-            parts = self._engine.map(partial(_kept, self._store, self._topic, self._wanted), keys)
+            names = (self._store, self._topic, self._goes)
+            kept = partial(_kept, *names, frozenset(self._told), frozenset(dead))
+            parts = self._engine.map(kept, keys)
             try:
                 self._table.replace_files(keys, list(chain.from_iterable(parts)), attempt_id)
             except CommitConflict:
@@ -66,20 +98,19 @@ class RejectErasure:
             else:
                 return
 
-    def _live(self) -> dict[str, _Counts]:
-        """The counts of every file that the quarantine names now."""
+    def _live(self) -> dict[str, _Found]:
+        """What is found in every file that the quarantine names now."""
         keys = self._table.all_keys(self._topic)
-        left = [key for key in keys if key not in self._counts]
-        found = self._engine.map(partial(_count, self._store, self._wanted), left)
-        self._counts |= zip(left, found, strict=True)
-        return {key: self._counts[key] for key in keys}
+        left = [key for key in keys if key not in self._found]
+        found = self._engine.map(partial(_find, self._store, self._goes), left)
+        self._found |= zip(left, found, strict=True)
+        return {key: self._found[key] for key in keys}
 
 
-def _count(store: Store, wanted: Wanted, key: str) -> _Counts:
-    """The task: a file of the quarantine → its counts."""
+def _find(store: Store, goes: _Goes, key: str) -> _Found:
+    """The task: a file of the quarantine → what goes of it."""
     rows = read_all_rejects(store, key)
-    go = rows.filter(wanted.rejects(rows["raw"]))
-    return _Counts(_by_attempt(go), _by_attempt(rows))
+    return _Found(listed(key, rows, goes(key, rows)), _by_attempt(rows))
 
 
 def _by_attempt(rows: pa.Table) -> dict[str, int]:
@@ -87,14 +118,18 @@ def _by_attempt(rows: pa.Table) -> dict[str, int]:
     return {item["values"]: item["counts"] for item in counts.to_pylist()}
 
 
-def _kept(store: Store, topic: str, wanted: Wanted, key: str) -> list[WrittenFile]:
+def _kept(
+    store: Store, topic: str, goes: _Goes, told: Collection[str], dead: Collection[str], key: str
+) -> list[WrittenFile]:
     """The task: a file of the quarantine → a file of each attempt with the rejects that stay."""
     rows = read_all_rejects(store, key)
-    stay = rows.filter(pc.invert(wanted.rejects(rows["raw"])))
+    known = pc.is_in(rows["attempt_id"], pa.array(sorted(told), pa.string()))
+    stay = rows.filter(pc.invert(pc.and_(known, goes(key, rows))))
     attempts: list[Any] = pc.unique(stay["attempt_id"]).to_pylist()
     return [
         write_rejects(store, topic, each, stay.filter(pc.equal(stay["attempt_id"], each)))
         for each in attempts
+        if each not in dead
     ]
 
 

@@ -3,7 +3,12 @@
 Nobody knows with which settings a rejected row was to get its key. So a row goes if a key stands in
 it as a whole word: no ASCII letter, digit or underscore is directly before or after it. That is how
 a field stands in a row of JSON or CSV, also where its characters are escaped or its quotes doubled.
+Rows of Parquet files and DataFrames are kept as JSON, in which binary columns are base64: what that
+encodes is looked through too. There a word of a few bytes that is no text must be the whole column,
+since short binary words stand in any binary data.
+
 Of a key made of several fields, joined by the default separator NUL, every field must stand there.
+A binary field may have NULs of its own, so neighbouring parts may also be one field.
 """
 
 from __future__ import annotations
@@ -11,8 +16,11 @@ from __future__ import annotations
 import base64
 import binascii
 import codecs
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +31,15 @@ from seglake.errors import UsageError
 
 BASE64 = "base64:"
 _SEPARATOR = b"\0"  # of a key's fields, by default
+_TELLING_BYTES, _TELLING_KINDS = 8, 4  # a binary word of so many, and different ones
+_BASE64 = re.compile(rb'"([A-Za-z0-9+/]{2,}={0,2})(?="|\Z)')  # a row may have been cut
+_MAY_BE_BASE64 = r'"[A-Za-z0-9+/]{2}'
+_AFTER_ESCAPE = (  # a word may begin behind a character that is escaped, and is none of a word
+    r"\\[bfnrt]|\\u(?i:00(?:[0-2][0-9a-f]|3[a-f]|40|5[b-e]|60|7[b-f]|[89a-f][0-9a-f])"
+    r"|(?:0[1-9a-f]|[1-9a-f][0-9a-f])[0-9a-f]{2})"
+)
 _PATTERN_BYTES = 2000  # of words in one regular expression, whose program has a limited size
-_SHORT = {'"': [r"\"", '""'], "\\": [r"\\"], "/": [r"\/"], "\b": [r"\b"], "\f": [r"\f"],
+_SHORT = {'"': [r"\""], "\\": [r"\\"], "/": [r"\/"], "\b": [r"\b"], "\f": [r"\f"],
           "\n": [r"\n"], "\r": [r"\r"], "\t": [r"\t"]}  # fmt: skip
 _NO_KEY = "nothing is named: an erasure needs a key, or a text of rejected rows"
 
@@ -49,22 +64,105 @@ class Wanted:
 
     def rejects(self, raw: Any) -> pa.BooleanArray:
         """Which rejected rows go, of their bytes as an Arrow array."""
-        raw = raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw
-        keys = [[word for word in key.split(_SEPARATOR) if word] for key in sorted(self.keys)]
-        found = _has_any(raw, [words[0] for words in keys if len(words) == 1])
-        found = pc.or_(found, self._has_text(raw))
-        joined = [words for words in keys if len(words) > 1]
-        some = pc.indices_nonzero(_has_any(raw, [words[0] for words in joined]))
-        rows = pa.array([False] * len(some), pa.bool_())
-        for words in joined if len(some) else []:
-            rows = pc.or_(rows, _has_all(raw.take(some), words))
-        also = pc.is_in(pa.array(range(len(raw)), pa.uint64()), some.filter(rows))
+        rows = Rows.of(raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw)
+        found = pc.or_(rows.have_any(filter(None, self.keys)), self._have_text(rows))
+        joined = [key for key in sorted(self.keys) if _SEPARATOR in key]
+        near = rows.have_word(max(key.split(_SEPARATOR), key=len) for key in joined)
+        some = pc.indices_nonzero(pc.and_not(near, found))
+        left = rows.take(some)
+        go = _none(left.raw)
+        for key in joined if len(some) else []:
+            go = pc.or_(go, left.have_fields(key))
+        also = pc.is_in(pa.array(range(len(rows.raw)), pa.uint64()), some.filter(go))
         return pc.or_(found, also)
 
-    def _has_text(self, raw: Any) -> pa.BooleanArray:
+    def _have_text(self, rows: Rows) -> pa.BooleanArray:
         if not self.text:
-            return _none(raw)
-        return _matches(raw, _spellings(self.text))
+            return _none(rows.raw)
+        pattern = _spellings(self.text)
+        return pc.or_(_matches(rows.raw, pattern), _matches(rows.decoded, pattern))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rejected rows as their bytes, and what their strings in base64 encode, a line for each."""
+
+    raw: Any
+    decoded: Any
+
+    @staticmethod
+    def of(raw: Any) -> Rows:
+        """From the bytes of rows."""
+        decoded: list[bytes | None] = [None] * len(raw)
+        places: list[Any] = pc.indices_nonzero(_matches(raw, _MAY_BE_BASE64)).to_pylist()
+        for at in places:
+            decoded[at] = b"\n".join(_encoded_in(raw[at].as_py()))
+        return Rows(raw, pa.array(decoded, pa.large_binary()))
+
+    def take(self, places: Any) -> Rows:
+        """The rows at these places."""
+        return Rows(self.raw.take(places), self.decoded.take(places))
+
+    def have_any(self, words: Iterable[bytes]) -> pa.BooleanArray:
+        """Which rows have one of the words as a field, or within one if that tells something."""
+        every = list(words)
+        found = pc.or_(_has_any(self.raw, every), _has_any(self.decoded, filter(_tells, every)))
+        short = frozenset(word for word in every if not _tells(word))
+        return pc.or_(found, self._encode_one(short)) if short else found
+
+    def have_word(self, words: Iterable[bytes]) -> pa.BooleanArray:
+        """Which rows have one of the words, if it is not empty, anywhere as a whole word."""
+        every = [word for word in words if word]
+        return pc.or_(_has_any(self.raw, every), _has_any(self.decoded, every))
+
+    def have_fields(self, key: bytes) -> pa.BooleanArray:
+        """Which rows have all fields of a key, however it was made of them.
+
+        An empty field is none if most parts are empty: then they are zeros of a number.
+        """
+        parts = key.split(_SEPARATOR)
+        empty = {b""} if 2 * parts.count(b"") <= len(parts) else set[bytes]()
+        found = {part: self.have_any([part]).to_pylist() for part in {*parts} - {b""}}
+        rows = (empty.union(fields, (part for part in found if found[part][row]))
+                for row, fields in enumerate(self._encoded))  # fmt: skip
+        return pa.array([_is_made_of(key, fields) for fields in rows], pa.bool_())
+
+    def _encode_one(self, words: frozenset[bytes]) -> pa.BooleanArray:
+        """Which rows have a string in base64 that is one of the words."""
+        return pa.array([not words.isdisjoint(fields) for fields in self._encoded], pa.bool_())
+
+    @cached_property
+    def _encoded(self) -> list[list[bytes]]:
+        """What the strings of each row encode."""
+        rows = zip(self.raw.to_pylist(), self.decoded.is_valid().to_pylist(), strict=True)
+        return [[*_encoded_in(row)] if has else [] for row, has in rows]
+
+
+def _is_made_of(key: bytes, fields: Collection[bytes]) -> bool:
+    """Whether a key is some of the fields, with NULs between them."""
+    starts = [0]  # of fields that are still to be found
+    for start in starts:
+        ends = (start + len(field) for field in fields if key.startswith(field, start))
+        for end in ends:
+            if end == len(key):
+                return True
+            if key[end] == 0 and end + 1 not in starts:
+                starts.append(end + 1)
+    return False
+
+
+def _encoded_in(row: bytes) -> Iterator[bytes]:
+    """What each string of a row encodes that may be base64."""
+    for text in _BASE64.findall(row):
+        with suppress(binascii.Error):
+            yield base64.b64decode(text[: len(text) // 4 * 4])
+
+
+def _tells(word: bytes) -> bool:
+    """Whether a word in binary data is hardly there by chance."""
+    if word.isascii() and word.decode().isprintable():
+        return True
+    return len(word) >= _TELLING_BYTES and len({*word}) >= _TELLING_KINDS
 
 
 def keys_given(arguments: Iterable[str], file: Path | str | None = None) -> list[bytes]:
@@ -115,19 +213,12 @@ def _none(raw: Any) -> pa.BooleanArray:
     return pa.array([False] * len(raw), pa.bool_())
 
 
-def _has_all(raw: Any, words: Iterable[bytes]) -> pa.BooleanArray:
-    found = pa.array([True] * len(raw), pa.bool_())
-    for word in words:
-        found = pc.and_(found, _has_any(raw, [word]))
-    return found
-
-
 def _has_any(raw: Any, words: Iterable[bytes]) -> pa.BooleanArray:
     """Which items have one of the words as a whole word."""
     found = _none(raw)
     for some in _parts(sorted(set(words))):
         any_word = "|".join(map(_spellings, some))
-        pattern = rf"(?:\A|[^0-9A-Za-z_])(?:{any_word})(?:[^0-9A-Za-z_]|\z)"
+        pattern = rf"(?:\A|[^0-9A-Za-z_]|{_AFTER_ESCAPE})(?:{any_word})(?:[^0-9A-Za-z_]|\z)"
         found = pc.or_(found, _matches(raw, pattern))
     return found
 
@@ -162,7 +253,8 @@ def _spellings(word: bytes) -> str:
 def _spelled(character: str) -> str:
     units = character.encode("utf-16-be")
     escaped = "".join(rf"\\u(?i:{units[at : at + 2].hex()})" for at in range(0, len(units), 2))
-    forms = [_literal(form.encode()) for form in [character, *_SHORT.get(character, [])]]
+    doubled = [2 * character] if character.isascii() and not character.isalnum() else []
+    forms = [_literal(form.encode()) for form in [character, *_SHORT.get(character, []), *doubled]]
     return f"(?:{'|'.join([*forms, escaped])})"
 
 

@@ -14,6 +14,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import OffsetOutOfRange, PolicyViolation, UsageError
+from seglake.maintain.clock import CarefulClock
 from seglake.maintain.commit import carry_out
 from seglake.maintain.expiry.log_start import Moved, change_of, moved
 from seglake.maintain.report import TopicReport
@@ -21,8 +22,12 @@ from seglake.maintain.topic_settings import topic_of
 from seglake.read.log import Log
 from seglake.read.origin import Origin
 from seglake.store import open_store
-from seglake.times.instants import Time
+from seglake.times.instants import Time, to_past_ms
 
+_BY_OFFSET = (
+    "to delete up to a time that is still to come, give offsets (--before-offset): `seglake "
+    "offsets` finds that of a time, and -1 empties a log partition"
+)
 END = -1  # Kafka's DeleteRecordsRequest.HIGH_WATERMARK
 
 
@@ -48,8 +53,8 @@ def delete_records(
 
     `before_offsets` is {partition: offset}; -1 is the end of the log. With `before_time` the log of
     each partition, or of `partitions`, then begins at the first record, in offset order, at that
-    time or later, or is empty if there is none: no record of that time or later is deleted. An
-    offset at or below the log start changes nothing.
+    time or later, or is empty if there is none: no record of that time or later is deleted. A time
+    that is still to come is refused. An offset at or below the log start changes nothing.
 
     Raises OffsetOutOfRange for an offset above the end or below -1, PolicyViolation if the topic's
     `cleanup.policy` lacks `delete`, UnknownTopic, UsageError, StoreError and CommitConflict; then
@@ -61,13 +66,17 @@ def delete_records(
         raise UsageError("partitions are named with their offsets; leave the other list out")
     table = CatalogTable.open(open_store(root, storage_options))
     report = Deleted(topic, dry_run=dry_run)
+    clock = CarefulClock(table.store, dry_run=dry_run)
+    before_ms = None
+    if before_time is not None:
+        before_ms = to_past_ms(before_time, clock.machine_ms, _BY_OFFSET)
 
     def plan(base: Snapshot) -> Change | None:
         _require_policy(base, topic)
-        if before_time is None:
+        if before_ms is None:
             asked = before_offsets or {}
         else:
-            asked = _at(table, base, topic, before_time, partitions)
+            asked = _at(table, base, topic, before_ms, partitions)
         starts = {number: _start(base.partition(topic, number), n) for number, n in asked.items()}
         views = {number: base.partition(topic, number) for number in sorted(starts)}
         report.moved = [
@@ -75,7 +84,11 @@ def delete_records(
             for number, view in views.items()
             if starts[number] > view.log_start_offset
         ]
-        return change_of(base, report, "delete-records", report.moved) if report.moved else None
+        if not report.moved:
+            return None
+        if before_time is not None:
+            to_past_ms(before_time, clock.now.earlier_ms, _BY_OFFSET)
+        return change_of(base, report, "delete-records", report.moved)
 
     carry_out(table, report, plan, dry_run=dry_run)
     return report
@@ -92,12 +105,16 @@ def _require_policy(base: Snapshot, topic: str) -> None:
 
 
 def _at(
-    table: CatalogTable, base: Snapshot, topic: str, time: Time, partitions: Collection[int] | None
+    table: CatalogTable,
+    base: Snapshot,
+    topic: str,
+    time_ms: int,
+    partitions: Collection[int] | None,
 ) -> dict[int, int]:
     """The offset of the first record at a time or later, in each partition; else END."""
     log = Log(base, topic, Origin(table.store))
     chosen = log.partitions() if partitions is None else sorted({*partitions})
-    found = log.offsets_for_times(dict.fromkeys(chosen, time))
+    found = {number: log.reader(number).offset_for_time(time_ms) for number in chosen}
     return {number: END if place is None else place.offset for number, place in found.items()}
 
 

@@ -7,6 +7,7 @@ counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from seglake.catalog.quarantine.expiry import EXPIRE, expired_attempts
@@ -33,9 +34,17 @@ class ExpiredRejects(TopicReport):
 
 
 def expire_rejects(
-    table: CatalogTable, topic: str, now_ms: int, *, dry_run: bool
+    table: CatalogTable,
+    topic: str,
+    now_ms: int,
+    *,
+    dry_run: bool,
+    careful_ms: Callable[[], int] | None = None,
 ) -> ExpiredRejects:
-    """Let the rejects of a topic expire, as of the time `now_ms`. Raises as `retain`."""
+    """Let the rejects of a topic expire, as of the time `now_ms`. Raises as `retain`.
+
+    `careful_ms` is that of `retain_topic`.
+    """
     report = ExpiredRejects(topic, dry_run=dry_run, now_ms=now_ms)
 
     def plan(base: Snapshot) -> Change | None:
@@ -49,6 +58,9 @@ def expire_rejects(
             if run.quarantined and now_ms - run.finished_at_ms > kept_ms
             and run.attempt_id not in before
         ]  # fmt: skip
+        if old and careful_ms is not None:
+            report.now_ms = careful_ms()
+            old = [run for run in old if report.now_ms - run.finished_at_ms > kept_ms]
         report.runs, report.rejects = len(old), sum(run.quarantined for run in old)
         report.attempts = sorted(run.attempt_id for run in old)
         return Change([report.row(EXPIRE)]) if old else None

@@ -13,8 +13,9 @@ One timestamp in the future, or of late data, keeps every segment behind it. The
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.config import Topic
 from seglake.format.records import Int64s
-from seglake.maintain.clock import careful_now_ms
+from seglake.maintain.clock import CarefulClock
 from seglake.maintain.commit import carry_out
 from seglake.maintain.expiry.log_start import Moved, change_of, moved
 from seglake.maintain.report import Report, TopicReport
@@ -81,19 +82,38 @@ def retain(
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot()
     rows = snapshot.topics() if topic is None else [snapshot.topic(topic)]
-    now_ms = careful_now_ms(table.store, dry_run=dry_run)
-    return [retain_topic(table, row.topic, now_ms, dry_run=dry_run, base=snapshot) for row in rows]
+    clock = CarefulClock(table.store, dry_run=dry_run)
+    do = partial(
+        retain_topic, now_ms=clock.machine_ms, careful_ms=clock.earlier_ms, dry_run=dry_run
+    )
+    return [do(table, row.topic, base=snapshot) for row in rows]
 
 
 def retain_topic(
-    table: CatalogTable, topic: str, now_ms: int, *, dry_run: bool, base: Snapshot | None = None
+    table: CatalogTable,
+    topic: str,
+    now_ms: int,
+    *,
+    dry_run: bool,
+    base: Snapshot | None = None,
+    careful_ms: Callable[[], int] | None = None,
 ) -> Retained:
-    """Apply the retention of one topic, as of the time `now_ms`, on top of the version `base`."""
+    """Apply the retention of one topic, as of the time `now_ms`, on top of the version `base`.
+
+    `careful_ms` gives an earlier time, by which it goes then; it is asked if something would go.
+    """
     report = Retained(topic, dry_run=dry_run, now_ms=now_ms)
+
+    def find(base: Snapshot, settings: Topic) -> list[_Partition]:
+        views = base.partitions(topic)
+        return [_Partition(table, base, each, settings, report.now_ms) for each in views]
 
     def plan(base: Snapshot) -> Change | None:
         settings = topic_of(base.topic(topic))
-        found = [_Partition(table, base, each, settings, now_ms) for each in base.partitions(topic)]
+        found = find(base, settings)
+        if careful_ms is not None and any(each.count for each in found):
+            report.now_ms = careful_ms()
+            found = find(base, settings)
         report.moved = [moved(each.view, each.log_start) for each in found if each.count]
         report.blocked = [each.blocked() for each in found if each.shielded.any()]
         for name in ("segments", "records", "log_bytes"):

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.segment_files import put_indexes
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, StoreError
 from seglake.format.index import IndexPolicy
+from seglake.maintain.commit import carry_out
 from seglake.maintain.health.findings import Finding, finding_of
 from seglake.maintain.health.segment_files import rebuild_index_files
 from seglake.maintain.report import TopicReport
@@ -38,6 +38,7 @@ class Reindexed(TopicReport):
     unreadable, so that their segments could not be indexed.
     """
 
+    SAMPLED: ClassVar[tuple[str, ...]] = ("damaged",)
     segments: int = 0
     skipped: int = 0
     index_bytes_before: int = 0
@@ -76,7 +77,8 @@ def reindex(
         if partitions is None or row.partition in chosen
     ]
     tasks = SegmentTasks(table.store, spark, progress)
-    report = reindex_rows(table, topic, rows, policy, tasks)
+    report = Reindexed(topic)
+    reindex_rows(table, report, rows, policy, tasks)
     for finding in report.damaged[:1]:
         if finding.kind != "damaged":
             raise StoreError(finding.problem)
@@ -86,30 +88,29 @@ def reindex(
 
 def reindex_rows(
     table: CatalogTable,
-    topic: str,
+    report: Reindexed,
     rows: Sequence[SegmentRow],
     policy: IndexPolicy | None,
     tasks: SegmentTasks,
     *,
     leave_damaged: bool = False,
-) -> Reindexed:
-    """Rebuild the index files of some segments, and commit them.
+    dry_run: bool = False,
+) -> None:
+    """Rebuild the index files of some segments, and commit them; fills in the report.
 
     If a log is damaged, nothing is committed; with `leave_damaged` every other segment is.
     """
-    report = Reindexed(topic)
     work = partial(write_indexes, policy=policy, attempt_id=report.attempt_id)
     results = tasks.map(work, rows)
     report.damaged = [Finding(**result["damage"]) for result in results if "damage" in result]
     if report.damaged and not leave_damaged:
-        return report
+        return
     renewed = {
         row: SegmentRow(**result["row"])
         for row, result in zip(rows, results, strict=True)
         if "row" in result
     }
-    _commit(table, renewed, report)
-    return report
+    _commit(table, renewed, report, dry_run=dry_run)
 
 
 def write_indexes(
@@ -130,7 +131,9 @@ def write_indexes(
     return {"row": asdict(replace(renewed, **put_indexes(store, renewed.id, sealed)))}
 
 
-def _commit(table: CatalogTable, renewed: Mapping[SegmentRow, SegmentRow], work: Reindexed) -> None:
+def _commit(
+    table: CatalogTable, renewed: Mapping[SegmentRow, SegmentRow], work: Reindexed, *, dry_run: bool
+) -> None:
     """Replace each old row that is still live by its new row, in one commit.
 
     Fills in the report, whose version stays -1 if no old row is live. Raises CommitConflict after
@@ -147,8 +150,7 @@ def _commit(table: CatalogTable, renewed: Mapping[SegmentRow, SegmentRow], work:
         rows = [renewed[old] for old in done]
         return Change([*rows, work.row("reindex")], replaced) if done else None
 
-    version = transact(table, work.topic, work.attempt_id, plan)
-    work.version = -1 if version is None else version
+    carry_out(table, work, plan, dry_run=dry_run)
 
 
 def _index_bytes(row: SegmentRow) -> int:

@@ -1,15 +1,13 @@
 """Lost or damaged index files and a lost catalog, rebuilt.
 
-Index files follow from the log. The catalog follows from the manifests of the attempts that are
-marked as committed, or that the readable part of the old catalog has; nothing is guessed. Nothing
-is overwritten: damaged index files stay where older versions name them, the old catalog is moved
-aside.
+Index files follow from the log, the catalog from the manifests of committed attempts (`history`).
+Nothing is overwritten: damaged index files stay where older versions name them, the old catalog is
+moved aside.
 """
 
 import contextlib
 import operator
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,23 +17,33 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake import layout
-from seglake.catalog.manifest import Manifest, mark_committed, read_manifest, unmarked
+from seglake.catalog.manifest import Manifest, mark_committed, unmarked
 from seglake.catalog.retention import committed_attempts
-from seglake.catalog.rows import Row, SegmentId, SegmentRow, SourceRow
+from seglake.catalog.rows import Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change, checked_change
 from seglake.catalog.version.snapshot import EMPTY
 from seglake.catalog.version.snapshot_files import damaged_files
-from seglake.errors import CorruptData, StoreError, UsageError, VersionExpired
+from seglake.errors import (
+    CorruptData,
+    MissingObject,
+    SeglakeError,
+    StoreError,
+    UsageError,
+    VersionExpired,
+)
 from seglake.format.records import Int64s
 from seglake.layout import SUFFIXES, Suffix
+from seglake.maintain.commit import opened
 from seglake.maintain.health.findings import Finding
+from seglake.maintain.health.history import History
 from seglake.maintain.health.reindex import Reindexed, reindex_rows
 from seglake.maintain.health.segment_files import file_finding
-from seglake.maintain.report import Report
+from seglake.maintain.report import Report, Status
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.store import Store, open_store
 
+_TRIES = 3  # at making the catalog anew
 _UNTOLD = 100  # commits without a manifest after the last one with: file merges, fences
 _VERSION = re.compile(rf"{layout.LOG_TABLE}[^/]*/_delta_log/(\d{{20}})\..+")
 
@@ -46,10 +54,12 @@ class Rebuilt(Report):
 
     `untrusted` attempts have a manifest and no mark of success, and what can be read of the old
     catalog does not have them: they were left out. `topics` has the number of segments of each
-    topic, `missing` the keys of index files to rebuild.
+    topic, `missing` the keys of index files to rebuild. The status is "already done" if the catalog
+    can be read: then it was left as it is.
     """
 
     dry_run: bool
+    status: Status = "committed"
     backup: str = ""
     version: int = -1
     attempts: list[str] = field(default_factory=list)
@@ -58,18 +68,17 @@ class Rebuilt(Report):
     missing: list[str] = field(default_factory=list)
 
 
-@dataclass
-class DamagedIndexes(Report):
-    """What `repair_indexes` would do for a topic: rebuild the index files of some segments.
+@dataclass(repr=False)
+class Repaired(Reindexed):
+    """The result of a repair of a topic's index files, or what it would be.
 
-    `files` are missing or damaged; `unreadable` ones would be left as they are.
+    `files` are those that were missing or damaged. `damaged` are the files that cannot be read, or
+    that cannot be made anew, so that their segments were left as they are.
     """
 
-    topic: str
-    dry_run: bool = True
-    segments: int = 0
+    SAMPLED = ("damaged", "files")
+    dry_run: bool = False
     files: list[str] = field(default_factory=list)
-    unreadable: list[Finding] = field(default_factory=list)
 
 
 class _Damage(NamedTuple):
@@ -86,50 +95,31 @@ class _Damage(NamedTuple):
         return [each for each in self.findings if (each.partition, each.base_offset) not in bad]
 
 
-def damaged_indexes(
-    root: str,
-    *,
-    topics: Collection[str] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    progress: Progress = logged,
-) -> list[DamagedIndexes]:
-    """What `repair_indexes` would do, for each topic with damage. Nothing is written.
-
-    Raises UnknownTopic and StoreError.
-    """
-    table = CatalogTable.open(open_store(root, storage_options))
-    return [
-        DamagedIndexes(
-            damage.topic,
-            segments=len(damage.segments),
-            files=[each.file for each in damage.findings if each.kind != "unreadable"],
-            unreadable=damage.unreadable,
-        )
-        for damage in _damage(table, topics, SegmentTasks(table.store, None, progress))
-    ]
-
-
 def repair_indexes(
     root: str,
     *,
     topics: Collection[str] | None = None,
+    dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = logged,
-) -> list[Reindexed]:
+) -> list[Repaired]:
     """Rebuild the index files that are missing or damaged; returns a report for each topic.
 
     A segment whose log is damaged or unreadable too is reported and left as it is. So is one whose
-    index files storage refuses to read, which says nothing about their bytes. Raises UnknownTopic,
-    StoreError and CommitConflict.
+    index files storage refuses to read, which says nothing about their bytes. With `dry_run` the
+    files are made and not written. Raises UnknownTopic, StoreError and CommitConflict.
     """
-    table = CatalogTable.open(open_store(root, storage_options))
-    tasks = SegmentTasks(table.store, None, progress)
-    reports = []
-    for damage in _damage(table, topics, tasks):
-        some = damage.segments
-        report = reindex_rows(table, damage.topic, some, None, tasks, leave_damaged=True)
-        report.damaged += damage.unreadable
-        reports.append(report)
+    with opened(root, storage_options, dry_run=dry_run) as table:
+        tasks, reports = SegmentTasks(table.store, None, progress), list[Repaired]()
+        for damage in _damage(table, topics, tasks):
+            files = [each.file for each in damage.findings if each.kind != "unreadable"]
+            report = Repaired(damage.topic, dry_run=dry_run, files=files)
+            some = damage.segments
+            reindex_rows(table, report, some, None, tasks, leave_damaged=True, dry_run=dry_run)
+            reports.append(report)
+            report.damaged += damage.unreadable
+        if not dry_run:  # an earlier repair may have died before its mark
+            table.mark_committed(table.newest_files())
     return reports
 
 
@@ -156,7 +146,7 @@ def rebuild_catalog(
     *,
     trust: Collection[str] = (),
     force: bool = False,
-    dry_run: bool = True,
+    dry_run: bool,
     storage_options: Mapping[str, str] | None = None,
 ) -> Rebuilt:
     """Rebuild the catalog from the manifests of committed attempts.
@@ -170,19 +160,22 @@ def rebuild_catalog(
     `catalog/log.backup-<time>` before it is deleted. Nobody may write to the lake meanwhile.
 
     Until the rebuild is done, the lake can neither be opened nor written to: a killed rebuild has
-    to be started again. Raises UsageError if all of the catalog can be read, unless `force`, or if
-    it has another format; CorruptData if a manifest cannot be read, if a log is missing, or if the
-    manifests leave a hole in a log partition: then nothing is changed. The message names the
-    attempts to look at.
+    to be started again. If all of the catalog can be read, nothing is done, unless `force`. Raises
+    UsageError if it has another format, or can be read and lacks an attempt of `trust`; CorruptData
+    if a manifest cannot be read, if a log is missing, or if the manifests leave a hole in a log
+    partition: then nothing is changed. The message names the attempts to look at.
     """
     store = open_store(root, storage_options)
+    report = Rebuilt(dry_run, "dry run" if dry_run else "committed")
     if _is_readable(store) and not force:
-        raise UsageError(f"the catalog of {root} can be read: it needs no rebuild (or force it)")
-    report = Rebuilt(dry_run)
-    report.attempts, report.untrusted = _attempts(store, trust)
-    manifests = [read_manifest(store, attempt_id) for attempt_id in report.attempts]
-    topics, last_version = _history(manifests), _last_version(store, manifests)
-    _check(store, topics, report)
+        _require_had(store, trust)
+        report.status = "already done"
+        return report
+    with _naming_untrusted(report):
+        found = History.of(store, trust, report.untrusted)
+        report.attempts = sorted(found.manifests)
+        topics = found.topics()
+        _check(store, topics, report)
     report.topics = {
         topic: sum(isinstance(row, SegmentRow) for row in rows) for topic, rows in topics.items()
     }
@@ -190,8 +183,10 @@ def rebuild_catalog(
         for attempt_id in sorted(unmarked(store).keys() & set(report.attempts)):
             mark_committed(store, attempt_id)  # only the old catalog may know of them
         store.put(layout.REBUILDING, b"")
+        last_version = _last_version(store, found.manifests.values())
+        lake = found.lake() or _own(store)
         report.backup = _move_aside(store)
-        report.version = CatalogTable.rebuilt(store, topics, last_version + 1)
+        report.version = _made_anew(store, topics, last_version + 1, lake)
         store.delete([layout.REBUILDING])
     return report
 
@@ -207,39 +202,24 @@ def _is_readable(store: Store) -> bool:
         return False
 
 
-def _attempts(store: Store, trust: Collection[str]) -> tuple[list[str], list[str]]:
-    """The attempts whose manifest counts, and the attempts whose manifest does not."""
-    files: dict[str, set[str]] = defaultdict(set)
-    for found in store.list(layout.ATTEMPTS):
-        with contextlib.suppress(CorruptData):  # a key that Seglake does not write
-            attempt_id, name = layout.parse_attempt_key(found.key)
-            files[attempt_id].add(name)
-    unknown = set(trust) - {name for name, found in files.items() if "manifest.json" in found}
-    if unknown:
-        raise UsageError(f"there is no manifest of the attempts {', '.join(sorted(unknown))}")
-    trusted = {name for name, found in files.items() if "success" in found} | set(trust)
-    if any("manifest.json" in found for name, found in files.items() if name not in trusted):
-        known = committed_attempts(store)
-        trusted |= {n for n, found in files.items() if "manifest.json" in found and n in known}
-    others = {name for name, found in files.items() if "manifest.json" in found} - trusted
-    return sorted(trusted), sorted(others)
+def _require_had(store: Store, trust: Collection[str]) -> None:
+    """Raise UsageError if a catalog that can be read lacks one of these attempts."""
+    if lacking := set(trust) - committed_attempts(store):
+        raise UsageError(
+            f"the catalog can be read and does not have {', '.join(sorted(lacking))}: it needs no "
+            "rebuild; --force makes one with these attempts"
+        )
 
 
-def _history(manifests: Iterable[Manifest]) -> dict[str, list[Row]]:
-    """The live rows of every topic after all these commits, each once."""
-    rows: dict[Row, None] = {}
-    replaced, forgotten = set[SegmentId](), set[str]()
-    for manifest in manifests:
-        rows |= dict.fromkeys(manifest.rows)
-        replaced.update(manifest.replaced)
-        forgotten.update(manifest.forgotten)
-    topics: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        gone = isinstance(row, SegmentRow) and row.id in replaced
-        gone |= isinstance(row, SourceRow) and row.attempt_id in forgotten
-        if not gone:
-            topics[row.topic].append(row)
-    return dict(sorted(topics.items()))
+@contextlib.contextmanager
+def _naming_untrusted(report: Rebuilt) -> Iterator[None]:
+    """Name the attempts that are not trusted in every error: one of them may be what is missing."""
+    try:
+        yield
+    except (CorruptData, MissingObject) as error:
+        what, file = getattr(error, "what", str(error)), getattr(error, "file", layout.ATTEMPTS)
+        hint = f"not trusted: {', '.join(report.untrusted) or 'none'}"
+        raise CorruptData(f"{what}; {hint}", file=file) from error
 
 
 def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> None:
@@ -255,8 +235,7 @@ def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> No
         try:
             checked_change(Change(rows), topic, EMPTY)
         except CorruptData as error:
-            hint = f"; not trusted: {', '.join(report.untrusted) or 'none'}"
-            raise CorruptData(error.what + hint, file=layout.ATTEMPTS) from error
+            raise CorruptData(error.what, file=layout.ATTEMPTS) from error
 
 
 def _without(segments: list[SegmentRow], suffix: Suffix, there: Int64s) -> list[SegmentRow]:
@@ -281,6 +260,29 @@ def _move_aside(store: Store) -> str:
         store.put(backup + key.removeprefix(layout.LOG_TABLE), store.read_all(key))
     store.delete(old)
     return backup if old else ""
+
+
+def _own(store: Store) -> str:
+    """The identity that the old catalog has, "" if it cannot be read."""
+    with contextlib.suppress(SeglakeError):
+        return CatalogTable(store).lake
+    return ""
+
+
+def _made_anew(store: Store, topics: Mapping[str, list[Row]], first_version: int, lake: str) -> int:
+    """Create the catalog with these rows; returns its version.
+
+    A write to the old catalog that reaches storage late, a checkpoint's hint above all, makes the
+    new one unreadable. Then all of it goes once more.
+    """
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return CatalogTable.rebuilt(store, topics, first_version, lake)
+        except StoreError:
+            if not tries_left:
+                raise
+            store.delete([found.key for found in store.list(layout.LOG_TABLE)])
+    raise AssertionError
 
 
 def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:

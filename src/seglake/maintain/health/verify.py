@@ -28,6 +28,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.errors import CorruptData, StoreError, VersionExpired
 from seglake.maintain.health.findings import Finding, catalog_finding
+from seglake.maintain.health.history import lone_marks
 from seglake.maintain.health.segment_files import check_segment
 from seglake.maintain.report import Report
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
@@ -155,17 +156,22 @@ def _check_history(
     A re-based segment carries an attempt id without a manifest of its own; its run's has it.
     """
     there = {found.key for found in table.store.list(layout.ATTEMPTS)}
+    alone = {*lone_marks(table.store)}
     for topic in topics:
         known = {run.attempt_id for run in table.run_history(snapshot, topic)}
         known |= {row.attempt_id for row in table.maintenance(snapshot, topic)}
         for attempt_id in sorted(known | snapshot.index_attempts(topic)):
             manifest, mark = layout.manifest_key(attempt_id), layout.success_key(attempt_id)
+            alone.discard(mark)
             if manifest not in there:
                 what = "a rebuild of the catalog would need it: a committed attempt wrote it"
                 yield Finding(topic, -1, -1, manifest, 0, what, "missing")
             elif mark not in there:
                 what = "a committed attempt lacks its mark: `seglake vacuum` writes it"
                 yield Finding(topic, -1, -1, mark, 0, what, "missing")
+    for mark in sorted(alone):
+        what = "this attempt is marked as committed, and its manifest is gone: a rebuild needs it"
+        yield Finding("", -1, -1, mark, 0, what, "missing")
 
 
 def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """Consecutive segments of a log partition, written again as one segment over the same offsets.
 
 Batches that lose nothing are copied byte for byte, the others are encoded again (`format.filter`).
+Each keeps its own timestamp type: a topic that was imported may have both, as its setting changed.
 A log is read once, a few MiB at a time, and checked on the way: a damaged log gives no segment. Of
 each batch that stays, memory holds only a table row.
 """
@@ -81,7 +82,8 @@ def rewrite(store: Store, rows: Sequence[SegmentRow], keep: Keep, target: Target
     )
     old = _OldLogs(store, rows, _Sieve(keep, target.batch_bytes))
     row = write_segment(store, new, _with_end(old, base, end))
-    return replace(row, timestamp_type=last.timestamp_type, codec=last.codec)
+    own_type = row.timestamp_type if row.record_count else last.timestamp_type
+    return replace(row, timestamp_type=own_type, codec=last.codec)
 
 
 class NewSegment(NamedTuple):
@@ -168,8 +170,6 @@ def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
         same = (before.topic, before.partition) == (after.topic, after.partition)
         if not same or before.end_offset != after.base_offset:
             raise UsageError(f"{after.key('log')} does not follow {before.key('log')}")
-        if before.timestamp_type != after.timestamp_type:
-            raise UsageError(f"{after.key('log')} has another timestamp type than those before it")
     if last.end_offset - 1 - first.base_offset > INT32_MAX:
         raise UsageError(
             f"one segment cannot cover offsets {first.base_offset} to {last.end_offset}: more "

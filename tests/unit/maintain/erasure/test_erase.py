@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
+from seglake.catalog import fate
 from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
@@ -33,6 +36,7 @@ from seglake.errors import (
 from seglake.layout import LOG_TABLE, SegmentFile, new_attempt, segment_key
 from seglake.maintain.erasure import logs
 from seglake.maintain.erasure.erase import Erased, erase
+from seglake.maintain.erasure.rejects import RejectErasure
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.report import TopicReport
@@ -564,6 +568,27 @@ def test_an_ingest_that_commits_meanwhile__is_covered(
     assert list(traces(lake.root)) == []
 
 
+def test_rejects_that_come_between_both_commits__wait_for_the_next_erasure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first commit did not count them, so nothing would say why the quarantine has fewer."""
+    lake = Lake(tmp_path)
+    lake.ingest([*lines(2), *bad(SECRET_REJECT)])
+    real = RejectErasure.erase
+
+    def late(self: RejectErasure, *given: Any) -> None:
+        lake.ingest([*lines(2), *bad(SECRET_REJECT, "{")])
+        real(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RejectErasure, "erase", late)
+        assert lake.erase().exit_code == 1  # it is to be done again
+    assert verify(str(lake.root)).findings == []
+    assert lake.erase(vacuum=True, grace_hours=0).rejects == 1
+    assert [each.raw for each in quarantined(lake.root)] == [b"{"]
+    assert verify(str(lake.root)).findings == []
+
+
 @pytest.mark.parametrize("where", ["commit", "late", "early"])
 def test_an_attempt_that_begins_meanwhile__is_told_and_spared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
@@ -622,3 +647,26 @@ def test_a_lost_reply__erases_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert lake.erase(vacuum=True).records == 3
     assert len(seglake.open(str(lake.root)).maintenance("events")) == 1
     assert list(traces(lake.root)) == []
+
+
+def test_a_file_that_a_dead_attempt_names_at_last__goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had asked whether it was given up, and paused before its commit to the quarantine."""
+    lake, dead, real = Lake(tmp_path), new_attempt(), RejectErasure.erase
+    lake.ingest([*lines(2), *bad("{")])
+    store = open_catalog(str(lake.root)).store
+    row = {"attempt_id": dead, "source_file": "a", "line": 1, "reason": "none",
+           "raw": SECRET_REJECT.encode(), "ingested_at_ms": 5}  # fmt: skip
+    part = write_rejects(store, "events", dead, pa.Table.from_pylist([row], FILE_SCHEMA))
+
+    def late(self: RejectErasure, *given: Any) -> None:
+        real(self, *given)
+        with monkeypatch.context() as patch:
+            patch.setattr(fate, "require_hope", lambda *_: None)
+            QuarantineTable(store).add_files([part], dead)
+
+    monkeypatch.setattr(RejectErasure, "erase", late)
+    assert lake.erase(vacuum=True, grace_hours=0).exit_code == 0
+    assert list(traces(lake.root)) == []
+    assert len(QuarantineTable(store).all_keys("events")) == 1

@@ -101,6 +101,45 @@ def test_many_keys__are_looked_for_in_parts() -> None:
     assert goes(wanted, *rows) == [True, True, True, False]
 
 
+def encoded(**columns: bytes) -> bytes:
+    """A row of binary columns, as one of a Parquet file is kept."""
+    texts = {name: base64.b64encode(data).decode() for name, data in columns.items()}
+    return json.dumps({**texts, "t": "soon"}).encode()
+
+
+def test_binary_columns__are_looked_through() -> None:
+    """The whole column, or a telling word in it; also if the row was cut behind it."""
+    wanted = Wanted.of([b"anna", b"\x00\x00\x00\x05", b"\x01\x02"])
+    rows = [
+        encoded(k=b"anna"), encoded(v=b'{"user": "anna"}'), encoded(v=b"joanna", k=b"ann"),
+        encoded(k=b"\0\0\0\x05"), encoded(k=b"\0\0\0\0\0\0\0\x05"), encoded(k=b"\x01\x02"),
+        encoded(v=b"\x80\x01\x02\x80"), encoded(a=b"x", k=b"annas")[:-17],
+        encoded(k=b"ab-anna-")[: -len('", "t": "soon"}')],
+    ]  # fmt: skip
+    assert goes(wanted, *rows) == [True, True, False, True, False, True, False, False, True]
+    assert goes(Wanted.of([], "oann"), rows[2], rows[0]) == [True, False]
+
+
+def test_a_key_of_binary_fields__is_found_though_they_have_nuls() -> None:
+    long = (261).to_bytes(8, "big")
+    wanted = Wanted.of([b"anna\0" + long, long + b"\0" + b"\0\1" * 9])
+    rows = [
+        b'{"n":"anna",' + encoded(k=long)[1:], b'{"n":"anna",' + encoded(k=long[:-1] + b"\6")[1:],
+        encoded(k=long), encoded(k=b"\0\1" * 9), encoded(k=b"\0\1" * 9, j=long),
+        encoded(n=b"anna", k=long), b'{"n":"anna\\u0000\\u0000\\u0000\\u0005"}',
+    ]  # fmt: skip
+    assert goes(wanted, *rows) == [True, False, False, False, True, True, False]
+
+
+def test_a_word_behind_an_escaped_character__is_whole() -> None:
+    rows = [rb'{"n":"a\nanna"}', rb'{"n":"\u00e9anna"}', rb'{"n":"\u0061anna"}', rb'{"n":"janna"}']
+    assert goes(Wanted.of(["anna"]), *rows) == [True, True, False, False]
+
+
+def test_any_character_may_be_doubled__as_quotes_of_csv() -> None:
+    assert goes(Wanted.of(["it's"]), b"1,'it''s',2", b"1,it's", b"1,it-s") == [True, True, False]
+
+
 def test_the_empty_key__takes_no_reject() -> None:
     assert goes(Wanted.of([""]), b"", b"{}") == [False, False]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from seglake.errors import (
     UnknownTopic,
     UsageError,
 )
+from seglake.maintain import clock
 from seglake.maintain.expiry import delete_records as module
 from seglake.maintain.expiry.log_start import change_of
 from seglake.maintain.health.verify import verify
@@ -29,6 +31,7 @@ from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import examples
 
 T = 1_700_000_000_000
+DAY_MS = 86_400_000
 
 events = st.lists(
     st.tuples(st.integers(T, T + 40), st.none() | st.binary(max_size=2), st.just(b"v" * 20)).map(
@@ -154,6 +157,13 @@ def maker(tmp_path: Path) -> LakeMaker:
         ({"before_time": T + 9, "partitions": [5]}, UnknownTopic, "partitions 0 to 1, not 5"),
         ({"before_time": "2026-01-01"}, UsageError, "zone"),
         ({"before_time": -5}, UsageError, "before 1970"),
+        ({"before_time": T // 1000}, UsageError, f"looks like seconds; give milliseconds: {T}"),
+        ({"before_time": T * 1000}, UsageError, f"looks like microseconds; give milliseconds: {T}"),
+        ({"before_time": T * 10**6}, UsageError, f"looks like nanoseconds; give milliseconds: {T}"),
+        ({"before_time": "9999-01-01T00:00Z"}, UsageError, "is later than now"),
+        ({"before_time": "9999-01-01T00:00Z"}, UsageError, "and -1 empties a log partition"),
+        ({"before_time": 2**63 - 1}, UsageError, "is later than now"),
+        ({"before_time": 2**63 - 1, "dry_run": True}, UsageError, "is later than now"),
         ({"before_time": T, "before_offsets": {0: 1}}, UsageError, "offsets or a time"),
         ({}, UsageError, "offsets or a time"),
         ({"before_offsets": {0: 1}, "partitions": [0]}, UsageError, "named with their offsets"),
@@ -168,6 +178,18 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert sorted(maker.root.rglob("*")) == before
+
+
+def test_the_clock_of_storage_counts_too(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose clock is ahead by days cannot remove what is to come."""
+    now = time_ns() // 1_000_000
+    monkeypatch.setattr(clock, "time_of_storage", lambda _: now - 2 * DAY_MS)
+    with pytest.raises(UsageError, match="is later than now"):
+        seglake.delete_records(str(maker.root), "events", before_time=now - DAY_MS)
+    assert log_of(maker).beginning_offsets() == {0: 0, 1: 0}
+    monkeypatch.undo()
+    seglake.delete_records(str(maker.root), "events", before_time=now - DAY_MS)
+    assert log_of(maker).beginning_offsets() == {0: 60, 1: 9}
 
 
 def test_an_unknown_topic(maker: LakeMaker) -> None:

@@ -215,9 +215,6 @@ def test_segments_that_do_not_follow_each_other_are_refused(tmp_path: Path) -> N
     maker, rows = made(tmp_path)
     with pytest.raises(UsageError, match="does not follow"):
         rewrite(maker.store, [rows[0], rows[2]], Keep(), Target(new_attempt()))
-    other = replace(rows[1], timestamp_type="LogAppendTime")
-    with pytest.raises(UsageError, match="timestamp type"):
-        rewrite(maker.store, [rows[0], other], Keep(), Target(new_attempt()))
 
 
 @pytest.mark.parametrize("keep", [Keep(), WithoutKeys.of([b"k3"]), WithoutOffsets.of([(40, 42)])])

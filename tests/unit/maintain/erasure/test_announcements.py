@@ -1,0 +1,198 @@
+"""An attempt that has begun, and written nothing yet, is no secret: an erasure knows of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from seglake.catalog import fate
+from seglake.catalog.delta.actions import Action
+from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.table import CatalogTable
+from seglake.config import Pipeline
+from seglake.engine import LocalEngine
+from seglake.errors import SeglakeError, UsageError
+from seglake.layout import begun_key, new_attempt
+from seglake.maintain import vacuum as vacuum_module
+from seglake.maintain.erasure import attempts
+from seglake.maintain.erasure import erase as erase_module
+from seglake.maintain.erasure.attempts import Attempts, Grace, look
+from seglake.maintain.erasure.erase import erase
+from seglake.maintain.health.verify import verify
+from seglake.maintain.vacuum import vacuum
+from seglake.store import open_store
+from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
+
+PATIENCE_S = 300
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A run with the key `gone`, and a reject that another setting would mend."""
+    made = [*(Line(T + n, ("gone", "kept")[n % 2]) for n in range(8)), Line(T, broken='{"k":"x"}')]
+    ingest(pipeline_of(tmp_path / "lake", write_file(tmp_path / "first.jsonl", made)), "first")
+    return tmp_path / "lake"
+
+
+def next_run(root: Path, number: int = 0, key: str = "gone") -> Pipeline:
+    path = write_file(root.parent / f"next-{number}.jsonl", [Line(T + n, key) for n in range(4)])
+    return pipeline_of(root, path)
+
+
+def keys_of(root: Path) -> set[bytes | None]:
+    return {each.key for records in read_lake(root).values() for each in records}
+
+
+def announcements(root: Path) -> list[Path]:
+    return sorted(root.glob("attempts/*/begun"))
+
+
+class Paused:
+    """A run in a thread, which waits before its first task: it has written nothing."""
+
+    def __init__(self, pipeline: Pipeline, run_id: str) -> None:
+        self._begun, self._go = threading.Event(), threading.Event()
+        self._run = (LocalEngine(), pipeline, DeclaredRun(run_id), self._progress)
+        self._thread = threading.Thread(target=lambda: ingest_files(*self._run))
+        self._thread.start()
+        assert self._begun.wait(PATIENCE_S)
+
+    def _progress(self, step: str) -> None:
+        if step == "list input":
+            self._begun.set()
+            assert self._go.wait(PATIENCE_S)
+
+    def end(self) -> None:
+        self._go.set()
+        self._thread.join(PATIENCE_S)
+
+
+def refused_at(step: str, root: Path) -> Callable[[str], None]:
+    """Progress that tries to erase at the first step of that name."""
+    steps = [step]
+
+    def progress(name: str) -> None:
+        if name in steps:
+            steps.remove(name)
+            with pytest.raises(UsageError, match=r"may still run.*--wait"):
+                erase(str(root), "events", ["gone"])
+
+    return progress
+
+
+@pytest.mark.parametrize("step", ["list input", "read and sort", "commit"])
+def test_an_erasure_beside_an_ingest__is_refused(root: Path, step: str) -> None:
+    progress = refused_at(step, root)
+    assert ingest_files(LocalEngine(), next_run(root), DeclaredRun("2"), progress).records == 4
+    assert announcements(root) == []
+    assert erase(str(root), "events", ["gone"]).records == 8
+    assert keys_of(root) == {b"kept"}
+
+
+def test_an_attempt_that_writes_its_rows_during_a_look__is_not_committed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an erasure deletes its segments, as old ones, and its commit names them."""
+    write, find, looks = CatalogTable._write_files, vacuum_module.find_unnamed, list[Attempts]()
+
+    def look_and_write(table: CatalogTable, *given: Any) -> list[Action]:
+        monkeypatch.setattr(CatalogTable, "_write_files", write)
+        written = list[Action]()
+
+        def written_meanwhile(*asked: Any) -> Any:
+            written.extend(write(table, *given))
+            return find(*asked)
+
+        monkeypatch.setattr(attempts, "find_unnamed", written_meanwhile)
+        looks.append(look(open_catalog(str(root)), "events", Grace(24, dry_run=True)))
+        return written
+
+    monkeypatch.setattr(CatalogTable, "_write_files", look_and_write)
+    attempt_id = ingest(next_run(root), "2").attempt_id
+    assert [each.running for each in looks] == [[attempt_id]]
+    assert not looks[0].has_ended(attempt_id)
+
+
+def test_an_erasure_beside_a_redrive__is_refused(root: Path) -> None:
+    pipeline = pipeline_of(root, [root.parent / "first.jsonl"], key={"fields": ["x"]})
+    with pytest.raises(SeglakeError):  # the reject is still none of a record
+        redrive(LocalEngine(), pipeline, "first", progress=refused_at("list rejects", root))
+    assert announcements(root) == []
+
+
+def test_an_erasure_that_waits__erases_what_comes_meanwhile(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt has begun by then; it began behind the erasure, so nobody waits for it."""
+    first, later = Paused(next_run(root), "2"), list[Paused]()
+
+    def sleep(_seconds: float) -> None:
+        assert later == []
+        later.append(Paused(next_run(root, 1, key="kept"), "3"))
+        first.end()
+
+    monkeypatch.setattr(erase_module, "time", SimpleNamespace(sleep=sleep))  # others sleep, too
+    done = erase(str(root), "events", ["gone"], wait=True, vacuum=True)
+    assert (done.records, done.running, done.exit_code) == (8, [], 0)
+    assert keys_of(root) == {b"kept"}
+    later[0].end()
+    assert len([each for rows in read_lake(root).values() for each in rows]) == 8
+    assert verify(str(root), deep=True).findings == []
+
+
+def test_an_attempt_that_fails__withdraws(root: Path) -> None:
+    with pytest.raises(SeglakeError):
+        ingest(pipeline_of(root, root.parent / "no such folder"), "2")
+    assert announcements(root) == []
+    assert erase(str(root), "events", ["gone"]).records == 4
+
+
+def test_a_dead_announcement__is_removed_and_its_attempt_cannot_commit(root: Path) -> None:
+    store, dead = open_store(str(root)), new_attempt()
+    store.put(begun_key(dead), b'{"topic": "events"}')
+    with pytest.raises(UsageError, match=dead):
+        erase(str(root), "events", ["gone"])
+    vacuum(str(root), dry_run=False, grace_hours=0)
+    assert announcements(root) == []
+    assert fate.is_given_up(store, dead)
+    assert erase(str(root), "events", ["gone"]).records == 4
+
+
+def test_the_announcement_of_a_committed_attempt__is_removed_when_it_is_old(root: Path) -> None:
+    """Killed between the commit and its end."""
+    table = open_catalog(str(root))
+    (run,) = table.runs(table.snapshot(), "events")
+    open_store(str(root)).put(begun_key(run.attempt_id), b'{"topic": "events"}')
+    assert erase(str(root), "events", ["gone"]).records == 4
+    vacuum(str(root), dry_run=False)
+    assert len(announcements(root)) == 1
+    vacuum(str(root), dry_run=False, grace_hours=0)
+    assert announcements(root) == []
+    assert verify(str(root), deep=True).findings == []
+
+
+def test_an_erasure_beside_rejects_of_a_dead_attempt__can_be_done_again(root: Path) -> None:
+    """Its file of the quarantine loses some rejects; the others get no new object."""
+    store, dead = open_store(str(root)), new_attempt()
+    table = QuarantineTable(store)
+    (known,) = table.all_keys("events")
+    rows = read_all_rejects(store, known)
+    index = rows.column_names.index("attempt_id")
+    rows = rows.set_column(index, "attempt_id", pa.array([dead] * len(rows)))
+    raw = pa.array([b"gone"] * len(rows), rows["raw"].type)
+    other = rows.set_column(rows.column_names.index("raw"), "raw", raw)
+    written = write_rejects(store, "events", dead, pa.concat_tables([rows, other]))
+    table.add_files([written], dead)
+    first = erase(str(root), "events", ["gone"], grace_hours=0)
+    assert (first.rejects, first.exit_code) == (1, 0)
+    assert erase(str(root), "events", ["gone"]).version == -1

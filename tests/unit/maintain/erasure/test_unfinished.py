@@ -1,0 +1,328 @@
+"""An erasure that dies between its two commits keeps its promise, whatever is erased after it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.table import CatalogTable
+from seglake.engine import LocalEngine
+from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, UsageError
+from seglake.layout import is_rejects_key, new_attempt
+from seglake.maintain.erasure import erase as erase_module
+from seglake.maintain.erasure.erase import Erased, erase
+from seglake.maintain.erasure.rejects import SampleErasure
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.verify import verify
+from seglake.maintain.vacuum import vacuum
+from seglake.store import open_store
+from seglake.write.driver.redrive.redrive import RedriveReport, redrive
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, quarantined, read_lake, write_file
+from tests.makers.strategies import examples
+
+KEYS = ("gone", "also", "kept")
+
+
+class Crash(BaseException):
+    """The end of a process, which writes nothing more."""
+
+
+def crash(*_: object, **__: object) -> None:
+    raise Crash
+
+
+@contextmanager
+def dying(owner: type, name: str) -> Iterator[None]:
+    """In the block, whoever calls this dies; that ends the block."""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, crash)
+        with pytest.raises(Crash):
+            yield
+
+
+def between_the_commits() -> Any:
+    return dying(QuarantineTable, "replace_files")
+
+
+class Lake:
+    """Runs of one record of each key, and of rejects that become records with another setting."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self._folder, self._runs = folder / "lake", folder, 0
+
+    def ingest(self, *rejected: str, topic: str = "events", good: Sequence[str] = KEYS) -> None:
+        self._runs += 1
+        records = [Line(T + n, key) for n, key in enumerate(good)]
+        texts = [json.dumps({"time": T + n, "k": key, "p": 0}) for n, key in enumerate(rejected)]
+        path = self._folder / str(self._runs) / "in.jsonl"
+        write_file(path, [*records, *(Line(0, broken=text) for text in texts)])
+        ingest(pipeline_of(self.root, path, topic={"name": topic}), f"run {self._runs}")
+
+    def erase(self, *keys: str, **options: Any) -> Erased:
+        return erase(str(self.root), "events", keys, **options)
+
+    def redrive(self, run: int = 1) -> RedriveReport:
+        path = self._folder / str(run) / "in.jsonl"
+        pipeline = pipeline_of(self.root, path, timestamp={"field": "time"})
+        return redrive(LocalEngine(), pipeline, f"run {run}")
+
+    def keys(self) -> set[str]:
+        """Of records and of rejects."""
+        records = (each for log in read_lake(self.root).values() for each in log)
+        rejects = (json.loads(each.raw)["k"] for each in quarantined(self.root))
+        return {(each.key or b"").decode() for each in records} | {*rejects}
+
+    def lists(self) -> list[Path]:
+        return sorted(self.root.glob("attempts/*/rejects*"))
+
+    def findings(self) -> list[str]:
+        return [each.problem for each in verify(str(self.root)).findings]
+
+    def orphans(self) -> list[str]:
+        return [key for key in verify(str(self.root)).orphans if is_rejects_key(key)]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(tmp_path)
+    made.ingest("gone", "also", "kept")
+    return made
+
+
+def test_another_erasure__ends_what_one_left_that_died(lake: Lake) -> None:
+    with between_the_commits():
+        lake.erase("gone")
+    report = lake.erase("also")
+    assert (report.rejects, list(report.rejects_left.values())) == (2, [1])
+    assert lake.redrive().records == 1
+    assert lake.keys() == {"kept"}
+    assert (lake.lists(), lake.findings()) == ([], [])
+
+
+def test_the_same_erasure__ends_it_too(lake: Lake) -> None:
+    with between_the_commits():
+        lake.erase("gone")
+    assert lake.erase("gone").rejects == 1
+    assert lake.redrive().records == 2
+    assert lake.keys() == {"also", "kept"}
+    assert (lake.lists(), lake.findings()) == ([], [])
+    assert lake.erase("gone").version == -1
+
+
+def test_every_erasure_that_died__is_ended_by_the_next_one(lake: Lake) -> None:
+    for key in ("gone", "also"):
+        with between_the_commits():
+            lake.erase(key)
+    assert (len(lake.lists()), lake.keys()) == (2, {"gone", "also", "kept"})
+    assert (lake.erase("nobody").rejects, lake.lists()) == (2, [])
+    assert lake.redrive().records == 1
+    assert (lake.keys(), lake.findings()) == ({"kept"}, [])
+
+
+def test_a_redrive__is_refused_until_then(lake: Lake) -> None:
+    with between_the_commits():
+        lake.erase("gone")
+    with pytest.raises(CommitConflict, match=r"is not finished.*run `seglake erase` again"):
+        lake.redrive()
+    lake.erase("nobody")
+    assert lake.redrive().records == 2
+
+
+def test_a_redrive__is_refused_although_the_count_is_right(lake: Lake) -> None:
+    """Another program took a row out of the quarantine, not the one that was to go."""
+    with between_the_commits():
+        lake.erase("gone")
+    _delete_from_the_quarantine(lake, "also")
+    assert lake.findings() == []
+    with pytest.raises(CommitConflict, match="is not finished"):
+        lake.redrive()
+    assert lake.erase("gone").rejects == 1
+    assert lake.redrive().records == 1
+
+
+def _delete_from_the_quarantine(lake: Lake, key: str) -> None:
+    store = open_store(str(lake.root))
+    table = QuarantineTable(store)
+    (old,) = table.all_keys("events")
+    rows = read_all_rejects(store, old)
+    (attempt_id,) = set(map(str, rows["attempt_id"].to_pylist()))
+    has = pc.match_substring(rows["raw"].cast(pa.string()), key)
+    new = write_rejects(store, "events", attempt_id, rows.filter(pc.invert(has)))
+    table.replace_files([old], [new], new_attempt())
+
+
+def test_an_erasure_overtaken_by_one_that_dies__ends_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = CatalogTable.commit
+
+    def late(self: CatalogTable, *given: Any, **named: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(CatalogTable, "commit", real)
+            with between_the_commits():
+                lake.erase("gone", wait=True)
+        monkeypatch.setattr(CatalogTable, "commit", real)
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(CatalogTable, "commit", late)
+    assert lake.erase("also").rejects == 2
+    assert lake.redrive().records == 1
+    assert (lake.keys(), lake.lists(), lake.findings()) == ({"kept"}, [], [])
+
+
+def test_a_late_list_of_a_try_that_lost__hides_none_of_the_next(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on S3: the request for the first list arrives once more when the second is written."""
+    real, first = CatalogTable.commit, list[tuple[Path, bytes]]()
+
+    def late(self: CatalogTable, *given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(CatalogTable, "commit", real)
+        first.extend((path, path.read_bytes()) for path in lake.lists())
+        lake.ingest("gone", good=["kept"])
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(CatalogTable, "commit", late)
+    with between_the_commits():
+        lake.erase("gone", wait=True)
+    ((path, data),) = first
+    path.write_bytes(data)
+    assert lake.erase("also").rejects == 3
+    assert lake.redrive(1).records == 1
+    assert (lake.keys(), lake.lists()) == ({"kept"}, [])
+
+
+def test_an_end_in_front_of_the_removal_of_the_list__hinders_nobody(lake: Lake) -> None:
+    with dying(SampleErasure, "erase"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(erase_module, "delete", lambda *_: None)
+        lake.erase("gone")
+    assert len(lake.lists()) == 1
+    assert lake.redrive().records == 2
+    assert (lake.erase("nobody").version, lake.lists()) == (-1, [])
+
+
+def test_the_list__outlives_vacuums_and_rebuilds(lake: Lake) -> None:
+    with between_the_commits():
+        lake.erase("gone")
+    vacuum(str(lake.root), dry_run=False, grace_hours=0, retention_hours=0)
+    rebuild_catalog(str(lake.root), force=True, dry_run=False)
+    vacuum(str(lake.root), dry_run=False, grace_hours=0, retention_hours=0)
+    assert (len(lake.lists()), lake.orphans()) == (1, [])
+    assert lake.erase("also").rejects == 2
+    assert lake.redrive().records == 1
+    assert lake.keys() == {"kept"}
+
+
+def test_the_list_of_an_erasure_that_did_not_commit__means_nothing_and_goes(lake: Lake) -> None:
+    lake.ingest("gone", topic="other")
+    with dying(CatalogTable, "commit"):
+        lake.erase(raw_containing="gone")
+    assert len(lake.orphans()) == 1
+    with pytest.raises(UsageError, match="may still run"):
+        lake.erase("also")
+    assert erase(str(lake.root), "other", ["also"]).records == 1
+    assert lake.erase("also", grace_hours=0).rejects == 1
+    assert lake.redrive().records == 2
+    vacuum(str(lake.root), dry_run=False, grace_hours=0)
+    assert lake.lists() == []
+
+
+def test_an_erasure_that_was_given_up__cannot_commit_without_its_list(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = CatalogTable.commit
+
+    def late(self: CatalogTable, *given: Any, **named: Any) -> Any:
+        vacuum(str(lake.root), dry_run=False, grace_hours=0)
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(CatalogTable, "commit", late)
+    with pytest.raises(AttemptAbandoned):
+        lake.erase(raw_containing="gone")
+    monkeypatch.undo()
+    assert (lake.lists(), lake.redrive().records) == ([], 3)
+
+
+def test_the_list__says_nothing_of_the_rows(lake: Lake) -> None:
+    with between_the_commits():
+        lake.erase("gone")
+    (path,) = lake.lists()
+    catalog = open_catalog(str(lake.root))
+    (run,) = catalog.runs(catalog.snapshot(), "events")
+    gone = quarantined(lake.root)[0]
+    lines = {hashlib.sha256(gone.path.encode()).hexdigest(): [gone.number]}
+    wanted = {"topic": "events", "rejects": {run.attempt_id: lines}}
+    assert json.loads(path.read_text()) == wanted
+
+
+def test_a_damaged_list__is_named(lake: Lake) -> None:
+    with between_the_commits():
+        lake.erase("gone")
+    (path,) = lake.lists()
+    path.write_bytes(b'{"topic": "events", "rej')
+    for call in (partial(lake.erase, "also"), lake.redrive):
+        with pytest.raises(CorruptData, match=f"{path.parent.name}/rejects"):
+            call()
+
+
+def test_an_erasure_without_rejects__has_no_list(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.ingest()
+    with dying(SampleErasure, "erase"):
+        lake.erase("gone")
+    assert lake.lists() == []
+
+
+erasures = st.lists(
+    st.tuples(st.sampled_from(KEYS[:2]), st.sampled_from(["ends", "dies", "stops", "ingest"])),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(erasures)
+@examples(5)
+def test_no_key_comes_back__whichever_erasures_die(
+    tmp_path_factory: pytest.TempPathFactory, story: list[tuple[str, str]]
+) -> None:
+    lake, erased = Lake(tmp_path_factory.mktemp("unfinished")), set[str]()
+    lake.ingest("gone", "also", "kept")
+    deaths = {"dies": (QuarantineTable, "replace_files"), "stops": (CatalogTable, "commit")}
+    for key, how in story:
+        if how == "ingest":
+            lake.ingest("kept", good=["kept"])
+        elif how == "ends":
+            lake.erase(key, grace_hours=0)
+        else:
+            with suppress(Crash), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(*deaths[how], crash)
+                lake.erase(key, grace_hours=0)
+        erased |= {key} if how in {"ends", "dies"} else set()
+    if "dies" in [how for _, how in story]:
+        with suppress(CommitConflict):
+            lake.redrive()
+        assert erased.isdisjoint(_of_records(lake))
+    lake.erase("nobody", grace_hours=0)
+    lake.redrive()
+    assert erased.isdisjoint(lake.keys())
+    assert {"kept", *({"gone", "also"} - erased)} == lake.keys()
+    assert lake.findings() == []
+
+
+def _of_records(lake: Lake) -> set[str]:
+    return {(each.key or b"").decode() for log in read_lake(lake.root).values() for each in log}

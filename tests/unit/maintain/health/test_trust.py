@@ -1,0 +1,226 @@
+"""Which manifests a rebuild of the catalog trusts: what was committed comes back, no more."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglake.catalog import table as catalog_table
+from seglake.catalog.delta import delta_rs
+from seglake.catalog.manifest import Manifest, write_manifest
+from seglake.config import Pipeline
+from seglake.engine import LocalEngine
+from seglake.errors import CorruptData
+from seglake.layout import manifest_key, new_attempt, success_key
+from seglake.maintain.compaction.compact import compact
+from seglake.maintain.erasure.erase import erase
+from seglake.maintain.expiry.delete_records import delete_records
+from seglake.maintain.expiry.retention import retain
+from seglake.maintain.health import repair
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.verify import verify
+from seglake.maintain.merge import merge
+from seglake.maintain.topic_settings import alter
+from seglake.maintain.undo import undo
+from seglake.maintain.vacuum import vacuum
+from seglake.store import Store, open_store
+from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.harness.observed import observe
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_file
+
+SETTINGS = {"cleanup.policy": "compact,delete", "retention.ms": 1, "min.cleanable.dirty.ratio": 0}
+VERBS: dict[str, Callable[[str], Any]] = {
+    "compact": lambda root: compact(root, "events"),
+    "delete-records": lambda root: delete_records(root, "events", before_offsets={0: 3}),
+    "erase": lambda root: erase(root, "events", ["k1"], grace_hours=0),
+    "merge": lambda root: merge(root, "events", everything=True),
+    "reindex": lambda root: reindex(root, "events"),
+    "retain": lambda root: retain(root, "events"),
+    "undo": lambda root: undo(root, "events", "2", force=True),
+}
+
+
+def lines(keys: int = 5) -> list[Line]:
+    return [Line(T + n, f"k{n % keys}") for n in range(30)]
+
+
+def run_pipeline(root: Path, run: str) -> Pipeline:
+    path = write_file(root.parent / f"{run}.jsonl", lines())
+    return pipeline_of(root, path)
+
+
+def with_a_lost_race(root: Path) -> Path:
+    """Three runs; the second had lost a race, so its segments have moved."""
+    ingest(run_pipeline(root, "0"), "0")
+    steps = [partial(ingest, run_pipeline(root, "1"), "1")]
+
+    def progress(name: str) -> None:
+        if name == "commit" and steps:
+            steps.pop()()
+
+    moved = ingest_files(LocalEngine(), run_pipeline(root, "2"), DeclaredRun("2"), progress)
+    assert moved.rebased == 1
+    return root
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return with_a_lost_race(tmp_path / "lake")
+
+
+def rebuilt(root: Path) -> Any:
+    """What is seen after the catalog was lost and rebuilt."""
+    shutil.rmtree(root / "catalog/log")
+    rebuild_catalog(str(root), dry_run=False)
+    assert verify(str(root), deep=True).findings == []
+    return observe(str(root))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_segments_that_moved_and_were_replaced__do_not_stop_a_rebuild(
+    root: Path, verb: str
+) -> None:
+    if verb in {"compact", "retain"}:
+        alter(str(root), "events", SETTINGS)
+    VERBS[verb](str(root))
+    before = observe(str(root))
+    assert rebuilt(root) == before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_was_killed_before_its_mark_and_run_again__stays_done(
+    root: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    alter(str(root), "events", SETTINGS)
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog_table, "mark_committed", die)
+        with pytest.raises(KeyboardInterrupt):
+            VERBS[verb](str(root))
+    VERBS[verb](str(root))
+    before = observe(str(root))
+    assert rebuilt(root) == before
+
+
+def test_an_undo_that_was_killed__is_marked_by_the_next_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run has come again meanwhile, so the next one has work of its own."""
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog_table, "mark_committed", die)
+        with pytest.raises(KeyboardInterrupt):
+            VERBS["undo"](str(root))
+    ingest(run_pipeline(root, "2"), "2")
+    VERBS["undo"](str(root))
+    before = observe(str(root))
+    assert rebuilt(root) == before
+
+
+def mark(root: Path, attempt_id: str) -> None:
+    path = root / success_key(attempt_id)
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+
+
+def test_a_mark_without_a_manifest__of_segments_that_moved(root: Path) -> None:
+    """Earlier versions wrote such marks when the segments were replaced."""
+    moved = {row.attempt_id for row in segments_of(root)}
+    moved -= {path.parent.name for path in root.glob("attempts/*/manifest.json")}
+    assert len(moved) == 1
+    merge(str(root), "events", everything=True)
+    for attempt_id in moved:
+        mark(root, attempt_id)
+    before = observe(str(root))
+    assert rebuilt(root) == before
+
+
+def test_any_other_mark_without_a_manifest__is_named(root: Path) -> None:
+    unknown = new_attempt()
+    mark(root, unknown)
+    findings = verify(str(root)).findings
+    assert [each.file for each in findings] == [success_key(unknown)]
+    with pytest.raises(CorruptData, match=f"its manifest is gone.*{unknown}.*not trusted: none"):
+        rebuild_catalog(str(root), force=True, dry_run=False)
+    assert open_catalog(str(root)).snapshot().version == 3  # nothing has changed
+
+
+def test_a_missing_log__names_the_attempts_that_are_not_trusted(root: Path) -> None:
+    catalog = open_catalog(str(root))
+    runs = {run.run_id: run.attempt_id for run in catalog.runs(catalog.snapshot(), "events")}
+    (root / success_key(runs["0"])).unlink()
+    last = max(segments_of(root), key=lambda row: row.base_offset)
+    (root / last.key("log")).unlink()
+    shutil.rmtree(root / "catalog/log")
+    with pytest.raises(CorruptData, match=f"no log of .*not trusted: {runs['0']}"):
+        rebuild_catalog(str(root), dry_run=False)
+
+
+@pytest.mark.parametrize("step", ["_move_aside", "_check", "renumber"])
+def test_a_late_write_to_the_old_catalog__does_not_stop_a_rebuild(
+    root: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """As on S3, where a request may arrive when its sender is gone; before or after a step."""
+    before, late = observe(str(root)), [b'{"version":3,"size":1}']
+    where = delta_rs if step == "renumber" else repair
+    real, hint = getattr(where, step), root / "catalog/log/_delta_log/_last_checkpoint"
+
+    def stepped(*given: Any) -> Any:
+        found = real(*given) if step == "_move_aside" else None
+        for content in late[:1]:
+            hint.parent.mkdir(parents=True, exist_ok=True)
+            hint.write_bytes(late.pop() and content)
+        return real(*given) if step != "_move_aside" else found
+
+    monkeypatch.setattr(where, step, stepped)
+    assert rebuilt(root) == before
+
+
+def test_a_late_manifest_of_a_try_that_lost__does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on S3: the request for the first one arrives once more when all is done."""
+    written = list[Manifest]()
+
+    def write(store: Store, manifest: Manifest, *given: int) -> None:
+        written.append(manifest)
+        write_manifest(store, manifest, *given)
+
+    monkeypatch.setattr(catalog_table, "write_manifest", write)
+    root = with_a_lost_race(tmp_path / "lake")
+    first, last = written[2:]
+    assert first.attempt_id == last.attempt_id
+    before = observe(str(root))
+    write_manifest(open_store(str(root)), first)
+    assert verify(str(root), deep=True).findings == []
+    assert rebuilt(root) == before
+
+
+def test_attempts_that_others_build_on__need_no_mark(root: Path) -> None:
+    """All but the last commit died before their marks."""
+    merge(str(root), "events", everything=True)
+    last = undo(str(root), "events", "1")
+    marks = [
+        path for path in root.glob("attempts/*/success") if path.parent.name != last.attempt_id
+    ]
+    for path in marks:
+        path.unlink()
+    before = observe(str(root))
+    shutil.rmtree(root / "catalog/log")
+    report = rebuild_catalog(str(root), dry_run=False)
+    assert (report.untrusted, observe(str(root))) == ([], before)
+    vacuum(str(root), dry_run=False, grace_hours=0, retention_hours=0)
+    assert observe(str(root)) == before
+    assert (root / manifest_key(last.attempt_id)).exists()

@@ -1,0 +1,88 @@
+"""Lengths of time that people give: what cannot be meant is refused, and nothing is touched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import seglake
+from seglake import session
+from seglake.cli.app import app
+from seglake.errors import UsageError
+from seglake.jobs import maintain as maintain_job
+from seglake.layout import new_attempt
+from seglake.maintain.vacuum import vacuum
+from tests.makers.lakes import Event, LakeMaker
+
+HOPELESS = [-1.0, -0.001, math.nan, math.inf, -math.inf]
+CALLS: list[Callable[..., Any]] = [
+    lambda root, **hours: vacuum(root, dry_run=False, **hours),
+    lambda root, **hours: seglake.erase(root, "events", [b"k"], **hours),
+    seglake.maintain_lake,
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A lake, and what a dead attempt left of a moment ago, which a grace of 0 hours removes."""
+    maker = LakeMaker(tmp_path / "lake")
+    maker.run({0: [Event(n, b"k") for n in range(3)]})
+    left = maker.root / f"topics/events-0/{new_attempt()}/{7:020}.log"
+    left.parent.mkdir()
+    left.write_bytes(b"x")
+    return str(maker.root)
+
+
+def files(root: str) -> list[Path]:
+    return sorted(Path(root).rglob("*"))
+
+
+@pytest.mark.parametrize("hours", HOPELESS)
+@pytest.mark.parametrize("call", CALLS)
+def test_hours_that_cannot_be_meant_are_refused(
+    call: Callable[..., Any], hours: float, root: str
+) -> None:
+    before = files(root)
+    with pytest.raises(UsageError, match=r"--grace-hours .* give a number of hours, 0 or more"):
+        call(root, grace_hours=hours)
+    assert files(root) == before
+
+
+@pytest.mark.parametrize("hours", HOPELESS)
+def test_a_retention_that_cannot_be_meant_is_refused(hours: float, root: str) -> None:
+    before = files(root)
+    with pytest.raises(UsageError, match=r"retention_hours .* give a number of hours, 0 or more"):
+        vacuum(root, dry_run=False, retention_hours=hours)  # type: ignore[arg-type]
+    assert files(root) == before
+
+
+@pytest.mark.parametrize("hours", ["-1", "nan"])
+@pytest.mark.parametrize("command", ["vacuum", "erase", "maintain"])
+def test_commands_refuse_them(
+    command: str,
+    hours: str,
+    root: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, what = files(root), ["events", "--key", "k"] if command == "erase" else []
+    done = CliRunner().invoke(app, [command, root, *what, "--grace-hours", hours])
+    assert isinstance(done.exception, UsageError)
+    assert "give a number of hours, 0 or more" in str(done.exception)
+    assert files(root) == before
+    if command == "maintain":  # the job says so, too; it needs no Spark for that
+        monkeypatch.setattr(session, "spark_session", lambda *_, **__: None)
+        assert maintain_job.main(["--root", root, f"--grace-hours={hours}"]) == 2
+        assert "give a number of hours, 0 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_grace_at_all_is_a_length_of_time(call: Callable[..., Any], root: str) -> None:
+    before = files(root)
+    call(root, grace_hours=0)
+    assert files(root) != before

@@ -7,11 +7,10 @@ log.dir have rows `topic partition offset`; a partition's `leader-epoch-checkpoi
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Collection, Iterable, Mapping
 
 from seglake.errors import CorruptData
+from seglake.layout import is_topic_id
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -52,14 +51,6 @@ def read_topic_id(data: bytes, file: str) -> str:
     if lines.get("version") != _VERSION or not is_topic_id(lines.get("topic_id", "")):
         raise CorruptData("no topic id of version 0 stands here", file=file)
     return lines["topic_id"]
-
-
-def is_topic_id(text: str) -> bool:
-    """Whether this is how Kafka writes the id of a topic: 22 characters of base64."""
-    try:
-        return len(text) == 22 and len(base64.urlsafe_b64decode(f"{text}==")) == 16
-    except (ValueError, binascii.Error):
-        return False
 
 
 def metadata_text(topic_id: str) -> bytes:

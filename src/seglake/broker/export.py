@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import crc32c
@@ -31,7 +32,7 @@ from seglake.format.encode import Batches
 from seglake.format.filter import blank
 from seglake.format.records import Bytes
 from seglake.format.segment import rebuild
-from seglake.layout import Suffix
+from seglake.layout import Suffix, is_topic_id
 from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.maintain.report import Report
 from seglake.maintain.rewrite.keep import Keep, WithinTimes
@@ -91,17 +92,18 @@ def export_logs(
     Beside the folders stands a `log-start-offset-checkpoint`. docs/kafka.md has the steps that
     mount them.
 
-    Raises UsageError if `dest` is not empty, for a window that ends before it starts, and for a
-    text that is no topic id; UnknownTopic, CorruptData, with file and position, and StoreError.
-    Then nothing is left below `dest`.
+    Raises UsageError if `dest` is not empty or lies in the lake, for a window that ends before it
+    starts, and for a text that is no topic id; UnknownTopic, CorruptData, with file and position,
+    and StoreError. Then nothing is left below `dest`.
     """
     window = _window(start, end)
-    if topic_id is not None and not checkpoint.is_topic_id(topic_id):
+    if topic_id is not None and not is_topic_id(topic_id):
         raise UsageError(f"{topic_id!r} is no topic id: `kafka-topics --describe` shows it")
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot(version)
     views = {view.partition: view for view in snapshot.partitions(topic)}
     target = open_store(dest, storage_options)
+    require_outside(table.store, target)
     for found in target.list():
         raise UsageError(f"{target.uri} is not empty, it holds {found.key}: name a new folder")
     rows = [row for row in table.segments(snapshot, topic) if _is_wanted(row, views, window)]
@@ -119,6 +121,23 @@ def export_logs(
     report.segments = sum(each.segments for each in report.partitions)
     report.log_bytes = sum(each.log_bytes for each in report.partitions)
     return report
+
+
+def require_outside(lake: Store, target: Store) -> None:
+    """Raise UsageError if the target lies in the lake, whose vacuum and rebuild own all there is.
+
+    Of local folders the files themselves are compared: a link or another name leads nowhere else.
+    """
+    if lake.remote != target.remote:
+        return
+    if lake.remote:
+        inside = f"{target.uri}/".startswith(f"{lake.uri}/")
+    else:
+        place = Path(target.uri).resolve()
+        existing = (each for each in (place, *place.parents) if each.exists())
+        inside = any(each.samefile(lake.uri) for each in existing)
+    if inside:
+        raise UsageError(f"{target.uri} lies in the lake {lake.uri}: name a folder outside it")
 
 
 class _Window(NamedTuple):

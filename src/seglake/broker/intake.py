@@ -20,24 +20,26 @@ from typing import Any, NamedTuple
 
 from seglake.broker.folder import PartitionFolder, smallest_limits
 from seglake.broker.parts import PartTask, write_part
-from seglake.broker.replicas import require_same
+from seglake.broker.replicas import longest_of
 from seglake.broker.sources import find
 from seglake.broker.survey import Extent, extent_of, logs_to_scan, scan_log
+from seglake.catalog.fate import announced, settle
 from seglake.catalog.rows import PartitionRow, Row, SegmentId, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import PATIENCE, transact
+from seglake.catalog.transaction import PATIENCE, mark_recent, transact
 from seglake.catalog.version.segment_columns import Segments
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.config import Topic
 from seglake.errors import CommitConflict, InputError, MissingObject, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.layout import check_topic
+from seglake.maintain.commit import store_for
 from seglake.maintain.report import Report, TopicReport, now_ms
 from seglake.maintain.rewrite.segments import NewSegment
 from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.maintain.topic_settings import topic_of
-from seglake.store import Store, open_store
+from seglake.store import Store
 from seglake.write.encoding import policy_of
 
 PARTITIONER = "unknown"  # of topics that producers filled: nothing may assume where a key is
@@ -69,9 +71,10 @@ class Imported(TopicReport):
     """The result of an import into a topic. `version` is that of its commit, -1 if there was none.
 
     `log_bytes` of the broker's logs were read, `new_log_bytes` written; `records` came in. `notes`
-    say what was left out. A dry run knows neither `records` nor `new_log_bytes`.
+    say what was left out.
     """
 
+    SAMPLED = ("notes",)
     dry_run: bool = False
     segments: int = 0
     records: int = 0
@@ -139,13 +142,14 @@ def take_in(
         raise InputError(f"{', '.join(sources)} holds {what}: name one that is there by --topic")
     if name is not None and len(topics) > 1:
         raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
-    lake = _Lake(open_store(root, storage_options), progress)
     notes = [f"{each} is set aside, or no partition of a topic: left out" for each in skipped]
     begun = list[_Import]()
-    for each in sorted(topics):
-        begun.append(_Import(lake, way, name or each, topics[each], [] if begun else notes))
-        begun[-1].survey(lake.newest())
-    return [each.tell() if asked["dry_run"] else each.run() for each in begun]
+    with store_for(root, storage_options, dry_run=asked["dry_run"]) as store:
+        lake = _Lake(store, progress)
+        for each in sorted(topics):
+            begun.append(_Import(lake, way, name or each, topics[each], [] if begun else notes))
+            begun[-1].survey(lake.newest())
+        return [each.tell() if asked["dry_run"] else each.run() for each in begun]
 
 
 class _Lake:
@@ -191,28 +195,48 @@ class _Import:
         """Find out what comes in, and refuse what cannot. Raises as `import_logs`."""
         self.report = Imported(self._name, notes=[*self._notes])
         self._base, self._known = base, _known(base, self._name)
-        _require_imported(self._known, self._folders, self._name)
-        by_partition = groupby(self._scanned(), key=lambda extent: extent.folder.partition)
-        self._extents = [_longest(list(extents)) for _, extents in by_partition]
+        try:
+            _require_imported(self._known, self._folders, self._name)
+            by_partition = groupby(self._scanned(), key=lambda extent: extent.folder.partition)
+        except UsageError:  # an earlier call may have brought all that, and more came
+            self._mark()
+            raise
+        self._extents = [longest_of(list(extents)) for _, extents in by_partition]
         for extent in self._extents:
             self._way.check(extent)
         self._report()
 
+    def _mark(self) -> None:
+        """Mark the topic's last commits: an earlier call may have died before its mark."""
+        if self._known is not None:
+            mark_recent(self._lake.table(), self._base, self._name)
+
     def tell(self) -> Imported:
-        """The report of a dry run."""
+        """The report of a dry run, whose store writes nothing."""
         self.report.dry_run = True
+        self._write()
         return self.report
 
     def run(self) -> Imported:
         """Write segments and commit them. Raises as `import_logs`."""
         for _ in range(PATIENCE):
-            if not any(extent.end > extent.start for extent in self._extents):
+            if not self._brings_anything():
+                self._mark()
                 return self.report
-            if self._attempt():
-                return self.report
+            with announced(self._lake.store, self.report.attempt_id, self._name):
+                if self._attempt():
+                    return self.report
+            settle(self._lake.store, self.report.attempt_id)
             self.survey(self._lake.newest())
         raise CommitConflict(
             f"other commits to {self._name} came first, again and again: try later"
+        )
+
+    def _brings_anything(self) -> bool:
+        """Whether there are records that the lake lacks, a topic that it lacks, or partitions."""
+        count = 0 if self._known is None else self._known.partitions
+        return self._folders[-1].partition >= count or any(
+            extent.end > extent.start for extent in self._extents
         )
 
     # ------------------------------------------------------------------ the first pass
@@ -255,15 +279,18 @@ class _Import:
 
     def _attempt(self) -> bool:
         """Whether what the first pass found is written and committed."""
-        table, report = self._lake.table(), self.report
-        rows = [
-            SegmentRow(**found) for found in self._lake.tasks.map(self._way.write, [*self._tasks()])
-        ]
-        report.records = sum(row.record_count for row in rows)
-        report.new_log_bytes = sum(row.log_bytes for row in rows)
+        table, report, rows = self._lake.table(), self.report, self._write()
         version = transact(table, self._name, report.attempt_id, partial(self._change, rows))
         report.version = -1 if version is None else version
         return version is not None
+
+    def _write(self) -> list[SegmentRow]:
+        """Write the segments; the report counts what they have."""
+        found = self._lake.tasks.map(self._way.write, [*self._tasks()])
+        rows = [SegmentRow(**each) for each in found]
+        self.report.records = sum(row.record_count for row in rows)
+        self.report.new_log_bytes = sum(row.log_bytes for row in rows)
+        return rows
 
     def _tasks(self) -> Iterator[PartTask]:
         """The segments to write."""
@@ -329,15 +356,6 @@ def _require_continued(view: PartitionView, extent: Extent) -> None:
             f"{path}: a record batch begins at offset {extent.parts[0].base_offset}, below "
             f"{extent.start}, where {end}: this is another topic"
         )
-
-
-def _longest(extents: Sequence[Extent]) -> Extent:
-    """The longest of the folders of a partition. Raises InputError if they disagree."""
-    longest = max(extents, key=lambda extent: extent.end)
-    for extent in extents:
-        if extent is not longest:
-            require_same(longest, extent)
-    return longest
 
 
 def _require_imported(
@@ -414,12 +432,12 @@ def _topic_rows(
     ids = [folder.topic_id for folder in folders if folder.topic_id is not None]
     new = {TOPIC_ID: ids[0]} if ids else {}
     if known is None:
-        newest = max(segments, key=lambda row: row.max_timestamp)
+        newest = max(segments, key=lambda row: row.max_timestamp, default=None)
         plain = Topic.model_validate({"name": name, "partitions": count})
         settings = json.dumps({**plain.settings, **new})
         return [TopicRow(
             topic=name, sequence=1, partitions=count, partitioner=PARTITIONER,
-            timestamp_type=newest.timestamp_type, settings=settings,
+            timestamp_type=newest.timestamp_type if newest else "CreateTime", settings=settings,
         )]  # fmt: skip
     stored = json.loads(known.settings)
     settings, count = json.dumps({**stored, **new}), max(count, known.partitions)

@@ -22,14 +22,12 @@ from seglake.format.codecs.payload import Payload
 from seglake.format.decode import with_record_times
 from seglake.format.encode import Batches
 from seglake.format.filter import copied
-from seglake.maintain.rewrite.segments import AHEAD_BYTES, NewSegment, write_segment
+from seglake.maintain.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, NewSegment, write_segment
 from seglake.read.fetch.chunk import Chunk
 from seglake.read.fetch.log_fetch import LogFetch
 from seglake.read.fetch.log_segment import LogRanges, LogSegment
 from seglake.read.fetch.piece import Piece
 from seglake.store import Store
-
-PART_BYTES = 4 * 2**20  # of decompressed records at once: nothing but their times is looked at
 
 
 class PartTask(NamedTuple):
@@ -75,7 +73,7 @@ def batches_of(task: PartTask) -> Iterator[Batches]:
     piece = Piece.of(segment, LogRanges.one(begin, stop, base, end))
     for chunk in LogFetch(folder.store).chunks([piece], ahead_bytes=AHEAD_BYTES):
         rows = _staying(chunk, task.aborted)
-        yield from chunk.in_parts(rows, PART_BYTES, partial(_settled, chunk.data))
+        yield from chunk.in_parts(rows, DECODE_BYTES, partial(_settled, chunk.data))
 
 
 def _staying(chunk: Chunk, aborted: Transactions) -> BatchTable:

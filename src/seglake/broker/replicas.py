@@ -6,7 +6,7 @@ batch that both have, with as many records, is the same, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +62,15 @@ class _Side(NamedTuple):
             found["position"] = places
             if len(found):
                 yield found
+
+
+def longest_of(extents: Sequence[Extent]) -> Extent:
+    """The longest of the folders of a partition. Raises InputError if they disagree."""
+    longest = max(extents, key=lambda extent: extent.end)
+    for extent in extents:
+        if extent is not longest:
+            require_same(longest, extent)
+    return longest
 
 
 def require_same(one: Extent, other: Extent) -> None:

@@ -25,10 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 
-from seglake.broker.checkpoint import is_topic_id
 from seglake.broker.folder import LogFile, PartitionFolder
 from seglake.errors import CorruptData, InputError
-from seglake.layout import is_topic_name
+from seglake.layout import is_topic_id, is_topic_name
 from seglake.limits import INT32_MAX
 from seglake.outside.chunks import MAX_CHUNK_BYTES, ChunkedLogs, Chunks
 from seglake.store import Store

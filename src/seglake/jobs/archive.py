@@ -32,13 +32,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kafka", action="append", default=[], help="KEY=VALUE for the client")
     parser.add_argument("--kafka-file", type=Path, help="a properties file with more of them")
     parser.add_argument("--run-id", help="makes a repeated run the same run")
+    parser.add_argument(
+        "--quarantine", action="store_true", help="for records that cannot be archived"
+    )
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     tell = logging.getLogger("seglake.archive").info
     try:
         options = client_settings(given.kafka, given.kafka_file)
         options["bootstrap.servers"] = given.bootstrap
-        report = work.archive(given.root, given.topic, options, run_id=given.run_id, progress=tell)
+        report = work.archive(
+            given.root, given.topic, options, run_id=given.run_id,
+            quarantine=given.quarantine, progress=tell,
+        )  # fmt: skip
     except SeglakeError as error:
         print(f"archive: {error}", file=sys.stderr)
         return error.exit_code

@@ -24,9 +24,7 @@ def main(arguments: list[str]) -> int:
     """Run the job; returns its exit code."""
     parser = argparse.ArgumentParser(prog="ingest.py", description=__doc__)
     parser.add_argument("--conf-file", type=Path, required=True, help="the pipeline's TOML file")
-    parser.add_argument(
-        "--run-id", help="makes this run the same run again, whenever it is repeated"
-    )
+    parser.add_argument("--run-id", help="makes this run the same again, whenever it is repeated")
     parser.add_argument("--root", help="the lake, instead of the file's")
     parser.add_argument(
         "--source", action="append", help="input path or glob, instead of the file's"
@@ -41,13 +39,15 @@ def main(arguments: list[str]) -> int:
         "--replace-interval", dest="replaces", action="store_const", const="interval",
         help="replace that, and the pipeline's runs that lie wholly inside the interval",
     )  # fmt: skip
+    parser.add_argument("--replace-with-nothing", action="store_true", help="even by no record")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     changes = {"pipeline.root": given.root, "input.paths": given.source}
     interval = (given.interval_start, given.interval_end)
     try:
         pipeline = load(given.conf_file, {k: v for k, v in changes.items() if v is not None})
-        report = ingest_or_replace(pipeline, given.replaces, run_id=given.run_id, interval=interval)
+        how = {"run_id": given.run_id, "with_nothing": given.replace_with_nothing}
+        report = ingest_or_replace(pipeline, given.replaces, interval=interval, **how)
     except SeglakeError as error:
         print(f"ingest: {error}", file=sys.stderr)
         return error.exit_code

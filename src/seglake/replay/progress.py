@@ -23,8 +23,14 @@ NAME_HEADER, OFFSET_HEADER = "seglake.replay", "seglake.offset"
 CONSUMER = {
     "group.id": "seglake-replay", "enable.auto.commit": False, "enable.partition.eof": True,
     "isolation.level": "read_committed",
+    "auto.offset.reset": "earliest",  # where the broker has deleted what a search begins with
 }  # fmt: skip
 
+_NEW_LEADER = {  # answers of one, or about one: of a new topic, or after a broker has died
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
+}  # fmt: skip
 _FIRST_SEARCH = 1000  # offsets at a partition's end; each further search has four times as many
 _PAUSE_S = 0.2  # between two requests
 
@@ -52,7 +58,7 @@ class Progress:
     def of(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
         """The offsets in the lake; a partition without a record of the replay is left out.
 
-        Raises StoreError if a transaction of another producer is open: records behind its begin
+        Raises StoreError if a transaction of another producer stays open: records behind its begin
         cannot be read yet, and the replay would send them again.
         """
         ends = self._ends(partitions)
@@ -70,16 +76,24 @@ class Progress:
         return found
 
     def _ends(self, partitions: Sequence[int]) -> dict[int, int]:
-        latest = OffsetSpec.latest()
-        ends = self._offsets(partitions, latest, IsolationLevel.READ_COMMITTED)
+        """The ends of the partitions, when all before them can be read.
+
+        The last stable offset is asked for after the end: what others write in between moves both.
+        It passes the end when the transactions that were open then have ended.
+        """
+        latest, deadline = OffsetSpec.latest(), time.monotonic() + self._patience_s
         written = self._offsets(partitions, latest, IsolationLevel.READ_UNCOMMITTED)
-        for partition in partitions:
-            if ends[partition] < written[partition]:
+        while True:
+            stable = self._offsets(partitions, latest, IsolationLevel.READ_COMMITTED)
+            behind = [p for p in partitions if stable[p] < written[p]]
+            if not behind:
+                return written
+            if time.monotonic() > deadline:
                 raise StoreError(
-                    f"partition {partition} of topic {self._topic!r} has a transaction of another"
-                    f" producer open at offset {ends[partition]}: try again when it has ended"
+                    f"partition {behind[0]} of topic {self._topic!r} has a transaction of another"
+                    f" producer open at offset {stable[behind[0]]}: try again when it has ended"
                 )
-        return ends
+            time.sleep(_PAUSE_S)
 
     def _offsets(
         self, partitions: Sequence[int], spec: OffsetSpec, level: IsolationLevel
@@ -93,8 +107,8 @@ class Progress:
                     where.partition: future.result(self._patience_s).offset
                     for where, future in futures.items()
                 }
-            except KafkaException as error:  # the leader of a new topic may not know it yet
-                if not error.args[0].retriable() or time.monotonic() > deadline:
+            except KafkaException as error:
+                if error.args[0].code() not in _NEW_LEADER or time.monotonic() > deadline:
                     raise
                 time.sleep(_PAUSE_S)
 

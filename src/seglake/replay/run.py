@@ -30,7 +30,7 @@ _LEAST_MEMORY = 2 * 2**20  # bytes for a partition
 _log = logging.getLogger("seglake.replay")
 
 
-def replay(
+def replay_window(
     log: Log,
     start: Time,
     end: Time,
@@ -56,7 +56,7 @@ def replay(
     name = name or f"{log.topic}/{format_ms(start_ms)}/{format_ms(end_ms)}"
     tempo, state = tempo or Tempo(), target.prepared(len(log.partitions()))
     sender = target.sender(name, state)
-    behind = {} if state.created else target.positions(name, log.partitions())
+    behind = target.positions(name, log.partitions())  # another may have filled a new topic
     report = ReplayReport(
         name, log.topic, target.topic, log.version, start_ms, end_ms, state.created, behind
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout  # another class before Python 3.11
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -72,7 +73,7 @@ class Target:
                     f" {partitions} are replayed: add partitions to it, or name another --topic"
                 )
             return TopicState(self._checked(admin), created)
-        except KafkaException as error:
+        except (KafkaException, FutureTimeout) as error:
             raise self._failed(error) from error
 
     def _create(self, admin: AdminClient, partitions: int) -> None:
@@ -124,7 +125,7 @@ class Target:
         producer = self._client(Producer, settings)
         try:
             producer.init_transactions(self._patience_s)
-        except KafkaException as error:
+        except (KafkaException, FutureTimeout) as error:
             raise self._failed(error) from error
         return Sender(producer, self.topic, name)
 
@@ -137,7 +138,7 @@ class Target:
         try:
             admin = self._client(AdminClient, {})
             return Progress(self.topic, admin, consumer, self._patience_s).of(name, partitions)
-        except KafkaException as error:
+        except (KafkaException, FutureTimeout) as error:
             raise self._failed(error) from error
         finally:
             consumer.close()
@@ -148,8 +149,10 @@ class Target:
         except (KafkaException, TypeError, ValueError) as error:
             raise ConfigError(f"the client's settings are refused: {_words(error)}") from error
 
-    def _failed(self, error: KafkaException) -> StoreError:
-        return StoreError(f"{self._servers}: {_words(error)}")
+    def _failed(self, error: KafkaException | FutureTimeout) -> StoreError:
+        silent = f"the broker has not answered for {self._patience_s:g} s"
+        words = _words(error) if isinstance(error, KafkaException) else silent
+        return StoreError(f"{self._servers}: {words}")
 
 
 def _words(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from seglake.config import Pipeline
 from seglake.engine import SparkEngine
 from seglake.errors import ConfigError, UsageError
-from seglake.times.instants import Time, to_epoch_ms
+from seglake.times.instants import Time, is_open, to_epoch_ms
 from seglake.write.driver.redrive.redrive import RedriveReport, redrive
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
@@ -108,6 +108,8 @@ def _interval_ms(start: Time | None, end: Time | None) -> tuple[int, int] | None
     if start is None or end is None:
         raise UsageError("the run's interval lacks its start or its end: give both")
     start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
+    if is_open(start_ms) or is_open(end_ms):
+        raise UsageError("the run's interval is open: say what the run covers, from when to when")
     if start_ms >= end_ms:
         raise UsageError(f"the run's interval ends at {end}, which is not after its start, {start}")
     return start_ms, end_ms

@@ -23,14 +23,16 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
+from seglake.write.map.january import Newest, found_in
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.records import Extracted, extract
-from seglake.write.rows.rows import REASON_TEXTS
+from seglake.write.rows.rows import REASON_TEXTS, Reason
 
 _SPLITS = 5  # that the sample is taken from
 _SPLIT_BYTES = 1 << 20  # read of a split for the sample, if it is part of a file
+_OF_TIMES = (Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE)
 _FILES = 5  # described one by one
-_TEXT = 200  # bytes that are shown of a key, a header or a value
+TEXT_BYTES = 200  # of a key, a header or a value, unless they are wanted whole
 
 Headers = list[tuple[str, str | None]]
 
@@ -50,7 +52,8 @@ class SampledRow:
     `line` is 1-based, counted from the byte `start` of the file or from the member's beginning.
     `timestamp` is None if the record gets the time of the run, `partition` if the key is null and
     any partition may get the record. A reject has `path`, `start`, `line`, `reason`, and its raw
-    bytes as `value`. Texts are cut at 200 bytes.
+    bytes as `value`; if its time cannot be read, `time_value` is the value of the time's field,
+    never cut. Other texts are cut at 200 bytes, unless they are wanted whole.
     """
 
     path: str
@@ -62,6 +65,7 @@ class SampledRow:
     key: str | None = None
     partition: int | None = None
     headers: Headers | None = None
+    time_value: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,8 @@ class Checked:
     """The files of a pipeline, and a sample of their rows.
 
     `first_files` are the first of the `files`. `problems` are sentences about fields that no row of
-    the sample's chunks has.
+    the sample's chunks has, and about files whose times all lie in January 1970 there; `stops` if
+    there is such a file, which would stop a run.
     """
 
     files: int
@@ -79,6 +84,7 @@ class Checked:
     left_out: list[str]
     rows: list[SampledRow]
     problems: list[str]
+    stops: bool
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -87,8 +93,8 @@ class Checked:
 
     @property
     def exit_code(self) -> int:
-        """0 if all sampled rows are records, 3 if some are rejected."""
-        return 3 if self.reasons else 0
+        """0 if all sampled rows are records, 3 if some are rejected or would stop a run."""
+        return 3 if self.reasons or self.stops else 0
 
     def as_dict(self) -> dict[str, Any]:
         """The result as plain values."""
@@ -96,9 +102,10 @@ class Checked:
         return {**asdict(self), "first_files": first, "reasons": self.reasons}
 
 
-def check(pipeline: Pipeline, sample: int) -> Checked:
+def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) -> Checked:
     """Read `sample` rows from up to five places of the input, and say what they become.
 
+    Texts are cut at `text_bytes`, or not at all.
     Raises ConfigError or InputError, as an ingest would.
     """
     if not pipeline.input.kind.in_files:
@@ -110,7 +117,7 @@ def check(pipeline: Pipeline, sample: int) -> Checked:
     store = InputStore(pipeline.storage, pipeline.input.compression)
     found = find_inputs(pipeline.input, store)
     splits = plan_splits(found.files, store, pipeline)
-    rows, problems = _sample(splits, store, pipeline, sample)
+    rows, said, early = _sample(splits, store, pipeline, sample, text_bytes)
     return Checked(
         files=len(found.files),
         size_bytes=sum(file.size for file in found.files),
@@ -118,8 +125,13 @@ def check(pipeline: Pipeline, sample: int) -> Checked:
         first_files=[_note(file, store, pipeline) for file in found.files[:_FILES]],
         left_out=found.left_out,
         rows=rows,
-        problems=problems,
+        problems=[*map(_is_missing, found.missing), *said, *([early] if early else [])],
+        stops=early is not None,
     )
+
+
+def _is_missing(path: str) -> str:
+    return f"{path} does not exist: a run reads nothing there"
 
 
 def _note(file: SourceFile, store: InputStore, pipeline: Pipeline) -> FileNote:
@@ -128,58 +140,86 @@ def _note(file: SourceFile, store: InputStore, pipeline: Pipeline) -> FileNote:
 
 
 def _sample(
-    splits: Sequence[Split], store: InputStore, pipeline: Pipeline, sample: int
-) -> tuple[list[SampledRow], list[str]]:
-    """Rows from the beginning of splits that lie far apart, and the problems of all of them."""
+    splits: Sequence[Split],
+    store: InputStore,
+    pipeline: Pipeline,
+    sample: int,
+    text_bytes: int | None,
+) -> tuple[list[SampledRow], list[str], str | None]:
+    """Rows from the beginning of splits that lie far apart, hints, times of 1970."""
     full = [split for split in splits if split.file.size]
     chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _SPLITS)).astype(int)).tolist()
     rows: list[SampledRow] = []
-    absent = NO_ROWS
+    absent, newest, hints = NO_ROWS, list[Newest](), list[str]()
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         wanted = len(rows) + -(-(sample - len(rows)) // left)
-        for path, chunk, numbers in _chunks(full[number], store, pipeline):
+        for path, chunk, numbers, times in _chunks(full[number], store, pipeline):
             absent = absent.and_in(absent_in(chunk))
-            found = _rows(chunk, numbers, path, full[number].start, pipeline)
+            newest_ms = int(chunk.records.timestamps.max(initial=-1))
+            newest.append(Newest(full[number].file.path, newest_ms))
+            hints += chunk.hints
+            found = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
             rows += islice(found, wanted - len(rows))
             if len(rows) >= wanted:
                 break
-    return rows, absent.sentences(pipeline)
+    said = dict.fromkeys([*absent.sentences(pipeline), *hints])
+    return rows, list(said), found_in(pipeline, newest)
 
 
 def _chunks(
     split: Split, store: InputStore, pipeline: Pipeline
-) -> Iterator[tuple[str, Extracted, list[int]]]:
-    """The path, the records and rejects, and the line numbers (from 0) of all rows of a chunk."""
+) -> Iterator[tuple[str, Extracted, list[int], Spans | None]]:
+    """The path, the records and rejects, the line numbers (from 0) and times of a chunk's rows."""
+    field = pipeline.timestamp.field
     if not (split.is_whole or pipeline.input.columnar):
         split = split._replace(end=min(split.end, split.start + _SPLIT_BYTES))
     current, line = split.file.path, 0
     for path, rows in FORMATS[pipeline.input.format].read(split, store, pipeline):
         line = line if path == current else 0
         current = path
-        yield path, extract(rows, pipeline, path, line), (rows.numbers + line).tolist()
+        chunk = extract(rows, pipeline, path, line)
+        times = rows.field(field) if field is not None and _have_bad_times(chunk) else None
+        yield path, chunk, (rows.numbers + line).tolist(), times
         line += rows.line_count
 
 
+def _have_bad_times(chunk: Extracted) -> bool:
+    return bool(np.isin(chunk.rejects.reasons, _OF_TIMES).any())
+
+
 def _rows(
-    chunk: Extracted, numbers: Sequence[int], path: str, start: int, pipeline: Pipeline
+    chunk: Extracted,
+    given: tuple[Sequence[int], Spans | None],
+    path: str,
+    start: int,
+    pipeline: Pipeline,
+    text_bytes: int | None,
 ) -> Iterator[SampledRow]:
     """The rows of a chunk, in the order of the file."""
     rejects = dict(zip(chunk.rejects.lines.tolist(), range(len(chunk.rejects)), strict=True))
     partitions = chunk.partitions
     if partitions is None:
         partitions = partition_of(chunk.records.keys, pipeline.topic.partitions)
-    record = 0
-    for number in numbers:
+    (numbers, times), record = given, 0
+    for place, number in enumerate(numbers):
         at = rejects.get(number)
         if at is None:
             known = chunk.partitions is not None or chunk.records.keys.lengths[record] >= 0
             partition = int(partitions[record]) if known else None
-            yield _record(chunk.records, record, (path, start, number + 1), partition, pipeline)
+            yield _record(
+                chunk.records, record, (path, start, number + 1), partition, pipeline, text_bytes
+            )
             record += 1
         else:
-            raw = _text(chunk.rejects.raw, at)
+            reason = chunk.rejects.reasons[at]
+            wrong = times is not None and reason in _OF_TIMES
             yield SampledRow(
-                path, start, number + 1, str(REASON_TEXTS[chunk.rejects.reasons[at]]), raw
+                path,
+                start,
+                number + 1,
+                str(REASON_TEXTS[reason]),
+                _text(chunk.rejects.raw, at, text_bytes),
+                time_value=_text(times, place, None) if times is not None and wrong else None,
             )
 
 
@@ -189,28 +229,33 @@ def _record(
     where: tuple[str, int, int],
     partition: int | None,
     pipeline: Pipeline,
+    text_bytes: int | None,
 ) -> SampledRow:
     by_run = pipeline.topic.message_timestamp_type == "LogAppendTime"
     headers: Headers = []
     if records.headers is not None:
         first, end = records.headers.firsts[at : at + 2].tolist()
         names, values = records.headers.keys, records.headers.values
-        headers = [(_text(names, k) or "", _text(values, k)) for k in range(first, end)]
+        texts = (
+            (_text(names, k, text_bytes), _text(values, k, text_bytes)) for k in range(first, end)
+        )
+        headers = [(name or "", value) for name, value in texts]
     return SampledRow(
         *where,
         reason="",
-        value=_text(records.values, at),
+        value=_text(records.values, at, text_bytes),
         timestamp=None if by_run else int(records.timestamps[at]),
-        key=_text(records.keys, at),
+        key=_text(records.keys, at, text_bytes),
         partition=partition,
         headers=headers,
     )
 
 
-def _text(spans: Spans, at: int) -> str | None:
-    """The beginning of an item as text."""
+def _text(spans: Spans, at: int, most: int | None) -> str | None:
+    """An item as text, or its first bytes."""
     start, length = int(spans.starts[at]), int(spans.lengths[at])
     if length < 0:
         return None
-    shown = bytes(spans.data[start : start + min(length, _TEXT)]).decode("utf-8", "replace")
-    return shown + "…" if length > _TEXT else shown
+    size = length if most is None else min(length, most)
+    shown = bytes(spans.data[start : start + size]).decode("utf-8", "replace")
+    return shown + "…" if length > size else shown

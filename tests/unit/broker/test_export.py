@@ -5,12 +5,13 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.broker.export import Exported, export_logs
+from seglake.broker.export import Exported, export_logs, require_outside
 from seglake.broker.intake import import_logs
 from seglake.broker.markers import headers_of
 from seglake.errors import CorruptData, UnknownTopic, UsageError
@@ -18,6 +19,7 @@ from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
+from seglake.store import open_store
 from tests.judges.oracle import as_written
 from tests.makers.broker_folders import TOPIC_ID, BrokerLog, Step
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
@@ -153,3 +155,47 @@ def test_what_is_refused(tmp_path: Path) -> None:
     refused(CorruptData, "CRC-32C")
     assert [path for path in dest.rglob("*") if path.is_file()] == []
     assert isinstance(Exported("t", 1).as_json(), str)
+
+
+def test_no_export_goes_into_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However its place is spelt; the next vacuum would find what it does not know."""
+    maker = LakeMaker(tmp_path / "the lake")
+    maker.run({0: [Event(T)]})
+    monkeypatch.chdir(maker.root)
+    (tmp_path / "link").symlink_to(maker.root / "topics")
+    (tmp_path / "lake").symlink_to(maker.root)
+    before = sorted(maker.root.rglob("*"))
+    inside = [
+        maker.root, maker.root / "out", maker.root / "topics" / "events-0", "out", "./a/../out",
+        f"{maker.root}/../the lake/x", tmp_path / "link" / "new", tmp_path / "lake" / "a" / "b",
+        (maker.root / "out").as_uri(), f"{tmp_path}//the lake//out/",
+    ]  # fmt: skip
+    for root in (maker.root, tmp_path / "lake", maker.root.as_uri()):
+        for dest in inside:
+            with pytest.raises(UsageError, match=r"lies in the lake .*: name a folder outside"):
+                export_logs(str(root), "events", str(dest))
+    assert sorted(maker.root.rglob("*")) == before
+    (tmp_path / "the lake 2").mkdir()
+    for dest in (tmp_path / "the lake 2", "../out"):
+        assert export_logs(str(maker.root), "events", str(dest)).segments == 1
+
+
+@pytest.mark.parametrize("dest", ["s3://b/lake", "s3a://b/lake/out/", "s3://b/lake//x"])
+def test_no_export_goes_into_a_lake_in_a_bucket(dest: str) -> None:
+    with pytest.raises(UsageError, match="lies in the lake"):
+        require_outside(open_store("s3://b/lake"), open_store(dest))
+    for other in ("s3://b/lake2", "s3://c/lake/x", "s3://b", "gs://b/lake", "/b/lake"):
+        require_outside(open_store("s3://b/lake"), open_store(other))
+
+
+def test_times_that_no_calendar_has_go_out_and_come_in(tmp_path: Path) -> None:
+    """Microseconds and nanoseconds that a producer wrote for milliseconds."""
+    t = 1_700_000_000_000
+    times = [t, t * 1000, t * 10**6, 2**63 - 2, -1, t]
+    maker = LakeMaker(tmp_path / "lake")
+    maker.run({0: [Event(time, b"k", b"v") for time in times]}, Shape())
+    export_logs(str(maker.root), "events", str(tmp_path / "out"))
+    import_logs(str(tmp_path / "other"), [str(tmp_path / "out")])
+    found = seglake.open(str(tmp_path / "other")).topic("events").read(0, 0, max_records=10)
+    assert found["timestamp"].cast(pa.int64()).to_pylist() == times
+    assert verify(str(tmp_path / "other"), deep=True).findings == []

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 import seglake
 from seglake.broker import intake
 from seglake.broker.intake import PARTITIONER, Imported, import_logs
+from seglake.catalog import table as catalog_table
 from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.engine import LocalEngine
@@ -208,6 +210,29 @@ def test_empty_segments_of_a_cleaner_keep_their_offsets(tmp_path: Path) -> None:
     assert view.segments.base_offsets.tolist() == [0, 5]
     assert view.end_offset == 9
     assert [each.offset for each in read(root)] == [0]
+    assert_sound(root)
+
+
+@pytest.mark.parametrize("start", [0, 7])
+def test_an_empty_topic_comes_with_its_partitions(tmp_path: Path, start: int) -> None:
+    root, home = tmp_path / "lake", tmp_path / "logs"
+    for number in range(3):
+        BrokerLog([], start=start).write(home / f"events-{number}")
+    note(home, STARTS, {f"events-{number}": start for number in range(3)})
+    assert (take(root, home, dry_run=True).records, root.exists()) == (0, False)
+    for _ in range(2):
+        assert take(root, home).records == 0
+    log = seglake.open(str(root)).topic("events")
+    assert log.beginning_offsets() == log.end_offsets() == dict.fromkeys(range(3), start)
+    assert_sound(root)
+    rebuild_catalog(str(root), dry_run=False)
+    BrokerLog([], start=start).write(home / "events-3")  # it grew
+    take(root, home)
+    assert [*seglake.open(str(root)).topic("events").end_offsets()] == [0, 1, 2, 3]
+    shutil.rmtree(home / "events-1")
+    BrokerLog([Step(-1, TWO)], start=start).write(home / "events-1")
+    assert take(root, home).records == 2
+    assert [each.offset for each in read(root)] == [start, start + 1]
     assert_sound(root)
 
 
@@ -455,6 +480,33 @@ def test_two_imports_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     take(root, home)
     assert read(root) == log.committed()[0]
     assert verify(str(root), deep=True).findings == []
+
+
+def test_an_import_that_was_killed_before_its_mark__is_marked_when_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More came from a newer copy meanwhile; else the catalog could not be rebuilt."""
+    root, old, new = tmp_path / "lake", tmp_path / "old", tmp_path / "new"
+    BrokerLog([Step(-1, TWO)]).write(old / "events-0")
+    BrokerLog([Step(-1, TWO), Step(-1, ONE, rolls=True)]).write(new / "events-0")
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog_table, "mark_committed", die)
+        with pytest.raises(KeyboardInterrupt):
+            take(root, old)
+    assert take(root, new).records == 1
+    for dry_run in (True, False):
+        marks = len([*root.glob("attempts/*/success")])
+        with pytest.raises(UsageError, match="this is an older copy"):
+            take(root, old, dry_run=dry_run)
+        assert len([*root.glob("attempts/*/success")]) == marks + (not dry_run)
+    shutil.rmtree(root / "catalog/log")
+    rebuild_catalog(str(root), dry_run=False)
+    assert len(read(root)) == 3
+    assert_sound(root)
 
 
 def test_the_catalog_is_rebuilt_with_imports(tmp_path: Path) -> None:

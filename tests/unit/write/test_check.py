@@ -20,7 +20,7 @@ import seglake
 from seglake.cli.app import app
 from seglake.config import from_tables
 from seglake.engine import LocalEngine
-from seglake.errors import ConfigError, InputError
+from seglake.errors import ConfigError, InputError, QuarantineLimit
 from seglake.write.check import check
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.makers.files import pipeline, read
@@ -73,7 +73,7 @@ def test_rows_are_those_of_an_ingest(folder: Path, tmp_path: Path) -> None:
     found = checked(folder, 200, **given)
     settings = pipeline(folder, root=str(tmp_path / "lake"), **TIMED, **given)
     ingest_files(LocalEngine(), settings, DeclaredRun("1"))
-    window = seglake.open(str(tmp_path / "lake")).topic("test").read_range(0, 2**60)
+    window = seglake.open(str(tmp_path / "lake")).topic("test").read_range(0, 2**62)
     stored = [
         (r["value"], r["timestamp"].timestamp() * 1000, r["key"], r["partition"], r["headers"])
         for r in window.read_all().to_pylist()
@@ -210,3 +210,60 @@ def test_nothing_is_written_and_spark_is_not_loaded(folder: Path) -> None:
     done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")} == before
+
+
+def sampled(path: Path, text: str, form: str = "epoch_s") -> dict[str, Any]:
+    path.write_text(text)
+    times = {"field": "ts", "format": form}
+    return check(pipeline(path, timestamp=times), 20).as_dict()
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "meant"),
+    [
+        (T, "epoch_s", "looks like milliseconds: set timestamp.format = 'epoch_ms'"),
+        (T // 1000, "iso8601", "looks like seconds: set timestamp.format = 'epoch_s'"),
+        (T * 1_000_000, "%d.%m.%Y", "looks like nanoseconds"),
+        ("2026-01-31T12:00:00Z", "epoch_ms", "looks like iso8601: set timestamp.format = 'iso"),
+        ("31/Jan/2026:12:00:00 +0000", "iso8601", "looks like %d/%b/%Y:%H:%M:%S %z"),
+    ],
+)
+def test_a_time_that_cannot_be_read_is_shown_with_what_would_read_it(
+    value: object, form: str, meant: str, tmp_path: Path
+) -> None:
+    before = "x" * 300  # the field in question lies behind what is cut
+    line = json.dumps({"before": before, "ts": value})
+    found = sampled(tmp_path / "a.jsonl", line, form)
+    assert [row["time_value"] for row in found["rows"]] == [str(value)]
+    told = f"timestamp.field 'ts': a time cannot be read as {form!r}; it {meant}"
+    assert [problem for problem in found["problems"] if told in problem]
+    assert str(value) not in str(found["problems"])  # which reports keep
+
+
+def test_a_time_that_nothing_reads_has_no_hint(tmp_path: Path) -> None:
+    found = sampled(tmp_path / "a.jsonl", '{"ts":"yesterday"}')
+    assert (found["rows"][0]["time_value"], found["problems"]) == ("yesterday", [])
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_json_array_says_that_lines_are_wanted(indent: int | None, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    found = sampled(path, json.dumps([{"ts": T}, {"ts": T}], indent=indent))
+    told = f"{path}: it begins with '[', so it is a JSON array; one JSON object a line is wanted"
+    assert found["problems"][0].startswith(told)
+    settings = pipeline(path, root=str(tmp_path / "lake"), **TIMED)
+    with pytest.raises(QuarantineLimit, match="it is a JSON array; one JSON object a line") as it:
+        ingest_files(LocalEngine(), settings, DeclaredRun("1"))
+    assert it.value.exit_code == 3
+
+
+def test_nothing_is_cut_where_no_terminal_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    long = "x" * 700
+    lines = [{"ts": T, "user": long}, {"user": long, "ts": "later"}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for as_json in ([], ["--json"]):
+        done = shell(tmp_path, "--source", str(path), *as_json)
+        assert done.stdout.count(long) == 2  # the value of the one, the row of the other
+        assert "…" not in done.stdout
+    assert "timestamp unreadable: 'later'" in shell(tmp_path, "--source", str(path)).stdout

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seglake.errors import UsageError
+from seglake.errors import InputError, UsageError
+from seglake.layout import success_key
+from seglake.write.driver.report import Report
 from seglake.write.live import archive as work
-from seglake.write.live.broker import LiveTopic
+from seglake.write.live.broker import LiveRecord, LiveTopic
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import T
 from tests.unit.write.test_offsets_kept import Row, ingest, pipeline_of, write_parquet
 
+ONE, TWO = "A08NuvyWRgee6k9bdjakQQ", "B08NuvyWRgee6k9bdjakQQ"  # ids of topics
 OPTIONS = {"bootstrap.servers": "h:1"}
 
 
 class Told:
-    """A broker that has one topic."""
+    """A broker that has one topic; `meanwhile` happens when it has answered."""
 
-    def __init__(self, topic: LiveTopic) -> None:
-        self.live = topic
+    def __init__(self, topic: LiveTopic, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.live, self.meanwhile = topic, meanwhile
 
     def __enter__(self) -> Told:
         return self
@@ -30,18 +34,26 @@ class Told:
         pass
 
     def topic(self, _name: str) -> LiveTopic:
+        self.meanwhile()
         return self.live
+
+    def topic_id(self, _name: str) -> str:
+        return self.live.topic_id
 
     def timestamp_type(self, _name: str) -> str:
         return "CreateTime"
 
 
 def archived(
-    root: Path, monkeypatch: pytest.MonkeyPatch, topic_id: str, **offsets: tuple[int, int]
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    topic_id: str,
+    meanwhile: Callable[[], object] = lambda: None,
+    **offsets: tuple[int, int],
 ) -> work.TopicArchive:
     """The report for a topic with these offsets, by "p0", "p1"."""
     live = LiveTopic("web", topic_id, {int(p[1:]): ends for p, ends in offsets.items()})
-    monkeypatch.setattr(work, "Broker", lambda *_: Told(live))
+    monkeypatch.setattr(work, "Broker", lambda *_: Told(live, meanwhile))
     nothing: Any = object()  # a session that nothing asks
     (found,) = work.archive(str(root), ["web"], OPTIONS, spark=nothing).topics
     return found
@@ -50,17 +62,33 @@ def archived(
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A lake whose topic "web" ends at 3 in partition 0, and at 0 in partition 1."""
-    write_parquet(tmp_path / "a.parquet", [Row(0, 2, T, 0, None, b"v", [])])
-    topic = {"kafka.topic.id": "one"}
-    ingest(pipeline_of(tmp_path / "lake", tmp_path / "a.parquet", topic=topic))
+    take(tmp_path / "lake", 2)
     return tmp_path / "lake"
+
+
+def take(root: Path, *offsets: int) -> None:
+    """What another archive does: records with these offsets come into partition 0."""
+    file = root.with_name(f"{offsets[0]}.parquet")
+    write_parquet(file, [Row(0, offset, T, 0, None, b"v", []) for offset in offsets])
+    ingest(pipeline_of(root, file, topic={"kafka.topic.id": ONE}), str(offsets))
+
+
+def test_an_archive_that_is_run_again_writes_the_mark_that_a_kill_left_out(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a rebuild of the catalog would leave the records out."""
+    table = open_catalog(str(root))
+    (run,) = table.runs(table.snapshot(), "web")
+    table.store.delete([success_key(run.attempt_id)])
+    assert archived(root, monkeypatch, ONE, p0=(1, 3), p1=(0, 0)).status == "nothing new"
+    assert table.store.size(success_key(run.attempt_id)) == 0
 
 
 def test_nothing_is_committed_where_nothing_is_new(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = open_catalog(str(root)).snapshot().version
-    found = archived(root, monkeypatch, "one", p0=(1, 3), p1=(0, 0))
+    found = archived(root, monkeypatch, ONE, p0=(1, 3), p1=(0, 0))
     assert (found.status, found.exit_code, found.gaps) == ("nothing new", 0, {})
     assert found.summary == "nothing new"
     assert open_catalog(str(root)).snapshot().version == version
@@ -69,8 +97,8 @@ def test_nothing_is_committed_where_nothing_is_new(
 @pytest.mark.parametrize(
     ("topic_id", "end", "words"),
     [
-        ("one", 2, "ends at 2 on the broker, and at 3 in the lake: the broker lost records"),
-        ("two", 9, "id one, and that topic has id two now: it was deleted and made again"),
+        (ONE, 2, "ends at 2 on the broker, and at 3 in the lake: the broker lost records"),
+        (TWO, 9, f"id {ONE}, and that topic has id {TWO} now: it was deleted and made again"),
     ],
 )
 def test_other_records_at_these_offsets_are_refused(
@@ -84,10 +112,37 @@ def test_other_records_at_these_offsets_are_refused(
     assert open_catalog(str(root)).snapshot().version == version
 
 
+def test_what_another_archive_commits_meanwhile_is_not_lost_by_the_broker(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one reads and commits records that came after this one asked the broker."""
+    found = archived(root, monkeypatch, ONE, lambda: take(root, 3, 4), p0=(0, 3), p1=(0, 0))
+    assert (found.status, found.exit_code, found.error) == ("nothing new", 0, None)
+
+
+def test_what_another_archive_commits_meanwhile_is_no_gap(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker deletes records just after another archive has read them."""
+    found = archived(root, monkeypatch, ONE, lambda: take(root, 3, 4), p0=(5, 5), p1=(0, 0))
+    assert (found.status, found.exit_code, found.gaps) == ("nothing new", 0, {})
+
+
+def test_an_unknown_topic_makes_no_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Empty(Told):
+        def topic_id(self, name: str) -> str:
+            raise InputError(f"the broker has no topic {name!r}")
+
+    monkeypatch.setattr(work, "Broker", lambda *_: Empty(LiveTopic("web", "", {})))
+    nothing: Any = object()
+    assert work.archive(str(tmp_path / "lake"), ["web"], OPTIONS, spark=nothing).exit_code == 2
+    assert not (tmp_path / "lake").exists()
+
+
 def test_a_topic_that_loses_partitions_is_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = archived(root, monkeypatch, "one", p0=(0, 9))
+    found = archived(root, monkeypatch, ONE, p0=(0, 9))
     assert "cannot shrink to 1" in str(found.error)
 
 
@@ -102,3 +157,51 @@ def test_the_exit_code_is_that_of_the_first_error() -> None:
     codes = [work.Archive(topics[:count]).exit_code for count in range(5)]
     assert codes == [0, 0, 4, 2, 2]
     assert "kafka topic" in repr(work.Archive(topics))
+
+
+class Read:
+    """A DataFrame: ranges of offsets of partition 0, and rows beside them."""
+
+    def __init__(self, ranges: list[tuple[int, int]], rows: list[Any]) -> None:
+        self.ranges, self.rows = ranges, rows
+
+    def union(self, other: Read) -> Read:
+        return Read(self.ranges + other.ranges, self.rows + other.rows)
+
+    def createDataFrame(self, rows: list[Any], _schema: str) -> Read:  # Spark's name
+        return Read([], rows)
+
+
+@pytest.mark.parametrize("quarantine", [False, True])
+def test_a_time_that_spark_cannot_hold_is_named_or_goes_to_the_quarantine(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *, quarantine: bool
+) -> None:
+    far, read = 6, list[Read]()
+
+    class WithRecords(Told):
+        def record(self, _topic: str, _partition: int, _offset: int) -> LiveRecord:
+            return LiveRecord(2**63 - 1, 0, b"k", b"v", [("h", None)])
+
+    def ingested(frame: Read, *_: object) -> Report:
+        if any(start <= far < end for start, end in frame.ranges):
+            raise RuntimeError("java.lang.ArithmeticException: long overflow")
+        read.append(frame)
+        return Report("web", "archive", "1")
+
+    live = LiveTopic("web", ONE, {0: (0, 9), 1: (0, 0)})
+    monkeypatch.setattr(work, "Broker", lambda *_: WithRecords(live))
+    monkeypatch.setattr(work, "_frame", lambda _setup, _topic, ranges: Read([*ranges.values()], []))
+    monkeypatch.setattr(work, "_reads", lambda _s, _t, _p, start, end: not start <= far < end)
+    monkeypatch.setattr(work, "ingest_frame", ingested)
+    session: Any = Read([], [])
+    (found,) = work.archive(
+        str(root), ["web"], OPTIONS, spark=session, quarantine=quarantine
+    ).topics
+    if not quarantine:
+        assert found.exit_code == 2
+        assert "partition 0 of 'web' has a record at offset 6 whose timestamp" in str(found.error)
+        return
+    (frame,) = read
+    assert sorted(frame.ranges) == [(3, 6), (7, 9)]
+    headers = [("h", None), ("seglake.timestamp", b"9223372036854775807")]
+    assert frame.rows == [(b"k", b"v", 0, 6, None, 0, headers)]

@@ -39,8 +39,11 @@ from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import TINY, T
 from tests.makers.strategies import examples
 
+ONE, TWO = "A08NuvyWRgee6k9bdjakQQ", "B08NuvyWRgee6k9bdjakQQ"  # ids of topics
 PARTITIONS = 2
 FAR = 2**31 - 1  # that two offsets of one segment may differ by
+
+FAR_TIMES = [T * 1000, (2**63 - 1) // 1000]  # microseconds for milliseconds; Spark's largest
 
 Headers = list[tuple[str, bytes | None]]
 Offsets = dict[int, tuple[int, int]]
@@ -73,7 +76,7 @@ def logs(draw: st.DrawFn, most: int = 30) -> list[Row]:
         offset = draw(st.sampled_from([0, 0, 5, 2**32]))
         for step in draw(st.lists(_steps, max_size=most)):
             kind = draw(st.sampled_from([0, 0, 0, 1]))
-            time = draw(st.sampled_from([T, T, T + 5, T + 10**6, 0, -1]))
+            time = draw(st.sampled_from([T, T, T + 5, T + 10**6, 0, -1, *FAR_TIMES]))
             parts = (draw(_bytes), draw(_bytes), draw(_headers))
             rows.append(Row(partition, offset, time, kind, *parts))
             offset += step
@@ -158,9 +161,10 @@ def records_of(root: Path) -> list[Row]:
     for partition, start in log.beginning_offsets().items():
         if start == log.end_offsets()[partition]:
             continue
-        for row in log.read(partition, start, max_records=10**9).to_pylist():
+        found = log.read(partition, start, max_records=10**9)
+        times: list[Any] = found["timestamp"].cast(pa.int64()).to_pylist()
+        for time, row in zip(times, found.drop_columns(["timestamp"]).to_pylist(), strict=True):
             headers = [(h["key"], h["value"]) for h in row["headers"] or []]
-            time = round(row["timestamp"].timestamp() * 1000)
             numbers = (row["offset"], time, row["timestamp_type"])
             rows.append(Row(partition, *numbers, row["key"], row["value"], headers))
     return rows
@@ -238,7 +242,9 @@ def _of(rows: Iterable[Row], partition: int) -> list[Row]:
 @examples(15)
 @given(logs())
 def test_json_lines_say_the_same(rows: list[Row]) -> None:
-    rows = [row._replace(timestamp=max(row.timestamp, 0)) for row in rows]  # text has no time of -1
+    rows = [  # text has no time of -1, and none after the year 9999
+        row if 0 <= row.timestamp <= 2 * T else row._replace(timestamp=0) for row in rows
+    ]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_jsonl(folder / "a.jsonl", rows)
@@ -390,9 +396,9 @@ def test_what_would_move_offsets_is_refused(tmp_path: Path) -> None:
 
 def test_a_topic_made_again_is_refused(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", [Row(0, 1, T, 0, None, b"", [])])
-    ingest(pipeline_of(tmp_path / "lake", tmp_path / "a.parquet", topic={"kafka.topic.id": "one"}))
-    again = pipeline_of(tmp_path / "lake", tmp_path / "a.parquet", topic={"kafka.topic.id": "two"})
-    with pytest.raises(ConfigError, match="id one, and that topic has id two now: it was"):
+    ingest(pipeline_of(tmp_path / "lake", tmp_path / "a.parquet", topic={"kafka.topic.id": ONE}))
+    again = pipeline_of(tmp_path / "lake", tmp_path / "a.parquet", topic={"kafka.topic.id": TWO})
+    with pytest.raises(ConfigError, match=f"id {ONE}, and that topic has id {TWO} now: it was"):
         ingest(again, "2")
     seglake.alter(str(tmp_path / "lake"), "web", {"retention.ms": 5})
     with pytest.raises(ConfigError, match="deleted and made again"):

@@ -40,7 +40,14 @@ class DeclaredRun(NamedTuple):
 
 
 class Replacement(Protocol):
-    """Committed runs that an attempt's commit removes. Readers see the old records or the new."""
+    """Committed runs that an attempt's commit removes. Readers see the old records or the new.
+
+    `with_nothing` says whether no record at all may take their place. `records` counts those that
+    the last change removes.
+    """
+
+    with_nothing: bool
+    records: int
 
     def runs(self, base: Snapshot, /) -> list[RunRow]:
         """The runs of a version to remove, with their redrives."""

@@ -1,7 +1,8 @@
 """The commit that makes an attempt visible, and what follows a lost race.
 
 After a lost race the attempt continues the newest version. If that version has another attempt at
-the run, files of its input or other partitions, the run is planned again. If no end offset changed,
+the run, files of its input or other partitions, or if rejects that a redrive takes over are gone,
+the run is planned again. If no end offset changed,
 the same rows are committed again. Otherwise the segments are re-based: moved behind those of the
 other commit. Records that keep their offsets cannot move: their run is planned again.
 
@@ -12,13 +13,17 @@ mark cannot be written.
 import json
 from collections.abc import Iterable
 
+from seglake.catalog.fate import settle
+from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.rows import Row, RunRow, SegmentRow
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.errors import UsageError
 from seglake.layout import new_attempt
 from seglake.write.driver.attempt import Attempt, PlanAgain, end_offsets, now_ms
 from seglake.write.driver.rebase import Move
+from seglake.write.driver.report import Report
 from seglake.write.driver.run_input import SplitCounts
 from seglake.write.driver.topics import append_time, topic_in_force, topic_rows
 
@@ -42,21 +47,37 @@ class Commit:
         """
         attempt = self._attempt
         names = (attempt.topic, attempt.attempt_id)
-        version = transact(attempt.table, *names, self._change, attempt.base)
+        try:
+            version = transact(attempt.table, *names, self._change, attempt.base)
+        except PlanAgain:
+            for moved in self._moved_to:
+                settle(attempt.store, moved)
+            raise
         return -1 if version is None else version  # there is always a run to commit
 
     def _change(self, base: Snapshot) -> Change:
         """What the attempt adds to the version `base`."""
         if base is not self._base:
             self._follow(base)
-        replacement = self._attempt.replacement
-        removal = replacement.change(base) if replacement else Change()
+        removal = self._removal(base)
         rows, files_of = removal.rows, removal.files_of
-        replaced = [row.run_id for row in rows if isinstance(row, RunRow)]
-        self._attempt.report.replaced_runs = replaced
         return removal._replace(
             rows=[*rows, *self._rows(rows)], files_of={*files_of, *self._moved_to}
         )
+
+    def _removal(self, base: Snapshot) -> Change:
+        """What takes the replaced runs out of the version; the report says what leaves."""
+        replacement, report = self._attempt.replacement, self._attempt.report
+        if replacement is None:
+            return Change()
+        if not (report.records or replacement.with_nothing):
+            _require_nothing(replacement.runs(base), report)
+        removal = replacement.change(base)
+        replaced = [row for row in removal.rows if isinstance(row, RunRow)]
+        report.replaced_runs = [row.run_id for row in replaced]
+        report.replaced_records = replacement.records
+        report.replaced_files = sum(row.input_files for row in replaced if not redrive_of(row))
+        return removal
 
     def _follow(self, newest: Snapshot) -> None:
         """Continue a newer version; re-base the segments if another commit took their offsets."""
@@ -65,8 +86,8 @@ class Commit:
         found = attempt.table.run(newest, attempt.topic, name, run_id)
         if found != attempt.table.run(self._base, attempt.topic, name, run_id):
             raise PlanAgain("another attempt committed this run")
-        if attempt.input.is_taken(attempt.sources(newest)):
-            raise PlanAgain("another run ingested some of these files")
+        if attempt.input.is_taken(newest, attempt.sources):
+            raise PlanAgain("another commit took or removed some of the input")
         partitions = topic_in_force(newest, attempt.pipeline).partitions
         if partitions != attempt.settings.topic.partitions:
             raise PlanAgain("the topic has other partitions now")
@@ -130,6 +151,19 @@ class Commit:
             ),
             0,
         )
+
+
+def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
+    """Raise UsageError if something would leave, and nothing take its place."""
+    lost = [run for run in replaced if run.records or run.quarantined or run.input_files]
+    if not lost:
+        return
+    records, names = sum(run.records for run in lost), sorted(repr(run.run_id) for run in lost)
+    raise UsageError(
+        f"{report.summary}: nothing would take the place of run {', '.join(names)} "
+        f"({records:,} records), so nothing was replaced: correct the input; `seglake undo` takes "
+        "a run out, and --replace-with-nothing replaces it all the same"
+    )
 
 
 def _offset_ranges(segments: list[SegmentRow]) -> str:

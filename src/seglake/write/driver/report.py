@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from seglake.catalog.rows import RunRow, SegmentRow
+from seglake.catalog.rows import RunRow, SegmentRow, in_a_row
 from seglake.shown import ShowsTable, Table, of_report
 from seglake.write.driver.selection import Differences, Selection
 
-_UNUSUAL = ("absent_fields", "replaced_runs", "skipped_records")
+_UNUSUAL = (
+    "absent_fields", "replaced_runs", "replaced_records", "replaced_files", "skipped_records",
+    "missing_paths", "hints",
+)  # fmt: skip
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +35,12 @@ class Report(ShowsTable):
 
     input_rows = records + quarantined, always; `skipped_records` are rows beside these, whose
     offset the log had already. `reasons` counts the quarantined rows by reason. `skipped_files`
-    were ingested before. `replaced_runs` left the topic, with their records.
-    `absent_fields` says which fields no row has. If the run was done already, `new_files`,
-    `changed_files` and `gone_files` say how its input changed since.
+    were ingested before. `replaced_runs` left the topic, with
+    `replaced_records`; `replaced_files` are the input files that they had.
+    `missing_paths` are those of the input that do not exist, where `input.on_empty` allows it.
+    `hints` say what is meant by rejects. `absent_fields` says which fields no row has.
+    If the run was done already, `new_files`, `changed_files` and `gone_files` say
+    how its input changed since.
     `end_offsets` are exclusive, for each log partition that grew.
     `max_lateness_ms` is the lateness of the latest event, None without an order of arrival.
     `version` is -1 until this call commits the run. `rebased` counts the lost races after which the
@@ -52,6 +58,7 @@ class Report(ShowsTable):
     changed_files: list[str] = field(default_factory=list)
     new_files: list[str] = field(default_factory=list)
     gone_files: list[str] = field(default_factory=list)
+    missing_paths: list[str] = field(default_factory=list)
     input_bytes: int = 0
     input_rows: int = 0
     records: int = 0
@@ -59,6 +66,7 @@ class Report(ShowsTable):
     skipped_records: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     absent_fields: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
     segments: int = 0
     output_bytes: int = 0
     index_bytes: int = 0
@@ -68,6 +76,8 @@ class Report(ShowsTable):
     end_offsets: dict[int, int] = field(default_factory=dict)
     rebased: int = 0
     replaced_runs: list[str] = field(default_factory=list)
+    replaced_records: int = 0
+    replaced_files: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
     exit_code = 0
@@ -86,11 +96,12 @@ class Report(ShowsTable):
         return replace(self)
 
     def describe_input(self, selection: Selection) -> None:
-        """Fill in the files that are read, skipped and changed."""
+        """Fill in the files that are read, skipped and changed, and the paths without any."""
         self.input_files = len(selection.files)
         self.input_bytes = sum(file.size for file in selection.files)
         self.skipped_files = [file.path for file in selection.skipped]
         self.changed_files = [file.path for file in selection.changed]
+        self.missing_paths = [*selection.missing]
 
     def describe_done(self, done: RunRow, since: Differences) -> None:
         """Fill in the counts of the run that is committed, and what changed since."""
@@ -104,14 +115,35 @@ class Report(ShowsTable):
         """The result of the run, in one sentence."""
         if self.status == "already done":
             return f"already committed{self._since()}"
+        return self._ingested() + self._replaced()
+
+    def _replaced(self) -> str:
+        """What left the topic for it."""
+        if not self.replaced_runs:
+            return ""
+        runs = f"run{'s' * (len(self.replaced_runs) != 1)} {', '.join(self.replaced_runs)}"
+        left = f"{self.replaced_records:,} records of {_number(self.replaced_files)} left"
+        return f"; in the place of {runs}: {left}"
+
+    def _ingested(self) -> str:
         if self.input_files or self.input_rows or self.skipped_records:
             skipped = f", {self.skipped_records:,} skipped" if self.skipped_records else ""
             return f"{self.records:,} records, {self.quarantined:,} rejected{skipped}"
         known = [*self.skipped_files, *self.changed_files]
         if not known:
-            return "nothing new: the input is empty"
+            return f"nothing new: the input is empty{self._missing()}"
         other = f", {len(self.changed_files):,} in another version" if self.changed_files else ""
         return f"nothing new: the topic has {_files(known)} already{other}"
+
+    def _missing(self) -> str:
+        if not self.missing_paths:
+            return ""
+        first, *others = self.missing_paths
+        return (
+            f"; {first} and {len(others):,} more are not there"
+            if others
+            else f"; {first} is not there"
+        )
 
     def _since(self) -> str:
         """What changed since the run was committed, and what to do about it."""
@@ -149,14 +181,15 @@ class Report(ShowsTable):
     def as_row(self) -> str:
         """The report for the run's catalog row, with a count of the skipped files.
 
-        Their list would grow with a folder of which each run skips all but the newest files. Fields
-        that only "already done" runs have are left out, and the `_UNUSUAL` ones that are empty.
+        Their list would grow with a folder of which each run skips all but the newest files. Of the
+        files that changed some are named. Fields that only "already done" runs have are left out,
+        and the `_UNUSUAL` ones that are empty.
         """
         row = {**asdict(self), "skipped_files": len(self.skipped_files)}
         unusual = [name for name in _UNUSUAL if not row[name]]
         for name in ("new_files", "gone_files", *unusual):
             del row[name]
-        return json.dumps(row, ensure_ascii=False)
+        return in_a_row(row, [name for name in ("changed_files", "missing_paths") if name in row])
 
     @contextmanager
     def step(self, name: str, progress: Progress) -> Iterator[None]:
@@ -172,4 +205,8 @@ class Report(ShowsTable):
 
 
 def _files(paths: Sequence[str]) -> str:
-    return f"{len(paths):,} file{'s' * (len(paths) != 1)}"
+    return _number(len(paths))
+
+
+def _number(files: int) -> str:
+    return f"{files:,} file{'s' * (files != 1)}"

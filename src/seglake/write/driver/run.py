@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from seglake.catalog.fate import announced, settle
 from seglake.catalog.quarantine.redrives import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow, SegmentRow
@@ -26,7 +27,7 @@ from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, SparkEngine
-from seglake.errors import ConfigError, CorruptData, QuarantineLimit, StoreError
+from seglake.errors import ConfigError, CorruptData, InputError, QuarantineLimit, StoreError
 from seglake.format.records import Int64s
 from seglake.layout import new_attempt
 from seglake.store import open_store
@@ -45,6 +46,7 @@ from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run_input import Files, Frame, Input, InputFrame, SplitCounts
 from seglake.write.driver.selection import Differences
+from seglake.write.map.january import Newest, found_in
 from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
@@ -135,7 +137,8 @@ def _ingest(
         replacement = replacing(table, attempt_id) if replacing else None
         if _is_done(table, base, pipeline, run, given, replacement, report):
             return report
-        with Failure(store, report) as failure:
+        announcement = announced(store, attempt_id, report.topic)
+        with announcement, Failure(store, report) as failure:
             try:
                 with report.step("list input", progress):
                     left = given.left(sources_left(table, base, report.topic, replacement))
@@ -143,6 +146,7 @@ def _ingest(
                 return carry_out(Attempt(*facts, replacement, attempt_id), failure)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
+                settle(store, attempt_id)
 
 
 def _is_done(
@@ -228,6 +232,7 @@ def carry_out(
             spooled = of_kinds(spooled, *WITH_RECORDS)
             try:
                 check_rejects(attempt)
+                check_times(attempt, counts)
                 segments = _write_segments(attempt, spooled)
                 _write_quarantine(attempt, rejects, quarantine)
                 before_commit(attempt)
@@ -257,9 +262,9 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     """The counts of every split; fills in the report."""
     report = attempt.report
     summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
-    counts, report.reasons, report.max_lateness_ms, absent, report.skipped_records = add_up(
-        summaries
-    )
+    found = add_up(summaries)
+    counts, report.reasons, report.max_lateness_ms, absent, report.skipped_records, _ = found
+    report.hints = found.hints
     report.absent_fields = absent.sentences(attempt.pipeline)
     report.input_rows = sum(split.rows for split in counts.values()) - report.skipped_records
     report.records = _records(spooled, *WITH_RECORDS)
@@ -287,9 +292,17 @@ def check_rejects(attempt: Attempt) -> None:
     reasons = ", ".join(f"{reason}: {count}" for reason, count in report.reasons.items())
     raise QuarantineLimit(
         f"{rejected} of {rows} rows were rejected ({reasons}), {why}; nothing was committed. "
-        + "".join(f"{sentence}. " for sentence in report.absent_fields)
+        + "".join(f"{sentence}. " for sentence in (*report.absent_fields, *report.hints))
         + "`seglake quarantine` with this run id shows some of them"
     )
+
+
+def check_times(attempt: Attempt, counts: SplitCounts) -> None:
+    """Raise InputError if all times of a file lie in January 1970."""
+    origins = attempt.input.origins(counts)
+    parts = (Newest(origins[split].path, each.newest_ms) for split, each in sorted(counts.items()))
+    if problem := found_in(attempt.settings, parts):
+        raise InputError(f"{problem}. Nothing was committed")
 
 
 def _records(spooled: pa.Table, *kinds: int) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from seglake.catalog.quarantine.files import FRAME
 from seglake.catalog.rows import SourceRow
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, share_out
 from seglake.errors import InputError, MissingObject, StoreError
@@ -19,8 +21,8 @@ from seglake.write.driver.selection import Differences, Selection, compare, know
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
-from seglake.write.input.listing import list_inputs
-from seglake.write.map.frame import NAME, MapFrame
+from seglake.write.input.listing import Found, find_inputs, list_inputs
+from seglake.write.map.frame import MapFrame
 from seglake.write.map.summary import SplitCount
 from seglake.write.map.unit import MapUnits, group_splits
 from seglake.write.quarantine import Origin, origins
@@ -33,6 +35,7 @@ logger = logging.getLogger(__name__)
 _CACHED_BYTES = 4 * 2**30  # of a run's blobs, which a system's cache holds for some seconds
 
 SplitCounts = Mapping[int, SplitCount]  # by the number of the split
+Sources = Callable[[Snapshot], pa.Table]
 
 
 class InputFiles:
@@ -43,12 +46,11 @@ class InputFiles:
 
     order_column = None  # only a DataFrame has one
 
-    def __init__(
-        self, engine: Engine, pipeline: Pipeline, listed: Sequence[SourceFile], sources: pa.Table
-    ) -> None:
-        self._engine, self._pipeline, self._listed = engine, pipeline, listed
-        self._known = known_versions(sources, listed)
-        self.selection = select(listed, self._known, pipeline.on_changed_source)
+    def __init__(self, engine: Engine, pipeline: Pipeline, found: Found, sources: pa.Table) -> None:
+        self._engine, self._pipeline, self._listed = engine, pipeline, found.files
+        self._known = known_versions(sources, self._listed)
+        selection = select(self._listed, self._known, pipeline.on_changed_source)
+        self.selection = selection._replace(missing=found.missing)
         store = InputStore(pipeline.storage, pipeline.input.compression)
         self._splits = plan_splits(self.selection.files, store, pipeline)
 
@@ -90,9 +92,9 @@ class InputFiles:
             for file in self.selection.files
         ]
 
-    def is_taken(self, sources: pa.Table) -> bool:
+    def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
         """Whether the topic got versions of these files since this attempt began."""
-        return known_versions(sources, self._listed) != self._known
+        return known_versions(sources(newest), self._listed) != self._known
 
 
 class InputFrame:
@@ -120,15 +122,15 @@ class InputFrame:
         self._check()
         return spooled
 
-    def origins(self, _counts: SplitCounts) -> dict[int, Origin]:
-        """One origin: the line of a reject is its number in the order column."""
-        return {0: Origin(NAME, -1)}
+    def origins(self, counts: SplitCounts) -> dict[int, Origin]:
+        """One origin for all: the line of a reject is its number in the order column."""
+        return dict.fromkeys({0, *counts}, Origin(FRAME, -1))
 
     def rows(self, _counts: SplitCounts, _topic: str, _attempt_id: str) -> list[SourceRow]:
         """No rows."""
         return []
 
-    def is_taken(self, _sources: pa.Table) -> bool:
+    def is_taken(self, _newest: Snapshot, _sources: Sources) -> bool:
         """False: a DataFrame has no files."""
         return False
 
@@ -158,8 +160,11 @@ class RunInput(Protocol):
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str, /) -> list[SourceRow]:
         """The source rows to commit."""
 
-    def is_taken(self, sources: pa.Table, /) -> bool:
-        """Whether another run ingested some of the input since this attempt began."""
+    def is_taken(self, newest: Snapshot, sources: Sources, /) -> bool:
+        """Whether another commit since this attempt began took some of the input, or removed it.
+
+        `sources` gives the source rows of a version that count for the attempt.
+        """
 
 
 class Input(Protocol):
@@ -180,12 +185,12 @@ class Files:
         self._store = InputStore(pipeline.storage)
 
     @cached_property
-    def _listed(self) -> list[SourceFile]:
-        return list_inputs(self._pipeline.input, self._store)
+    def _found(self) -> Found:
+        return find_inputs(self._pipeline.input, self._store)
 
     def left(self, sources: pa.Table) -> InputFiles:
         """The files that the topic does not have. Raises InputError."""
-        return InputFiles(self._engine, self._pipeline, self._listed, sources)
+        return InputFiles(self._engine, self._pipeline, self._found, sources)
 
     def differences(self, sources: pa.Table, attempt_id: str) -> Differences:
         """The files that are new, changed or gone.

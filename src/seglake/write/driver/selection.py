@@ -15,11 +15,15 @@ from seglake.write.input.files import FileVersion, SourceFile
 
 
 class Selection(NamedTuple):
-    """The files that an attempt reads, the files ingested before, and those that changed since."""
+    """The files that an attempt reads, the files ingested before, and those that changed since.
+
+    `missing` are paths of the input that do not exist.
+    """
 
     files: list[SourceFile]
     skipped: list[SourceFile]
     changed: list[SourceFile]
+    missing: Sequence[str] = ()
 
 
 class Differences(NamedTuple):

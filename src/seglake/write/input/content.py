@@ -41,6 +41,13 @@ class InputStore:
             text = f"{folder}: cannot be listed: {problem}; check path and rights"
             raise InputError(text) from None
 
+    def has_objects(self, folder: str) -> bool:
+        """Whether anything lies below a folder. Raises InputError."""
+        try:
+            return any(True for _ in open_store(folder, self._options).list())
+        except StoreError as problem:
+            raise unreadable(folder, problem) from None
+
     def stat(self, path: str) -> FileVersion:
         """The current version of a file. Raises StoreError."""
         store, key = self.locate(path)

@@ -11,10 +11,12 @@
   folder, or below the folder in front of a glob's first wildcard.
 - A file that is named twice is read once. An empty file is listed and has no rows.
 - A link to nothing, like every file that cannot be read, is an InputError.
-- A plain path that does not exist is an InputError; `input.on_empty` decides about a glob or an
-  existing folder without files.
+- `input.on_empty` decides about a glob or a folder without files, and about a plain path that does
+  not exist. The folder above a missing path, or above a glob's missing folder, must be there: one
+  that is misspelt must not pass for empty. In a bucket a folder is there if it has objects.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,10 +35,11 @@ _VISIBLE = r"(?![._])"
 
 
 class Found(NamedTuple):
-    """The files that a pipeline names, and those that `include` and `exclude` leave out."""
+    """The files that a pipeline names, those left out, and the paths that do not exist."""
 
     files: list[SourceFile]
     left_out: list[str]
+    missing: list[str]
 
 
 class _Choice:
@@ -71,19 +74,23 @@ def list_inputs(settings: Input, store: InputStore) -> list[SourceFile]:
 
 
 def find_inputs(settings: Input, store: InputStore) -> Found:
-    """The files that `input.paths` names, each once, sorted by path, and those left out.
+    """The files that `input.paths` names, each once, sorted by path.
+
+    Those that `include` and `exclude` leave out are named, and paths that do not exist.
 
     Raises:
-        InputError: a path does not exist, or nothing was found and `on_empty` is "error".
+        InputError: nothing was found at a path and `on_empty` is "error", or it does not exist and
+            neither does the folder above it.
     """
     choice = _Choice(settings)
     chosen: set[str] = set()
     left_out: set[str] = set()
+    missing: list[str] = []
     for path in settings.paths:
-        glob = _WILDCARD.search(path) is not None
-        found = list(
-            _glob(path, store) if glob and not _is_named(path, store) else _plain(path, store)
-        )
+        glob = _WILDCARD.search(path) is not None and not _is_named(path, store)
+        found = list(_glob(path, store) if glob else _plain(path, store))
+        if not found and (gone := _missing(path, settings.on_empty, store, glob=glob)):
+            missing.append(gone)
         included = {file for file, key in found if key is None or choice.keeps(key)}
         if not included and settings.on_empty == "error":
             raise InputError(_nothing(path, len(found), glob=glob))
@@ -91,7 +98,38 @@ def find_inputs(settings: Input, store: InputStore) -> Found:
         left_out |= {file for file, _ in found} - included
     with ThreadPoolExecutor(REQUESTS) as pool:
         files = list(pool.map(partial(_file, store=store), sorted(chosen)))
-    return Found(files, sorted(left_out - chosen))
+    return Found(files, sorted(left_out - chosen), missing)
+
+
+def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str | None:
+    """The folder or file that does not exist, given a path at which nothing was found.
+
+    Raises InputError if `on_empty` is "error", except for a glob, or if no folder is above it.
+    """
+    folder = _join(*locate(_fixed(path) if glob else path))
+    if "://" not in folder and Path(folder).is_symlink() and not Path(folder).exists():
+        raise InputError(f"{path}: leads to nothing; correct the link or input.paths")
+    above = folder.rpartition("/")[0] or "/"
+    if _is_folder(folder, store):
+        return None
+    if not _is_folder(above, store):
+        raise InputError(
+            f"{path}: does not exist, and neither does {above}; correct input.paths"
+            + (", or make that folder if it is meant" if on_empty == "ok" else "")
+        )
+    if on_empty == "error" and not glob:
+        raise InputError(
+            f"{path}: does not exist; correct input.paths, or set on_empty = 'ok' if it may be "
+            "missing"
+        )
+    return folder
+
+
+def _is_folder(path: str, store: InputStore) -> bool:
+    """Whether a folder exists; a bucket does if it can be listed."""
+    if "://" not in path:
+        return os.path.isdir(path)  # noqa: PTH112  Path's raises where rights are missing
+    return "/" not in path.partition("://")[2] or store.has_objects(path)
 
 
 def _nothing(path: str, left_out: int, *, glob: bool) -> str:
@@ -121,10 +159,7 @@ def _plain(path: str, store: InputStore) -> Iterator[tuple[str, str | None]]:
     if key and _is_file(path, store):
         yield absolute, None
         return
-    keys = [key for key in store.keys(absolute) if _shown(key)]
-    if not keys and not Path(absolute).is_dir():
-        raise InputError(f"{path}: does not exist; correct input.paths")
-    yield from ((_join(absolute, key), key) for key in keys)
+    yield from ((_join(absolute, key), key) for key in store.keys(absolute) if _shown(key))
 
 
 def _is_file(path: str, store: InputStore) -> bool:
@@ -151,11 +186,11 @@ def _glob(pattern: str, store: InputStore) -> Iterator[tuple[str, str]]:
 
     Raises InputError for a bad pattern.
     """
-    fixed = _WILDCARD.split(pattern, maxsplit=1)[0].rpartition("/")[0]
+    fixed = _fixed(pattern)
     if "://" in pattern and "://" not in fixed:
         raise InputError(f"{pattern}: a bucket's name has no wildcards; correct input.paths")
-    rest = pattern[len(fixed) + 1 :] if fixed or pattern.startswith("/") else pattern
-    folder = _join(*locate(fixed or ("/" if pattern.startswith("/") else ".")))
+    rest = pattern if fixed == "." else pattern[len(fixed.rstrip("/")) + 1 :]
+    folder = _join(*locate(fixed))
     try:
         wanted = re.compile(_expression(rest))
     except re.error as problem:
@@ -164,6 +199,12 @@ def _glob(pattern: str, store: InputStore) -> Iterator[tuple[str, str]]:
             "correct input.paths, or write [[] for a bracket in a name"
         ) from None
     return ((_join(folder, key), key) for key in store.keys(folder) if wanted.fullmatch(key))
+
+
+def _fixed(glob: str) -> str:
+    """The folder in front of a glob's first wildcard."""
+    fixed = _WILDCARD.split(glob, maxsplit=1)[0].rpartition("/")[0]
+    return fixed or ("/" if glob.startswith("/") else ".")
 
 
 def _join(root: str, key: str) -> str:

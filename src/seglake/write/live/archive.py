@@ -11,12 +11,15 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial, reduce
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.transaction import mark_recent
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
-from seglake.errors import InputError, SeglakeError, UnknownTopic, UsageError
+from seglake.errors import InputError, QuarantineLimit, SeglakeError, UnknownTopic, UsageError
 from seglake.format.batch import MAX_BATCH_BYTES
 from seglake.shown import ShowsTable, Table
 from seglake.store import open_store
@@ -27,6 +30,7 @@ from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import ingest_frame
 from seglake.write.driver.topics import topic_in_force
 from seglake.write.live.broker import Broker, LiveTopic
+from seglake.write.live.unreadable import MOST, around, is_overflow, unreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +42,11 @@ _COLUMNS = {
     "key": "binary", "value": "binary", "partition": "int", "offset": "bigint",
     "timestamp": "timestamp", "timestampType": "int", "headers": _HEADERS,
 }  # fmt: skip
+
+TIME_HEADER = "seglake.timestamp"  # of a record whose timestamp Spark cannot hold
+_REMEDY = "With --quarantine such records go to the quarantine, and the others are archived"
+
+_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
 
 _log = logging.getLogger(__name__)
 
@@ -106,6 +115,7 @@ def archive(
     options: Mapping[str, str],
     *,
     run_id: str | None = None,
+    quarantine: bool = False,
     storage_options: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
     master: str | None = None,
@@ -116,7 +126,8 @@ def archive(
     A topic is its name, or NAME:TOPIC for another name in the lake. `options` are those of Kafka's
     clients, `bootstrap.servers` among them. Without a run id the clock names the run. `spark` needs
     Spark's Kafka source; without it a session starts on `master`, by default this machine. An error
-    of one topic is in its report, and the others are archived all the same. Raises UsageError for
+    of one topic is in its report, and the others are archived all the same. A record that cannot be
+    archived is such an error, or, with `quarantine`, goes to the quarantine. Raises UsageError for
     names that are given twice, ConfigError for a session without the source, StoreError if no
     client can be made.
     """
@@ -125,7 +136,7 @@ def archive(
     names = _names(topics)
     run = declared(run_id, (None, None))
     spark = spark or spark_session("seglake archive", master=master, delta=False, kafka=True)
-    setup = _Setup(root, dict(storage_options or {}), options, spark, progress)
+    setup = _Setup(root, dict(storage_options or {}), options, spark, progress, quarantine)
     found = Archive()
     with Broker(spark, options) as broker:
         for kafka_topic, topic in names:
@@ -150,6 +161,7 @@ class _Setup(NamedTuple):
     options: Mapping[str, str]
     spark: SparkSession
     progress: Progress
+    quarantine: bool
 
 
 def _archived(
@@ -174,16 +186,24 @@ def _archived(
 def _archive_topic(
     setup: _Setup, broker: Broker, report: TopicArchive, run: DeclaredRun
 ) -> Report | None:
-    """Archive the new records of a topic; None if nothing is new."""
+    """Archive the new records of a topic; None if nothing is new.
+
+    Another archive may commit at any moment. So a log that is shorter on the broker than it was in
+    the lake before has lost records; and offsets that the lake does not even have afterwards, and
+    the broker has no more, are a gap.
+    """
+    broker.topic_id(report.kafka_topic)  # an unknown name makes no lake
+    table = CatalogTable.create(open_store(setup.root, setup.storage))
+    before = end_offsets(table.snapshot(), report.topic)
     live = broker.topic(report.kafka_topic)
     report.topic_id = live.topic_id
-    base = CatalogTable.create(open_store(setup.root, setup.storage)).snapshot()
+    base = table.snapshot()
     is_known = any(row.topic == report.topic for row in base.topics())
     pipeline = _pipeline(setup, report, live, _timestamp_type(base, broker, report))
     topic_in_force(base, pipeline)  # refuses the wrong topic before anything is read
-    ends = end_offsets(base, report.topic)
     for partition, (_, end) in live.offsets.items():
-        _require_ahead(report, partition, ends.get(partition, 0), end)
+        _require_ahead(report, partition, before.get(partition, 0), end)
+    ends = end_offsets(base, report.topic)
     report.gaps = {
         partition: (ends.get(partition, 0), start)
         for partition, (start, _) in live.offsets.items()
@@ -192,15 +212,25 @@ def _archive_topic(
     covered = {p: (max(start, ends.get(p, 0)), end) for p, (start, end) in live.offsets.items()}
     report.offsets = {p: (start, end) for p, (start, end) in covered.items() if start < end}
     if is_known and not report.offsets and not report.gaps:
+        mark_recent(table, base, report.topic)
         return None
 
     def check() -> None:
         if broker.topic_id(live.name) != live.topic_id:
             raise InputError(f"topic {live.name!r} was made again while it was read; run again")
 
-    frame = _frame(setup, live.name, report.offsets)
-    covering = run._replace(offsets=covered)
-    return ingest_frame(frame, "offset", pipeline, covering, setup.progress, check)
+    def ingested(frame: DataFrame) -> Report:
+        covering = run._replace(offsets=covered)
+        return ingest_frame(frame, "offset", pipeline, covering, setup.progress, check)
+
+    try:
+        return ingested(_frame(setup, live.name, report.offsets))
+    except QuarantineLimit as error:
+        raise QuarantineLimit(f"{error}; a line is an offset. {_REMEDY}") from None
+    except Exception as error:
+        if not is_overflow(error):
+            raise
+    return ingested(_without_far_times(setup, broker, live.name, report.offsets))
 
 
 def _timestamp_type(base: Snapshot, broker: Broker, report: TopicArchive) -> str:
@@ -237,7 +267,7 @@ def _pipeline(setup: _Setup, report: TopicArchive, live: LiveTopic, kind: str) -
             "root": setup.root,
             "storage": setup.storage,
             "order": "arrival",
-            "max_quarantine_ratio": 0.0,
+            "max_quarantine_ratio": float(setup.quarantine),
             "input": {"format": "dataframe"},
             "timestamp": {"field": "timestamp", "type_field": "timestampType"},
             "key": {"fields": ["key"]},
@@ -254,8 +284,7 @@ def _frame(setup: _Setup, topic: str, offsets: Ranges) -> DataFrame:
 
     spark = setup.spark
     if not offsets:
-        schema = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
-        return spark.createDataFrame([], schema)
+        return spark.createDataFrame([], _SCHEMA)
     first, last = ({topic: {str(p): ends[at] for p, ends in offsets.items()}} for at in (0, 1))
     options = {f"kafka.{key}": value for key, value in setup.options.items()}
     options |= {
@@ -271,3 +300,54 @@ def _frame(setup: _Setup, topic: str, offsets: Ranges) -> DataFrame:
     # null lists are slow on their way to Python: see `short_batches`
     filled = frame.withColumn("headers", expr(f"coalesce(headers, cast(array() as {_HEADERS}))"))
     return filled.select(*_COLUMNS)
+
+
+def _without_far_times(setup: _Setup, broker: Broker, topic: str, offsets: Ranges) -> DataFrame:
+    """The records at these offsets; those with times that Spark cannot hold are without a time.
+
+    Raises InputError for the first of them, unless they go to the quarantine.
+    """
+    setup.progress("look for timestamps that Spark cannot hold")
+    gone = dict[int, list[int]]()
+    for partition, ends in offsets.items():
+        found = unreadable(partial(_reads, setup, topic, partition), *ends)
+        gone[partition] = list(islice(found, MOST + 1 if setup.quarantine else 1))
+        if gone[partition] and (not setup.quarantine or len(gone[partition]) > MOST):
+            raise InputError(_far_time(topic, partition, gone[partition]))
+    parts = {p: list(around(*ends, gone[p])) for p, ends in offsets.items()}
+    rounds = zip_longest(*([(p, each) for each in found] for p, found in parts.items()))
+    frames = [_frame(setup, topic, dict(filter(None, each))) for each in rounds]
+    rows = [_timeless(broker, topic, p, offset) for p, found in gone.items() for offset in found]
+    return reduce(
+        lambda one, other: one.union(other), frames, setup.spark.createDataFrame(rows, _SCHEMA)
+    )
+
+
+def _reads(setup: _Setup, topic: str, partition: int, start: int, end: int) -> bool:
+    """Whether Spark can deliver the records at the offsets [start, end)."""
+    frame = _frame(setup, topic, {partition: (start, end)})
+    try:
+        frame.write.format("noop").mode("overwrite").save()
+    except Exception as error:
+        if is_overflow(error):
+            return False
+        raise
+    return True
+
+
+def _far_time(topic: str, partition: int, offsets: Sequence[int]) -> str:
+    what = f"partition {partition} of {topic!r} has a record at offset {offsets[0]}"
+    if len(offsets) > MOST:
+        what += f", and more than {MOST} in all,"
+    return (
+        f"{what} whose timestamp is too large for Spark, which counts microseconds: a producer "
+        f"wrote nanoseconds, or a unit of its own, for milliseconds. {_REMEDY}, up to {MOST} of "
+        "a partition; `seglake import` keeps them all, as another topic"
+    )
+
+
+def _timeless(broker: Broker, topic: str, partition: int, offset: int) -> tuple[Any, ...]:
+    """A row without a time, which the run rejects; a header has the timestamp."""
+    found = broker.record(topic, partition, offset)
+    headers = [*found.headers, (TIME_HEADER, b"%d" % found.timestamp)]
+    return found.key, found.value, partition, offset, None, found.timestamp_type, headers

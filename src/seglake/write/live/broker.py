@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _UNKNOWN = ("UnknownTopicOrPartitionException", "InvalidTopicException")
+_POLLS = 30  # of a second
 _JARS = '--jars "$(python -m seglake.session kafka-jars)"'
 
 
@@ -32,11 +33,21 @@ class LiveTopic(NamedTuple):
     offsets: dict[int, tuple[int, int]]
 
 
+class LiveRecord(NamedTuple):
+    """A record of a broker. `timestamp_type` is Kafka's number for it."""
+
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
 class Broker:
     """The admin client; a context manager that closes it."""
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
-        self._servers = options["bootstrap.servers"]
+        self._servers, self._options = options["bootstrap.servers"], options
         try:
             jvm: Any = spark._jvm  # noqa: SLF001  # see `ALLOWED` of tests/test_tidy.py
         except Exception as error:  # Spark Connect has no JVM, and an error of its own for that
@@ -80,6 +91,29 @@ class Broker:
             return "CreateTime"
         return str(found.get("message.timestamp.type").value())
 
+    def record(self, name: str, partition: int, offset: int) -> LiveRecord:
+        """One record of a topic. Raises StoreError if the broker does not send it."""
+        classes = self._jvm.org.apache.kafka.common
+        properties = self._jvm.java.util.Properties()
+        for key, value in {**self._options, "isolation.level": "read_committed"}.items():
+            properties.setProperty(key, value)
+        plain = classes.serialization.ByteArrayDeserializer()
+        consumer = self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
+            properties, plain, plain
+        )
+        place = classes.TopicPartition(name, partition)
+        try:
+            with self._errors(name):
+                consumer.assign([place])
+                consumer.seek(place, offset)
+                return _first(self._polled(consumer, place), f"offset {offset} of {place}")
+        finally:
+            consumer.close()
+
+    def _polled(self, consumer: Any, place: Any) -> Iterator[Any]:
+        for _ in range(_POLLS):
+            yield from consumer.poll(self._jvm.java.time.Duration.ofSeconds(1)).records(place)
+
     def _description(self, name: str) -> tuple[str, int]:
         with self._errors(name):
             found = self._admin.describeTopics([name]).allTopicNames().get().get(name)
@@ -116,3 +150,18 @@ class Broker:
             raise StoreError(
                 f"the broker at {self._servers} did not answer: {kind}: {cause.getMessage()}"
             ) from None
+
+
+def _first(records: Iterator[Any], what: str) -> LiveRecord:
+    found = next(records, None)
+    if found is None:
+        raise StoreError(f"the broker does not send the record at {what}: run again")
+    headers = [(str(each.key()), _bytes(each.value())) for each in found.headers().toArray()]
+    kind = int(found.timestampType().ordinal()) - 1  # its id, a field, which py4j does not get
+    return LiveRecord(
+        int(found.timestamp()), kind, _bytes(found.key()), _bytes(found.value()), headers
+    )
+
+
+def _bytes(data: Any) -> bytes | None:
+    return None if data is None else bytes(data)

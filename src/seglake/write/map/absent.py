@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, NamedTuple
 
 from seglake.config import Pipeline
 from seglake.write.rows.records import Extracted
+from seglake.write.rows.rows import nearest
 
 _NAMES, _NAME_LENGTH = 200, 100  # of the members of one row that are remembered
-_LISTED = 10
 
 
 class AbsentFields(NamedTuple):
@@ -37,19 +36,11 @@ class AbsentFields(NamedTuple):
     def sentences(self, pipeline: Pipeline) -> list[str]:
         """A sentence for each setting that names an absent field, with the nearest name."""
         return [
-            f"{setting} {name!r} is in no row; {self._nearest(name)}"
+            f"{setting} {name!r} is in no row; {nearest(name, self.names, 'a row')}"
             for setting, names in _settings(pipeline).items()
             for name in names
             if name in (self.fields or ())
         ]
-
-    def _nearest(self, name: str) -> str:
-        by_lower = {each.lower(): each for each in reversed(self.names)}
-        near = get_close_matches(name.lower(), by_lower, 1)
-        if near:
-            return f"did you mean {by_lower[near[0]]!r}?"
-        more = ", …" if len(self.names) > _LISTED else ""
-        return f"a row has {', '.join(map(repr, self.names[:_LISTED])) or 'no field'}{more}"
 
 
 NO_ROWS = AbsentFields(None, [])

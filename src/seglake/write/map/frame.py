@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from seglake.catalog.quarantine.files import FRAME
 from seglake.config import Pipeline
 from seglake.engine import original_errors, run_task
 from seglake.errors import InputError
@@ -31,7 +32,6 @@ from seglake.write.spool.spool import SPOOLED, Blob, SpoolWriter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NAME = "DataFrame"  # the quarantine has this name in place of a file's path
 _SPARK_TYPES = {
     pa.int32(): "int",
     pa.int64(): "bigint",
@@ -98,7 +98,7 @@ class MapFrame(NamedTuple):
         maker, summary = BlobMaker(self.pipeline, unit), UnitSummary()
         summary.begin(unit)
         for batch in _gather(batches, self.pipeline.task.chunk_bytes):
-            chunk = extract(ArrowRows(NAME, batch), self.pipeline, NAME, 0)
+            chunk = extract(ArrowRows(FRAME, batch), self.pipeline, FRAME, 0)
             summary.add(unit, chunk)
             yield from self._blobs_of(chunk, _orders(batch, self.order_column), maker, unit)
         yield summary.blob(unit)

@@ -19,12 +19,18 @@ from seglake.write.rows.records import Extracted
 from seglake.write.rows.rows import REASON_TEXTS
 from seglake.write.spool.spool import SUMMARY, Blob
 
+_HINTS = 5  # that are kept
+
 
 class SplitCount(NamedTuple):
-    """The size of a split: its lines, and the rows among them."""
+    """The size of a split: its lines, and the rows among them.
+
+    `newest_ms` is the latest time of its records; -1 if there is none.
+    """
 
     lines: int
     rows: int
+    newest_ms: int = -1
 
 
 class UnitSummary:
@@ -35,6 +41,7 @@ class UnitSummary:
         self._reasons: Counter[str] = Counter()
         self._absent = NO_ROWS
         self._skipped = 0
+        self._hints: list[str] = []
 
     def begin(self, split: int) -> None:
         """Begin a split, which may turn out to be empty."""
@@ -42,19 +49,22 @@ class UnitSummary:
 
     def add(self, split: int, chunk: Extracted) -> None:
         """Count a chunk of a split, after `begin` for that split."""
-        lines, rows = self._splits[split]
-        self._splits[split] = SplitCount(lines + chunk.line_count, rows + chunk.row_count)
+        lines, rows, newest_ms = self._splits[split]
+        newest_ms = int(chunk.records.timestamps.max(initial=newest_ms))
+        lines, rows = lines + chunk.line_count, rows + chunk.row_count
+        self._splits[split] = SplitCount(lines, rows, newest_ms)
         reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
         texts = REASON_TEXTS[reasons].tolist()
         self._reasons.update(dict(zip(texts, counts.tolist(), strict=True)))
         self._absent = self._absent.and_in(absent_in(chunk))
         self._skipped += chunk.skipped
+        self._hints = _joined(self._hints, chunk.hints)
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
         """The summary as a blob; `arrivals` only if the unit's records have an order of arrival."""
         ranges = None if arrivals is None else arrivals.ranges()
         counted = {"splits": self._splits, "reasons": self._reasons, "absent": self._absent}
-        counted["skipped"] = self._skipped
+        counted |= {"skipped": self._skipped, "hints": self._hints}
         return Blob(SUMMARY, unit, text=json.dumps({**counted, "unit": unit, "arrivals": ranges}))
 
 
@@ -63,7 +73,8 @@ class Summary(NamedTuple):
 
     `splits` has the counts of every split, `reasons` the count of rejects for each reason.
     `max_lateness_ms` is None without an order of arrival. `absent` are the fields that no row has.
-    `skipped` counts the rows whose offset the log has already.
+    `skipped` counts the rows whose offset the log has already. `hints` say what rejects
+    are meant to be.
     """
 
     splits: dict[int, SplitCount]
@@ -71,19 +82,25 @@ class Summary(NamedTuple):
     max_lateness_ms: int | None
     absent: AbsentFields
     skipped: int
+    hints: list[str]
 
 
 def add_up(texts: Iterable[str]) -> Summary:
     """The summary of all units, given their texts in any order."""
     splits: dict[int, SplitCount] = {}
     reasons: Counter[str] = Counter()
-    absent = NO_ROWS
+    absent, hints = NO_ROWS, list[str]()
     summaries = sorted(map(json.loads, texts), key=lambda summary: int(summary["unit"]))
     for summary in summaries:
         splits |= {int(number): SplitCount(*counts) for number, counts in summary["splits"].items()}
         reasons.update(summary["reasons"])
         absent = absent.and_in(AbsentFields(*summary["absent"]))
+        hints = _joined(hints, summary["hints"])
     arrivals = [summary["arrivals"] for summary in summaries]
     lateness = None if None in arrivals else largest_lateness_ms(arrivals)
     skipped = sum(summary["skipped"] for summary in summaries)
-    return Summary(splits, dict(sorted(reasons.items())), lateness, absent, skipped)
+    return Summary(splits, dict(sorted(reasons.items())), lateness, absent, skipped, hints)
+
+
+def _joined(hints: list[str], more: list[str]) -> list[str]:
+    return list(dict.fromkeys([*hints, *more]))[:_HINTS]

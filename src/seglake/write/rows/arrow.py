@@ -9,16 +9,18 @@ import pyarrow.compute as pc
 
 from seglake.errors import InputError
 from seglake.format.records import Flags, Headers, Int64s, Spans
+from seglake.limits import INT64_MAX
 from seglake.text.json import json_objects
 from seglake.times.directives import TimeFormat
-from seglake.times.kernels import READ, UNREADABLE
+from seglake.times.kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.readers import Times, in_range, read_times
-from seglake.times.zones import to_utc
+from seglake.times.zones import read_local
 from seglake.write.rows.arrow_json import LISTS, as_lists, json_of, json_or_null, text_of
 from seglake.write.rows.header_json import read_headers
-from seglake.write.rows.rows import Absent, most_rows
+from seglake.write.rows.rows import Absent, most_rows, nearest
 
 _MS = pa.timestamp("ms")
+_LAST_SECOND = INT64_MAX // 1000
 
 
 def parts(batch: Any, size_bytes: int) -> Iterator[Any]:
@@ -36,6 +38,17 @@ def leaf_names(fields: Iterable[Any]) -> list[str]:
         below = list(field.type) if pa.types.is_struct(field.type) else []
         names += [field.name, *leaf_names(below)]
     return names
+
+
+def leaves(column: Any) -> Iterator[Any]:
+    """The columns without structs and lists that a column is made of."""
+    if pa.types.is_struct(column.type):
+        for at in range(column.type.num_fields):
+            yield from leaves(pc.struct_field(column, [at]))
+    elif any(test(column.type) for test in LISTS):
+        yield from leaves(as_lists(column).flatten())
+    else:
+        yield column
 
 
 def item_count(column: Any) -> int:
@@ -88,9 +101,11 @@ class ArrowRows:
         null = column.is_null().to_numpy(zero_copy_only=False)
         ms = _floor_ms(column)
         local = ~null if column.type.tz is None else np.zeros(len(ms), np.bool_)
-        return in_range(
-            to_utc(ms, local, form.zone), np.where(null, UNREADABLE, READ).astype(np.int8)
-        )
+        codes = np.where(null, UNREADABLE, READ).astype(np.int8)
+        if form.any_year:
+            codes[(ms < -1) | (ms == _LAST_SECOND * 1000)] = OUT_OF_RANGE
+            return Times(read_local(ms, codes, local, form), codes)
+        return in_range(read_local(ms, codes, local, form), codes)
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
         """Lists of structs, or maps, as record headers; text is read as JSON."""
@@ -139,15 +154,18 @@ class ArrowRows:
             column = pc.struct_field(column, part) if known else None
         if column is None:
             raise InputError(
-                f"{self._path}: schema changed: no column {name} (there are {', '.join(names)}); "
-                "correct the file or the settings"
+                f"{self._path}: no column {name!r}; {nearest(name, names, 'it')}; correct the "
+                "settings or the file"
             )
         return column
 
 
 def _floor_ms(column: Any) -> Int64s:
-    """A timestamp column in milliseconds, rounded down; 0 for null."""
+    """A timestamp column in milliseconds, rounded down; 0 for null.
+
+    Seconds that 64 bits of milliseconds do not hold become the last ones that they do.
+    """
     values: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy()
     if column.type.unit == "s":
-        return values * 1000
+        return np.clip(values, -_LAST_SECOND, _LAST_SECOND) * 1000
     return values // {"ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]

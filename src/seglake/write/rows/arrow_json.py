@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from seglake.errors import InputError
 from seglake.format.records import Spans
+from seglake.limits import INT64_MAX
 from seglake.text.json import base64, json_objects, quoted
 from seglake.text.spans import constant, from_arrow, join_rows, nulls_as, to_arrow, where_null
 
@@ -18,7 +19,9 @@ _BINARIES = (
     pa.types.is_binary_view,
     pa.types.is_fixed_size_binary,
 )
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _BYTES = (*_STRINGS, *_BINARIES)
+_LAST_YEAR = 32_767  # Arrow counts years in 16 bits, and writes others as if they were near
 _TIMES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
 LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
 
@@ -110,10 +113,24 @@ def _or_null(text: Spans, column: Any) -> Spans:
 
 
 def _iso(column: Any) -> Any:
-    """Times as ISO 8601 text."""
+    """Times as ISO 8601 text; `<value out of range: N>`, as Arrow has it, for a far year."""
     if not pa.types.is_timestamp(column.type):
         return column.cast(pa.large_string())
     form = "%Y-%m-%dT%H:%M:%S" + ("Z" if column.type.tz else "")
     if column.type.tz:
         column = column.cast(pa.timestamp(column.type.unit, "UTC"))
-    return pc.strftime(column, form)
+    numbers = column.cast(pa.int64())
+    near = _is_near(numbers, column.type.unit)
+    if pc.all(near, skip_nulls=True, min_count=0).as_py():
+        return pc.strftime(column, form)
+    told = pc.binary_join_element_wise("<value out of range: ", numbers.cast(pa.string()), ">", "")
+    nearest = pc.if_else(near, column, pa.scalar(0, column.type))
+    return pc.if_else(near, pc.strftime(nearest, form), told)
+
+
+def _is_near(numbers: Any, unit: str) -> Any:
+    """Which times, counted in this unit, are in a year that Arrow can write."""
+    years = [np.datetime64(str(year), "s") for year in (-_LAST_YEAR, _LAST_YEAR)]
+    low, high = (int(each.astype(np.int64)) * _PER_SECOND[unit] for each in years)
+    bounds = [pa.scalar(max(-INT64_MAX, min(each, INT64_MAX)), pa.int64()) for each in (low, high)]
+    return pc.and_(pc.greater_equal(numbers, bounds[0]), pc.less_equal(numbers, bounds[1]))

@@ -5,7 +5,7 @@ not empty, a CSV record other than the header, or a row of a Parquet file or a D
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +25,11 @@ from seglake.text.spans import (
     small_integers,
 )
 from seglake.text.utf8 import invalid_utf8
-from seglake.times.kernels import OUT_OF_RANGE, READ, UNREADABLE
+from seglake.times.kernels import AMBIGUOUS, NONEXISTENT, OUT_OF_RANGE, READ, UNREADABLE
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.rows.formats.registry import FORMATS
+from seglake.write.rows.hints import hints_of
 from seglake.write.rows.lines import REJECTED_BYTES
 from seglake.write.rows.rows import Absent, Codes, Reason, Rows
 
@@ -77,7 +78,7 @@ class Extracted:
     the number of the chunk's first line. `absent` are the fields that no row has; None if
     the rows tell nothing about it. `kept` are the offsets if `topic.offset_field` is set, else
     None; `skipped` counts the rows below the end of their log partition, which are neither records
-    nor rejects.
+    nor rejects. `hints` say what is meant by rows that cannot be read.
     """
 
     records: Records
@@ -87,6 +88,7 @@ class Extracted:
     absent: Absent | None = None
     kept: Kept | None = None
     skipped: int = 0
+    hints: list[str] = field(default_factory=list)
 
     @property
     def row_count(self) -> int:
@@ -161,7 +163,8 @@ def extract(
     rejects = _rejects(rows, reasons, lines)
     absent = rows.absent(pipeline.fields())
     found = (records, partitions, rows.line_count, rejects, absent)
-    return Extracted(*found, kept, len(known))
+    hints = hints_of(rows, pipeline, reasons, path, first_line) if len(rejects) else []
+    return Extracted(*found, kept, len(known), hints)
 
 
 def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> None:
@@ -173,10 +176,9 @@ def _timestamps(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int64s:
     settings = pipeline.timestamp
     if settings.field is None:
         return np.full(len(reasons), -1, np.int64)
-    ms, codes = rows.times(settings.field, settings.time_format)
-    if pipeline.topic.offset_field is not None:  # a record of Kafka may have no time: -1
-        codes = np.where((codes == OUT_OF_RANGE) & (ms == -1), np.int8(READ), codes)
-    if pipeline.event_times != ALL_TIMES:
+    kept = pipeline.topic.offset_field is not None  # times that a broker has taken
+    ms, codes = rows.times(settings.field, settings.time_format._replace(any_year=kept))
+    if pipeline.event_times != ALL_TIMES and not kept:
         _limit(ms, codes == READ, pipeline.event_times, reasons)
     if (codes == READ).all():
         return ms
@@ -186,6 +188,8 @@ def _timestamps(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int64s:
         _reject(reasons, unreadable & missing, Reason.TIMESTAMP_MISSING)
     _reject(reasons, unreadable, Reason.TIMESTAMP_UNREADABLE)
     _reject(reasons, codes == OUT_OF_RANGE, Reason.TIMESTAMP_OUT_OF_RANGE)
+    _reject(reasons, codes == AMBIGUOUS, Reason.TIMESTAMP_AMBIGUOUS)
+    _reject(reasons, codes == NONEXISTENT, Reason.TIMESTAMP_NONEXISTENT)
     return ms
 
 

@@ -6,6 +6,7 @@ A format gives its rows as `Rows`: the columns of one chunk. `formats.registry` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -24,6 +25,7 @@ Codes = npt.NDArray[np.int8]
 MOST_ROWS = 1 << 18  # of a chunk; an ordinary split has fewer
 _MOST_CELLS = 1 << 20  # of a chunk; a cell is a field of a row, or 16 bytes of its name
 _CELL_BYTES = 16
+_LISTED = 10  # names that a message shows
 
 
 def most_rows(names: Iterable[str]) -> int:
@@ -66,9 +68,21 @@ class Reason(IntEnum):
     OFFSET_UNREADABLE = 12, "offset unreadable"
     TIMESTAMP_TYPE_UNREADABLE = 13, "timestamp type unreadable"
     HEADERS_UNREADABLE = 14, "headers unreadable"
+    TIMESTAMP_AMBIGUOUS = 15, "timestamp ambiguous in its zone: see timestamp.ambiguous"
+    TIMESTAMP_NONEXISTENT = 16, "timestamp nonexistent in its zone: see timestamp.nonexistent"
 
 
 REASON_TEXTS = np.array([reason.text for reason in Reason])
+
+
+def nearest(name: str, names: Sequence[str], where: str) -> str:
+    """What may be meant by a name that is not there: the nearest of `names`, or the first ones."""
+    by_lower = {each.lower(): each for each in reversed(names)}
+    near = get_close_matches(name.lower(), by_lower, 1)
+    if near:
+        return f"did you mean {by_lower[near[0]]!r}?"
+    more = ", …" if len(names) > _LISTED else ""
+    return f"{where} has {', '.join(map(repr, names[:_LISTED])) or 'no field'}{more}"
 
 
 class Absent(NamedTuple):

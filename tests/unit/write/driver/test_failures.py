@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -272,7 +273,8 @@ def test_run_status_tells_what_became_of_a_run(tmp_path: Path, lake: Path) -> No
     with pytest.raises(InputError):
         ingest(pipeline_of(lake, tmp_path / "none.jsonl"), "1")
     code, status = seglake("run-status", lake, "events", "--run-id", "1")
-    assert (code, status["status"]) == (1, "failed")
+    assert (code, status["status"], status["exit_code"]) == (1, "failed", 2)
+    assert re.search(r"exit code\W+2\b", shown("run-status", lake, "events", "--run-id", "1"))
     assert "none.jsonl: does not exist" in status["error"]
     write_file(path, [Line(T), BAD])
     ingest(pipeline_of(lake, path), "1")
@@ -280,8 +282,24 @@ def test_run_status_tells_what_became_of_a_run(tmp_path: Path, lake: Path) -> No
     assert (code, status["status"], status["records"]) == (0, "committed", 1)
     assert status["report"]["reasons"] == {"timestamp missing": 1}
     code, status = seglake("run-status", lake, "events", "--run-id", "2")
-    assert (code, status["status"]) == (1, "not there")
+    assert (code, status["status"], status["exit_code"]) == (1, "not there", None)
     assert seglake("run-status", lake, "other", "--run-id", "1")[0] == 1
+
+
+def test_failed_attempts_are_listed_with_their_run_ids(tmp_path: Path, lake: Path) -> None:
+    ingest(pipeline_of(lake, write_file(tmp_path / "a.jsonl", [Line(T)])), "good")
+    for run_id in ("one", "two"):
+        with pytest.raises(InputError):
+            ingest(pipeline_of(lake, tmp_path / "none.jsonl"), run_id)
+    code, rows = seglake("history", lake, "--failed")
+    assert (code, [(row["run_id"], row["exit_code"]) for row in rows]) == (
+        0,
+        [("one", 2), ("two", 2)],
+    )
+    assert "none.jsonl: does not exist" in rows[0]["error"]
+    text = shown("history", lake, "--failed", "--topic", "events")
+    assert all(run_id in text for run_id in ("one", "two"))
+    assert seglake("history", lake, "--failed", "--topic", "other") == (0, [])
 
 
 def test_run_status_asks_for_the_pipeline_if_several_have_the_run_id(
@@ -308,7 +326,7 @@ def test_quarantine_shows_rejects(tmp_path: Path, lake: Path) -> None:
     assert (code, len(rows)) == (0, 60)
     assert {(row["run_id"], row["raw"]) for row in rows} == {("1", '{"run":1}'), ("2", '{"run":2}')}
     rows = seglake("quarantine", lake, "events", "--run-id", "2")[1]
-    assert [row["line"] for row in rows] == list(range(2, 22))
+    assert [row["line"] for row in rows] == list(range(2, 32))
     assert rows[0]["committed"]
     failed = seglake("quarantine", lake, "events", "--run-id", "3")[1]
     assert {(row["raw"], row["committed"]) for row in failed} == {('{"n":1}', False)}
@@ -317,3 +335,34 @@ def test_quarantine_shows_rejects(tmp_path: Path, lake: Path) -> None:
     assert str(tmp_path / "3.jsonl") in text
     unknown = CliRunner().invoke(app, ["quarantine", str(lake), "events", "--run-id", "4"])
     assert "no run '4'" in str(unknown.exception)
+
+
+def test_a_sample_of_rejects_has_every_reason_and_file_and_says_what_it_leaves_out(
+    tmp_path: Path, lake: Path
+) -> None:
+    no_json = Line(0, broken="{")
+    for name, bad in (("a", [BAD] * 400), ("b", [BAD] * 60), ("c", [BAD] * 39 + [no_json])):
+        write_file(tmp_path / "in" / f"{name}.jsonl", [Line(T), *bad])
+    ingest(pipeline_of(lake, tmp_path / "in", max_quarantine_ratio=1.0), "1")
+    text = shown("quarantine", lake, "events")
+    rows = [line for line in text.splitlines() if ".jsonl" in line]
+    assert len(rows) == 20
+    assert sum("timestamp missing" in row for row in rows) == 19  # of the other there is one
+    assert all(sum(f"{name}.jsonl" in row for row in rows) >= 6 for name in "abc")
+    assert "20 of 500 rejected rows are shown (timestamp missing: 499, " in text
+    assert "; 3 files): --limit 500 shows all" in text
+    assert "are shown" not in shown("quarantine", lake, "events", "--limit", 500)
+    code, found = seglake("quarantine", lake, "events")
+    assert (code, len(found)) == (0, 500)
+    limited = CliRunner().invoke(app, ["quarantine", str(lake), "events", "--json", "--limit", "2"])
+    assert {row["reason"] for row in json.loads(limited.stdout)} == {row["reason"] for row in found}
+    assert "2 of 500 rejected rows are shown" in limited.stderr
+
+
+def test_of_a_failed_run_the_sample_says_how_many_were_not_kept(tmp_path: Path, lake: Path) -> None:
+    with pytest.raises(QuarantineLimit):
+        ingest(pipeline_of(lake, write_file(tmp_path / "1.jsonl", [BAD] * 30)), "1")
+    text = shown("quarantine", lake, "events", "--run-id", "1")
+    assert "25 more were rejected by runs that failed, which keep a sample" in text
+    told = CliRunner().invoke(app, ["quarantine", str(lake), "events", "--run-id", "1", "--json"])
+    assert (len(json.loads(told.stdout)), "25 more" in told.stderr) == (5, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -128,6 +129,24 @@ def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
     assert skipping.summary == "nothing new: the topic has 1 file already, 1 in another version"
 
 
+def test_a_missing_folder_is_an_empty_hour_that_names_it(inbox: Path, lake: Path) -> None:
+    ingest(pipeline_of(lake, inbox), "0")
+    hour = inbox.parent / "hour"
+    settings = pipeline_of(lake, hour, input={"on_empty": "ok"})
+    done = ingest(settings, "1")
+    assert (done.status, done.missing_paths) == ("committed", [str(hour)])
+    assert done.summary == f"nothing new: the input is empty; {hour} is not there"
+    (run,) = [each for each in seglake.open(str(lake)).history() if each.run_id == "1"]
+    assert json.loads(run.report)["missing_paths"] == [str(hour)]
+    late = write_file(hour / "late.jsonl", [Line(T)])
+    again = ingest(settings, "1")
+    assert (again.status, again.new_files) == ("already done", [str(late)])
+    assert f"since then: 1 file new ({late}); --replace" in again.summary
+    assert "missing_paths" not in json.loads(
+        next(each.report for each in seglake.open(str(lake)).history() if each.run_id == "0")
+    )
+
+
 def test_files_are_not_ingested_by_the_pipeline_of_a_dataframe(lake: Path) -> None:
     tables = pipeline_of(lake, "in").model_dump(mode="json", by_alias=True, exclude_unset=True)
     frame = {"format": "dataframe", "order_column": "n"}
@@ -184,6 +203,9 @@ def test_an_interval_has_two_ends_in_order(inbox: Path, lake: Path) -> None:
         ((T, T), "not after its start"),
         (("2026-01-02T00:00Z", "2026-01-01T00:00Z"), "not after its start"),
         ((T, None), "lacks its start or its end"),
+        ((T, 2**63 - 1), "the run's interval is open"),
+        ((1 - 2**63, T), "the run's interval is open"),
+        ((T * 1000, T * 1000 + 1), "looks like microseconds; give milliseconds"),
         ((None, T), "lacks its start or its end"),
         ((T, "2026-01-01"), "no time zone"),
     ):
@@ -325,6 +347,24 @@ def test_a_file_is_ingested_into_a_topic_once(inbox: Path, lake: Path) -> None:
     other = pipeline_of(lake, inbox, topic={"name": "other"})
     assert ingest(other, "1").records == 9
     assert len(seglake.open(str(lake)).topics()) == 2
+
+
+def test_the_row_of_a_run_does_not_grow_with_the_files_that_changed(
+    inbox: Path, lake: Path
+) -> None:
+    """Every later ingest reads it: it has their count and a few of them; the report has all."""
+    paths = [write_file(inbox / f"many-{n:02}.jsonl", [Line(T)]) for n in range(40)]
+    ingest(pipeline_of(lake, inbox), "1")
+    for path in paths:
+        os.utime(path, ns=(1, 1))
+    report = ingest(pipeline_of(lake, inbox, on_changed_source="skip"), "2")
+    assert report.changed_files == list(map(str, paths))
+    table = open_catalog(str(lake))
+    row = table.run(table.snapshot(), "events", report.pipeline, "2")
+    assert row is not None
+    told = json.loads(row.report)
+    assert told["changed_files"] == report.changed_files[:10]
+    assert told["changed_files_more"] == 30
 
 
 @pytest.mark.parametrize("change", ["grown", "same size", "touched"])

@@ -96,7 +96,7 @@ OTHERS: dict[str, Any] = {
     "message.timestamp.before.max.ms": 5,
     "message.timestamp.after.max.ms": 5,
     "quarantine.retention.ms": 5,
-    "kafka.topic.id": "an id",
+    "kafka.topic.id": "A08NuvyWRgee6k9bdjakQQ",
 }
 
 

@@ -134,8 +134,38 @@ def test_paths_are_relative_to_the_current_directory(
 
 @pytest.mark.parametrize("path", ["nope", "nope/x.jsonl", "a.jsonl/x"])
 def test_a_path_must_exist(folder: Path, path: str) -> None:
-    with pytest.raises(InputError, match=path):
+    with pytest.raises(InputError, match=f"{path}: (does not exist|cannot be read)"):
+        names(folder, path)
+
+
+@pytest.mark.parametrize("path", ["nope", "sub/nope", "nope/*.jsonl", "sub/nope/**"])
+def test_a_path_may_be_missing_where_nothing_may_be_there(folder: Path, path: str) -> None:
+    settings = pipeline(str(folder / path), "text", input={"on_empty": "ok"})
+    found = find_inputs(settings.input, store_of(settings))
+    assert (found.files, found.missing) == ([], [str(folder / path.partition("/*")[0])])
+
+
+@pytest.mark.parametrize("path", ["nope/x.jsonl", "nope/x/*", "nope/x/**/*.jsonl"])
+def test_a_misspelt_path_is_not_an_empty_one(folder: Path, path: str) -> None:
+    with pytest.raises(InputError, match=r"does not exist, and neither does .*; correct input"):
         names(folder, path, on_empty="ok")
+
+
+def test_a_link_to_nothing_is_no_missing_path(folder: Path) -> None:
+    (folder / "link").symlink_to(folder / "nope")
+    with pytest.raises(InputError, match="link: leads to nothing"):
+        names(folder, "link", on_empty="ok")
+
+
+def test_in_a_bucket_a_folder_with_an_object_is_there() -> None:
+    bucket = Bucket("events/2026-01-01/00/a.log")
+    settings = pipeline("memory://logs/events/2026-01-01/01", "text", input={"on_empty": "ok"})
+    found = find_inputs(settings.input, bucket)
+    assert (found.files, found.missing) == ([], ["memory://logs/events/2026-01-01/01"])
+    bucket = Bucket("events/2026-01-01/00/a.log")
+    misspelt = pipeline("memory://logs/evnets/2026-01-01/01", "text", input={"on_empty": "ok"})
+    with pytest.raises(InputError, match="neither does memory://logs/evnets/2026-01-01"):
+        find_inputs(misspelt.input, bucket)
 
 
 @pytest.mark.parametrize("path", ["*.csv", "empty", "nope/*.jsonl"])
@@ -255,11 +285,11 @@ def test_splits(tmp_path: Path) -> None:
 
 
 def test_paths_in_a_store() -> None:
-    for path in ("memory://nowhere/x", "memory://nowhere"):
-        with pytest.raises(InputError, match="does not exist"):
+    with pytest.raises(InputError, match="does not exist"):
+        read(pipeline("memory://nowhere/x", "text"))
+    for path in ("memory://nowhere", "memory://nowhere/*.jsonl"):
+        with pytest.raises(InputError, match="no file found"):
             read(pipeline(path, "text"))
-    with pytest.raises(InputError, match="no file found"):
-        read(pipeline("memory://nowhere/*.jsonl", "text"))
     with pytest.raises(InputError, match="a bucket's name has no wildcards"):
         read(pipeline("s3://logs-*/x", "text"))
 
@@ -278,6 +308,9 @@ class Bucket(InputStore):
         prefix = prefix and f"{prefix}/"
         below = [listed.key for listed in self._buckets["memory://logs"].list()]
         return [key.removeprefix(prefix) for key in below if key.startswith(prefix)]
+
+    def has_objects(self, folder: str) -> bool:
+        return bool(self.keys(folder))
 
 
 @pytest.mark.parametrize(

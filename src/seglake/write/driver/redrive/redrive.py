@@ -2,31 +2,39 @@
 
 A redrive is itself a run. Its commit takes over every open reject of the other run: those that
 became records are visible, and the rest are rejects of the redrive. So a second redrive begins
-where the first ended. Redrives of one run that race have the same run key: the loser plans again.
+where the first ended. It commits only if the rejects that it read are still open in the version
+that it continues; if another redrive took them, or they were undone, replaced, erased or expired
+meanwhile, it is planned again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
+from seglake.catalog.fate import announced, settle
+from seglake.catalog.quarantine.erased import erasures_of, rejects_left
 from seglake.catalog.quarantine.expiry import expired_attempts
+from seglake.catalog.quarantine.leaving import joined, unfinished
 from seglake.catalog.quarantine.redrives import Chain, chain_of, redrive_of
-from seglake.catalog.rows import RunRow
+from seglake.catalog.rows import RunRow, committed_runs
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine
-from seglake.errors import ConfigError, QuarantineLimit, UsageError
+from seglake.errors import CommitConflict, ConfigError, QuarantineLimit, UsageError
+from seglake.layout import new_attempt
 from seglake.store import open_store
 from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
 from seglake.write.driver.failure import Failure
 from seglake.write.driver.redrive.redrive_input import RedriveInput
 from seglake.write.driver.report import Progress, Report, silent
-from seglake.write.driver.run import carry_out, check_rejects, count
+from seglake.write.driver.run import carry_out, check_rejects, check_times, count
 
 
 @dataclass(repr=False)
@@ -54,9 +62,9 @@ def redrive(
 
     If no reject is open, or these settings were tried on all that are, the report's status is
     "already done". With `dry_run` nothing is written. Raises UsageError if there is no such run, if
-    it ingested a DataFrame or if its rejects have expired; QuarantineLimit if no reject becomes a
-    record, or too many are rejected again; and what `ingest_files` raises. After an error nothing
-    is visible.
+    it was undone, if it ingested a DataFrame or if its rejects have expired; QuarantineLimit if no
+    reject becomes a record, or too many are rejected again; CommitConflict if an erasure of some of
+    the rejects is not finished; and what `ingest_files` raises. After an error nothing is visible.
     """
     if not pipeline.input.kind.in_files:
         raise ConfigError(
@@ -74,6 +82,18 @@ def redrive(
     return report
 
 
+class _Open(NamedTuple):
+    """The rejects that a redrive takes over, as a version of the catalog has them.
+
+    `left` is their number after the `erasures` that took some; None without one.
+    """
+
+    chain: Chain
+    expired: bool
+    left: int | None
+    erasures: list[str]
+
+
 class _Redrive:
     """One call of `redrive`."""
 
@@ -87,29 +107,27 @@ class _Redrive:
 
     def run(self) -> RedriveReport | None:
         """Redrive what is open now; None after a lost race."""
-        base, topic = self._table.snapshot(), self._pipeline.topic.name
-        runs = self._table.runs(base, topic)
-        chain = chain_of(_wanted(runs, self._pipeline, self._run_id), runs)
+        base = self._table.snapshot()
+        found = self._open(base)
+        chain = found.chain
         if chain.redrives and not self._dry_run:
             mark(self._store, chain.last.attempt_id)  # it may have died before it wrote the mark
         fingerprint = self._pipeline.fingerprint()
         tried = [run for run in chain.redrives if run.fingerprint == fingerprint]
-        if not chain.last.quarantined or (tried and not _refused(tried[-1])):
+        none_left = not chain.last.quarantined or found.left == 0
+        if none_left or (tried and not _refused(tried[-1])):
             return _already_done([chain.first, *chain.redrives, *tried][-1])
-        if chain.last.attempt_id in expired_attempts(self._table.maintenance(base, topic)):
-            raise UsageError(
-                f"the rejects of run {chain.last.run_id!r} have expired (quarantine.retention.ms): "
-                "ingest their files in another run"
-            )
-        report = self._begin(chain)
+        _require_usable(found)
+        report, attempt_id = self._begin(chain), new_attempt()
         failure = Failure(self._store, report)
-        with nullcontext() if self._dry_run else failure:
-            rejects = self._rejects(base, chain, report)
+        with self._begun(attempt_id), nullcontext() if self._dry_run else failure:
+            rejects = self._rejects(base, found, report)
             try:
                 clock_ms = _clock_of(chain.first)
-                return self._read_again(base, rejects, report, failure, clock_ms)
+                return self._read_again(base, rejects, report, failure, clock_ms, attempt_id)
             except PlanAgain as reason:
                 report.log(f"{reason}: planning again")
+                settle(self._store, attempt_id)
             except QuarantineLimit as limit:
                 if report.records:
                     raise
@@ -118,16 +136,48 @@ class _Redrive:
                 return _already_done(tried[-1])
         return None
 
+    def _begun(self, attempt_id: str) -> AbstractContextManager[None]:
+        """The announcement of the attempt; a dry run is none."""
+        topic = self._pipeline.topic.name
+        return nullcontext() if self._dry_run else announced(self._store, attempt_id, topic)
+
     def _begin(self, chain: Chain) -> RedriveReport:
         taken = {"run_id": chain.first.run_id, "attempt_id": chain.last.attempt_id}
         names = (chain.first.topic, chain.first.pipeline, chain.next_run_id)
         return RedriveReport(*names, redrives=taken)
 
-    def _rejects(self, base: Snapshot, chain: Chain, report: RedriveReport) -> RedriveInput:
+    def _open(self, version: Snapshot) -> _Open:
+        """What a version says of the wanted rejects. Raises UsageError."""
+        topic = self._pipeline.topic.name
+        history = self._table.run_history(version, topic)
+        chain = chain_of(_wanted(history, self._pipeline, self._run_id), committed_runs(history))
+        upkeep, attempt_id = self._table.maintenance(version, topic), chain.last.attempt_id
+        expired = attempt_id in expired_attempts(upkeep)
+        erasures = sorted(erasures_of(attempt_id, upkeep))
+        return _Open(chain, expired, rejects_left(upkeep).get(attempt_id), erasures)
+
+    def _have_left(self, found: _Open, newest: Snapshot) -> bool:
+        """Whether a newer version has the rejects otherwise. To plan again tells the cause."""
+        try:
+            return self._open(newest) != found
+        except UsageError:
+            return True
+
+    def _rejects(self, base: Snapshot, found: _Open, report: RedriveReport) -> RedriveInput:
+        chain = found.chain
         given = (self._engine, self._pipeline, self._store, chain)
         sources = self._table.sources(base, chain.first.topic)
+        have_left = partial(self._have_left, found)
         with report.step("list rejects", self._progress):
-            return RedriveInput(*given, sources, dry_run=self._dry_run)
+            leaving = joined(unfinished(self._store, found.erasures).values())
+            rejects = RedriveInput(*given, sources, have_left, dry_run=self._dry_run)
+        too_many = found.left is not None and rejects.count > found.left
+        if too_many or rejects.has_one_of(leaving):
+            raise CommitConflict(
+                f"an erasure of some of the rejects of run {chain.last.run_id!r} is not finished: "
+                "redrive when it has ended; if it died, run `seglake erase` again first"
+            )
+        return rejects
 
     def _read_again(
         self,
@@ -136,6 +186,7 @@ class _Redrive:
         report: RedriveReport,
         failure: Failure,
         clock_ms: int,
+        attempt_id: str,
     ) -> RedriveReport:
         def before_commit(attempt: Attempt) -> None:
             _settle(report, rejects)
@@ -146,7 +197,7 @@ class _Redrive:
         pipeline = self._pipeline.model_copy(update={"name": report.pipeline})
         run = DeclaredRun(report.run_id, clock_ms=clock_ms)
         of_run = (self._engine, pipeline, run, self._store, self._table, base)
-        attempt = Attempt(*of_run, rejects, report, self._progress)
+        attempt = Attempt(*of_run, rejects, report, self._progress, attempt_id=attempt_id)
         if not self._dry_run:
             carry_out(attempt, failure, before_commit)
             return report
@@ -154,8 +205,9 @@ class _Redrive:
         with attempt.step("read and sort"):
             names = (attempt.attempt_id, attempt.append_time_ms)
             spooled = rejects.spool(self._store, attempt.settings, *names)
-        count(attempt, spooled)
+        counts = count(attempt, spooled)
         check_rejects(attempt)
+        check_times(attempt, counts)
         _settle(report, rejects)
         report.status = "dry run"
         return report
@@ -170,14 +222,37 @@ def _settle(report: RedriveReport, rejects: RedriveInput) -> None:
     report.input_rows += rejects.refused.total()
 
 
-def _wanted(runs: Sequence[RunRow], pipeline: Pipeline, run_id: str) -> RunRow:
-    """The run with this id, of the same pipeline if there are several. Raises UsageError."""
-    found = [run for run in runs if run.run_id == run_id]
+def _require_usable(found: _Open) -> None:
+    """Raise UsageError if rejects can be nobody's any more."""
+    first, last = found.chain.first, found.chain.last
+    if gone := redrive_of(first):
+        raise UsageError(
+            f"run {first.run_id!r} is a redrive of run {gone.run_id!r}, which was undone or "
+            "replaced: undo the redrive, and ingest the files again"
+        )
+    if found.expired:
+        raise UsageError(
+            f"the rejects of run {last.run_id!r} have expired (quarantine.retention.ms): "
+            "ingest their files in another run"
+        )
+
+
+def _wanted(history: Sequence[RunRow], pipeline: Pipeline, run_id: str) -> RunRow:
+    """The committed run with this id, of the same pipeline if several have one.
+
+    `history` has every run row of the topic. Raises UsageError.
+    """
+    rows = [run for run in history if run.run_id == run_id]
+    found = committed_runs(rows)
     found = [run for run in found if run.pipeline == pipeline.name] or found
     topic = pipeline.topic.name
     if not found:
+        last = max(rows, key=lambda run: run.sequence, default=None)
         raise UsageError(
             f"topic {topic!r} has no committed run {run_id!r}; `seglake history` lists the runs"
+            if last is None
+            else f"run {run_id!r} of topic {topic!r} is {last.state}, and its rejects with it: "
+            "ingest its files again"
         )
     if len(found) > 1:
         names = ", ".join(sorted(repr(run.pipeline) for run in found))

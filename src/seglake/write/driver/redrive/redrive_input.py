@@ -9,7 +9,7 @@ neither way is refused, and stays a reject.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -18,16 +18,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seglake.catalog.quarantine.leaving import Leaving, has_one_of
 from seglake.catalog.quarantine.redrives import Chain
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import SourceRow, rows_of
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import TASKS_PER_CORE, Engine, share_out
 from seglake.errors import MissingObject, StoreError
 from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
 from seglake.store import Store
-from seglake.write.driver.run_input import SplitCounts
+from seglake.write.driver.run_input import Sources, SplitCounts
 from seglake.write.driver.selection import Selection
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore, unreadable
@@ -56,7 +58,8 @@ class _Listed(NamedTuple):
 class RedriveInput:
     """The open rejects of a chain of runs; `sources` are the topic's source rows.
 
-    `refused` counts the rejects that cannot be read again, by cause; it is complete after
+    `have_left` says of a newer version whether it differs in these rejects. `count` is their
+    number. `refused` counts the rejects that cannot be read again, by cause; it is complete after
     `spool`. With `dry_run`, `spool` writes nothing. Raises InputError for a file that is there and
     cannot be read, or if the files do not go together in one run.
     """
@@ -70,16 +73,19 @@ class RedriveInput:
         store: Store,
         chain: Chain,
         sources: pa.Table,
+        have_left: Callable[[Snapshot], bool],
         *,
         dry_run: bool = False,
     ) -> None:
         self._engine, self._pipeline, self._store = engine, pipeline, store
-        self._chain, self._dry_run = chain, dry_run
+        self._chain, self._have_left, self._dry_run = chain, have_left, dry_run
         self.refused: Counter[str] = Counter()
         self._refused_lines: dict[str, list[Int64s]] = {}
         topic, attempt_id = chain.first.topic, chain.last.attempt_id
         self._keys = QuarantineTable(store).keys(topic, [attempt_id])
         listed = _by_path(engine.map(ListRejects(store, attempt_id), self._keys), self._keys)
+        self._lines: dict[str, Int64s] = {p: each.rejects["line"] for p, each in listed.items()}
+        self.count = sum(map(len, self._lines.values()))
         known = rows_of(SourceRow, topic, _of_attempt(sources, chain.first.attempt_id))
         files = InputStore(pipeline.storage, pipeline.input.compression)
         present = _present([row for row in known if row.path in listed], files)
@@ -133,6 +139,10 @@ class RedriveInput:
             self.refused[why] += len(lines)
             self._refused_lines.setdefault(path, []).append(lines)
 
+    def has_one_of(self, leaving: Leaving) -> bool:
+        """Whether an erasure's list has some of the rejects."""
+        return has_one_of(leaving, self._chain.last.attempt_id, self._lines)
+
     def is_empty(self) -> bool:
         """Whether no reject can be read again."""
         return not self._splits
@@ -183,9 +193,9 @@ class RedriveInput:
         """No rows: the first run has recorded the files."""
         return []
 
-    def is_taken(self, _sources: pa.Table) -> bool:
-        """False: a redrive that committed first has the same run key, which the commit checks."""
-        return False
+    def is_taken(self, newest: Snapshot, _sources: Sources) -> bool:
+        """Whether some of the rejects are not open any more, or are those of another run now."""
+        return self._have_left(newest)
 
 
 def _by_path(found: Sequence[Mapping[str, Rejected]], keys: Sequence[str]) -> dict[str, _Listed]:

@@ -7,6 +7,7 @@ Empty lines are skipped. A record with more or fewer fields than the header is r
 """
 
 import csv
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,8 +33,9 @@ from seglake.write.rows.lines import (
     TooLongRow,
     streams_of,
 )
-from seglake.write.rows.rows import Rows
+from seglake.write.rows.rows import Rows, nearest
 
+_DELIMITERS = (",", ";", "\t", "|")
 _HEADER_BYTES = 1 << 20  # the longest header line
 
 Header = tuple[str, ...]
@@ -86,10 +88,7 @@ class Layout:
         names = list(dict.fromkeys([*pipeline.fields(), *every]))
         missing = [name for name in names if name not in header]
         if missing:
-            raise InputError(
-                f"{path}: schema changed: no column {', '.join(missing)} in the header "
-                f"({', '.join(header)}); correct the file or the settings"
-            )
+            raise InputError(_no_column(path, missing, header, names, pipeline.input))
         twice = [name for name in names if list(header).count(name) > 1]
         if twice:
             raise InputError(
@@ -100,6 +99,22 @@ class Layout:
         self.bounds = ChunkBounds.of(names, path, pipeline)
         text = pipeline.input
         self.marks = np.array([ord(text.delimiter), ord(text.quote), text.multiline], np.int64)
+
+
+def _no_column(
+    path: str, missing: Sequence[str], header: Sequence[str], names: Sequence[str], settings: Input
+) -> str:
+    """The message for columns that the settings name and a header does not have."""
+    text = f"{path}: no column {', '.join(map(repr, missing))} in the header"
+    for other in _DELIMITERS if len(header) == 1 else ():
+        meant = next(csv.reader(header, delimiter=other, quotechar=settings.quote), [])
+        if len(meant) > 1 and any(name in meant for name in names):
+            return (
+                f"{text}, which is one column, {header[0]!r}: with input.delimiter = "
+                f"{json.dumps(other)} it has {len(meant)}"
+            )
+    hint = nearest(missing[0], header, "it")
+    return f"{text}; {hint}; correct the settings, the file or input.delimiter"
 
 
 class CsvRows(LineRows):

@@ -4,18 +4,20 @@ import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from seglake.config import Pipeline
 from seglake.errors import InputError
-from seglake.limits import REQUESTS
+from seglake.limits import INT64_MAX, REQUESTS
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
-from seglake.write.rows.arrow import ArrowRows, leaf_names, parts
+from seglake.write.rows.arrow import ArrowRows, leaf_names, leaves, parts
 from seglake.write.rows.rows import Rows, most_rows
 
 _MOST_ROWS = 1 << 14  # decoded at once: repeated values are small in the file, not in memory
@@ -60,16 +62,48 @@ class Parquet:
         if split.file.size == 0:
             return
         with _errors(path):
-            file = pq.ParquetFile(pa.PythonFile(store.raw(split.file), "r"))
+            opened = cache(partial(_opened, split.file, store))
+            file = opened()
+            old_times = _old_times(file)
             most = min(most_rows(leaf_names(file.schema_arrow)), _MOST_ROWS)
             for group, begin in enumerate(_beginnings(file.metadata, split.file.size)):
                 about = file.metadata.row_group(group)
                 if split.start <= begin < split.end and about.num_rows:
                     row_bytes = max(about.total_byte_size // about.num_rows, 1)  # as it is encoded
                     size = min(max(chunk_bytes // row_bytes, 1), most)
-                    for batch in file.iter_batches(size, row_groups=[group]):
+                    exact = opened(_unit_of(opened("ms"), group, old_times)) if old_times else file
+                    for batch in exact.iter_batches(size, row_groups=[group]):
                         for part in parts(batch, chunk_bytes):
                             yield path, ArrowRows(path, part)
+
+
+def _opened(file: SourceFile, store: InputStore, unit: str = "ns") -> pq.ParquetFile:
+    """The file, with times of the old type INT96 in this unit."""
+    source = pa.PythonFile(store.raw(file), "r")
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit=unit)
+
+
+def _old_times(file: pq.ParquetFile) -> list[str]:
+    """The columns of the old type INT96: nanoseconds of a day, and the day's number."""
+    columns = map(file.schema.column, range(len(file.schema)))
+    return [column.path for column in columns if column.physical_type == "INT96"]
+
+
+def _unit_of(file: pq.ParquetFile, group: int, columns: list[str]) -> str:
+    """The finest unit in which 64 bits hold all such times of a row group; Arrow would wrap.
+
+    The file gives them in milliseconds, which hold any.
+    """
+    low = high = 0
+    for batch in file.iter_batches(_MOST_ROWS, row_groups=[group], columns=columns):
+        for column in chain.from_iterable(map(leaves, batch.columns)):
+            found: Any = pc.min_max(column.cast(pa.int64())).as_py()
+            low, high = min(low, found["min"] or 0), max(high, found["max"] or 0)
+    farthest = max(-low, high) + 1
+    units = (
+        unit for unit, per_ms in (("ns", 10**6), ("us", 10**3)) if farthest * per_ms <= INT64_MAX
+    )
+    return next(units, "ms")
 
 
 def _read_schema(file: SourceFile, store: InputStore) -> dict[str, pa.DataType]:

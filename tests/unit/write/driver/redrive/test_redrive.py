@@ -24,14 +24,31 @@ from typer.testing import CliRunner
 
 import seglake
 from seglake.catalog.quarantine.redrives import open_attempts, redrive_of
+from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
-from seglake.errors import ConfigError, InputError, QuarantineLimit, StoreError, UsageError
+from seglake.engine import LocalEngine
+from seglake.errors import (
+    CommitConflict,
+    ConfigError,
+    InputError,
+    QuarantineLimit,
+    StoreError,
+    UsageError,
+)
 from seglake.layout import success_key
+from seglake.maintain.erasure.attempts import Attempts
+from seglake.maintain.erasure.erase import _Erasure, erase
+from seglake.maintain.expiry.rejects import expire_rejects
 from seglake.maintain.health.verify import verify
+from seglake.maintain.replace import replace_files
+from seglake.maintain.topic_settings import alter
+from seglake.maintain.undo import undo
 from seglake.store import local, open_store
+from seglake.write.driver.attempt import DeclaredRun
 from seglake.write.driver.redrive import redrive_input
 from tests.harness.engines import ScatteredEngine
+from tests.harness.tiers import rest_but
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import T, ingest, read_lake
 from tests.makers.redriven import (
@@ -47,6 +64,7 @@ from tests.makers.redriven import (
 )
 from tests.makers.strategies import examples
 
+FAR_MS = 2**52  # later than every run
 SURE = Event("abc")  # a run of rejects alone would not be committed
 
 
@@ -204,10 +222,11 @@ def test_every_row_is_a_record_once_or_an_open_reject(
 # ------------------------------------------------------------------ deaths
 
 
-def test_a_redrive_may_die_at_any_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", rest_but([1, 4], 4))
+def test_a_redrive_may_die_at_any_write(tmp_path: Path, step: int) -> None:
     """Its records are visible all at once, and a second call makes them what they would be."""
     good = [Event("a"), Event("b", long=True), Event("c"), Event("b"), Event("", broken=True)]
-    for deaths in itertools.count(1):
+    for deaths in itertools.count(step, step):
         folder = tmp_path / str(deaths)
         model = Model(folder, "csv")
         model.ingest([good, [Event("b")] * 3, [Event("c")] * 2], "a")
@@ -293,6 +312,161 @@ def test_the_id_of_a_redrive_is_nobody_elses(model: Model, monkeypatch: pytest.M
     with pytest.raises(ConfigError, match=r"'run 0 redrive 2'.* is a redrive: .*another --run-id"):
         ingest(settings, "run 0 redrive 2")
     assert ingest(settings, "run 0 redrive 1").status == "already done"
+
+
+# ------------------------------------------------------------------ rejects that left meanwhile
+
+
+def _undo(model: Model, run_id: str = "run 0") -> None:
+    undo(str(model.root), "events", run_id)
+
+
+def _replace(model: Model, time: str) -> None:
+    """Ingest the first run's files again, with other settings."""
+    settings = model.settings([model.folder / "in-0"], time)
+    replace_files(LocalEngine(), settings, DeclaredRun("run 0"))
+
+
+def _expire(model: Model) -> None:
+    root = str(model.root)
+    alter(root, "events", {"quarantine.retention.ms": 1})
+    catalog = open_catalog(root)
+    assert expire_rejects(catalog, "events", FAR_MS, dry_run=False).runs
+
+
+LOSSES: dict[str, tuple[Callable[[Model], None], str]] = {
+    "undone": (_undo, "run 'run 0' of topic 'events' is undone"),
+    "expired": (_expire, r"rejects of run 'run 0' have expired \(quarantine.retention.ms\)"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_redrive_whose_rejects_leave_meanwhile_loses(
+    model: Model, monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    act, sentence = LOSSES[loss]
+    with monkeypatch.context() as patched:
+        interfere(patched, lambda: act(model))
+        with pytest.raises(UsageError, match=sentence):
+            redriven(model.settings([model.folder], "b"), "run 0")
+    if loss == "undone":
+        ingest(model.settings([model.folder / "in-0"], "b"), "again")
+    assert set(records(model.root).values()) == {1}
+    assert verify(str(model.root), deep=True).findings == []
+
+
+def test_a_redrive_of_a_run_that_is_replaced_meanwhile_takes_the_new_rejects(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows that the replacement made records of are no rejects any more."""
+    interfere(monkeypatch, lambda: _replace(model, "b"))
+    report = redriven(model.settings([model.folder], "c"), "run 0")
+    assert (report.status, report.run_id) == ("committed", "run 0 redrive 1")
+    run = model.runs[0]
+    left = {row for row, had in run.times.items() if not {"b", "c"} & set(had)}
+    assert records(model.root) == model._names(run.times.keys() - left)
+    assert open_rejects(model.root) == Counter(left)
+    assert verify(str(model.root), deep=True).findings == []
+
+
+def test_a_redrive_begins_again_where_one_before_it_was_undone_meanwhile(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rejects are those of the first run again, and another redrive may have taken them."""
+    redriven(model.settings([model.folder], "b"), "run 0")
+    interfere(monkeypatch, lambda: _undo(model, "run 0 redrive 1"))
+    report = redriven(model.settings([model.folder], "c"), "run 0")
+    run = model.runs[0]
+    attempts = {run.run_id: run.attempt_id for run in seglake.open(str(model.root)).history()}
+    assert report.redrives["attempt_id"] == attempts["run 0"]
+    taken = {row for row, had in run.times.items() if {"a", "c"} & set(had)}
+    assert records(model.root) == model._names(taken)
+    assert open_rejects(model.root) == Counter(run.times.keys() - taken)
+
+
+def test_a_redrive_brings_nothing_back_that_is_erased_while_it_begins(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has listed its rejects; the erasure had looked before it began."""
+
+    def act(*given_: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(redrive_input, "group_splits", group)
+            patched.setattr(_Erasure, "_look", lambda _: Attempts([], set(), set(), []))
+            erase(str(model.root), "events", raw_containing="0.1.gz:2")
+        return group(*given_)
+
+    group: Any = vars(redrive_input)["group_splits"]
+    assert b"0.1.gz:2" in gzip.decompress(model.runs[0].files[1].path.read_bytes())
+    calls = itertools.count()
+    monkeypatch.setattr(
+        redrive_input, "group_splits", lambda *g: act(*g) if next(calls) == 0 else group(*g)
+    )
+    report = redriven(model.settings([model.folder], "b"), "run 0")
+    assert "0.1.gz:2" not in records(model.root)
+    assert (report.records, report.quarantined) == (5, 6)
+    assert set(records(model.root).values()) == {1}
+    assert verify(str(model.root), deep=True).findings == []
+
+
+def test_a_redrive_waits_for_an_erasure_that_is_not_finished(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog says how many rejects are left, and the quarantine still has more."""
+    with monkeypatch.context() as patched:
+        patched.setattr(QuarantineTable, "replace_files", _dies)
+        with suppress(Died):
+            erase(str(model.root), "events", raw_containing="0.1.gz:2")
+    settings = model.settings([model.folder], "b")
+    with pytest.raises(CommitConflict, match=r"erasure .* of run 'run 0' .* `seglake erase` again"):
+        redriven(settings, "run 0")
+    erase(str(model.root), "events", raw_containing="0.1.gz:2", grace_hours=0)
+    assert redriven(settings, "run 0").records == 5
+
+
+def test_a_run_whose_rejects_are_all_erased_is_done(model: Model) -> None:
+    erase(str(model.root), "events", raw_containing="0")
+    report = redriven(model.settings([model.folder], "b"), "run 0")
+    assert (report.status, report.records) == ("already done", 0)
+
+
+def _dies(*_: Any, **__: Any) -> None:
+    raise Died
+
+
+# ------------------------------------------------------------------ redrives whose run is gone
+
+
+@pytest.fixture
+def orphaned(model: Model, monkeypatch: pytest.MonkeyPatch) -> Model:
+    """A lake of before: a redrive was committed although its run had been undone."""
+    with monkeypatch.context() as patched:
+        patched.setattr(redrive_input.RedriveInput, "is_taken", lambda *_: False)
+        interfere(patched, lambda: _undo(model))
+        redriven(model.settings([model.folder], "b"), "run 0")
+    return model
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_redrive_whose_run_is_gone_can_be_undone(orphaned: Model, again: bool) -> None:
+    """Also if a new run has the id of the old one."""
+    if again:
+        ingest(orphaned.settings([orphaned.folder / "in-0"], "b"), "run 0")
+        assert set(records(orphaned.root).values()) == {1, 2}
+    report = undo(str(orphaned.root), "events", "run 0 redrive 1")
+    assert (report.runs, report.records) == (["run 0 redrive 1"], 6)
+    assert set(records(orphaned.root).values()) == ({1} if again else set())
+    assert set(open_rejects(orphaned.root).values()) <= {1}
+    assert verify(str(orphaned.root), deep=True).findings == []
+
+
+def test_rejects_of_a_redrive_whose_run_is_gone_are_shown_and_not_redriven(orphaned: Model) -> None:
+    given_ = ["quarantine", str(orphaned.root), "events", "--json", "--run-id", "run 0 redrive 1"]
+    told = CliRunner().invoke(app, given_)
+    assert {row["run_id"] for row in json.loads(told.stdout)} == {"run 0 redrive 1"}
+    with pytest.raises(UsageError, match=r"'run 0 redrive 1' is a redrive of run 'run 0', which .*"
+                       "undone or replaced: undo the redrive"):  # fmt: skip
+        redriven(orphaned.settings([orphaned.folder], "c"), "run 0 redrive 1")
 
 
 # ------------------------------------------------------------------ the chain of redrives

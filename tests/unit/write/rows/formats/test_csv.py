@@ -119,8 +119,21 @@ def test_the_header_may_begin_with_a_byte_order_mark() -> None:
 
 
 def test_a_wanted_column_must_be_there() -> None:
-    with pytest.raises(InputError, match=r"file: schema changed: no column nope .*\(x, y\)"):
+    told = r"file: no column 'nope' in the header; it has 'x', 'y'; correct the settings"
+    with pytest.raises(InputError, match=told):
         read_bytes(b"x,y\n1,2", "csv", key={"fields": ["nope"]})
+
+
+def test_a_misspelt_column_is_met_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"no column 'tsp' in the header; did you mean 'Tst'\?"):
+        read_bytes(b"user,Tst\n1,2", "csv", key={"fields": ["tsp"]})
+
+
+@pytest.mark.parametrize(("delimiter", "shown"), [(";", '";"'), ("\t", r'"\\t"'), ("|", r'"\|"')])
+def test_a_wrong_delimiter_is_met_with_the_right_one(delimiter: str, shown: str) -> None:
+    told = f"which is one column, .*: with input.delimiter = {shown} it has 2"
+    with pytest.raises(InputError, match=told):
+        read_bytes(delimiter.join("xy").encode() + b"\n1,2", "csv", key={"fields": ["x"]})
 
 
 def test_a_wanted_column_must_be_there_once() -> None:

@@ -3,8 +3,15 @@
 A part (reading, groups, security) has a function that returns its `Api`s; the server joins them.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from time import perf_counter
+from typing import Any, NamedTuple, TypeVar
+
+_Item = TypeVar("_Item")
+_TURN_S = 0.01  # of work, before the other clients have theirs
+_SHOWN = 64  # characters of a text that a client has sent
 
 # A handler gets a decoded request of kafka-python, and the `Connection`. It returns kafka-python's
 # response of any version (the connection encodes it in the request's), a `Reply`, or None for no
@@ -12,6 +19,7 @@ from typing import Any, NamedTuple
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
 NODE = 1  # the broker id of this server, the only broker of its cluster
+NO_ID = uuid.UUID(int=0)  # of no topic; kafka-python decodes it as None
 
 
 class Api(NamedTuple):
@@ -40,3 +48,18 @@ class Api(NamedTuple):
 
 class Refused(Exception):
     """The connection must be closed; the text says why, for the log."""
+
+
+async def in_turns(items: Iterable[_Item]) -> AsyncIterator[_Item]:
+    """The items of a request or an answer; however many there are, all clients get their turns."""
+    started = perf_counter()
+    for item in items:
+        yield item
+        if perf_counter() - started > _TURN_S:
+            await asyncio.sleep(0)
+            started = perf_counter()
+
+
+def shown(text: str) -> str:
+    """What a client has sent, as it may stand in a log: on one line, and not long."""
+    return ascii(text[:_SHOWN])[1:-1] + ("…" if len(text) > _SHOWN else "")

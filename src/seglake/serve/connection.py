@@ -11,12 +11,14 @@ import asyncio
 import logging
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from seglake.serve.api import Api, Refused
+from seglake.serve.api import Api, Refused, shown
 from seglake.serve.codes import Code
 from seglake.serve.counts import Counts
 from seglake.serve.frames import Header, Malformed, decode, encode, header_of
@@ -24,8 +26,13 @@ from seglake.serve.records.files import FileSpan
 from seglake.serve.settings import Server
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
-_LOGIN_BYTES = 512 * 1024  # a frame before the login: Kafka's sasl.server.max.receive.size
+_SMALL_BYTES = 8 * 1024  # of a request that is not counted; before the login there are no others
+_PIECE_BYTES = 64 * 1024  # of a larger one, counted when they have arrived
+_LARGE_BYTES = 16 * 1024  # of a request that is decoded on a thread
+_LONG_S = 0.01  # of work for an answer that is encoded on a thread
+_CLOSING_S = 5.0  # for a client to take what was written before its connection ends
 _SIZE = struct.Struct(">i")
 _API_VERSIONS = 18
 _COPY_BYTES = 256 * 1024  # of a file, read at once
@@ -43,30 +50,42 @@ class Reply(NamedTuple):
     parts: Sequence[Part]
 
 
-class QueuedBytes:
-    """Bounds the bytes of requests that are in memory at once, over all connections."""
+class Shared:
+    """What all connections of a server share.
 
-    def __init__(self, limit: int) -> None:
-        self._left, self._changed = limit, asyncio.Condition()
+    The bytes of large requests that are in memory at once have a bound: a request behind it is
+    refused, none waits. And there is a thread for large messages, so that coding one holds nobody.
+    """
 
-    async def take(self, size: int) -> None:
-        """Wait until there is room."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._left >= size)
-            self._left -= size
+    def __init__(self, queued_bytes: int) -> None:
+        self._limit = self._left = queued_bytes
+        self._thread = ThreadPoolExecutor(1, "seglake-coding")
 
-    async def give_back(self, size: int) -> None:
-        """Give back the bytes of a request that is no longer in memory."""
-        async with self._changed:
-            self._left += size
-            self._changed.notify_all()
+    def take(self, size: int) -> None:
+        """Count bytes of a request. Raises Refused."""
+        if size > self._left:
+            raise Refused(f"queued.max.request.bytes = {self._limit} are in memory")
+        self._left -= size
+
+    def give_back(self, size: int) -> None:
+        """Bytes of a request are no longer in memory."""
+        self._left += size
+
+    async def coded(self, work: Callable[[], _Result]) -> _Result:
+        """The result of decoding or encoding a large message."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        """End its thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class Connection:
     """A client, and the loop that serves it.
 
     `principal` is the name of the client once it has logged in, None before, "ANONYMOUS" where no
-    login is needed. The security part keeps its state between requests in `login`.
+    login is needed. The security part keeps its state between requests in `login`. While `tokens`
+    is set, frames are no requests but tokens of a login, each answered with a token.
     """
 
     def __init__(
@@ -76,12 +95,12 @@ class Connection:
         apis: Mapping[int, Api],
         settings: Server,
         counts: Counts,
-        queued: QueuedBytes,
+        shared: Shared,
         *,
         must_log_in: bool = False,
     ) -> None:
         self._reader, self._writer, self._apis = reader, writer, apis
-        self._settings, self.counts, self._queued = settings, counts, queued
+        self._settings, self.counts, self._shared = settings, counts, shared
         peer = writer.get_extra_info("peername")
         self.host = str(peer[0]) if peer else "?"
         self.peer = f"{self.host}:{peer[1]}" if peer else "?"
@@ -90,10 +109,13 @@ class Connection:
         self.software = ""  # name and version, from ApiVersions
         self.principal: str | None = None if must_log_in else "ANONYMOUS"
         self.login: Any = None
+        self.tokens: Callable[[bytes, Connection], Awaitable[bytes]] | None = None
+        self.ends: dict[tuple[str, int], int] = {}  # see `reads.fetch`
         self.version = 0  # of the request that is handled
         self.correlation_id = 0
         self.next_request: asyncio.Task[memoryview | None] | None = None
-        self._finishing = False
+        self._finishing = self._unheard = False
+        self._login_ends = asyncio.get_running_loop().time() + settings.login_ms / 1000
 
     @property
     def api_keys(self) -> Mapping[int, Api]:
@@ -114,8 +136,10 @@ class Connection:
             if isinstance(why, Malformed):
                 self.counts.malformed_requests += 1
             _log.warning("%s: connection closed: %s", self, why)
-        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+        except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client closed the connection meanwhile
+        except TimeoutError:
+            self._unheard = True
         except asyncio.CancelledError:
             if not self._finishing:
                 raise
@@ -125,7 +149,7 @@ class Connection:
             await self._end()
 
     def __str__(self) -> str:
-        return f"{self.peer} ({self.client_id or '?'})"
+        return f"{self.peer} ({shown(self.client_id or '?')})"
 
     async def _serve(self) -> None:
         self.next_request = asyncio.create_task(self._frame())
@@ -134,39 +158,73 @@ class Connection:
             try:
                 await self._answer(frame)
             finally:
-                await self._queued.give_back(len(frame))
+                self._let_go(frame)
 
     async def _frame(self) -> memoryview | None:
-        """The next request; None when the client has left or was idle for too long."""
+        """The next request; None when the client has left, was idle or slow for too long."""
         try:
-            async with asyncio.timeout(self._settings.idle_ms / 1000):
-                head = await self._reader.readexactly(_SIZE.size)
+            (size,) = _SIZE.unpack(await self._head())
+            limit = self._settings.request_bytes
+            if self.principal is None:
+                limit = min(limit, _SMALL_BYTES)
+            if not 0 <= size <= limit:
+                what = "socket.request.max.bytes allows" if self.principal else "before the login"
+                raise Refused(f"a request of {size} bytes; {what} {limit}")
+            async with asyncio.timeout_at(self._deadline(self._settings.request_ms)):
+                frame = await self._body(size)
         except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
             return None
-        (size,) = _SIZE.unpack(head)
-        limit = self._settings.request_bytes
-        if self.principal is None:
-            limit = min(limit, _LOGIN_BYTES)
-        if not 0 <= size <= limit:
-            raise Refused(f"a request of {size} bytes; socket.request.max.bytes allows {limit}")
-        await self._queued.take(size)
-        try:
-            async with asyncio.timeout(self._settings.idle_ms / 1000):
-                frame = await self._reader.readexactly(size)
-        except BaseException:
-            await self._queued.give_back(size)
-            raise
         self.counts.received_bytes += size + _SIZE.size
-        return memoryview(frame)
+        return frame
+
+    async def _head(self) -> bytes:
+        """The size of a request, which may be awaited since before the login was over."""
+        while True:
+            logging_in = self.principal is None
+            try:
+                async with asyncio.timeout_at(self._deadline(self._settings.idle_ms)):
+                    return await self._reader.readexactly(_SIZE.size)
+            except TimeoutError:
+                if not logging_in or self.principal is None:
+                    raise
+
+    def _deadline(self, wait_ms: int) -> float:
+        """The loop's time until which the client has to send; a login has one in all."""
+        deadline = asyncio.get_running_loop().time() + min(wait_ms, self._settings.idle_ms) / 1000
+        return deadline if self.principal is not None else min(deadline, self._login_ends)
+
+    async def _body(self, size: int) -> memoryview:
+        """A request. What is announced costs nothing, what has arrived is counted."""
+        if size <= _SMALL_BYTES:
+            return memoryview(await self._reader.readexactly(size))
+        body = bytearray()
+        try:
+            while len(body) < size:
+                piece = await self._reader.readexactly(min(_PIECE_BYTES, size - len(body)))
+                self._shared.take(len(piece))
+                body += piece
+        except BaseException:
+            self._shared.give_back(len(body))
+            raise
+        return memoryview(body)
+
+    def _let_go(self, frame: memoryview) -> None:
+        if len(frame) > _SMALL_BYTES:
+            self._shared.give_back(len(frame))
 
     async def _answer(self, frame: memoryview) -> None:
+        if self.tokens is not None:
+            token = await self.tokens(bytes(frame), self)
+            await self._send([_SIZE.pack(len(token)), token])
+            return
         header = header_of(frame)
         api = self._api(header)
         self.client_id, self.version = header.client_id, header.version
         self.correlation_id = header.correlation_id
         self.counts.requests[api.name] += 1
         if api.low <= header.version <= api.high:
-            request = decode(api, header, frame)
+            work = partial(decode, api, header, frame)
+            request = work() if len(frame) <= _LARGE_BYTES else await self._shared.coded(work)
         elif header.key == _API_VERSIONS:  # answered in version 0: the client learns ours (KIP-511)
             request, header = None, header._replace(version=0)
         else:
@@ -174,12 +232,15 @@ class Connection:
             raise Refused(what)
         started = perf_counter()
         response = await self._handled(api, request)
-        self.counts.seconds[api.name] += perf_counter() - started
+        took = perf_counter() - started
+        self.counts.seconds[api.name] += took
         if isinstance(response, Reply):
             size = sum(p.size if isinstance(p, FileSpan) else len(p) for p in response.parts)
             await self._send([_SIZE.pack(size), *response.parts])
         elif response is not None:
-            await self._send([encode(response, header.version, header.correlation_id)])
+            encoding = partial(encode, response, header.version, header.correlation_id)
+            small = took < _LONG_S and len(frame) <= _LARGE_BYTES
+            await self._send([encoding() if small else await self._shared.coded(encoding)])
 
     async def _handled(self, api: Api, request: Any) -> Any:
         try:
@@ -252,7 +313,18 @@ class Connection:
             with suppress(asyncio.CancelledError, Exception):
                 frame = await ahead
                 if frame is not None:
-                    await self._queued.give_back(len(frame))
-        self._writer.close()
-        with suppress(ConnectionError, TimeoutError, OSError):
-            await self._writer.wait_closed()
+                    self._let_go(frame)
+        await self._close()
+
+    async def _close(self) -> None:
+        """Close the connection; what a client does not take is dropped, else it stays for ever."""
+        transport = self._writer.transport
+        try:
+            if not self._unheard:
+                self._writer.close()
+                async with asyncio.timeout(_CLOSING_S):
+                    await self._writer.wait_closed()
+        except (ConnectionError, TimeoutError, OSError):
+            pass
+        finally:
+            transport.abort()

@@ -1,19 +1,29 @@
 """Frames of Kafka's protocol: a request decoded within its own bounds, a response encoded.
 
-kafka-python's codecs shorten a text that goes on behind the frame, and take null where the protocol
-forbids it. Here both are `Malformed`.
+The decoder follows kafka-python's schemas and makes its messages. It is our own because theirs has
+no bounds: its varints may be as long as the frame, it copies the rest of the frame for each list of
+tagged fields, shortens texts that go on behind the frame, and takes null where none may be. This
+one reads each byte once, and makes no more items than the frame has bytes.
 """
 
 from __future__ import annotations
 
 import struct
+import uuid
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from seglake.serve.api import Api
 
 _HEAD = struct.Struct(">hhih")
-# what kafka-python's decoders raise for bytes that are not a message
-_BAD = (struct.error, IndexError, ValueError, TypeError, AssertionError, OverflowError, KeyError)
+_LENGTH, _COUNT = struct.Struct(">h"), struct.Struct(">i")
+_VARINT_BYTES = 5  # of an unsigned 32-bit number
+MOST_ITEMS = 2**16  # of all arrays of a request together
+_NUMBERS = {
+    "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d",
+    "bool": "?",
+}  # fmt: skip
 
 
 class Malformed(Exception):
@@ -46,24 +56,19 @@ def header_of(frame: memoryview) -> Header:
 
 
 def decode(api: Api, header: Header, frame: memoryview) -> Any:
-    """The request of kafka-python's class. Raises Malformed."""
-    flexible = api.request.flexible_version_q(header.version)
+    """The request of kafka-python's class, without tagged fields. Raises Malformed.
+
+    Bytes behind the message are ignored, as in Kafka: librdkafka sends some.
+    """
+    source = _Source(frame, header.size)
     try:
-        start = _after_tags(frame, header.size) if flexible else header.size
-        schema = api.request._struct  # noqa: SLF001  # `decode` does not say where it ended
-        decoder = schema.compiled_decode_from(
-            header.version, compact=flexible, tagged=flexible, data_class=api.request
-        )
-        request, end = decoder(frame, start)
-    except _BAD as error:
-        what = f"{type(error).__name__}: {error}"
-        raise Malformed(f"no {api.name} request of version {header.version}: {what}") from error
-    if end > len(frame):  # bytes behind a message are ignored, as in Kafka: librdkafka sends some
-        what = f"it ends at byte {end} of {len(frame)}"
-        raise Malformed(f"no {api.name} request of version {header.version}: {what}")
-    if null := _null_in(request, schema, header.version):
-        raise Malformed(f"{api.name}: {null} is null")
-    return request
+        if api.request.flexible_version_q(header.version):
+            source.skip_tags()
+        return _request(api.request, header.version)(source)
+    except (Malformed, UnicodeDecodeError, struct.error) as error:
+        raise Malformed(
+            f"no {api.name} request of version {header.version}: {error}, at byte {source.at}"
+        ) from error
 
 
 def encode(response: Any, version: int, correlation_id: int) -> bytearray:
@@ -84,42 +89,191 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _varint_at(frame: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = frame[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 28:
-            raise ValueError("a varint has more than five bytes")
+class _Source:
+    """The bytes of a frame from `at` on, and how many more items its arrays may have."""
+
+    __slots__ = ("_items", "at", "data", "end")
+
+    def __init__(self, data: memoryview, at: int) -> None:
+        self.data, self.at, self.end, self._items = data, at, len(data), MOST_ITEMS
+
+    def take(self, size: int) -> memoryview:
+        """The next bytes."""
+        start, self.at = self.at, self.at + size
+        if self.at > self.end:
+            raise Malformed(f"{size} bytes are announced, and the frame ends at byte {self.end}")
+        return self.data[start : self.at]
+
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        """The next numbers."""
+        return form.unpack(self.take(form.size))
+
+    def varint(self) -> int:
+        """The next unsigned varint."""
+        value = 0
+        for place in range(_VARINT_BYTES):
+            (byte,) = self.take(1)
+            value |= (byte & 0x7F) << 7 * place
+            if byte < 0x80:
+                return value
+        raise Malformed(f"a varint has more than {_VARINT_BYTES} bytes")
+
+    def count(self, form: struct.Struct | None) -> int:
+        """The next length: of this form, or of a compact field; negative for null."""
+        return self.varint() - 1 if form is None else int(self.unpack(form)[0])
+
+    def items(self, count: int, size: int) -> int:
+        """How many items follow, each of `size` bytes or more."""
+        self._items -= count
+        if count * size > self.end - self.at or self._items < 0:
+            raise Malformed(f"{count} items are announced, in {self.end - self.at} bytes")
+        return count
+
+    def skip_tags(self) -> None:
+        """Go behind tagged fields."""
+        for _ in range(self.items(self.varint(), 2)):
+            self.varint()
+            self.take(self.varint())
 
 
-def _after_tags(frame: memoryview, at: int) -> int:
-    """Where the tagged fields of a header end."""
-    count, at = _varint_at(frame, at)
-    for _ in range(count):
-        _, at = _varint_at(frame, at)
-        size, at = _varint_at(frame, at)
-        at += size
-        if at > len(frame):
-            raise ValueError("a tagged field goes on behind the frame")
-    return at
+_Read = Callable[[_Source], Any]
+_Fill = Callable[[_Source, Any], None]  # sets some fields of a message
 
 
-def _null_in(message: Any, schema: Any, version: int) -> str | None:
-    """The name of a field that is null and must not be; None without one."""
-    for field in schema.untagged_fields(version):
-        value = getattr(message, field.name)
+@cache
+def _request(kind: Any, version: int) -> _Read:
+    compact = kind.flexible_version_q(version)
+    return _message(kind._struct, kind, version, compact)  # noqa: SLF001  # it has no other name
+
+
+def _message(schema: Any, kind: Any, version: int, compact: bool) -> _Read:
+    fills = _fills(schema.untagged_fields(version), version, compact)
+
+    def read(source: _Source) -> Any:
+        made = object.__new__(kind)
+        made._version, made.tags, made.unknown_tags = version, None, None
+        for fill in fills:
+            fill(source, made)
+        if compact:
+            source.skip_tags()
+        return made
+
+    return read
+
+
+def _fills(fields: list[Any], version: int, compact: bool) -> list[_Fill]:
+    """What reads the fields; numbers that stand side by side are read at once."""
+    fills, numbers = list[_Fill](), list[Any]()
+    for field in fields:
+        if _is_number(field):
+            numbers.append(field)
+            continue
+        if numbers:
+            fills.append(_numbers(numbers))
+            numbers = []
+        fills.append(_one(field, version, compact))
+    return [*fills, _numbers(numbers)] if numbers else fills
+
+
+def _is_number(field: Any) -> bool:
+    return not (field.is_array() or field.is_struct()) and field.type_str in _NUMBERS
+
+
+def _numbers(fields: list[Any]) -> _Fill:
+    names = [field.name for field in fields]
+    form = struct.Struct(">" + "".join(_NUMBERS[field.type_str] for field in fields))
+
+    def fill(source: _Source, made: Any) -> None:
+        for name, value in zip(names, source.unpack(form), strict=True):
+            setattr(made, name, value)
+
+    return fill
+
+
+def _one(field: Any, version: int, compact: bool) -> _Fill:
+    name, read = field.name, _nullable(field, version, compact)
+    may_be_null = field.type_str == "uuid" or field.nullable_for_version_q(version)
+
+    def fill(source: _Source, made: Any) -> None:
+        value = read(source)
+        if value is None and not may_be_null:
+            raise Malformed(f"{name} is null")
+        setattr(made, name, value)
+
+    return fill
+
+
+def _nullable(field: Any, version: int, compact: bool) -> _Read:
+    """What reads a field, None for null."""
+    if field.is_struct_array():
+        return _array(_message(field.array_of, field.data_class, version, compact), compact)
+    if field.is_array():
+        kind = field.array_of.type_str
+        if kind in _NUMBERS:
+            return _array_of_numbers(_NUMBERS[kind], compact)
+        return _array(_item(field.name, _simple(kind, compact)), compact)
+    if field.is_struct():
+        return _struct(_message(field, field.data_class, version, compact), field, version)
+    return _simple(field.type_str, compact)
+
+
+def _struct(message: _Read, field: Any, version: int) -> _Read:
+    if not field.nullable_for_version_q(version):
+        return message
+    there = struct.Struct(">b")
+    return lambda source: message(source) if source.unpack(there)[0] >= 0 else None
+
+
+def _item(name: str, read: _Read) -> _Read:
+    def read_item(source: _Source) -> Any:
+        value = read(source)
         if value is None:
-            if field.type_str != "uuid" and not field.nullable_for_version_q(version):
-                return str(field.name)  # an id of zeros is decoded as None
-        elif field.is_struct_array():
-            for item in value:
-                if (null := _null_in(item, field.array_of, version)) is not None:
-                    return f"{field.name}.{null}"
-        elif field.type_str == "[]string" and None in value:
-            return f"an item of {field.name}"
-    return None
+            raise Malformed(f"an item of {name} is null")
+        return value
+
+    return read_item
+
+
+def _array(item: _Read, compact: bool) -> _Read:
+    form = None if compact else _COUNT
+
+    def read(source: _Source) -> Any:
+        count = source.count(form)
+        return None if count < 0 else [item(source) for _ in range(source.items(count, 1))]
+
+    return read
+
+
+def _array_of_numbers(kind: str, compact: bool) -> _Read:
+    form, size = None if compact else _COUNT, struct.calcsize(">" + kind)
+
+    def read(source: _Source) -> Any:
+        count = source.count(form)
+        if count < 0:
+            return None
+        data = source.take(source.items(count, size) * size)
+        return list(struct.unpack(f">{count}{kind}", data))
+
+    return read
+
+
+def _simple(kind: str, compact: bool) -> _Read:
+    """What reads a text, bytes or an id."""
+    if kind == "uuid":
+        return _uuid
+    form = None if compact else {"string": _LENGTH, "bytes": _COUNT, "records": _COUNT}[kind]
+
+    def read(source: _Source) -> Any:
+        size = source.count(form)
+        return None if size < 0 else source.take(size)
+
+    def read_text(source: _Source) -> Any:
+        data = read(source)
+        return None if data is None else str(data, "utf-8")
+
+    return read_text if kind == "string" else read
+
+
+def _uuid(source: _Source) -> uuid.UUID | None:
+    data = bytes(source.take(16))
+    return uuid.UUID(bytes=data) if any(data) else None  # as kafka-python has it

@@ -41,6 +41,7 @@ class Topics(Protocol):
         """The version of the catalog that is served."""
 
     refreshed: float  # time.time() of the last look at the catalog that worked
+    problem: str | None  # why the last look at the catalog did not work
 
 
 class Figures:
@@ -153,6 +154,7 @@ def _health(topics: Topics, patience_s: float, respond: Callable[..., Any]) -> I
     respond("200 OK" if well else "503 Service Unavailable", [("Content-Type", "application/json")])
     state = {
         "healthy": well, "version": topics.version, "refresh_age_seconds": round(age_s, 3),
+        "problem": topics.problem,
     }  # fmt: skip
     return [json.dumps(state).encode() + b"\n"]
 

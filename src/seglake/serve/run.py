@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -19,6 +20,7 @@ from seglake.serve.reads.fetch import Fetching
 from seglake.serve.reads.metadata import Describing
 from seglake.serve.reads.offsets import Lookups
 from seglake.serve.reads.refused import APIS as REFUSED
+from seglake.serve.reads.sizes import Sizes
 from seglake.serve.reads.versions import API as VERSIONS
 from seglake.serve.server import Listener
 from seglake.serve.settings import Address, Settings
@@ -27,7 +29,7 @@ from seglake.serve.topics.catalog import Topics
 _log = logging.getLogger(__name__)
 
 
-def serve(
+def serve_lake(
     root: str,
     settings: Settings,
     storage_options: Mapping[str, str] | None = None,
@@ -80,6 +82,7 @@ def _apis(topics: Topics, settings: Settings, address: Address) -> list[Api]:
         *Lookups(topics).apis(),
         *Fetching(topics, settings.server.fetch_bytes).apis(),
         *Configs(topics).apis(),
+        *Sizes(topics).apis(),
         *REFUSED,
     ]
 
@@ -93,6 +96,7 @@ async def _until_stopped(
         loop.add_signal_handler(name, stopped.set)
     async with running(lake, settings) as (address, topics):
         _log.info("%d topics of version %d at %s", len(topics.names()), topics.version, address)
+        gc.freeze()  # what is loaded by now stays: no collection needs to look through it
         started(address)
         await stopped.wait()
         _log.info("stopping")

@@ -6,24 +6,47 @@ The parts (reading, groups, security) give it their APIs.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
 import logging
+import resource
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Iterable
 
+from seglake.errors import ConfigError
 from seglake.serve.api import Api
-from seglake.serve.connection import Connection, QueuedBytes
+from seglake.serve.connection import Connection, Shared
 from seglake.serve.counts import Counts
 from seglake.serve.settings import Address, Settings
 
 _log = logging.getLogger(__name__)
 
 _GRACE_S = 5.0  # for answers under way when the server stops
+_BACKLOG = 1024
+_OTHER_FILES = 600  # descriptors that are no connections: log files, the groups' file, listeners
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+def room_for(connections: int) -> None:
+    """Let this process open a file for each connection. Raises ConfigError if it may not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise ConfigError(
+            f"server.max.connections: {connections} connections need {wanted} open files, and this"
+            f" process may have {hard}: raise its limit (ulimit -n), or set fewer connections"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Listener:
-    """Accepts connections and serves each in a task of its own, within the limits."""
+    """Accepts connections and serves each in a task of its own, within the limits.
+
+    A connection counts from its first byte on: before its TLS handshake, too.
+    """
 
     def __init__(
         self,
@@ -36,66 +59,132 @@ class Listener:
         self._settings, self.counts = settings.server, counts
         self._apis = dict[int, Api]()
         self._tls, self._must_log_in = tls, must_log_in
-        self._queued = QueuedBytes(settings.server.queued_bytes)
+        self._shared = Shared(settings.server.queued_bytes)
         self._tasks = set[asyncio.Task[None]]()
         self._connections = set[Connection]()
         self._by_host = Counter[str]()
-        self._server: asyncio.Server | None = None
+        self._accepting = list[asyncio.Task[None]]()
 
     def offer(self, apis: Iterable[Api]) -> None:
         """The APIs that clients get; before that, they get none."""
         self._apis |= {api.key: api for api in apis}
 
     async def start(self) -> Address:
-        """Listen; returns the address, with the port that was free if it was 0."""
+        """Listen; returns the address, with the port that was free if it was 0.
+
+        Raises ConfigError for more connections than this process may have, OSError.
+        """
+        room_for(self._settings.max_connections)
         host, port = self._settings.listen
-        self._server = await asyncio.start_server(self._accepted, host, port, ssl=self._tls)
-        found = self._server.sockets[0].getsockname()
-        return Address(host, int(found[1]))
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, *_, where in dict.fromkeys(found):
+            listening = _listening(family, (where[0], port, *where[2:]))
+            port = int(listening.getsockname()[1])
+            self._accepting.append(asyncio.create_task(self._accept(listening)))
+        return Address(host, port)
 
     async def stop(self) -> None:
         """Accept no more; give answers that are under way a moment, then close every connection."""
-        if self._server is not None:
-            self._server.close()
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
         for connection in self._connections:
             connection.finish()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_GRACE_S)
             for task in late:
                 task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        self._shared.close()
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if (task := asyncio.current_task()) is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._within_limits(reader, writer)
+    async def _accept(self, listening: socket.socket) -> None:
+        loop, full = asyncio.get_running_loop(), False
+        with listening:
+            while True:
+                try:
+                    accepted, peer = await loop.sock_accept(listening)
+                    full = False
+                except OSError as error:  # of a client that has gone, if there is room
+                    if error.errno in _NO_ROOM:
+                        if not full:
+                            _log.error("no connection can be accepted: %s", error)
+                        full = True
+                        await asyncio.sleep(1)
+                    continue
+                self._admit(accepted, str(peer[0]), int(peer[1]))
 
-    async def _within_limits(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        connection = Connection(
-            reader, writer, self._apis, self._settings, self.counts, self._queued,
-            must_log_in=self._must_log_in,
-        )  # fmt: skip
-        host, counts = connection.host, self.counts
+    def _admit(self, accepted: socket.socket, host: str, port: int) -> None:
+        """Serve a connection, or close it at once if there are too many."""
+        counts = self.counts
         if (
             counts.open_connections >= self._settings.max_connections
             or self._by_host[host] >= self._settings.max_connections_per_ip
         ):
             counts.refused_connections += 1
-            _log.warning("%s: refused: too many connections", connection.peer)
-            writer.close()
+            _log.warning("%s:%d: refused: too many connections", host, port)
+            accepted.close()
             return
         counts.connections += 1
         counts.open_connections += 1
         self._by_host[host] += 1
+        task = asyncio.create_task(self._serve(accepted, f"{host}:{port}"))
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(done, host))
+
+    def _ended(self, task: asyncio.Task[None], host: str) -> None:
+        self._tasks.discard(task)
+        self.counts.open_connections -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a connection failed", exc_info=error)
+
+    async def _serve(self, accepted: socket.socket, peer: str) -> None:
+        try:
+            reader, writer = await self._opened(accepted)
+        except (OSError, TimeoutError) as error:  # no TLS, or a client that has gone
+            _log.warning("%s: no TLS handshake: %s", peer, error)
+            return
+        connection = Connection(
+            reader, writer, self._apis, self._settings, self.counts, self._shared,
+            must_log_in=self._must_log_in,
+        )  # fmt: skip
         self._connections.add(connection)
         try:
             await connection.serve()
         finally:
             self._connections.discard(connection)
-            counts.open_connections -= 1
-            self._by_host[host] -= 1
-            if not self._by_host[host]:
-                del self._by_host[host]
+
+    async def _opened(
+        self, accepted: socket.socket
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The streams of a connection, behind its TLS handshake."""
+        loop = asyncio.get_running_loop()
+        accepted.setblocking(False)
+        # as asyncio does for sockets of its own: a small answer else waits 40 ms for an ACK
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        limit_s = None if self._tls is None else self._settings.login_ms / 1000
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=limit_s
+        )
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+def _listening(family: int, where: tuple[object, ...]) -> socket.socket:
+    """A socket that listens at an address."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(where)
+        made.listen(_BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    made.setblocking(False)
+    return made

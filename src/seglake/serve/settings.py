@@ -4,12 +4,13 @@ Settings that a broker has, too, have Kafka's names. Secrets do not stand in thi
 names the file or the variable that has them.
 """
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from seglake.config.document import tables_of
 from seglake.errors import ConfigError
@@ -32,6 +33,13 @@ def _address(value: object) -> object:
     if found is None or int(found[3]) > 65535:
         raise ValueError(f"{value!r} is no address; write HOST:PORT, an IPv6 host in brackets")
     return Address(found[1] or found[2], int(found[3]))
+
+
+def _is_every_address(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False  # a name
 
 
 def _path(value: object) -> object:
@@ -66,6 +74,10 @@ class Server(_Section):
     max_connections: int = Field(default=1000, alias="max.connections", ge=1)
     max_connections_per_ip: int = Field(default=1000, alias="max.connections.per.ip", ge=1)
     idle_ms: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
+    login_ms: int = Field(
+        default=30_000, ge=1, description="from the connection to the end of its login"
+    )
+    request_ms: int = Field(default=30_000, ge=1, description="for a request to arrive whole")
     request_bytes: int = Field(default=2 * 2**20, alias="socket.request.max.bytes", ge=1024)
     queued_bytes: int = Field(
         default=64 * 2**20, alias="queued.max.request.bytes", ge=1024,
@@ -75,6 +87,26 @@ class Server(_Section):
         default=57_671_680, alias="fetch.max.bytes", ge=1024, description="records of one answer"
     )
     windows: int = Field(default=1000, ge=1, description="window topics that are known at once")
+    windows_bytes: int = Field(
+        default=256 * 2**20, ge=1, description="what those topics keep in memory"
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        told = self.advertise or self.listen
+        if _is_every_address(told.host):
+            key = "advertise" if self.advertise else "listen"
+            raise ValueError(
+                f"{key}: {told.host} is every address of this machine, and clients would be told"
+                " to connect to it: set server.advertise to the name or address that they reach"
+            )
+        if self.queued_bytes < self.request_bytes:
+            raise ValueError(
+                f"queued.max.request.bytes: {self.queued_bytes} is less than"
+                f" socket.request.max.bytes = {self.request_bytes}, so that a request could never"
+                " be served: raise the one or lower the other"
+            )
+        return self
 
 
 class Tls(_Section):

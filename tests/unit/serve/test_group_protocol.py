@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -183,6 +184,12 @@ class AnyOrder(RuleBasedStateMachine):
         assert waiting == sum(client.waits for client in self.clients)
         if waiting:
             assert self.group.deadline_ms < INT64_MAX
+
+    @invariant()
+    def the_protocols_of_all_members_are_counted(self) -> None:
+        members = list(self.group.members.values())
+        names = Counter(name for each in members for name in each.protocol_names)
+        assert self.group._supported == names
 
     @invariant()
     def the_state_fits_the_members(self) -> None:

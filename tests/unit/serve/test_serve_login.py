@@ -219,6 +219,45 @@ def test_turns_out_of_order(plain_server: Serving) -> None:
         assert shake(wire, "PLAIN").error_code == Code.ILLEGAL_SASL_STATE
 
 
+def shake_as_of_old(wire: Wire, mechanism: str) -> None:
+    answer = wire.ask(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, 0)
+    assert (answer.error_code, answer.mechanisms) == (Code.NONE, [*MECHANISMS])
+
+
+def test_plain_behind_a_handshake_of_version_0(plain_server: Serving) -> None:
+    """Frames are then SASL's own tokens, and a broker says nothing to a wrong one."""
+    with Wire(plain_server.address) as wire:
+        shake_as_of_old(wire, "PLAIN")
+        wire.send_bytes(RIGHT)
+        assert wire.receive() == b""
+        wire.send(MetadataRequest(topics=None), 5)
+        assert wire.receive() is not None
+        assert authenticate(wire, RIGHT).error_code == Code.ILLEGAL_SASL_STATE
+    with Wire(plain_server.address) as wire:
+        shake_as_of_old(wire, "PLAIN")
+        wire.send_bytes(b"\0alice\0wrong")
+        assert wire.receive() is None
+
+
+@pytest.mark.parametrize("mechanism", SCRAM)
+@pytest.mark.parametrize("password", ["open sesame, with a comma=", "wrong"])
+def test_scram_behind_a_handshake_of_version_0(
+    plain_server: Serving, mechanism: str, password: str
+) -> None:
+    client = ScramClient([mechanism], "alice", password)
+    with Wire(plain_server.address) as wire:
+        shake_as_of_old(wire, mechanism)
+        wire.send_bytes(client.get_client_first().encode())
+        client.set_server_first((wire.receive() or b"").decode())
+        wire.send_bytes(client.get_client_final().encode())
+        last = wire.receive()
+        assert (last is None) == (password == "wrong")
+        if last is not None:
+            client.set_server_final(last.decode())
+            wire.send(MetadataRequest(topics=None), 5)
+            assert wire.receive() is not None
+
+
 # ---------------------------------------------------------------- the exchanges
 
 USERS = Users({"alice": "right", "bob": "also right"}, MECHANISMS)
@@ -275,6 +314,11 @@ def test_a_stranger_is_answered_like_a_user(mechanism: str) -> None:
     assert len({len(salt) for salt in salts}) == 1
 
 
+def test_a_stranger_has_another_salt_for_another_mechanism() -> None:
+    """As users have, whose salts are drawn for each."""
+    assert len({USERS.verifier(mechanism, "eve").salt for mechanism in SCRAM}) == 2
+
+
 @examples(200)
 @given(st.sampled_from(MECHANISMS), st.lists(st.binary(max_size=60), min_size=1, max_size=3))
 def test_any_words_fail(mechanism: str, words: list[bytes]) -> None:
@@ -322,6 +366,7 @@ def test_others_are_let_in_with_tls_and_users_alone(
 ) -> None:
     parts = {"tls.": tls, "sasl.": users}
     given = {k: v for k, v in secured(folder).items() if parts[k[: k.index(".") + 1]]}
+    given |= {"server.advertise": "lake.example:1"} if listen != "127.0.0.1:1" else {}
     settings = load(None, {"server.listen": listen, "server.insecure": insecure, **given})
     if missing is None:
         security.check(settings)

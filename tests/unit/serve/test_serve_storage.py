@@ -6,18 +6,32 @@ import logging
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.protocol.consumer import FetchResponse
 
+from seglake.catalog.table import CatalogTable
+from seglake.errors import VersionExpired
 from seglake.format.batch import OVERHEAD
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
+from seglake.maintain.health.repair import rebuild_catalog
 from seglake.serve.records import stretches
 from seglake.store import local
 from tests.harness.lake_server import Wire, serving
-from tests.makers.fetches import Wanted, everything, fetch, offset_at, records_in
+from tests.makers.fetches import (
+    Wanted,
+    everything,
+    fetch,
+    fetch_request,
+    metadata,
+    offset_at,
+    records_in,
+    topic_id,
+)
 from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.served import rich_lake, time_name
@@ -152,6 +166,76 @@ def test_files_that_a_vacuum_removed(tmp_path: Path) -> None:
         assert start == 60
         (got,) = fetch(wire, "events", [Wanted(0, 60)])
         assert records_in(got.data, 0, 60) == maker.records(0)
+
+
+def test_a_catalog_that_is_rebuilt_beside_the_server(tmp_path: Path) -> None:
+    """It is the same lake, so the server goes on; another lake at the root is not served."""
+    maker = LakeMaker(tmp_path / "lake")
+    maker.run({0: [Event(T)]})
+    with serving(maker.root, refresh_ms=3_600_000) as server, Wire(server.address) as wire:
+        kept = topic_id(wire, "events")
+        rebuild_catalog(str(maker.root), dry_run=False, force=True)
+        server.refresh()
+        version = server.topics.version
+        maker.catalog = CatalogTable.open(maker.store)
+        maker.run({0: [Event(T + 1)]})
+        server.refresh()
+        assert server.topics.version > version
+        data = b"".join(everything(wire, "events", 0))
+        assert [each.timestamp for each in records_in(data, 0)] == [T, T + 1]
+        assert topic_id(wire, "events") == kept
+        shutil.rmtree(maker.root)
+        LakeMaker(maker.root).run({0: [Event(T + 2)]})
+        with pytest.raises(VersionExpired, match="holds another lake now"):
+            server.refresh()
+
+
+@pytest.mark.parametrize("fetch_version", [5, 12, 18])
+def test_names_whose_version_expired(
+    fetch_version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version's name is told to be invalid; a window's is bound anew; both at once."""
+    maker = LakeMaker(tmp_path, partitions=2)
+    shape = Shape(batch_bytes=100, segment_bytes=500)
+    first = maker.run({p: [Event(T + i) for i in range(100)] for p in (0, 1)}, shape)
+    old = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    pinned, window = f"events.v{first}", f"events.{time_name(T)}.{time_name(T + 1000)}"
+    both = [Wanted(0, 0), Wanted(1, 0)]
+    with serving(tmp_path, refresh_ms=600_000) as server, Wire(server.address) as wire:
+        assert offset_at(wire, pinned, 0, -1)[:2] == offset_at(wire, window, 0, -1)[:2] == (0, 100)
+        maker.delete_records(0, 60)
+        maker.delete_records(1, 60)
+        for row in old:
+            if row.end_offset <= 60:
+                (tmp_path / row.key("log")).unlink()
+        ids = {name: topic_id(wire, name) for name in (pinned, window)}
+        opened = list[object]()
+        monkeypatch.setattr(CatalogTable, "open", _counted(CatalogTable.open, opened))
+
+        def codes(name: str) -> set[int]:
+            request = fetch_request(name, both, id_of=ids[name])
+            (topic,) = wire.ask(request, FetchResponse, fetch_version).responses
+            return {each.error_code for each in topic.partitions}
+
+        assert codes(pinned) == {100 if fetch_version == 18 else 3}
+        assert codes(window) == {6 if fetch_version == 5 else STORAGE}
+        looks = len(opened)
+        for _ in range(5):
+            assert codes(pinned) == {3 if fetch_version < 13 else 100}
+            assert metadata(wire, [pinned], 9).topics[0].error_code == 17
+            assert offset_at(wire, pinned, 0, -1)[0] == offset_at(wire, pinned, 0, T)[0] == 17
+        assert offset_at(wire, window, 0, -2)[:2] == (0, 60)
+        (got,) = fetch(wire, window, [Wanted(0, 60)])
+        assert records_in(got.data, 0, 60) == maker.records(0)
+        assert len(opened) == looks
+
+
+def _counted(call: Any, calls: list[object]) -> Any:
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return call(*given)
+
+    return counted
 
 
 # an object store: here local files that pretend to be far away; S3 in tests/s3

@@ -7,7 +7,7 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,14 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import (
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
@@ -46,6 +50,7 @@ from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import examples
 
 T = 1_700_000_000_000
+LONG_MS = 300_000  # of a poll: more than a test waits for an answer
 
 
 @pytest.fixture(scope="module")
@@ -225,14 +230,45 @@ def test_topics_are_not_created(wire: Wire) -> None:
     assert "only reads" in topic.error_message
 
 
+def test_sizes_of_logs(wire: Wire, server: Serving, maker: LakeMaker) -> None:
+    """As a broker answers: what is not there is left out; an empty list is no topic."""
+    one, snapshot = DescribeLogDirsRequest.DescribableLogDirTopic, maker.catalog.snapshot()
+    sizes = dict.fromkeys(range(maker.partitions), 0)
+    for row in maker.catalog.segments(snapshot, "events"):
+        sizes[row.partition] += (maker.root / row.key("log")).stat().st_size
+    assert sizes[0]
+    for version in range(1, 5):
+        for topics, found in (
+            (None, sizes), ([], None), ([one(topic="none", partitions=[0])], None),
+            ([one(topic="events", partitions=[9, 0, -1, 0])], {0: sizes[0]}),
+        ):  # fmt: skip
+            asked = DescribeLogDirsRequest(topics=topics)
+            (folder,) = wire.ask(asked, DescribeLogDirsResponse, version).results
+            assert folder.error_code == 0
+            told = {t.name: {p.partition_index: p.partition_size for p in t.partitions}
+                    for t in folder.topics}  # fmt: skip
+            assert told.get("events") == found
+            assert bool(told) == bool(found)
+
+
+def test_there_are_no_access_rules(wire: Wire) -> None:
+    asked = DescribeAclsRequest(
+        resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1,
+        principal_filter=None, host_filter=None, operation=1, permission_type=1,
+    )  # fmt: skip
+    for version in range(1, 4):
+        answer = wire.ask(asked, DescribeAclsResponse, version)
+        assert (answer.error_code, answer.resources) == (54, [])  # SECURITY_DISABLED, as a broker
+
+
 def test_sessions_are_declined(wire: Wire) -> None:
     answer = wire.ask(fetch_request("events", [Wanted(0, 0)], session=77), FetchResponse, 12)
     assert (answer.error_code, answer.responses) == (70, [])
 
 
-@pytest.mark.parametrize("time_asked", [-3, -4, -5, -6])
+@pytest.mark.parametrize("time_asked", [-3, -4, -5, -6, -7])
 def test_times_of_later_versions(wire: Wire, time_asked: int) -> None:
-    since = {-3: 7, -4: 8, -5: 9}.get(time_asked, 99)
+    since = {-3: 7, -4: 8, -5: 9, -6: 11}.get(time_asked, 99)
     for version in range(1, 12):
         code, _, _ = offset_at(wire, "events", 0, time_asked, version)
         assert code == (0 if version >= since else 35)
@@ -248,8 +284,8 @@ def test_a_long_poll_wakes_for_a_new_version(tmp_path: Path) -> None:
         started = time.monotonic()
         timer = threading.Timer(0.3, lambda: made.run({0: [Event(T + 1)]}))
         timer.start()
-        (got,) = fetch(wire, "events", [Wanted(0, 1)], max_wait_ms=20_000)
-        assert 0.25 < time.monotonic() - started < 10
+        (got,) = fetch(wire, "events", [Wanted(0, 1)], max_wait_ms=LONG_MS)
+        assert time.monotonic() - started > 0.25
         assert (got.end, bool(got.data)) == (2, True)
 
 
@@ -257,19 +293,16 @@ def test_a_long_poll_ends(wire: Wire) -> None:
     started = time.monotonic()
     (got,) = fetch(wire, "events", [Wanted(0, 300)], max_wait_ms=300)
     assert (got.code, got.data) == (0, b"")
-    assert 0.3 <= time.monotonic() - started < 5
+    assert time.monotonic() - started >= 0.3
 
 
 def test_errors_end_a_long_poll(wire: Wire) -> None:
-    started = time.monotonic()
-    fetch(wire, "events", [Wanted(0, 300), Wanted(1, 99)], max_wait_ms=20_000)
-    assert time.monotonic() - started < 5
+    fetch(wire, "events", [Wanted(0, 300), Wanted(1, 99)], max_wait_ms=LONG_MS)
 
 
 def test_a_request_behind_a_long_poll_does_not_wait_for_it(wire: Wire) -> None:
     """Answers come in order, so the poll is answered early."""
-    started = time.monotonic()
-    first = wire.send(fetch_request("events", [Wanted(0, 300)], max_wait_ms=20_000), 12)
+    first = wire.send(fetch_request("events", [Wanted(0, 300)], max_wait_ms=LONG_MS), 12)
     kind = ListOffsetsRequest.ListOffsetsTopic
     one = kind.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=LATEST)
     request = ListOffsetsRequest(
@@ -280,7 +313,6 @@ def test_a_request_behind_a_long_poll_does_not_wait_for_it(wire: Wire) -> None:
         frame = wire.receive()
         assert frame is not None
         assert struct.unpack_from(">i", frame) == (number,)
-    assert time.monotonic() - started < 5
 
 
 def test_no_listing_for_a_request(maker: LakeMaker) -> None:
@@ -295,6 +327,23 @@ def test_no_listing_for_a_request(maker: LakeMaker) -> None:
 # bounds
 
 
+def until(done: Callable[[], bool]) -> None:
+    """With patience: others may have this machine's time."""
+    deadline = time.monotonic() + 120
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def answers(server: Serving, patience_s: float = 60) -> bool:
+    """Whether a new connection is served."""
+    with Wire(server.address, patience_s) as wire:
+        try:
+            return int(api_versions(wire, 0).error_code) == 0
+        except (TimeoutError, ConnectionError, AssertionError):
+            return False
+
+
 def test_frames_are_bounded(server: Serving, caplog: pytest.LogCaptureFixture) -> None:
     for size in (2**31 - 1, 100 * 2**20, -1, -(2**31)):
         with Wire(server.address) as wire:
@@ -303,17 +352,36 @@ def test_frames_are_bounded(server: Serving, caplog: pytest.LogCaptureFixture) -
     assert "socket.request.max.bytes" in caplog.text
 
 
-def test_requests_in_memory_are_bounded(maker: LakeMaker) -> None:
-    """Frames that are announced and never sent take what there is; others wait, and go on."""
-    with serving(maker.root, queued__max__request__bytes=2**20) as server:
-        greedy = Wire(server.address)
-        greedy.send_raw(struct.pack(">i", 2**20 - 4))
-        time.sleep(0.2)
-        with Wire(server.address, 0.5) as wire, pytest.raises(TimeoutError):
-            api_versions(wire, 0)
-        greedy.close()
+def test_requests_in_memory_are_bounded(maker: LakeMaker, caplog: pytest.LogCaptureFixture) -> None:
+    """What is announced costs nothing, what has come is counted; no request waits for another."""
+    bounds: dict[str, Any] = {
+        "queued__max__request__bytes": 2**20,
+        "socket__request__max__bytes": 2**20,
+    }
+    whole = GOOD[0] + bytes(2**20 - 8192 - len(GOOD[0]))  # bytes behind a message are ignored
+    with serving(maker.root, **bounds) as server:
+        silent = [Wire(server.address) for _ in range(100)]
+        for wire in silent:
+            wire.send_raw(struct.pack(">i", 2**20))
         with Wire(server.address) as wire:
-            assert api_versions(wire, 0).error_code == 0
+            wire.send_bytes(whole)
+            assert wire.receive() is not None
+        greedy = Wire(server.address)
+        greedy.send_raw(struct.pack(">i", 2**20) + bytes(2**20 - 70_000))
+        with Wire(server.address) as wire:
+            while "are in memory" not in caplog.text:  # until the other's bytes have come
+                wire.send_bytes(whole)
+                if wire.receive() is None:
+                    break
+        assert answers(server)  # small requests are served all the time
+        greedy.close()
+        for wire in silent:
+            wire.close()
+        until(lambda: server.topics._counts.open_connections == 0)
+        with Wire(server.address) as wire:
+            wire.send_bytes(whole)
+            assert wire.receive() is not None
+    assert "queued.max.request.bytes = 1048576 are in memory" in caplog.text
 
 
 def test_connections_are_bounded(maker: LakeMaker, caplog: pytest.LogCaptureFixture) -> None:
@@ -323,21 +391,19 @@ def test_connections_are_bounded(maker: LakeMaker, caplog: pytest.LogCaptureFixt
         with Wire(server.address) as more:
             assert more.receive() is None
         wires[0].close()
-        time.sleep(0.2)
-        with Wire(server.address) as more:
-            assert api_versions(more, 0).error_code == 0
+        until(lambda: answers(server))
         for wire in wires:
             wire.close()
     assert "too many connections" in caplog.text
 
 
 def test_idle_connections_are_closed(maker: LakeMaker) -> None:
-    with serving(maker.root, connections__max__idle__ms=200) as server:
+    with serving(maker.root, connections__max__idle__ms=1000) as server:
+        started = time.monotonic()
         with Wire(server.address) as wire:
             assert api_versions(wire, 0).error_code == 0
-            started = time.monotonic()
             assert wire.receive() is None
-            assert 0.1 < time.monotonic() - started < 5
+            assert time.monotonic() - started > 0.9
         with Wire(server.address) as wire:  # a frame that never comes
             wire.send_raw(struct.pack(">i", 100) + b"begun")
             assert wire.receive() is None
@@ -351,20 +417,18 @@ def test_clients_that_take_nothing_are_left(maker: LakeMaker, tmp_path: Path) ->
         wire = Wire(server.address)
         for _ in range(3):
             wire.send(fetch_request("events", [Wanted(0, 0, 2**24)]), 12)
-        counts, deadline = server.topics._counts, time.monotonic() + 10
-        while counts.open_connections or not counts.connections:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        counts = server.topics._counts
+        until(lambda: bool(counts.connections) and not counts.open_connections)
         wire.close()
 
 
 def test_a_server_stops_with_polls_under_way(maker: LakeMaker) -> None:
     with serving(maker.root) as server:
         wire = Wire(server.address)
-        wire.send(fetch_request("events", [Wanted(0, 300)], max_wait_ms=60_000), 12)
+        wire.send(fetch_request("events", [Wanted(0, 300)], max_wait_ms=LONG_MS), 12)
         time.sleep(0.2)
         started = time.monotonic()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < LONG_MS / 2000
     wire.close()
 
 

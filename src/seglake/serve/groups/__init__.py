@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import uuid
 from pathlib import Path
 
 from seglake.serve.api import Api
@@ -42,12 +44,15 @@ def open_groups(settings: Groups, counts: Counts, topics: Topics) -> GroupsPart:
         settings.initial_delay_ms, settings.min_session_ms, settings.max_session_ms,
         settings.max_members,
     )  # fmt: skip
-    store = OffsetStore(settings.file or _default_file(topics.cluster_id))
+    store = OffsetStore(settings.file or _default_file(topics.root), topics.lake)
     coordinator = Coordinator(store, limits, settings.max_groups, counts)
+    topics.starts = coordinator
     return GroupsPart(settings, coordinator, topics)
 
 
-def _default_file(cluster_id: str) -> Path:
-    """One file for each lake, in the folder for the state of this user's programs (XDG)."""
+def _default_file(root: str) -> Path:
+    """One file for each root, in the folder for the state of this user's programs (XDG)."""
+    made = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{root}")
+    name = base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "seglake" / f"{cluster_id}.sqlite"
+    return Path(state).expanduser() / "seglake" / f"{name}.sqlite"

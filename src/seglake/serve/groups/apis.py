@@ -9,12 +9,13 @@ from kafka.protocol.admin import groups as admin
 from kafka.protocol.consumer import group as consumer
 from kafka.protocol.metadata import find_coordinator as find
 
-from seglake.serve.api import NODE, Api
+from seglake.serve.api import NODE, Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.groups.coordinator import Coordinator, Listed
 from seglake.serve.groups.member import Join, Sync
 from seglake.serve.groups.offsets import Committed, Where
 from seglake.serve.settings import Address
+from seglake.serve.topics.clock import Starts
 
 if TYPE_CHECKING:
     from seglake.serve.connection import Connection
@@ -26,7 +27,9 @@ _NOTHING = Committed(-1)
 class Topics(Protocol):
     """What groups need to know of topics."""
 
-    cluster_id: str
+    lake: str  # its identity
+    root: str
+    starts: Starts | None  # of replays
 
     def partition_count(self, name: str) -> int | None:
         """How many partitions a topic has; None if there is none of this name."""
@@ -71,7 +74,10 @@ class GroupApis:
                 error_code=code, error_message=why, node_id=node_id, host=host, port=port
             )
         return find.FindCoordinatorResponse(
-            coordinators=[(key, node_id, host, port, code, why) for key in request.coordinator_keys]
+            coordinators=[
+                (key, node_id, host, port, code, why)
+                async for key in in_turns(request.coordinator_keys)
+            ]
         )
 
     async def join(self, request: Any, connection: Connection) -> Any:
@@ -134,7 +140,7 @@ class GroupApis:
         members = [
             (each.member_id, each.group_instance_id,
              self._groups.leave(request.group_id, each.member_id, each.group_instance_id))
-            for each in request.members
+            async for each in in_turns(request.members)
         ]  # fmt: skip
         return consumer.LeaveGroupResponse(error_code=Code.NONE, members=members)
 
@@ -150,9 +156,9 @@ class GroupApis:
         )  # fmt: skip
         codes = dict[Where, Code]()
         offsets = dict[Where, Committed]()
-        for topic in request.topics:
+        async for topic in in_turns(request.topics):
             count = self._topics.partition_count(topic.name) or 0
-            for part in topic.partitions:
+            async for part in in_turns(topic.partitions):
                 where, metadata = (topic.name, part.partition_index), part.committed_metadata or ""
                 codes[where] = may or self._partition_code(where, count, metadata)
                 if codes[where] is Code.NONE:
@@ -177,15 +183,15 @@ class GroupApis:
         if connection.version < 8:
             code, found = await self._fetched(request.group_id, request.topics)
             _count(connection, "OffsetFetch", code)
-            return response(
-                error_code=code, topics=_offsets(found, response.OffsetFetchResponseTopic)
-            )
+            topics = await _offsets(found, response.OffsetFetchResponseTopic)
+            return response(error_code=code, topics=topics)
         groups = []
-        for each in request.groups:
+        once = {each.group_id: each for each in request.groups}
+        async for each in in_turns(once.values()):
             code, found = await self._fetched(each.group_id, each.topics)
             _count(connection, "OffsetFetch", code)
             group = response.OffsetFetchResponseGroup
-            topics = _offsets(found, group.OffsetFetchResponseTopics)
+            topics = await _offsets(found, group.OffsetFetchResponseTopics)
             groups.append(group(group_id=each.group_id, topics=topics, error_code=code))
         return response(groups=groups)
 
@@ -220,28 +226,31 @@ class GroupApis:
         found = [
             one(group_id=each.group_id, protocol_type=each.protocol_type,
                 group_state=each.state, group_type="classic")
-            for each in listed
+            async for each in in_turns(listed)
             if (not states or each.state.lower() in states) and (not types or "classic" in types)
         ]  # fmt: skip
         return admin.ListGroupsResponse(error_code=Code.NONE, groups=found)
 
     async def describe(self, request: Any, connection: Connection) -> Any:
         """DescribeGroups: an unknown group is Dead."""
-        listed = await self._groups.listed()
+        listed, once = await self._groups.listed(), dict.fromkeys(request.groups)
         if isinstance(listed, Code):
-            groups = [_described(each, None, listed) for each in request.groups]
+            groups = [_described(each, None, listed) async for each in in_turns(once)]
             return admin.DescribeGroupsResponse(groups=groups)
         known = {each.group_id: each for each in listed}
         missing = Code.GROUP_ID_NOT_FOUND if connection.version >= 6 else Code.NONE
         groups = [
             _described(each, known.get(each), Code.NONE if each in known else missing)
-            for each in request.groups
+            async for each in in_turns(once)
         ]
         return admin.DescribeGroupsResponse(groups=groups)
 
     async def delete(self, request: Any, connection: Connection) -> Any:
         """DeleteGroups."""
-        results = [(each, await self._groups.forget(each, None)) for each in request.groups_names]
+        results = [
+            (each, await self._groups.forget(each, None))
+            async for each in in_turns(dict.fromkeys(request.groups_names))
+        ]
         for _, code in results:
             _count(connection, "DeleteGroups", code)
         return admin.DeleteGroupsResponse(results=results)
@@ -259,11 +268,11 @@ def _by_topic(codes: Mapping[Where, Code]) -> list[tuple[str, list[tuple[int, Co
     return list(topics.items())
 
 
-def _offsets(found: Mapping[Where, Committed], topic_class: Any) -> list[Any]:
+async def _offsets(found: Mapping[Where, Committed], topic_class: Any) -> list[Any]:
     """Committed offsets as topics of a response; two versions have two classes for that."""
     part = getattr(topic_class, topic_class.__name__.replace("Topic", "Partition"))
     topics = dict[str, list[Any]]()
-    for (topic, partition), (offset, epoch, metadata) in found.items():
+    async for (topic, partition), (offset, epoch, metadata) in in_turns(found.items()):
         row = part(
             partition_index=partition, committed_offset=offset, committed_leader_epoch=epoch,
             metadata=metadata, error_code=Code.NONE,

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from seglake.errors import StoreError
@@ -26,6 +27,7 @@ class Listed(NamedTuple):
 
     group_id: str
     group: Group | None
+    kind: str  # the protocol type that its members had when they committed last
 
     @property
     def state(self) -> str:
@@ -34,8 +36,8 @@ class Listed(NamedTuple):
 
     @property
     def protocol_type(self) -> str:
-        """What kind of members it has; "" if it has none."""
-        return "" if self.group is None else self.group.protocol_type
+        """What kind of members it has, or had; "" if it never had any."""
+        return (self.group and self.group.protocol_type) or self.kind
 
 
 class Coordinator:
@@ -86,7 +88,7 @@ class Coordinator:
             return Joined(Code.UNKNOWN_MEMBER_ID, member_id=ask.member_id)
         if group is None:
             if len(self._groups) >= self._max_groups:
-                _log.warning("group %r is refused: max_groups = %d", group_id, self._max_groups)
+                _log.warning("group %.80r is refused: max_groups = %d", group_id, self._max_groups)
                 return Joined(Code.COORDINATOR_NOT_AVAILABLE)
             group = self._groups[group_id] = Group(group_id, self._limits)
         future = asyncio.get_running_loop().create_future()
@@ -124,8 +126,8 @@ class Coordinator:
             return Code.UNKNOWN_MEMBER_ID
         code = group.leave(member_id, instance_id, self._clock_ms())
         if code is Code.NONE:
-            _log.info("group %r: member %s left", group_id, member_id or instance_id)
-        self._after(group)
+            _log.info("group %.80r: member %.80r left", group_id, member_id or instance_id)
+            self._after(group)
         return code
 
     # ---------------------------------------------------------------- offsets
@@ -147,7 +149,10 @@ class Coordinator:
         """OffsetCommit: all of these or none."""
         if not offsets:
             return Code.NONE
-        done = await self._stored(lambda: self._store.commit(group_id, offsets, self._wall_ms()))
+        group = self._groups.get(group_id)
+        kind = "" if group is None else group.protocol_type
+        commit = partial(self._store.commit, group_id, offsets, self._wall_ms(), kind)
+        done = await self._stored(commit)
         self._counts.offset_commits += not done
         return done or Code.NONE
 
@@ -163,23 +168,38 @@ class Coordinator:
         group, chosen = self._groups.get(group_id), None if wheres is None else list(wheres)
         if group is not None and not group.idle:
             return Code.NON_EMPTY_GROUP
-        known = await self._stored(self._store.groups)
+        known = await self._stored(lambda: self._store.has(group_id))
         if isinstance(known, Code):
             return known
-        if group_id not in known:
+        if not known:
             return Code.GROUP_ID_NOT_FOUND
         done = await self._stored(lambda: self._store.delete(group_id, chosen))
         return done or Code.NONE
+
+    # ---------------------------------------------------------------- replays
+
+    async def replay_started(self, name: str) -> int | None:
+        """When the replay of this name started, in ms of the time of day. Raises StoreError."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._store.replay_started, name)
+
+    def start_replay(self, name: str) -> None:
+        """Remember that a replay starts now; its offsets are committed after that."""
+        write = partial(self._store.start_replay, name, self._wall_ms())
+        self._thread.submit(write).add_done_callback(_logged)
 
     # ---------------------------------------------------------------- looking
 
     async def listed(self) -> list[Listed] | Code:
         """Every group, with members or with committed offsets."""
-        stored = await self._stored(self._store.groups)
+        stored = await self._stored(lambda: (self._store.groups(), self._store.kinds()))
         if isinstance(stored, Code):
             return stored
-        names = sorted({*stored, *self._groups})
-        return [Listed(name, self._groups.get(name)) for name in names]
+        names, kinds = stored
+        return [
+            Listed(name, self._groups.get(name), kinds.get(name, ""))
+            for name in sorted({*names, *self._groups})
+        ]
 
     # ---------------------------------------------------------------- inside
 
@@ -206,10 +226,19 @@ class Coordinator:
             self._timers[name] = loop.call_later(delay_s, self._advance, group)
 
     def _advance(self, group: Group) -> None:
+        """A timer of a group. Whatever goes wrong, there is a next one."""
+        try:
+            self._expire(group)
+        except Exception:  # of any kind
+            _log.exception("group %.80r: its timer goes on in a second", group.group_id)
+            later = asyncio.get_running_loop().call_later(1, self._advance, group)
+            self._timers[group.group_id] = later
+
+    def _expire(self, group: Group) -> None:
         before = set(group.members)
         group.advance(self._clock_ms())
         for member_id in before - set(group.members):
-            _log.info("group %r: member %s gave no sign of life", group.group_id, member_id)
+            _log.info("group %.80r: member %.80r gave no sign of life", group.group_id, member_id)
         self._after(group)
 
     def _log_generation(self, group: Group) -> None:
@@ -217,10 +246,15 @@ class Coordinator:
             group.logged_generation = group.generation
             self._counts.rebalances += 1
             _log.info(
-                "group %r: generation %d has %d members",
+                "group %.80r: generation %d has %d members",
                 group.group_id, group.generation, len(group.members),
             )  # fmt: skip
         self._counts.group_members[group.group_id] = len(group.members)
+
+
+def _logged(written: Future[None]) -> None:
+    if (error := written.exception()) is not None:
+        _log.error("the start of a replay: %s", error)
 
 
 def _answering(future: asyncio.Future[_Answer]) -> Callable[[_Answer], None]:

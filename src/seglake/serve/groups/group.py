@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from seglake.limits import INT64_MAX
@@ -41,6 +41,7 @@ class Group:
         self.protocol_type = self.protocol = ""
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
+        self._supported = Counter[str]()  # how many members have a protocol of this name
         self._static: dict[str, str] = {}  # instance id: member id
         self._pending: dict[str, int] = {}  # ids given to new members: when each expires
         self._rebalance_ends_ms = INT64_MAX
@@ -168,13 +169,12 @@ class Group:
             return False
         if not self.members:
             return True
-        shared = self._shared_protocols(self.members.values())
-        names = {name for name, _ in ask.protocols}
-        return ask.protocol_type == self.protocol_type and not shared.isdisjoint(names)
+        return ask.protocol_type == self.protocol_type and any(
+            self._is_shared(name) for name, _ in ask.protocols
+        )
 
-    @staticmethod
-    def _shared_protocols(members: Iterable[Member]) -> set[str]:
-        return set.intersection(*({name for name, _ in each.protocols} for each in members))
+    def _is_shared(self, protocol: str) -> bool:
+        return self._supported[protocol] == len(self.members)
 
     def _join_again(self, ask: Join, now_ms: int, reply: JoinReply) -> None:
         """A join with a member id: that of a member, or one that was just given to a new one."""
@@ -189,7 +189,9 @@ class Group:
         same = member.protocols == ask.protocols
         leads = member.member_id == self.leader
         settled = self.state == "Stable" and not leads
+        self._count(member, -1)
         member.take(ask)
+        self._count(member, 1)
         member.seen(now_ms)
         if same and (settled or self.state == "CompletingRebalance"):
             reply(self._joined(member))  # the first answer got lost
@@ -208,7 +210,10 @@ class Group:
         after.assignment, after.synced = before.assignment, before.synced
         led = self.leader == before.member_id
         del self.members[before.member_id]
-        self.members[after.member_id], self._static[instance] = after, after.member_id
+        self._count(before, -1)
+        self.members[after.member_id] = after
+        self._count(after, 1)
+        self._static[instance] = after.member_id
         before.answer_all(Code.FENCED_INSTANCE_ID)
         if led:
             self.leader = after.member_id
@@ -232,6 +237,7 @@ class Group:
             self.protocol_type = ask.protocol_type
         member = Member(member_id, ask, now_ms)
         self.members[member_id] = member
+        self._count(member, 1)
         if ask.instance_id is not None:
             self._static[ask.instance_id] = member_id
         if self.leader is None:
@@ -241,6 +247,13 @@ class Group:
             soon = now_ms + self._limits.initial_delay_ms
             self._rebalance_ends_ms = min(soon, self._latest_end_ms)
         self._prepare(now_ms)
+
+    def _count(self, member: Member, by: int) -> None:
+        """Count its protocols, as it comes (1) or goes (-1)."""
+        for name in member.protocol_names:
+            self._supported[name] += by
+            if not self._supported[name]:
+                del self._supported[name]
 
     def _not_ours(self, member_id: str, instance_id: str | None, generation: int | None) -> Code:
         """The error if no member sent a request, or one of another generation; else NONE."""
@@ -308,9 +321,8 @@ class Group:
 
     def _voted(self) -> str:
         """The protocol that most members like best, of those that all have."""
-        shared = self._shared_protocols(self.members.values())
         votes = Counter(
-            next(name for name, _ in each.protocols if name in shared)
+            next(name for name, _ in each.protocols if self._is_shared(name))
             for each in self.members.values()
         )
         return votes.most_common(1)[0][0]
@@ -354,6 +366,7 @@ class Group:
 
     def _forget(self, member: Member) -> None:
         del self.members[member.member_id]
+        self._count(member, -1)
         if member.instance_id is not None:
             self._static.pop(member.instance_id, None)
         if self.leader == member.member_id:

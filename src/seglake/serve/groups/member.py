@@ -82,6 +82,11 @@ class Member:
         self.rebalance_timeout_ms = max(0, ask.rebalance_timeout_ms) or ask.session_timeout_ms
         self.protocols = ask.protocols
 
+    @property
+    def protocol_names(self) -> set[str]:
+        """The names of its protocols."""
+        return {name for name, _ in self.protocols}
+
     def metadata(self, protocol: str) -> bytes:
         """The member's metadata for a protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")

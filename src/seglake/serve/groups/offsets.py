@@ -1,26 +1,51 @@
-"""What groups committed, in one SQLite file: each commit is whole or not there.
+"""What groups committed, and when replays started, in one SQLite file.
 
-The file belongs to one server: another server on it gets a ConfigError. After a killed server the
-next one goes on with its file.
+A commit is whole or not there. The file belongs to one server: another server on it gets a
+ConfigError. After a killed server the next one goes on with its file.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seglake.errors import ConfigError, StoreError
 
-_FORMAT = 1
+_OLDER = 5  # the version of a lake's identity if the lake is older than identities
+_FORMAT = 2  # in format 1 offsets had no lake
 _TABLE = """
-create table if not exists offsets (
-  group_id text, topic text, partition integer,
+create table if not exists committed (
+  lake text, group_id text, topic text, partition integer,
   "offset" integer not null, leader_epoch integer not null, metadata text not null,
   committed_at_ms integer not null,
-  primary key (group_id, topic, partition)
+  primary key (lake, group_id, topic, partition)
 ) without rowid
+"""
+
+_REPLAYS = """
+create table if not exists replays (
+  lake text, name text, started_at_ms integer not null, primary key (lake, name)
+) without rowid
+"""
+_KINDS = """
+create table if not exists kinds (
+  lake text, group_id text, protocol_type text not null, primary key (lake, group_id)
+) without rowid
+"""
+_MOST_REPLAYS = 10_000  # of a lake; those that started first are forgotten
+
+_FORGET_KIND = """
+delete from kinds where lake = ? and group_id = ?
+and not exists (select 1 from committed where lake = ? and group_id = ?)
+"""
+
+_TAKE_OVER = """
+insert into committed
+select '', group_id, topic, partition, "offset", leader_epoch, metadata, committed_at_ms
+from offsets
 """
 
 
@@ -36,13 +61,15 @@ Where = tuple[str, int]  # topic and partition
 
 
 class OffsetStore:
-    """The committed offsets of all groups; not for several threads at once.
+    """The committed offsets of all groups of a lake; not for several threads at once.
 
+    `lake` is its identity: another lake at the same root has none of them. Offsets of the time
+    before identities go to the first lake here that is as old: its identity is of version 5.
     Raises ConfigError for a file that cannot be used, or that another server uses.
     """
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, file: Path, lake: str = "") -> None:
+        self._file, self._lake = file, lake
         try:
             if str(file) != ":memory:":
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -62,47 +89,92 @@ class OffsetStore:
         with self._db:
             self._db.execute("begin immediate")
             (version,) = self._db.execute("pragma user_version").fetchone()
-            if version not in (0, _FORMAT):
+            if version not in (0, 1, _FORMAT):
                 raise ConfigError(
                     f"groups.file {self._file} has format {version}; this server knows {_FORMAT}"
                 )
             self._db.execute(_TABLE)
+            self._db.execute(_REPLAYS)
+            self._db.execute(_KINDS)
+            if version == 1:
+                self._db.execute(_TAKE_OVER)
+                self._db.execute("drop table offsets")
+            if self._lake and uuid.UUID(self._lake).version == _OLDER:
+                self._db.execute("update or ignore committed set lake = ? where lake = ''",
+                                 [self._lake])  # fmt: skip
             self._db.execute(f"pragma user_version = {_FORMAT}")
 
-    def commit(self, group_id: str, offsets: Mapping[Where, Committed], now_ms: int) -> None:
-        """Remember all of these offsets, or none. Raises StoreError."""
-        rows = [(group_id, *where, *each, now_ms) for where, each in offsets.items()]
-        self._write("insert or replace into offsets values (?, ?, ?, ?, ?, ?, ?)", rows)
+    def commit(
+        self, group_id: str, offsets: Mapping[Where, Committed], now_ms: int, kind: str = ""
+    ) -> None:
+        """Remember all of these offsets, or none. Raises StoreError.
+
+        `kind` is the protocol type of the group's members, "" if it has none: then it stays.
+        """
+        rows = [(self._lake, group_id, *where, *each, now_ms) for where, each in offsets.items()]
+        kinds = [(self._lake, group_id, kind)] if kind else []
+        self._write(
+            ("insert or replace into committed values (?, ?, ?, ?, ?, ?, ?, ?)", rows),
+            ("insert or replace into kinds values (?, ?, ?)", kinds),
+        )
 
     def of(self, group_id: str) -> dict[Where, Committed]:
         """Every committed offset of a group. Raises StoreError."""
         found = self._read(
-            'select topic, partition, "offset", leader_epoch, metadata from offsets'
-            " where group_id = ? order by topic, partition", group_id,
+            'select topic, partition, "offset", leader_epoch, metadata from committed'
+            " where lake = ? and group_id = ? order by topic, partition", self._lake, group_id,
         )  # fmt: skip
         return {(topic, partition): Committed(*rest) for topic, partition, *rest in found}
 
     def groups(self) -> list[str]:
         """The groups that have committed something. Raises StoreError."""
-        return [name for (name,) in self._read("select distinct group_id from offsets order by 1")]
+        what = "select distinct group_id from committed where lake = ? order by 1"
+        return [name for (name,) in self._read(what, self._lake)]
+
+    def kinds(self) -> dict[str, str]:
+        """The protocol type that the members of each group had. Raises StoreError."""
+        what = "select group_id, protocol_type from kinds where lake = ?"
+        return dict(self._read(what, self._lake))
+
+    def has(self, group_id: str) -> bool:
+        """Whether a group has committed something. Raises StoreError."""
+        what = "select 1 from committed where lake = ? and group_id = ? limit 1"
+        return bool(self._read(what, self._lake, group_id))
 
     def delete(self, group_id: str, wheres: Iterable[Where] | None = None) -> None:
         """Forget some offsets of a group, or all. Raises StoreError."""
-        if wheres is None:
-            self._write("delete from offsets where group_id = ?", [(group_id,)])
-        else:
-            rows = [(group_id, *where) for where in wheres]
-            what = "delete from offsets where group_id = ? and topic = ? and partition = ?"
-            self._write(what, rows)
+        mine, what = (self._lake, group_id), "delete from committed where lake = ? and group_id = ?"
+        rows = [mine] if wheres is None else [(*mine, *where) for where in wheres]
+        more = "" if wheres is None else " and topic = ? and partition = ?"
+        self._write((what + more, rows), (_FORGET_KIND, [mine * 2]))
+
+    def replay_started(self, name: str) -> int | None:
+        """When the replay of this name started; None if it did not. Raises StoreError."""
+        what = "select started_at_ms from replays where lake = ? and name = ?"
+        found = self._read(what, self._lake, name)
+        return int(found[0][0]) if found else None
+
+    def start_replay(self, name: str, now_ms: int) -> None:
+        """Remember when a replay started, unless it did before. Raises StoreError."""
+        start = "insert or ignore into replays values (?, ?, ?)"
+        oldest = (
+            "delete from replays where lake = ? and name not in (select name from replays"
+            " where lake = ? order by started_at_ms desc limit ?)"
+        )
+        self._write(
+            (start, [(self._lake, name, now_ms)]),
+            (oldest, [(self._lake, self._lake, _MOST_REPLAYS)]),
+        )
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
 
-    def _write(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
+    def _write(self, *statements: tuple[str, Iterable[tuple[object, ...]]]) -> None:
         try:
             with self._db:
-                self._db.executemany(statement, rows)
+                for statement, rows in statements:
+                    self._db.executemany(statement, rows)
         except sqlite3.Error as error:
             raise StoreError(f"{self._file}: {error}") from error
 

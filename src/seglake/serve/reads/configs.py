@@ -9,7 +9,7 @@ from typing import Any
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
 from seglake.errors import SeglakeError
-from seglake.serve.api import NODE, Api
+from seglake.serve.api import NODE, Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
 from seglake.serve.reads.errors import code_of
@@ -31,7 +31,11 @@ class Configs:
         return [Api(DescribeConfigsRequest, 1, 4, self._describe)]
 
     async def _describe(self, request: Any, connection: Connection) -> Any:
-        results = [await self._result(each, connection) for each in request.resources]
+        once = {
+            (each.resource_type, each.resource_name, tuple(each.configuration_keys or ("",))): each
+            for each in request.resources
+        }
+        results = [await self._result(each, connection) async for each in in_turns(once.values())]
         return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
     async def _result(self, asked: Any, connection: Connection) -> Any:
@@ -46,7 +50,8 @@ class Configs:
             connection.count_error("DescribeConfigs", code)
         wanted = asked.configuration_keys
         if wanted is not None:
-            values = {name: value for name, value in values.items() if name in set(wanted)}
+            named = set(wanted)
+            values = {name: value for name, value in values.items() if name in named}
         kind = DescribeConfigsResponse.DescribeConfigsResult
         source = _DYNAMIC_TOPIC if asked.resource_type == _TOPIC else _STATIC_BROKER
         configs = [

@@ -1,18 +1,23 @@
 """Fetch: batches as stored, a long poll at the end of the log (`ReplicaManager.fetchMessages`).
 
+Batches may have lost all records, and most clients move on by them. A client that asks for their
+offset again counts records alone: it gets those that follow, or waits for some. So does kafka-go at
+once, which reads the log from offset 1 again if an answer without a record comes before its time,
+and dies of three batches without records in a row: it gets none.
+
 Fetch sessions are declined (KIP-227): every answer has session 0, so every request is a full one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from functools import partial
 from typing import Any, NamedTuple
 
 from kafka.protocol.consumer import FetchRequest
 
-from seglake.errors import MissingObject, SeglakeError, UnknownTopic, VersionExpired
-from seglake.serve.api import Api
+from seglake.errors import SeglakeError, UnknownTopic, VersionExpired
+from seglake.serve.api import NO_ID, Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection, Reply
 from seglake.serve.reads.errors import code_of
@@ -22,19 +27,40 @@ from seglake.serve.records.taking import Taken
 from seglake.serve.topics.catalog import Topic, Topics
 from seglake.serve.topics.partition import Partition
 
-_log = logging.getLogger(__name__)
-
 _MEMORY_BYTES = 4 * 2**20  # of an answer whose records are not in local files
+_KAFKA_GO = 10  # its version of Fetch; Kafka 2.1's clients, which have it too, wait as it does
+_ROUNDED_S = 0.002  # more than its max_wait_ms, which is rounded down
+_FRAMED_AT_ONCE = 1000  # partitions and topics; of a larger answer, on a thread
 _NOTHING = Taken([], 0, -1)
 
 
 class _Round(NamedTuple):
-    """One look at every partition asked for."""
+    """One look at every partition asked for.
+
+    `ends` has the offsets that were answered without a record, by topic and partition. `size` does
+    not count these where the client counts records.
+    """
 
     topics: list[TopicAnswer]
     size: int
+    ends: dict[tuple[str, int], int]
     failed: bool
     grows_in: float | None
+
+
+def _unknown(version: int) -> Code:
+    return Code.UNKNOWN_TOPIC_OR_PARTITION if version < 13 else Code.UNKNOWN_TOPIC_ID
+
+
+def _counts_records(connection: Connection, place: tuple[str, int], offset: int) -> bool:
+    """Whether a client does not move on by batches without records, at the offset that it asks."""
+    return connection.version == _KAFKA_GO or connection.ends.get(place) == offset
+
+
+def _known(code: Code, version: int) -> Code:
+    """The code, or one like it that clients of an old version know."""
+    is_too_new = code == Code.KAFKA_STORAGE_ERROR and version < 6
+    return Code.NOT_LEADER_OR_FOLLOWER if is_too_new else code
 
 
 class Fetching:
@@ -54,6 +80,8 @@ class Fetching:
             return refusal(connection.version, connection.correlation_id, code)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(0, request.max_wait_ms), 2**31) / 1000
+        if connection.version == _KAFKA_GO:
+            deadline += _ROUNDED_S
         while True:
             change = self._topics.change
             found = await self._look(request, connection)
@@ -62,9 +90,15 @@ class Fetching:
                 break
             if not await self._wait(connection, change, left, found.grows_in):
                 break
-        self._count(found, connection)
+        connection.ends = found.ends
+        await self._count(found, connection)
         committed = request.isolation_level == 1
-        return frame_of(found.topics, connection.version, connection.correlation_id, committed)
+        framing = partial(
+            frame_of, found.topics, connection.version, connection.correlation_id, committed
+        )
+        partitions = sum(len(topic.partitions) for topic in found.topics)
+        small = partitions + len(found.topics) <= _FRAMED_AT_ONCE
+        return framing() if small else await self._topics.stretches.run(framing)
 
     async def _wait(
         self, connection: Connection, change: Any, left: float, grows_in: float | None
@@ -82,21 +116,32 @@ class Fetching:
     async def _look(self, request: Any, connection: Connection) -> _Round:
         room = min(max(0, request.max_bytes), self._fetch_bytes)
         answers, size, failed, waits = list[TopicAnswer](), 0, False, list[float]()
-        for asked in request.topics:
+        ends, again = dict[tuple[str, int], int](), 0
+        async for asked in in_turns(request.topics):
             name, topic, wrong = await self._topic(asked, connection.version)
             parts = list[Answer]()
-            for each in asked.partitions:
+            async for each in in_turns(asked.partitions):
                 if topic is None:
                     answer = Answer(each.partition, wrong, -1, -1, _NOTHING)
                 else:
-                    answer, wait = await self._partition(topic, each, room, size, connection)
+                    try:
+                        answer, wait = await self._partition(topic, each, room, size, connection)
+                    except VersionExpired as error:
+                        wrong, wait = await self._expired(topic, error, connection), None
+                        answer = Answer(each.partition, wrong, -1, -1, _NOTHING)
+                        topic = None
                     if wait is not None:
                         waits.append(wait)
                 size, room = size + answer.taken.size, max(0, room - answer.taken.size)
                 failed |= answer.code != Code.NONE
+                if topic is not None and answer.taken.size and not answer.taken.has_records:
+                    place = (topic.name, each.partition)
+                    ends[place] = each.fetch_offset
+                    if _counts_records(connection, place, each.fetch_offset):
+                        again += answer.taken.size
                 parts.append(answer)
-            answers.append(TopicAnswer(name, asked.topic_id, parts))
-        return _Round(answers, size, failed, min(waits, default=None))
+            answers.append(TopicAnswer(name, asked.topic_id or NO_ID, parts))
+        return _Round(answers, size - again, ends, failed, min(waits, default=None))
 
     async def _topic(self, asked: Any, version: int) -> tuple[str, Topic | None, Code]:
         try:
@@ -106,7 +151,7 @@ class Fetching:
         except SeglakeError as error:
             # the client then asks for metadata, whose answer says what is wrong with the name
             code_of(error)
-            return asked.topic or "", None, Code.UNKNOWN_TOPIC_OR_PARTITION
+            return asked.topic or "", None, _unknown(version)
         return (topic.name if topic else ""), topic, Code.UNKNOWN_TOPIC_ID
 
     async def _partition(
@@ -117,22 +162,20 @@ class Fetching:
             if not 0 <= number < len(topic.partitions):
                 raise UnknownTopic(f"topic {topic.name!r} has no partition {number}")
             return await self._records(topic, asked, room, size, connection)
-        except (VersionExpired, MissingObject) as error:
-            await self._after_vacuum(error)
-            code = Code.KAFKA_STORAGE_ERROR
+        except VersionExpired:
+            raise
         except SeglakeError as error:
-            code = code_of(error)
-        if code == Code.KAFKA_STORAGE_ERROR and connection.version < 6:
-            code = Code.NOT_LEADER_OR_FOLLOWER
+            code = _known(code_of(error), connection.version)
         return Answer(number, code, -1, -1, _NOTHING), None
 
-    async def _after_vacuum(self, error: SeglakeError) -> None:
-        """Look for a newer version: files of this one may be gone. The client tries again."""
-        _log.warning("%s", error)
-        try:
-            await self._topics.refresh()
-        except SeglakeError as worse:
-            code_of(worse)
+    async def _expired(self, topic: Topic, error: VersionExpired, connection: Connection) -> Code:
+        """The code where files of a topic are gone with its version.
+
+        If that is for good, the client asks for metadata, which says so; else it tries again.
+        """
+        if await self._topics.expired(topic.name, error):
+            return _unknown(connection.version)
+        return _known(Code.KAFKA_STORAGE_ERROR, connection.version)
 
     async def _records(
         self, topic: Topic, asked: Any, room: int, size: int, connection: Connection
@@ -150,18 +193,22 @@ class Fetching:
         limit = min(max(0, asked.partition_max_bytes), room)
         if partition.remote:
             limit = min(limit, max(0, _MEMORY_BYTES - size))
+        if not limit and size:  # the answer is full
+            return Answer(asked.partition, code, start, end, _NOTHING), wait
         taken = await self._topics.taker.take(
-            partition.runs(offset), offset, end, limit, whole_first=not size
+            partition.runs(offset),
+            offset,
+            end,
+            limit,
+            whole_first=not size,
+            skip_empty=connection.ends.get((topic.name, asked.partition)) == offset,
+            only_filled=version == _KAFKA_GO,
         )
-        if taken.zstd and version < 10:
-            return Answer(
-                asked.partition, Code.UNSUPPORTED_COMPRESSION_TYPE, start, end, _NOTHING
-            ), wait
         connection.counts.fetched_bytes[topic.plain] += taken.size
         return Answer(asked.partition, Code.NONE, start, end, taken), wait
 
-    def _count(self, found: _Round, connection: Connection) -> None:
-        for topic in found.topics:
+    async def _count(self, found: _Round, connection: Connection) -> None:
+        async for topic in in_turns(found.topics):
             for answer in topic.partitions:
                 if answer.code:
                     connection.count_error("Fetch", answer.code)

@@ -15,14 +15,13 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from seglake.errors import SeglakeError
-from seglake.serve.api import NODE, Api
+from seglake.serve.api import NO_ID, NODE, Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
 from seglake.serve.reads.errors import code_of
 from seglake.serve.settings import Address
 from seglake.serve.topics.catalog import LEADER_EPOCH, Topic, Topics
 
-_NO_ID = uuid.UUID(int=0)
 _MOST_PARTITIONS = 2000  # of one answer of DescribeTopicPartitions, as in Kafka
 
 
@@ -50,9 +49,9 @@ class Describing:
     async def _metadata(self, request: Any, connection: Connection) -> Any:
         asked = request.topics
         if asked is None or (not asked and connection.version == 0):
-            found = [await self._named(name) for name in self._topics.names()]
+            found = [await self._named(name) async for name in in_turns(self._topics.names())]
         else:
-            found = [await self._asked(each, connection) for each in asked]
+            found = [await self._asked(each, connection) async for each in in_turns(_once(asked))]
         response = MetadataResponse
         host, port = self._address
         broker = response.MetadataResponseBroker(node_id=NODE, host=host, port=port, rack=None)
@@ -61,7 +60,10 @@ class Describing:
             brokers=[broker],
             cluster_id=self._topics.cluster_id,
             controller_id=NODE,
-            topics=[self._described(response.MetadataResponseTopic, each) for each in found],
+            topics=[
+                self._described(response.MetadataResponseTopic, each)
+                async for each in in_turns(found)
+            ],
             error_code=Code.NONE,
         )
 
@@ -69,18 +71,24 @@ class Describing:
         if each.name is not None:
             found = await self._named(each.name)
         else:
-            topic = await self._topics.find_by_id(each.topic_id)
-            code = Code.UNKNOWN_TOPIC_ID if topic is None else Code.NONE
-            found = _Found(topic and topic.name, each.topic_id, code, topic)
+            found = await self._by_id(each.topic_id)
         if found.code:
             connection.count_error("Metadata", found.code)
         return found
+
+    async def _by_id(self, topic_id: uuid.UUID) -> _Found:
+        try:
+            topic = await self._topics.find_by_id(topic_id)
+        except SeglakeError as error:
+            return _Found(None, topic_id, code_of(error), None)
+        code = Code.UNKNOWN_TOPIC_ID if topic is None else Code.NONE
+        return _Found(topic and topic.name, topic_id, code, topic)
 
     async def _named(self, name: str) -> _Found:
         try:
             topic = await self._topics.find(name)
         except SeglakeError as error:
-            return _Found(name, _NO_ID, code_of(error), None)
+            return _Found(name, NO_ID, code_of(error), None)
         return _Found(name, topic.id, Code.NONE, topic)
 
     def _described(self, kind: Any, found: _Found) -> Any:
@@ -93,13 +101,13 @@ class Describing:
     async def _describe_topics(self, request: Any, _: Connection) -> Any:
         response = DescribeTopicPartitionsResponse
         kind = response.DescribeTopicPartitionsResponseTopic
-        names = sorted(each.name for each in request.topics) or self._topics.names()
+        names = sorted({each.name for each in request.topics}) or self._topics.names()
         cursor = request.cursor
         if cursor is not None:
             names = [name for name in names if name >= cursor.topic_name]
         left = min(max(request.response_partition_limit, 1), _MOST_PARTITIONS)
         topics, following = [], None
-        for name in names:
+        async for name in in_turns(names):
             found = await self._named(name)
             count = 0 if found.topic is None else len(found.topic.partitions)
             at_cursor = cursor is not None and name == cursor.topic_name
@@ -137,6 +145,11 @@ class Describing:
             throttle_time_ms=0, error_code=Code.NONE, error_message=None, endpoint_type=1,
             cluster_id=self._topics.cluster_id, controller_id=NODE, brokers=[broker],
         )  # fmt: skip
+
+
+def _once(asked: Sequence[Any]) -> list[Any]:
+    """The topics asked for, each once, as in Kafka."""
+    return list({(each.name, each.topic_id): each for each in asked}.values())
 
 
 def _partitions(kind: Any, numbers: Sequence[int], **more: Any) -> list[Any]:

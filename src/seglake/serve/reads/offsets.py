@@ -1,7 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch: where logs begin and end, the first record at a time.
 
-A lookup by time also finds the records that a broker overlooks (docs/lookups.md). Lookups in an
-object store run on a thread; on a local disk a lookup is faster than the hand-over to a thread.
+A lookup by time also finds the records that a broker overlooks (docs/lookups.md). Lookups that
+wait for an object store run on a thread; on a local disk a lookup is faster than the hand-over.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kafka.protocol.consumer import (
     OffsetForLeaderEpochResponse,
 )
 
-from seglake.errors import SeglakeError, UnknownTopic
+from seglake.errors import SeglakeError, UnknownTopic, VersionExpired
 from seglake.read.lookup.block_search import OffsetAndTimestamp
-from seglake.serve.api import Api
+from seglake.serve.api import Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
 from seglake.serve.reads.errors import code_of
@@ -26,8 +26,10 @@ from seglake.serve.topics.catalog import LEADER_EPOCH, Topics
 from seglake.serve.topics.partition import Partition
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
+_EARLIEST_PENDING_UPLOAD = -6
 _NONE = OffsetAndTimestamp(-1, -1)
-_SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}  # versions of ListOffsets
+# versions of ListOffsets
+_SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
 
 
 class _Answer(NamedTuple):
@@ -66,10 +68,10 @@ class Lookups:
     async def _list_offsets(self, request: Any, connection: Connection) -> Any:
         kind = ListOffsetsResponse.ListOffsetsTopicResponse
         one, topics = kind.ListOffsetsPartitionResponse, []
-        for topic in request.topics:
+        async for topic in in_turns(request.topics):
             answers = [
                 (each, await self._offset(topic.name, each, connection))
-                for each in topic.partitions
+                async for each in in_turns(topic.partitions)
             ]
             partitions = [
                 one(
@@ -90,13 +92,16 @@ class Lookups:
 
     async def _looked_up(self, topic: str, asked: Any, version: int) -> _Answer:
         time = asked.timestamp
-        if time < _LATEST_TIERED or version < _SINCE.get(time, 1):
+        if time < _EARLIEST_PENDING_UPLOAD or version < _SINCE.get(time, 1):
             return _Answer(Code.UNSUPPORTED_VERSION)
         try:
             partition = await partition_of(self._topics, topic, asked.partition_index)
             if version >= 4 and (wrong := epoch_error(asked.current_leader_epoch)):
                 return _Answer(wrong)
             return _Answer(Code.NONE, await self._at(partition, time))
+        except VersionExpired as error:
+            gone = await self._topics.expired(topic, error)
+            return _Answer(code_of(error) if gone else Code.KAFKA_STORAGE_ERROR)
         except SeglakeError as error:
             return _Answer(code_of(error))
 
@@ -105,18 +110,21 @@ class Lookups:
             return OffsetAndTimestamp(partition.start, -1)
         if time == _LATEST:
             return OffsetAndTimestamp(partition.end(), -1)
-        if time == _LATEST_TIERED:
+        if time in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
             return _NONE
         lookup = partial(partition.at_time, time) if time >= 0 else partition.max_timestamp
-        found = await self._topics.stretches.run(lookup) if partition.remote else lookup()
+        long = partition.remote or time < 0  # the largest timestamp of a window: many lookups
+        run = partial(self._topics.stretches.run, waits=partition.remote)
+        found = await run(lookup) if long else lookup()
         return _NONE if found is None or found.offset >= partition.end() else found
 
     async def _end_of_epoch(self, request: Any, connection: Connection) -> Any:
         kind = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
         topics = []
-        for topic in request.topics:
+        async for topic in in_turns(request.topics):
             ends = [
-                await self._epoch(topic.topic, each, kind, connection) for each in topic.partitions
+                await self._epoch(topic.topic, each, kind, connection)
+                async for each in in_turns(topic.partitions)
             ]
             topics.append(kind(topic=topic.topic, partitions=ends))
         return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)

@@ -19,12 +19,14 @@ from kafka.protocol.admin import (
     DeleteRecordsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from seglake.serve.api import Api, Refused
+from seglake.serve.api import Api, Refused, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
 
@@ -47,7 +49,7 @@ async def _produce(request: Any, connection: Connection) -> Any:
                 for each in topic.partition_data
             ],
         )
-        for topic in request.topic_data
+        async for topic in in_turns(request.topic_data)
     ]  # fmt: skip
     return ProduceResponse(responses=topics, throttle_time_ms=0)
 
@@ -59,23 +61,26 @@ def _policy(connection: Connection, api: str) -> dict[str, Any]:
 
 async def _create_topics(request: Any, connection: Connection) -> Any:
     one, why = CreateTopicsResponse.CreatableTopicResult, _policy(connection, "CreateTopics")
-    topics = [one(name=topic.name, **why) for topic in request.topics]
+    topics = [one(name=topic.name, **why) async for topic in in_turns(request.topics)]
     return CreateTopicsResponse(throttle_time_ms=0, topics=topics)
 
 
 async def _delete_topics(request: Any, connection: Connection) -> Any:
     one, why = DeleteTopicsResponse.DeletableTopicResult, _policy(connection, "DeleteTopics")
     if connection.version >= 6:
-        some = [one(name=each.name, topic_id=each.topic_id, **why) for each in request.topics]
+        some = [
+            one(name=each.name, topic_id=each.topic_id, **why)
+            async for each in in_turns(request.topics)
+        ]
     else:
-        some = [one(name=name, **why) for name in request.topic_names]
+        some = [one(name=name, **why) async for name in in_turns(request.topic_names)]
     return DeleteTopicsResponse(throttle_time_ms=0, responses=some)
 
 
 async def _create_partitions(request: Any, connection: Connection) -> Any:
     one = CreatePartitionsResponse.CreatePartitionsTopicResult
     why = _policy(connection, "CreatePartitions")
-    some = [one(name=topic.name, **why) for topic in request.topics]
+    some = [one(name=topic.name, **why) async for topic in in_turns(request.topics)]
     return CreatePartitionsResponse(throttle_time_ms=0, results=some)
 
 
@@ -92,7 +97,7 @@ async def _delete_records(request: Any, connection: Connection) -> Any:
                 for each in topic.partitions
             ],
         )
-        for topic in request.topics
+        async for topic in in_turns(request.topics)
     ]
     return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
@@ -104,12 +109,22 @@ async def _alter_configs(request: Any, connection: Connection) -> Any:
     why = _policy(connection, "IncrementalAlterConfigs" if incremental else "AlterConfigs")
     some = [
         one(resource_type=each.resource_type, resource_name=each.resource_name, **why)
-        for each in request.resources
+        async for each in in_turns(request.resources)
     ]
     return response(throttle_time_ms=0, responses=some)
 
 
+async def _describe_acls(_: Any, connection: Connection) -> Any:
+    """There are none: whoever may connect may read everything. A broker says the same."""
+    connection.count_error("DescribeAcls", Code.SECURITY_DISABLED)
+    return DescribeAclsResponse(
+        throttle_time_ms=0, error_code=Code.SECURITY_DISABLED, resources=[],
+        error_message="No Authorizer is configured on the broker",
+    )  # fmt: skip
+
+
 APIS = [
+    Api(DescribeAclsRequest, 1, 3, _describe_acls),
     Api(ProduceRequest, 0, 9, _produce),
     Api(CreateTopicsRequest, 2, 7, _create_topics),
     Api(DeleteTopicsRequest, 1, 6, _delete_topics),

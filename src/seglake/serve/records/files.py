@@ -38,6 +38,10 @@ class LocalFiles:
         """Bytes [start, end) of a file. Raises MissingObject and StoreError."""
         return FileSpan(self._opened(key), start, end - start)
 
+    def forget(self) -> None:
+        """Close every file that no answer uses."""
+        self._opened.cache_clear()
+
     def _open(self, key: str) -> BinaryIO:
         path = self._root / key
         try:

@@ -22,9 +22,9 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from seglake.errors import CorruptData, SeglakeError
-from seglake.format.batch import CODEC_MASK
+from seglake.errors import CorruptData, MissingObject, SeglakeError
 from seglake.format.decode import check_crcs, scan
 from seglake.format.records import Int64s
 from seglake.read.fetch.byte_cache import ByteCache
@@ -44,7 +44,6 @@ _AHEAD_BYTES = 4 * 2**20  # requested ahead from an object store, for each reade
 _STREAMS = 16  # readers with requests ahead
 _CACHE_BYTES = 64 * 2**20  # of logs on an object store
 _MOST_STRETCHES = 32_768  # in memory, without their bytes: 32 GiB of logs
-_ZSTD = 4
 
 Bytes = memoryview | FileSpan
 _Result = TypeVar("_Result")
@@ -53,14 +52,15 @@ _Result = TypeVar("_Result")
 class Stretch(NamedTuple):
     """Whole batches of a log, in order: batch i has bytes positions[i] to positions[i + 1].
 
-    Its offsets are base_offsets[i] to last_offsets[i], inclusive. A stretch with `damage` must not
-    be sent: it is one batch, or an index block whose batches cannot be told apart.
+    Its offsets are base_offsets[i] to last_offsets[i], inclusive; it has a record if filled[i]. A
+    stretch with `damage` must not be sent: it is one batch, or an index block whose batches cannot
+    be told apart.
     """
 
     positions: Int64s
     base_offsets: Int64s
     last_offsets: Int64s
-    zstd: bool
+    filled: npt.NDArray[np.bool_]
     damage: CorruptData | None = None
 
     @property
@@ -77,6 +77,10 @@ class Stretch(NamedTuple):
     def last_offset(self) -> int:
         """The last offset of its last batch."""
         return int(self.last_offsets[-1])
+
+    def key(self, segment: LogSegment) -> tuple[str, int, int]:
+        """What its bytes are cached by: once it is forgotten, another one may begin there."""
+        return segment.log_key, self.start, self.end
 
 
 class _Log:
@@ -122,14 +126,29 @@ class Stretches:
         self._loading = dict[tuple[str, int], asyncio.Future[Stretch]]()
         self._streams = _Streams(reads.fetch) if reads.store.remote else None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="seglake-serve")
+        self._waiting = ThreadPoolExecutor(_THREADS, thread_name_prefix="seglake-waiting")
 
     def close(self) -> None:
         """End its threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._threads, self._waiting):
+            pool.shutdown(wait=False, cancel_futures=True)
 
-    async def run(self, work: Callable[[], _Result]) -> _Result:
-        """The result of blocking work, done on a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    def forget(self) -> None:
+        """Let go of all files and bytes: logs may be gone."""
+        self._data.clear()
+        if self._files is not None:
+            self._files.forget()
+        if self._streams is not None:
+            self._streams.forget()
+
+    async def run(self, work: Callable[[], _Result], *, waits: bool = False) -> _Result:
+        """The result of blocking work, done on a thread.
+
+        What `waits` for storage outside of the lake has threads of its own: a slow bucket holds
+        nobody who reads the lake.
+        """
+        pool = self._waiting if waits else self._threads
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     async def find(self, segment: LogSegment, offset: int) -> Stretch | None:
         """The stretch of the first batch that ends at `offset` or above; None behind the last one.
@@ -180,7 +199,7 @@ class Stretches:
         if before is None and offset <= segment.base_offset:
             return 0, segment.base_offset
         ask = partial(self._ask, segment, ZoneSearch.block_at, offset)
-        block = await self.run(ask)
+        block = await self.run(ask, waits=segment.is_external)
         if block is None:
             return segment.log_bytes, segment.end_offset
         if before is not None and before.end > block.position:
@@ -210,12 +229,13 @@ class Stretches:
         ranges = LogRanges.one(start, end, low, high)
         before = log.before(low)
         sequential = before is not None and before.end == start
-        stretch, data = await self.run(partial(self._read, segment, ranges, ahead=sequential))
+        read = partial(self._read, segment, ranges, ahead=sequential)
+        stretch, data = await self.run(read, waits=segment.is_external)
         if stretch.damage is not None:
             self._damaged()
             _log.error("damaged: %s", stretch.damage)
         if self._streams is not None and stretch.damage is None:
-            self._data.put((segment.log_key, stretch.start), data, memoryview(data).nbytes)
+            self._data.put(stretch.key(segment), data, memoryview(data).nbytes)
         if log.add(stretch) and self._logs.get(segment.log_key) is log:  # else forgotten meanwhile
             self._count += 1
         return stretch
@@ -289,21 +309,26 @@ class Stretches:
 
     async def read(self, segment: LogSegment, stretch: Stretch) -> memoryview:
         """All bytes of a stretch, in memory."""
-        data = self._data.get((segment.log_key, stretch.start))
+        data = self._data.get(stretch.key(segment))
         if data is None:
             ranges = LogRanges.one(
                 stretch.start, stretch.end, int(stretch.base_offsets[0]), stretch.last_offset + 1
             )
-            chunk = await self.run(partial(self._fetch.chunk_of, segment, ranges))
+            read = partial(self._fetch.chunk_of, segment, ranges)
+            chunk = await self.run(read, waits=segment.is_external)
             data = chunk.data
-            self._data.put((segment.log_key, stretch.start), data, memoryview(data).nbytes)
+            self._data.put(stretch.key(segment), data, memoryview(data).nbytes)
         return memoryview(data)
 
     async def bytes_of(self, segment: LogSegment, stretch: Stretch, first: int, stop: int) -> Bytes:
         """The bytes of the batches `first` to `stop` (exclusive) of a stretch, to be sent."""
         start, end = int(stretch.positions[first]), int(stretch.positions[stop])
         if self._files is not None and not segment.is_external:
-            return self._files.span(segment.log_key, start, end)
+            try:
+                return self._files.span(segment.log_key, start, end)
+            except MissingObject as error:
+                await self.run(partial(self._fetch.explain, segment, error))
+                raise
         data = await self.read(segment, stretch)
         return data[start - stretch.start : end - stretch.start]
 
@@ -314,6 +339,10 @@ class _Streams:
     def __init__(self, fetch: LogFetch) -> None:
         self._fetch = fetch
         self._open = OrderedDict[tuple[str, int], Iterator[Chunk]]()
+
+    def forget(self) -> None:
+        """Read on nowhere."""
+        self._open.clear()
 
     def next(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> Chunk:
         """The chunk that begins a range; the next one is asked for already if `ahead`."""
@@ -337,9 +366,8 @@ def _stretch_of(chunk: Chunk) -> Stretch:
     table = chunk.table
     start = int(chunk.log_positions[0])
     positions = np.append(0, np.cumsum(table["size"], dtype=np.int64)) + start
-    zstd = bool(np.any(table["attributes"] & CODEC_MASK == _ZSTD))
     firsts, lasts = table["base_offset"].astype(np.int64), table["last_offset"].astype(np.int64)
-    return Stretch(positions, firsts, lasts, zstd)
+    return Stretch(positions, firsts, lasts, table["count"] > 0)
 
 
 def _damaged(
@@ -348,7 +376,7 @@ def _damaged(
     """Bytes [start, end) that are not sent, with offsets from `low` to `last_offset`."""
     places = np.array([start, end], np.int64)
     offsets = np.array([[low], [last_offset]], np.int64)
-    return Stretch(places, offsets[0], offsets[1], zstd=False, damage=damage), b""
+    return Stretch(places, offsets[0], offsets[1], np.ones(1, np.bool_), damage), b""
 
 
 def _forget(task: asyncio.Future[Stretch]) -> None:

@@ -44,15 +44,15 @@ class Run(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a fetch gets of a partition: bytes to be sent, their size, and the offset behind them.
+    """What a fetch gets of a partition: bytes to be sent, their size, the offset behind them.
 
-    `zstd`: some batches may be compressed with zstd.
+    Without records it is nothing, batches that have lost theirs, or the rest of the first batch.
     """
 
     parts: list[Bytes]
     size: int
     end_offset: int
-    zstd: bool = False
+    has_records: bool = False
 
 
 class Taker:
@@ -62,26 +62,44 @@ class Taker:
         self._stretches = stretches
         self._filtered = ByteCache(_FILTERED_BYTES)
 
+    def forget(self) -> None:
+        """Let go of all bytes: logs may be gone."""
+        self._filtered.clear()
+        self._stretches.forget()
+
     async def take(
-        self, runs: Iterator[Run], offset: int, end: int, limit: int, *, whole_first: bool
+        self,
+        runs: Iterator[Run],
+        offset: int,
+        end: int,
+        limit: int,
+        *,
+        whole_first: bool,
+        skip_empty: bool = False,
+        only_filled: bool = False,
     ) -> Taken:
         """The batches from `offset` on that lie below `end` and take at most `limit` bytes.
 
         The first of `runs` has the offset. With `whole_first` the first batch comes whole even if
-        it is larger. If no batch is left before the end, an empty one stands for the gap. Raises
-        CorruptData if the first batch is damaged, StoreError, and VersionExpired.
+        it is larger, with `skip_empty` the first one that has a record. With `only_filled` none
+        comes that has no record. If no batch is left before the end, an empty one stands for the
+        gap. Raises CorruptData if the first batch is damaged,
+        StoreError, and VersionExpired.
         """
         taking = _Taking(self._stretches, self._filtered, offset, end, limit, whole_first)
+        taking.skip_empty, taking.only_filled = skip_empty or only_filled, only_filled
         try:
             for run in runs:
                 if not await taking.add(run):
                     break
             else:
+                taking.offset = max(taking.offset, end)
+            if taking.offset >= end:
                 taking.fill_gap()
         except CorruptData:
             if not taking.size:
                 raise
-        return Taken(taking.parts, taking.size, taking.offset, taking.zstd)
+        return Taken(taking.parts, taking.size, taking.offset, taking.has_records)
 
 
 class _Taking:
@@ -97,7 +115,8 @@ class _Taking:
         self._stretches, self._filtered = stretches, filtered
         self.offset = self._asked = offset
         self._end, self._limit, self._whole_first = end, limit, whole_first
-        self.parts, self.size, self.zstd = list[Bytes](), 0, False
+        self.parts, self.size, self.has_records = list[Bytes](), 0, False
+        self.skip_empty = self.only_filled = False
 
     async def add(self, run: Run) -> bool:
         """Take what there is of a run; False once nothing more is wanted."""
@@ -113,20 +132,37 @@ class _Taking:
         return self.offset < self._end
 
     async def _copy(self, run: Run, stretch: Stretch) -> bool:
-        first = int(stretch.last_offsets.searchsorted(self.offset))
+        first = self._first(stretch)
         last = int(stretch.positions.searchsorted(run.end, "right")) - 1  # of the run
         last = min(last, int(stretch.base_offsets.searchsorted(self._end)))
         stop = min(last, self._stop(stretch.positions, first))
         if stop <= first:
-            if last <= first:  # none of this stretch belongs to the run and lies below the end
-                self.offset = max(self.offset, min(run.end_offset, self._end))
+            if last <= first:  # nothing of this stretch is sent
+                self.offset = max(
+                    self.offset, min(stretch.last_offset + 1, run.end_offset, self._end)
+                )
                 return True
             return False
+        full, stop = stop, self._filled_until(stretch, first, stop)
         part = await self._stretches.bytes_of(run.segment, stretch, first, stop)
         self._append(part)
-        self.zstd |= stretch.zstd
+        begun = int(stretch.base_offsets.searchsorted(self._asked))
+        self.has_records |= bool(stretch.filled[max(first, begun) : stop].any())
         self.offset = int(stretch.last_offsets[stop - 1]) + 1
-        return stop == last
+        return stop < full or stop == last
+
+    def _filled_until(self, stretch: Stretch, first: int, stop: int) -> int:
+        """Where batches with records end, if only these are sent."""
+        filled = stretch.filled[first:stop]
+        return first + int(filled.argmin()) if self.only_filled and not filled.all() else stop
+
+    def _first(self, stretch: Stretch) -> int:
+        """The first batch of a stretch that is sent."""
+        first = int(stretch.last_offsets.searchsorted(self.offset))
+        if not self.only_filled and (self.parts or not self.skip_empty):
+            return first
+        filled = stretch.filled[first:]
+        return first + int(filled.argmax()) if filled.any() else len(stretch.filled)
 
     async def _filter(self, run: Run, stretch: Stretch) -> bool:
         batches = await self._within(run, stretch)
@@ -137,7 +173,7 @@ class _Taking:
         stop = min(last, self._stop(positions, first))
         if stop > first:
             self._append(batches.data.data[int(positions[first]) : int(positions[stop])])
-            self.zstd |= stretch.zstd
+            self.has_records = True
             self.offset = int(lasts[stop - 1]) + 1
         if stop < last:
             return False
@@ -146,7 +182,7 @@ class _Taking:
 
     async def _within(self, run: Run, stretch: Stretch) -> Batches:
         """The records of the window in the part of the run that a stretch has."""
-        key = (run.segment.log_key, stretch.start, run)
+        key = (stretch.key(run.segment), run)
         batches: Batches | None = self._filtered.get(key)
         if batches is None:
             data = await self._stretches.read(run.segment, stretch)

@@ -1,4 +1,8 @@
-"""The login of a client: SaslHandshake, then SaslAuthenticate (KIP-43, KIP-152)."""
+"""The login of a client: SaslHandshake, then SaslAuthenticate (KIP-43, KIP-152).
+
+Behind a handshake of version 0 the turns of the login are frames without a header, as SASL has
+them. Such a client is not told why a login failed: the connection is closed.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,7 @@ class Login:
     def apis(self) -> list[Api]:
         """SaslHandshake and SaslAuthenticate."""
         return [
-            Api(sasl.SaslHandshakeRequest, 1, 1, self.handshake, before_login=True),
+            Api(sasl.SaslHandshakeRequest, 0, 1, self.handshake, before_login=True),
             Api(sasl.SaslAuthenticateRequest, 0, 2, self.authenticate, before_login=True),
         ]
 
@@ -60,6 +64,8 @@ class Login:
         connection.login = Plain(self._users) if mechanism == "PLAIN" else Scram(
             self._users, mechanism
         )  # fmt: skip
+        if connection.version == 0:
+            connection.tokens = self.token
         return self._shaken(Code.NONE, connection)
 
     def _shaken(self, code: Code, connection: Connection) -> Any:
@@ -73,26 +79,41 @@ class Login:
         if connection.principal is not None or exchange is None:
             connection.count_error("SaslAuthenticate", Code.ILLEGAL_SASL_STATE)
             return _refused(Code.ILLEGAL_SASL_STATE, "SaslHandshake comes first, and once")
+        try:
+            turn = await self._turn(exchange, bytes(request.auth_bytes), connection)
+        except Failed:
+            return _refused(
+                Code.SASL_AUTHENTICATION_FAILED, "Authentication failed: wrong user or password"
+            )
+        return sasl.SaslAuthenticateResponse(error_code=Code.NONE, auth_bytes=turn.answer)
+
+    async def token(self, words: bytes, connection: Connection) -> bytes:
+        """The same for a token without a header. Raises Refused."""
+        try:
+            turn = await self._turn(connection.login, words, connection)
+        except Failed:
+            raise Refused("the login failed") from None
+        if turn.name is not None:
+            connection.tokens = None
+        return turn.answer
+
+    async def _turn(self, exchange: Any, words: bytes, connection: Connection) -> Turn:
+        """One turn of the login; raises Failed, a little later, when it is counted and logged."""
         connection.login = _over
         try:
-            turn = exchange(bytes(request.auth_bytes))
+            turn: Turn = exchange(words)
         except Failed as why:
-            return await self._failed(connection, why)
+            self._counts.failed_logins += 1
+            connection.count_error("SaslAuthenticate", Code.SASL_AUTHENTICATION_FAILED)
+            _log.warning("%s: login failed: %s", connection, why)
+            await asyncio.sleep(_DELAY_S)
+            raise
         if turn.name is None:
             connection.login = exchange
         else:
             connection.principal = f"User:{turn.name}"
             self._counts.logins += 1
-        return sasl.SaslAuthenticateResponse(error_code=Code.NONE, auth_bytes=turn.answer)
-
-    async def _failed(self, connection: Connection, why: Failed) -> Any:
-        self._counts.failed_logins += 1
-        connection.count_error("SaslAuthenticate", Code.SASL_AUTHENTICATION_FAILED)
-        _log.warning("%s: login failed: %s", connection, why)
-        await asyncio.sleep(_DELAY_S)
-        return _refused(
-            Code.SASL_AUTHENTICATION_FAILED, "Authentication failed: wrong user or password"
-        )
+        return turn
 
 
 def _refused(code: Code, message: str) -> Any:

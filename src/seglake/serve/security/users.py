@@ -63,11 +63,15 @@ class Users:
         return hmac.compare_digest(expected, self._digest(password))
 
     def verifier(self, mechanism: str, name: str) -> Verifier:
-        """What SCRAM compares with; an unknown name has one, too, always with the same salt."""
+        """What SCRAM compares with.
+
+        An unknown name has one, too, which looks like that of a user: the same whenever it is
+        asked for, another for another mechanism.
+        """
         found = self._verifiers[mechanism].get(name)
         if found is not None:
             return found
-        salt = self._digest(name)[: len(self._unknown[mechanism].salt)]
+        salt = self._digest(f"{mechanism} {name}")[: len(self._unknown[mechanism].salt)]
         return self._unknown[mechanism]._replace(salt=salt)
 
     def _digest(self, text: str) -> bytes:

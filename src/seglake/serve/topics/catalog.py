@@ -13,20 +13,23 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from seglake.catalog.rows import TopicRow
-from seglake.errors import SeglakeError, UnknownTopic, UsageError
+from seglake.errors import SeglakeError, UnknownTopic, UsageError, VersionExpired
 from seglake.layout import is_topic_name
 from seglake.read.fetch.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.log import Log
+from seglake.serve.api import shown
 from seglake.serve.counts import Counts
 from seglake.serve.records.stretches import Stretches
 from seglake.serve.records.taking import Taker
 from seglake.serve.settings import Server
-from seglake.serve.topics.clock import Clock, ReplayedPartition
+from seglake.serve.topics.clock import Clock, ReplayedPartition, Starts
 from seglake.serve.topics.names import Derived, parse
 from seglake.serve.topics.partition import Partition, WholePartition
 from seglake.serve.topics.window import WindowPartition
@@ -36,6 +39,9 @@ _log = logging.getLogger(__name__)
 # Of every partition, for ever: clients disregard metadata with a smaller epoch than a batch has
 # (`Metadata.updateLatestMetadata`), and imported batches keep the epochs of their brokers.
 LEADER_EPOCH = 2**30
+
+_PLANS = 2  # of windows at once
+_BACKOFF_S = 10.0  # between looks at a catalog that cannot be read
 
 
 class Topic(NamedTuple):
@@ -55,23 +61,28 @@ class Topics:
         reads = lake.reads
         self._lake, self._reads, self._settings, self._counts = lake, reads, settings, counts
         self.stretches = Stretches(reads, self._count_damage)
-        self.taker = Taker(self.stretches)
-        root = reads.store.uri
-        self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{root}")
+        self.taker, self._forgotten = Taker(self.stretches), reads.forgotten
+        self.lake, self.root = lake.identity, reads.store.uri
+        self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
+        self.starts: Starts | None = None  # without it, replays begin anew with each server
         self._derived = OrderedDict[str, asyncio.Future[Topic]]()
+        self._held = dict[str, int]()  # bytes of derived topics
+        # threads of their own, so that slow plans of windows leave those of fetches alone
+        self._planning = ThreadPoolExecutor(_PLANS, "seglake-plan")
         self._ids = dict[uuid.UUID, str]()
         self._watching: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Future[None] | None = None
         self.refreshed = time.time()
-        self._new_version()
+        self.problem: str | None = None  # of the last look at the catalog
+        self._take(*self._new_version())
 
     # the lake
 
     @property
     def version(self) -> int:
         """The version of the catalog that is served."""
-        return self._lake.version
+        return self._served
 
     def names(self) -> list[str]:
         """The topics of the lake that are served; those that a name makes are not listed."""
@@ -92,18 +103,37 @@ class Topics:
         if topic is not None:
             return topic
         if not is_topic_name(name):
-            raise UsageError(f"{name!r} is no name of a topic")
+            raise UsageError(f"'{shown(name)}' is no name of a topic")
         asked = parse(name)
         if asked is None or asked.topic not in self._topics:
             raise UnknownTopic(f"topic {name!r} is not in version {self.version} of the lake")
         made = self._derived.get(name)
-        if made is None or (made.done() and (made.cancelled() or made.exception())):
+        if made is None or _may_be_made_anew(made, asked):
             made = asyncio.ensure_future(self._made(name, asked))
             made.add_done_callback(_heard)
             self._derived[name] = made
             self._evict()
         self._derived.move_to_end(name)
         return await asyncio.shield(made)
+
+    async def expired(self, name: str, error: VersionExpired) -> bool:
+        """Take note that files of a topic are gone with its version; whether that is for good.
+
+        It is if the name has a version: from now on `find` raises the error at once. Any other
+        topic is that of the newest version at the next request.
+        """
+        _log.warning("topic %s: %s", name, error)
+        asked = None if name in self._topics else parse(name)
+        if asked is not None and asked.version is not None:
+            self._derived[name] = _failed(error)
+            self._held.pop(name, None)
+            self._evict()
+            return True
+        self._derived.pop(name, None)
+        self._held.pop(name, None)
+        with suppress(SeglakeError):  # the watch tells
+            await self.refresh()
+        return False
 
     async def find_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic of an id, or None."""
@@ -129,43 +159,63 @@ class Topics:
 
     async def watch(self) -> None:
         """Look for newer versions, until it is cancelled."""
-        failing = False
+        pause_s = self._settings.refresh_ms / 1000
+        failures = 0
         while True:
-            await asyncio.sleep(self._settings.refresh_ms / 1000)
-            try:
-                await self.refresh()
-            except SeglakeError as error:
-                self._counts.failed_refreshes += 1
-                if not failing:
-                    _log.error("no newer version can be read, version %d stays: %s",
-                               self.version, error)  # fmt: skip
-                failing = True
-            else:
-                if failing:
-                    _log.info("newer versions can be read again")
-                failing = False
+            await asyncio.sleep(min(pause_s * 2 ** min(failures, 20), max(pause_s, _BACKOFF_S)))
+            failures = 0 if await self._looked() else failures + 1
+
+    async def _looked(self) -> bool:
+        """Whether a look at the catalog worked. Nothing that it raises may end the watch."""
+        try:
+            await self.refresh()
+        except Exception as error:  # of any kind: it is tried again, and told
+            self._counts.failed_refreshes += 1
+            if self.problem is None:
+                foreign = None if isinstance(error, SeglakeError) else error
+                _log.error("no newer version can be read, version %d stays: %r",
+                           self._served, error, exc_info=foreign)  # fmt: skip
+            self.problem = f"{type(error).__name__}: {error}"
+            return False
+        if self.problem is not None:
+            _log.info("newer versions can be read again")
+        self.problem = None
+        return True
 
     def close(self) -> None:
         """End its threads."""
+        self._planning.shutdown(wait=False, cancel_futures=True)
         self.stretches.close()
 
     async def _refreshed(self) -> None:
-        before = self.version
-        await self.stretches.run(self._lake.refresh)
+        try:
+            await self.stretches.run(self._lake.refresh)
+        except VersionExpired:  # `seglake repair --catalog`, which nobody told us of
+            await self.stretches.run(self._lake.reopen)
+            _log.info("the catalog was rebuilt")
         self._counts.refreshes += 1
-        self.refreshed = time.time()
-        if self.version != before:
+        if self._reads.forgotten != self._forgotten:
+            self._forgotten = self._reads.forgotten
+            self.taker.forget()
+        if self._lake.version != self._served:
             _log.info("version %d of the catalog", self.version)
             change = self._change
-            self._new_version()
+            self._take(*await self.stretches.run(self._new_version))
             change.set_result(None)
+        self.refreshed = time.time()
 
-    def _new_version(self) -> None:
-        chosen = set(self._settings.topics)
+    def _new_version(self) -> tuple[int, dict[str, Topic]]:
+        """The version of the lake, and its topics. On a thread: there may be many."""
+        version, chosen = self._lake.version, set(self._settings.topics)
         names = [name for name in self._lake.topics() if not chosen or name in chosen]
-        self._topics = {name: self._whole(name, self._lake.topic(name)) for name in names}
-        self._ids |= {topic.id: name for name, topic in self._topics.items()}
+        return version, {name: self._whole(name, self._lake.topic(name)) for name in names}
+
+    def _take(self, version: int, topics: dict[str, Topic]) -> None:
+        """Serve a version from now on."""
+        self._topics = topics
+        self._ids |= {topic.id: name for name, topic in topics.items()}
         self._change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._served = version  # last: a version is served when all of it is known
 
     def _whole(self, name: str, log: Log) -> Topic:
         partitions = _Lazily(log)
@@ -181,28 +231,54 @@ class Topics:
 
     async def _made(self, name: str, asked: Derived) -> Topic:
         log = self._lake.topic(asked.topic)
-        made = await self.stretches.run(partial(self._windowed, log, name, asked))
-        self._ids[made.id] = name
+        clock = None if asked.speed is None else await self._clock(name, asked)
+        planning = partial(self._windowed, log, name, asked, clock)
+        loop = asyncio.get_running_loop()
+        made, held = await loop.run_in_executor(self._planning, planning)
+        if name in self._derived:
+            self._ids[made.id], self._held[name] = name, held
+            self._evict()
         _log.info("topic %s is of version %d", name, asked.version or log.version)
         return made
 
-    def _windowed(self, newest: Log, name: str, asked: Derived) -> Topic:
-        """The topic that a name makes. Runs on a thread: planning a window reads zone maps."""
-        log = newest.at(asked.version)
+    async def _clock(self, name: str, asked: Derived) -> Clock:
+        """The clock of a replay; it runs on if the replay has started before."""
+        start_ms, speed = asked.start_ms or 0, asked.speed or 1
+        if (starts := self.starts) is None:
+            return Clock(start_ms, speed)
+        started_ms = await starts.replay_started(name)
+        ran_s = None if started_ms is None else max(0.0, time.time() - started_ms / 1000)
+        return Clock(start_ms, speed, ran_s, partial(starts.start_replay, name))
+
+    def _windowed(
+        self, newest: Log, name: str, asked: Derived, clock: Clock | None
+    ) -> tuple[Topic, int]:
+        """The topic that a name makes, and about how many bytes it keeps in memory.
+
+        Runs on a thread: planning a window reads zone maps.
+        """
+        topic = self._derived_from(newest.at(asked.version).alone(), name, asked, clock)
+        return topic, sum(topic.partitions[p].held_bytes for p in range(len(topic.partitions)))
+
+    def _derived_from(self, log: Log, name: str, asked: Derived, clock: Clock | None) -> Topic:
         if asked.start_ms is None or asked.end_ms is None:
             return self._whole(name, log)._replace(plain=asked.topic)
-        window = Window(asked.start_ms, asked.end_ms)
+        window = Window.of_times(asked.start_ms, asked.end_ms)
         windows = [WindowPartition(log.reader(p), self._reads, window) for p in log.partitions()]
         partitions: Sequence[Partition] = windows
-        if asked.speed is not None:
-            clock = Clock(asked.start_ms, asked.speed)
+        if clock is not None:
             partitions = [ReplayedPartition(each, clock) for each in windows]
         return Topic(name, self._id(name), asked.topic, log.settings, partitions)
 
     def _evict(self) -> None:
-        while len(self._derived) > self._settings.windows:
+        """Forget those that were not asked for the longest; the last one stays however large."""
+        most, most_bytes = self._settings.windows, self._settings.windows_bytes
+        while len(self._derived) > 1 and (
+            len(self._derived) > most or sum(self._held.values()) > most_bytes
+        ):
             name, made = self._derived.popitem(last=False)
             self._ids.pop(self._id(name), None)
+            self._held.pop(name, None)
             if not made.done():
                 made.cancel()
 
@@ -223,6 +299,25 @@ class _Lazily(Sequence[Partition]):
         if number not in self._made:
             self._made[number] = WholePartition(self._log.reader(number))
         return self._made[number]
+
+
+def _may_be_made_anew(made: asyncio.Future[Topic], asked: Derived) -> bool:
+    """Whether making a topic failed, but may work now; an expired version never comes back."""
+    if not made.done():
+        return False
+    if made.cancelled():
+        return True
+    error = made.exception()
+    return error is not None and not (
+        asked.version is not None and isinstance(error, VersionExpired)
+    )
+
+
+def _failed(error: SeglakeError) -> asyncio.Future[Topic]:
+    failed: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
+    failed.set_exception(error)
+    _heard(failed)
+    return failed
 
 
 def _heard(made: asyncio.Future[Topic]) -> None:

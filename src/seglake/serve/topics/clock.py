@@ -1,33 +1,55 @@
 """A replay: a window whose records appear at their times again, at a chosen speed.
 
 The clock of a name starts with its first fetch. Event time then runs from the start of the window,
-`speed` times as fast as real time. A record appears when event time has passed it and all records
-before it. Index blocks appear whole, so no record appears too early.
+`speed` times as fast as real time, also while no server runs: the start is kept with the offsets
+that groups commit, which would be out of range otherwise. A record appears when event time has
+passed it and all records before it. Index blocks appear whole, so no record appears too early.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from seglake.read.lookup.block_search import OffsetAndTimestamp
 from seglake.serve.records.taking import Run
 from seglake.serve.topics.window import WindowPartition
 
 
+class Starts(Protocol):
+    """When replays started, in ms of the time of day. For the event loop alone."""
+
+    async def replay_started(self, name: str) -> int | None:
+        """When the replay of this name started; None if it did not. Raises StoreError."""
+
+    def start_replay(self, name: str) -> None:
+        """Remember that it starts now, before any offset that is committed from now on."""
+
+
 class Clock:
-    """The event time of one replay; it stands still until `start`."""
+    """The event time of one replay; it stands still until `start`, which calls `on_start`.
+
+    `ran_s` is for how many seconds it runs already; None if it does not.
+    """
 
     def __init__(
-        self, start_ms: int, speed: int, now: Callable[[], float] = time.monotonic
+        self,
+        start_ms: int,
+        speed: int,
+        ran_s: float | None = None,
+        on_start: Callable[[], None] = lambda: None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._start_ms, self.speed, self._now = start_ms, speed, now
-        self._started: float | None = None
+        self._started = None if ran_s is None else now() - ran_s
+        self._on_start = on_start
 
     def start(self) -> None:
         """Start, unless it runs."""
         if self._started is None:
             self._started = self._now()
+            self._on_start()
 
     def event_time_ms(self) -> int | None:
         """The event time now; None before the start."""
@@ -48,6 +70,7 @@ class ReplayedPartition:
         self._window, self._clock = window, clock
         self.start, self.remote = window.start, window.remote
         self._ends, self._latest = window.blocks()
+        self.held_bytes = window.held_bytes + self._ends.nbytes + self._latest.nbytes
 
     def end(self) -> int:
         """See `Partition`."""
@@ -74,3 +97,7 @@ class ReplayedPartition:
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """See `Partition`."""
         return self._window.newest_below(self.end())
+
+    def log_bytes(self) -> int:
+        """See `Partition`; what is still to come counts too."""
+        return self._window.log_bytes()

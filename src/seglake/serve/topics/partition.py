@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from seglake.layout import SUFFIXES
 from seglake.read.lookup.block_search import OffsetAndTimestamp
 from seglake.read.lookup.partition import PartitionReader
 from seglake.serve.records.taking import Run
 
+_RUN_BYTES = 800  # of a run and its segment, with the names of its files
+_PARTITION_BYTES = 4096
+
 
 class Partition(Protocol):
-    """What handlers ask. `start` is the log start offset; `remote`: lookups ask an object store."""
+    """What handlers ask. `start` is the log start offset.
+
+    `remote`: some of the log is read from an object store, or from where it is attached, so that
+    lookups wait. `held_bytes` is about what it keeps in memory.
+    """
 
     start: int
     remote: bool
+    held_bytes: int
 
     def end(self) -> int:
         """The high watermark: the end offset of what clients may read now."""
@@ -31,6 +40,21 @@ class Partition(Protocol):
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """The first record with the largest timestamp."""
 
+    def log_bytes(self) -> int:
+        """The bytes of its logs that are stored."""
+
+
+def is_remote(reader: PartitionReader) -> bool:
+    """Whether reading any of a log may wait; the log decides, a local lake may attach others."""
+    return reader.store.remote or bool(reader.view.segments.details["external"].any())
+
+
+def held_bytes(reader: PartitionReader, runs: int) -> int:
+    """About what a partition keeps in memory: its columns of segments, and the runs it has made."""
+    segments = reader.view.segments
+    columns = sum(column.nbytes for column in segments.columns)
+    return _PARTITION_BYTES + columns + _RUN_BYTES * runs
+
 
 class WholePartition:
     """A partition of a topic of the lake in one version, all of it."""
@@ -38,7 +62,7 @@ class WholePartition:
     def __init__(self, reader: PartitionReader) -> None:
         self._reader, self._view = reader, reader.view
         self.start, self._end = reader.view.log_start_offset, reader.view.end_offset
-        self.remote = reader.store.remote
+        self.remote, self.held_bytes = is_remote(reader), held_bytes(reader, len(self._view))
 
     def end(self) -> int:
         """See `Partition`."""
@@ -63,3 +87,8 @@ class WholePartition:
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """See `Partition`."""
         return self._reader.max_timestamp()
+
+    def log_bytes(self) -> int:
+        """See `Partition`."""
+        sizes = self._view.segments.details["sizes"][:, SUFFIXES.index("log")]
+        return int(sizes.sum(dtype="int64"))

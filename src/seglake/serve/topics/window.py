@@ -27,6 +27,7 @@ from seglake.read.window.plan import pieces_of
 from seglake.read.zones.bounds import Bounds
 from seglake.read.zones.search import ZoneSearch
 from seglake.serve.records.taking import Run, records_within
+from seglake.serve.topics.partition import held_bytes, is_remote
 
 _NONE = np.empty(0, np.int64)
 _TIMES = ["offset", "timestamp"]
@@ -42,10 +43,11 @@ class WindowPartition:
         self._reader, self._reads = reader, reads
         self._window = window.above(reader.view.log_start_offset)
         self._runs = list(_planned(reader, self._window))
-        self.remote = reader.store.remote
+        self.remote = is_remote(reader)
         self.start = self._end = reader.view.log_start_offset
         self._trim()
         self._ends = [run.end_offset for run in self._runs]
+        self.held_bytes = held_bytes(reader, len(self._runs))
 
     def end(self) -> int:
         """See `Partition`."""
@@ -74,6 +76,10 @@ class WindowPartition:
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """See `Partition`."""
         return self.newest_below(self._end)
+
+    def log_bytes(self) -> int:
+        """See `Partition`; batches at the edges count whole."""
+        return sum(run.end - run.start for run in self._runs)
 
     def newest_below(self, end: int) -> OffsetAndTimestamp | None:
         """The first record with the largest timestamp of those below the offset `end`."""

@@ -73,6 +73,7 @@ def test_a_finding_is_told(
     assert out.count(str(step)) == 1 + bool(code)
 
 
+@pytest.mark.rest
 def test_the_tests_with_new_examples_exist() -> None:
     found = explore.hypothesis_tests()
     assert "tests/unit/read/test_oracle.py::test_windows" in found

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
+ALONE = {"PYTHONPATH": str(PROJECT), "COLUMNS": "200", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 TESTS = """
 import pytest
 
@@ -35,7 +36,7 @@ def outcome(folder: Path, tests: str, **environment: str) -> tuple[int, str]:
     done = subprocess.run(
         [*command, f"--rootdir={folder}", "test_some.py"],
         cwd=folder,
-        env={**settings, "PYTHONPATH": str(PROJECT), "COLUMNS": "200", **environment},
+        env={**settings, **ALONE, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -76,4 +77,17 @@ def test_a_run_without_gaps_says_nothing(tmp_path: Path) -> None:
 
 def test_continuous_integration_requires_all() -> None:
     script = (PROJECT / ".ci/run").read_text()
-    assert "export SEGLAKE_REQUIRE_ALL=1\nexec make test\n" in script
+    assert "export SEGLAKE_REQUIRE_ALL=1\nexec make test-all\n" in script
+
+
+def test_each_test_is_in_one_part_of_test_all() -> None:
+    """The second part has what the first leaves out, and all examples of what has some.
+
+    Of the clients' matrix it has two checks for each client; the others are in test-clients.
+    """
+    targets = (PROJECT / "Makefile").read_text()
+    assert targets.count('$(QUICK) -m "not rest and not clients" ') == 1
+    assert targets.count("$(PYTEST) tests/clients/test_matrix.py\n") == 1
+    assert targets.count('-m "rest or hypothesis" ') == 1
+    assert "\ntest-all: test ##" in targets
+    assert "\n\t@$(MAKE) --no-print-directory test-rest\n" in targets

@@ -116,7 +116,7 @@ def check(
 ) -> None:
     """Show which files a pipeline reads and what becomes of some rows. Nothing is written.
 
-    Exit code 3 if a row is rejected.
+    Exit code 3 if a row is rejected, or if times of January 1970 would stop a run.
     """
     from seglake.cli.check import run
 
@@ -175,11 +175,19 @@ def offsets(
 def history(
     root: Root,
     topic: Annotated[str | None, typer.Option(help="One topic.")] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Instead: attempts that failed, with their run ids.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """List the runs that were committed, and what maintenance committed, oldest first."""
     import seglake
     from seglake.cli.catalog import history_rows
+    from seglake.cli.runs import failed_rows
+
+    if failed:
+        show("failed attempts", failed_rows(root, topic), as_json=json)
+        return
 
     lake = seglake.open(root)
     rows = history_rows([*lake.history(topic), *lake.maintenance(topic)], as_json=json)
@@ -233,14 +241,14 @@ def run_status(
     """Say what became of a run: exit code 0 committed, 3 rejected too much, 1 failed or unknown."""
     from json import dumps
 
-    from seglake.cli.runs import Runs, status_rows
+    from seglake.cli.runs import Runs, exit_code_of, status_rows
 
     status = Runs(root, topic).status(run_id, pipeline)
     if json:
         typer.echo(dumps(status, ensure_ascii=False))
     else:
         show(f"run {run_id}", status_rows(status), as_json=False)
-    raise typer.Exit(status["exit_code"])
+    raise typer.Exit(exit_code_of(status))
 
 
 @app.command()
@@ -250,13 +258,18 @@ def quarantine(
     run_id: Annotated[
         str | None, typer.Option(help="Rejects of this run; a sample if it failed.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Show at most this many rows.")] = 20,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="At most this many rows; default 20, with --json all.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Show the rows that were rejected: file, line, reason and bytes."""
+    """Show the rows that were rejected: file, line, reason and bytes.
+
+    A sample has rows of every reason and of many files, and says what it leaves out.
+    """
     from seglake.cli.runs import Runs
 
-    show(f"rejected rows of {topic}", Runs(root, topic).rejects(run_id, limit), as_json=json)
+    Runs(root, topic).rejects(run_id).show(limit, as_json=json)
 
 
 @app.command()
@@ -298,6 +311,7 @@ def read(
         show("byte ranges", records.plan_rows(records.plan(log, wanted)), as_json=json)
         return
     records.write(log, wanted, format or "jsonl", max_records, output)
+    records.tell_newest(log, partition, start, last)
 
 
 @app.command()
@@ -328,6 +342,9 @@ def ingest(
     replace_interval: Annotated[
         bool, typer.Option("--replace-interval", help="… and the pipeline's runs in the interval.")
     ] = False,
+    replace_with_nothing: Annotated[
+        bool, typer.Option("--replace-with-nothing", help="… even if nothing takes its place.")
+    ] = False,
     master: Master = None,
     json: Json = False,
 ) -> None:
@@ -339,7 +356,8 @@ def ingest(
     interval = (interval_start, interval_end)
     changes = {"pipeline.root": root, "input.paths": source or None}
     given = {name: value for name, value in changes.items() if value is not None}
-    raise typer.Exit(run(conf_file, given, run_id, interval, replaces, master, as_json=json))
+    how = {"with_nothing": replace_with_nothing, "as_json": json}
+    raise typer.Exit(run(conf_file, given, run_id, interval, replaces, master, **how))
 
 
 @app.command()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,10 @@ _REJECTS = [Column("place", "file:line"), Column("reason", "reason"), Column("va
 def run(conf_file: Path, changes: Mapping[str, object], sample: int, *, as_json: bool) -> int:
     """Check a pipeline's input. Returns the exit code."""
     from seglake.config import load
-    from seglake.write.check import check
+    from seglake.write.check import TEXT_BYTES, check
 
-    checked = check(load(conf_file, changes), sample)
+    whole = as_json or not sys.stdout.isatty()
+    checked = check(load(conf_file, changes), sample, None if whole else TEXT_BYTES)
     if as_json:
         rows = [{**dataclasses.asdict(row), "time": _time(row)} for row in checked.rows]
         print(json.dumps({**checked.as_dict(), "rows": rows}, ensure_ascii=False))
@@ -73,8 +75,12 @@ def _shown(row: SampledRow) -> dict[str, Any]:
     headers = [f"{name}={'-' if value is None else value}" for name, value in row.headers or []]
     after = f" after byte {row.start}" if row.start else ""
     place = f"{row.path.rpartition('/')[2]}{after}:{row.line}"
-    value = row.value if row.value is None or len(row.value) <= _WIDE else f"{row.value[:_WIDE]}…"
+    value, wide = row.value, _WIDE if sys.stdout.isatty() else None
+    if value is not None and wide is not None and len(value) > wide:
+        value = f"{value[:wide]}…"
+    reason = row.reason if row.time_value is None else f"{row.reason}: {row.time_value!r}"
     cells = {"place": place, "time": _time(row), "headers": " ".join(headers), "value": value}
+    cells["reason"] = reason
     return {**dataclasses.asdict(row), **cells}
 
 

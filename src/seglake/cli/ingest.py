@@ -31,12 +31,14 @@ def run(
     replaces: Replaces,
     master: str | None,
     *,
+    with_nothing: bool,
     as_json: bool,
 ) -> int:
     """Ingest, in the place of what `replaces` names. Returns the exit code."""
     from seglake.config import load
 
-    report = ingest_on(master, load(conf_file, changes), run_id, interval, replaces)
+    given = (master, load(conf_file, changes), run_id, interval, replaces)
+    report = ingest_on(*given, with_nothing=with_nothing)
     return _print_report(report, as_json=as_json)
 
 
@@ -80,14 +82,17 @@ def ingest_on(
     run_id: str | None,
     interval: tuple[str | None, str | None] = (None, None),
     replaces: Replaces = None,
+    *,
+    with_nothing: bool = False,
 ) -> Report:
     """Ingest with Spark on a master, by default this machine; show each step while it lasts."""
     from seglake.watch.run import ingest_or_replace
 
     with on_spark() as progress:
         return ingest_or_replace(
-            pipeline, replaces, run_id=run_id, interval=interval, progress=progress, master=master
-        )
+            pipeline, replaces, run_id=run_id, interval=interval, with_nothing=with_nothing,
+            progress=progress, master=master,
+        )  # fmt: skip
 
 
 @contextmanager

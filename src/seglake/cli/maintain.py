@@ -109,20 +109,19 @@ def repair(
 ) -> int:
     """Rebuild damaged indexes, or the catalog from manifests. Returns the exit code."""
     from seglake.errors import UsageError
-    from seglake.maintain.health.repair import damaged_indexes, rebuild_catalog, repair_indexes
+    from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 
     if catalog:
         rebuilt = rebuild_catalog(root, trust=trust, force=force, dry_run=dry_run)
-        _print([rebuilt.as_dict()], as_json=as_json)
+        if rebuilt.status == "already done" and not as_json:
+            print("The catalog can be read: it needs no rebuild (--force makes one all the same).")
+        else:
+            _print([rebuilt.as_dict()], as_json=as_json)
         return 0
     if trust or force:
         raise UsageError(f"{'--trust' if trust else '--force'} is for --catalog: add it")
     with bar("looking" if dry_run else "repairing") as progress:
-        if dry_run:
-            found = damaged_indexes(root, progress=progress)
-            _print([each.as_dict() for each in found], as_json=as_json)
-            return 1 if any(each.unreadable for each in found) else 0
-        reports = repair_indexes(root, progress=progress)
+        reports = repair_indexes(root, dry_run=dry_run, progress=progress)
     _print([report.as_dict() for report in reports], as_json=as_json)
     return 1 if any(report.damaged for report in reports) else 0
 

@@ -22,7 +22,7 @@ from seglake.read.fetch.piece import Piece, Window
 from seglake.read.log import Log
 from seglake.read.window.execute import ReadStats, execute
 from seglake.read.window.plan import Plan, pieces_of
-from seglake.times.instants import to_epoch_ms
+from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 _TABLE_ROWS = 100  # without --max-records
 
@@ -67,9 +67,9 @@ def plan(log: Log, wanted: Wanted) -> Plan:
     return log.plan_offsets({partitions[0]: (wanted.offset, INT64_MAX)})
 
 
-def _window(wanted: Wanted) -> tuple[int, int]:
-    start = 0 if wanted.start is None else to_epoch_ms(wanted.start)
-    return start, INT64_MAX if wanted.end is None else to_epoch_ms(wanted.end)
+def _window(wanted: Wanted) -> tuple[Time, Time]:
+    start = 0 if wanted.start is None else wanted.start
+    return start, INT64_MAX if wanted.end is None else wanted.end
 
 
 def plan_rows(planned: Plan) -> Rows:
@@ -118,6 +118,20 @@ def write(
         return
     with _sink(output, binary=form != "jsonl") as sink, _progress(planned, stats) as advance:
         _WRITERS[form](advance(batches), reader.schema, sink)
+
+
+def tell_newest(log: Log, partition: int | None, start: str | None, last: str | None) -> None:
+    """Say on standard error of when the newest record is, if `last` begins after it."""
+    if last is None or start is None:
+        return
+    chosen = log.partitions() if partition is None else [partition]
+    times = [log.reader(each).view.segments.max_timestamps for each in chosen]
+    newest = max((int(each.max(initial=-1)) for each in times), default=-1)
+    if newest < to_epoch_ms(start):
+        when = (
+            f"the newest record is of {format_ms(newest)}" if newest >= 0 else "no record is there"
+        )
+        print(f"{log.topic}: nothing in the last {last}; {when}", file=sys.stderr)
 
 
 def _reader(log: Log, planned: Plan, wanted: Wanted, stats: ReadStats) -> pa.RecordBatchReader:

@@ -1,25 +1,20 @@
-"""What became of a run, and the rows that it rejected."""
+"""What became of a run, and whose rejects are open."""
 
 import json
-from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
-from seglake.catalog.failed_run import FailedRun, failed_runs
+from seglake.catalog.failed_run import FailedRun, all_failed_runs, failed_runs
 from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.redrives import chain_of, open_attempts
-from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
-from seglake.cli.terminal.tables import Column, Rows, number
+from seglake.cli.rejects import Rejects
+from seglake.cli.terminal.tables import Column, Rows
 from seglake.errors import QuarantineLimit, UsageError
 from seglake.store import open_store
-from seglake.text.json import text_or_base64
 from seglake.times.instants import format_ms
 
-NOT_THERE = 1
-_SHOWN = 200  # characters of a rejected row in a table
-_COLUMNS = {"source_file": "file", "line": "line", "reason": "reason", "raw": "row"}
+_NOT_COMMITTED = 1
 
 
 class Runs:
@@ -33,11 +28,10 @@ class Runs:
         self._expired = expired_attempts(self._table.maintenance(snapshot, topic))
 
     def status(self, run_id: str, pipeline: str | None) -> dict[str, Any]:
-        """What became of a run, with the `exit_code` that tells it.
+        """What became of a run, with the `exit_code` of its job; None if nothing is known of it.
 
-        0: it is committed, whatever failed before; 3: the last attempt rejected too many rows; 1:
-        it failed otherwise, or nothing is known of it. Raises UsageError if pipelines share the run
-        id and none is named.
+        A run that is committed has 0, whatever failed before. Raises UsageError if pipelines share
+        the run id and none is named.
         """
         known = self._known(run_id)
         named = known if pipeline is None else {pipeline: known.get(pipeline)}
@@ -49,7 +43,7 @@ class Runs:
             if run is not None:
                 return _failed(run)
         key = {"topic": self._topic, "pipeline": pipeline, "run_id": run_id}
-        return {**key, "status": "not there", "exit_code": NOT_THERE}
+        return {**key, "status": "not there", "exit_code": None}
 
     def _known(self, run_id: str) -> dict[str, RunRow | FailedRun]:
         """The run of each pipeline with this run id."""
@@ -57,8 +51,8 @@ class Runs:
         known: dict[str, RunRow | FailedRun] = {run.pipeline: run for run in failed}
         return known | {run.pipeline: run for run in self._committed if run.run_id == run_id}
 
-    def rejects(self, run_id: str | None, limit: int) -> Rows:
-        """A row for each open reject of committed runs, or of those with one run id.
+    def rejects(self, run_id: str | None) -> Rejects:
+        """The open rejects of committed runs, or those of the runs with one run id.
 
         A run that was redriven has the rejects of its last redrive, a failed run a sample. Raises
         UsageError if no run has the run id.
@@ -69,27 +63,12 @@ class Runs:
             runs[last.attempt_id] = last
         if run_id is not None and not runs:
             raise UsageError(f"topic {self._topic!r} has no run {run_id!r}, committed or failed")
-        look = {"line": number("line", "line"), "raw": Column("raw", "row", _cut)}
-        columns = [look.get(name, Column(name, head)) for name, head in _COLUMNS.items()]
-        return Rows([Column("run_id", "run"), *columns], islice(self._rejects(runs), limit))
+        return Rejects(self._table.store, self._topic, runs, self._expired)
 
     def _open(self) -> list[RunRow]:
         """The committed runs that no redrive has taken over."""
         attempts = set(open_attempts(self._committed))
         return [run for run in self._committed if run.attempt_id in attempts]
-
-    def _rejects(self, runs: dict[str, RunRow | FailedRun]) -> Iterator[dict[str, Any]]:
-        for run in runs.values():
-            if isinstance(run, FailedRun):
-                yield from ({**_key(run), "committed": False, **row} for row in run.rejects)
-        committed = {name for name, run in runs.items() if isinstance(run, RunRow)} - self._expired
-        for table in QuarantineTable(self._table.store).read(self._topic, committed):
-            for batch in table.to_batches(max_chunksize=1000):
-                for row in batch.to_pylist():
-                    shown = {name: row[name] for name in _COLUMNS}
-                    raw = {"raw": text_or_base64(row["raw"] or b"")}
-                    key = _key(runs[row["attempt_id"]])
-                    yield {**key, "committed": True, **shown, **raw}
 
 
 def _key(run: RunRow | FailedRun) -> dict[str, Any]:
@@ -117,7 +96,7 @@ def _failed(run: FailedRun) -> dict[str, Any]:
         "topic": run.topic,
         **_key(run),
         "status": "rejected too much" if rejected else "failed",
-        "exit_code": QuarantineLimit.exit_code if rejected else NOT_THERE,
+        "exit_code": run.exit_code,
         "ended": format_ms(run.failed_at_ms),
         "error": run.error,
         "files": run.report.get("input_files", 0),
@@ -129,9 +108,39 @@ def _failed(run: FailedRun) -> dict[str, Any]:
     }
 
 
-def _cut(raw: Any) -> str:
-    text = str(raw)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+def exit_code_of(status: dict[str, Any]) -> int:
+    """The exit code of `seglake run-status`: 0 committed, 3 rejected too much, 1 anything else.
+
+    The others mean that it could not tell: 2 is a mistake in its own arguments.
+    """
+    told = status["exit_code"]
+    return told if told in {0, QuarantineLimit.exit_code} else _NOT_COMMITTED
+
+
+def failed_rows(root: str, topic: str | None) -> Rows:
+    """A row for each attempt that failed, of one topic or of all, in the order of their ends."""
+    columns = [
+        Column("failed", "failed"),
+        Column("topic", "topic"),
+        Column("pipeline", "pipeline"),
+        Column("run_id", "run"),
+        Column("exit_code", "exit code", str, right=True),
+        Column("error", "error"),
+    ]
+    store = open_store(root)
+    CatalogTable.open(store)  # a root without a lake has no failed runs either, but is an error
+    found = sorted(all_failed_runs(store, topic), key=lambda run: run.failed_at_ms)
+    return Rows(columns, map(_failed_row, found))
+
+
+def _failed_row(run: FailedRun) -> dict[str, Any]:
+    return {
+        "failed": format_ms(run.failed_at_ms),
+        "topic": run.topic,
+        **_key(run),
+        "exit_code": run.exit_code,
+        "error": run.error,
+    }
 
 
 def status_rows(status: dict[str, Any]) -> Rows:

@@ -46,7 +46,7 @@ def serve(
     settings = load(conf_file, {f"server.{key}": v for key, v in opts.items() if v is not None})
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        run.serve(root, settings, started=lambda at: typer.echo(f"serving {root} at {at}"))
+        run.serve_lake(root, settings, started=lambda at: typer.echo(f"serving {root} at {at}"))
     except OSError as error:
         where = settings.server.listen
         raise StoreError(f"cannot listen at {where}: {error.strerror or error}") from None

@@ -16,7 +16,7 @@ import pyarrow as pa
 from seglake.datasource.source import struct_of
 from seglake.datasource.spark_columns import chosen, in_spark, read_schema, spark_schema
 from seglake.datasource.tasks import LEAST_BYTES
-from seglake.times.instants import Time, to_epoch_ms
+from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ def events_between(
         spark.read.format("seglake")
         .options(**{f"storage.{name}": value for name, value in store.public_options.items()})
         .options(subscribe=log.topic, version=log.version, columns=",".join(names))
-        .options(startTime=to_epoch_ms(start), endTime=to_epoch_ms(end))
+        .options(startTime=format_ms(to_epoch_ms(start)), endTime=format_ms(to_epoch_ms(end)))
         .load(store.uri)
     )
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from seglake.datasource.java_regex import translate
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.times.instants import to_epoch_ms
+from seglake.times.instants import Time, to_epoch_ms
 
 EARLIEST, LATEST = -2, -1  # Kafka's numbers for the two ends of a log
 
@@ -201,10 +201,7 @@ class _Values:
 
     def time(self, name: str) -> int | None:
         value = self.text(name)
-        try:
-            return None if value is None else to_epoch_ms(value)
-        except UsageError as error:
-            raise UsageError(f"option {name}: {error}") from error
+        return None if value is None else _time(name, value)
 
     def delay(self, name: str, otherwise: str) -> int:
         value = self.text(name) or otherwise
@@ -259,9 +256,11 @@ class _Values:
         """The option of the highest rank: a global time, times of partitions, offsets."""
         time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
         if time in self:
-            return Bound(time, time=self.integer(time, 0))
+            self.integer(time, 0)  # here Kafka's source takes nothing else
+            return Bound(time, time=self.time(time))
         if (value := self.text(times)) is not None:
-            return Bound(times, times=_by_partition(times, value, 0))
+            by_partition = _by_partition(times, value, 0)
+            return Bound(times, times={p: _time(times, ms) for p, ms in by_partition.items()})
         value = self.text(offsets)
         match (value or "").lower():
             case "earliest":
@@ -271,6 +270,13 @@ class _Values:
         if value is None:
             return None
         return Bound(offsets, offsets=_by_partition(offsets, value, EARLIEST))
+
+
+def _time(name: str, value: Time) -> int:
+    try:
+        return to_epoch_ms(value)
+    except UsageError as error:
+        raise UsageError(f"option {name}: {error}") from error
 
 
 def _require_known(name: str) -> None:

@@ -70,6 +70,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing yet: the start of a new query stands in the end of its first micro-batch."""
         return {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks need: not the lake, whose version may be gone when they begin."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lake"}
+
     @plain_errors
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802  # Spark's name
         """The end of the micro-batch from `start`; `start` itself if there is nothing to read."""
@@ -102,9 +106,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """The tasks of the micro-batch [start, end), in the version that `end` names."""
+        """The tasks of the micro-batch [start, end), in the version that `end` names.
+
+        If that is not retained, also not while it is planned, they are those of the newest.
+        """
         ends = _from_json(end)
-        readers = existing(self._at(end.get(VERSION)), ends)
+        try:
+            return self._planned(self._at(end.get(VERSION)), start, end, ends)
+        except VersionExpired as error:
+            _log.warning("%s: this micro-batch is read from the newest version", error)
+        newest = open_lake(self._options.root, storage_options=self._options.storage)
+        return self._planned(newest, start, end, ends)
+
+    def _planned(self, lake: Lake, start: Json, end: Json, ends: Offsets) -> list[InputPartition]:
+        readers = existing(lake, ends)
         starts = self._completed(_from_json(end.get(START, start)), ends, readers)
         ranges = available(starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss)
         wanted = [(readers[name], Window(start_offset=low, end_offset=high))
@@ -123,15 +138,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._lake if self._available_now else self._lake.refresh()
 
     def _at(self, version: int | None) -> Lake:
-        """The lake at a version, or at the newest if it is not retained."""
+        """The lake at a version. Raises VersionExpired if it is not retained."""
+        if version is None:
+            return self._newest()
         if version == self._lake.version:
             return self._lake
-        if version is not None:
-            try:
-                return open_lake(self._options.root, version, self._options.storage)
-            except VersionExpired as error:
-                _log.warning("%s: this micro-batch is read from the newest version", error)
-        return self._newest()
+        return open_lake(self._options.root, version, self._options.storage)
 
     def _bound(self, readers: Readers) -> Offsets:
         """The start of a new query, in the logs as they are now."""

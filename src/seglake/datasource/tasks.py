@@ -8,14 +8,17 @@ segment. A block on a cut is read by both tasks, and each yields its own records
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from seglake.catalog.deletions import Deletions
+from seglake.datasource.newer import Newer, with_offsets
 from seglake.datasource.options import Options
-from seglake.errors import MissingObject
+from seglake.errors import MissingObject, VersionExpired
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 from seglake.read.fetch.byte_cache import ByteCache
@@ -26,7 +29,7 @@ from seglake.read.origin import Vacuumed
 from seglake.read.window.execute import execute
 from seglake.read.zones.cache import ZoneMapCache
 from seglake.read.zones.search import ZoneSearch
-from seglake.store import Store
+from seglake.store import Store, release
 
 MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, unless an option is set
 _TASKS = 8  # for a read of less than this many times MOST_BYTES
@@ -115,19 +118,43 @@ def records(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task with the columns of `schema`, a few MiB at a time.
 
-    Raises CorruptData and StoreError. A missing log is a MissingObject, or VersionExpired where
-    vacuum removed it; without `fail_on_data_loss` it is skipped with a warning.
+    Records whose log a vacuum removed are read from a newer version. Raises CorruptData and
+    StoreError, VersionExpired if no version has all of such records, and MissingObject for a log
+    that is lost; without `fail_on_data_loss` what is lost is skipped with a warning.
     """
-    fetch = LogFetch(store, Vacuumed(store)) if fail_on_data_loss else LogFetch(store)
-    zone_maps = ZoneMapCache(store, ByteCache(_ZONE_BYTES), fetch)
+    reader = _TaskReader(store, with_offsets(schema), fail_on_data_loss)
+    columns = list(range(len(schema)))
     for part in task:
+        for batch in reader.records(part):
+            yield batch if batch.num_columns == len(columns) else batch.select(columns)
+
+
+class _TaskReader:
+    """Reads the parts of a task, in newer versions too."""
+
+    def __init__(self, store: Store, schema: pa.Schema, fail_on_data_loss: bool) -> None:
+        self._schema, self._fail = schema, fail_on_data_loss
+        self._fetch = LogFetch(store, Vacuumed(store))
+        self._zone_maps = ZoneMapCache(store, ByteCache(_ZONE_BYTES), self._fetch)
+        self._deletions = Deletions(store, partial(release, store))
+        self._newer = Newer(store, fail_on_data_loss=fail_on_data_loss)
+
+    def records(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """The records of a part, each once."""
+        next_offset = 0
         try:
-            piece = _narrowed(part.piece, zone_maps) if part.cut else part.piece
-            yield from execute(fetch, [piece], schema, threads=1)
+            piece = _narrowed(part.piece, self._zone_maps) if part.cut else part.piece
+            for batch in execute(self._fetch, [piece], self._schema, threads=1):
+                next_offset = batch["offset"][-1].as_py() + 1
+                yield batch
+                self._deletions.look_if_due()
         except MissingObject as error:
-            if fail_on_data_loss:
+            if self._fail:
                 raise
             _log.warning("skipped, as failOnDataLoss is false: %s", error)
+        except VersionExpired as gone:
+            for piece in self._newer.pieces(part.piece, next_offset, gone):
+                yield from self.records(Part(piece, piece.size_bytes, cut=False))
 
 
 def _narrowed(piece: Piece, zone_maps: ZoneMapCache) -> Piece:

@@ -72,6 +72,14 @@ class Lake(ShowsTable):
         """The version of the catalog that everything is read from."""
         return self._snapshot.version
 
+    @property
+    def identity(self) -> str:
+        """A UUID of this lake, which stays when its catalog is rebuilt; another lake has another.
+
+        That of a lake that an older Seglake made is of version 5, all others are random.
+        """
+        return self._origin.lake
+
     def topics(self) -> list[str]:
         """The names of all topics, sorted."""
         return [row.topic for row in self._snapshot.topics()]
@@ -87,6 +95,15 @@ class Lake(ShowsTable):
         """
         with self._lock:
             self._snapshot = self._origin.refreshed(self._snapshot)
+        return self
+
+    def reopen(self) -> Lake:
+        """As `refresh`, also where the catalog was rebuilt since the lake was opened.
+
+        Raises VersionExpired if the root holds another lake by now.
+        """
+        with self._lock:
+            self._snapshot = self._origin.reopened()
         return self
 
     def history(self, topic: str | None = None) -> Commits[RunRow]:

@@ -70,6 +70,11 @@ class Log(ShowsTable):
         views = [view.changed() for view in self._snapshot.partitions(self.topic)]  # uncached
         return _unpickled, (self._origin, self.version, self.settings, views)
 
+    def alone(self) -> Log:
+        """The same log, which keeps no other topic of its version in memory."""
+        views = self._snapshot.partitions(self.topic)
+        return _unpickled(self._origin, self.version, self.settings, views)
+
     @property
     def store(self) -> Store:
         """The storage that this log is read from."""
@@ -122,6 +127,10 @@ class Log(ShowsTable):
         As Kafka's `offsetsForTimes`, but always right: in some logs Kafka overlooks later segments.
         Records below the log start do not count.
         """
+        if not isinstance(times, Mapping):
+            raise TypeError(
+                f"offsets_for_times takes a time for each partition, as in {{0: {times!r}}}"
+            )
         return {p: self.reader(p).offset_for_time(_not_negative(t)) for p, t in times.items()}
 
     def offsets_for_times_array(
@@ -345,6 +354,7 @@ class Log(ShowsTable):
 
     def reader(self, partition: int) -> PartitionReader:
         """The lookups of one partition, with times and offsets as plain integers."""
+        self._origin.deletions.look_if_due()
         reader = self._readers.get(partition)
         if reader is None:
             view = self._snapshot.partition(self.topic, partition)
@@ -380,4 +390,4 @@ def _window(start: Time, end: Time) -> Window:
     start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
     if start_ms > end_ms:
         raise UsageError(f"the window would end before it starts: {start!r} to {end!r}")
-    return Window(max(start_ms, 0), end_ms)  # records without a timestamp (-1) are in no window
+    return Window.of_times(start_ms, end_ms)

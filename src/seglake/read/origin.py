@@ -5,13 +5,13 @@ Pickled, an origin takes no credentials along: a worker finds its own in its env
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from seglake.catalog.deletions import Deletions
 from seglake.catalog.rows import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
@@ -28,6 +28,7 @@ class Origin:
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
         self.store = store
         self.reads = SharedReads(store, cache_bytes, Vacuumed(store))
+        self.deletions = Deletions(store, self.reads.forget)
         self._lock = Lock()  # a handle of the catalog is for one thread at a time
         self._opened: CatalogTable | None = None
 
@@ -46,9 +47,29 @@ class Origin:
             return self._catalog.snapshot(version)
 
     def refreshed(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, made from what changed since `snapshot`."""
+        """The newest version, made from what changed since `snapshot`; lets go of what is gone."""
+        self.deletions.look()
         with self._lock:
             return self._catalog.refresh(snapshot)
+
+    def reopened(self) -> Snapshot:
+        """The newest version, also where the catalog was rebuilt since the lake was opened.
+
+        Raises VersionExpired if the root holds another lake by now.
+        """
+        self.deletions.look()
+        opened = CatalogTable.open(self.store)
+        with self._lock:
+            if opened.lake != self._catalog.lake:
+                raise VersionExpired(f"{self.store.uri} holds another lake now: open it anew")
+            self._opened = opened
+            return opened.snapshot()
+
+    @property
+    def lake(self) -> str:
+        """The identity of the lake."""
+        with self._lock:
+            return self._catalog.lake
 
     def rows(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
         """All rows of one kind and topic in the version of the snapshot.
@@ -91,16 +112,24 @@ class Origin:
             raise VersionExpired(what) from error
 
 
-@dataclass(frozen=True)
 class Vacuumed:
-    """Tells a log that vacuum removed, with the versions that named it, from one that was lost."""
+    """Tells a log that vacuum removed, with the versions that named it, from one that was lost.
 
-    store: Store
+    Safe for threads. Whoever asks again for a lost log costs what changed since, as a refresh does.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._known: tuple[CatalogTable, Snapshot] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Vacuumed, (self._store,)
 
     def __call__(self, segment: LogSegment) -> VersionExpired | None:
         """VersionExpired unless the newest version names the log, or cannot be read."""
         try:
-            newest = CatalogTable.open(self.store).snapshot()
+            newest = self._newest()
             if _names(newest, segment):
                 return None
         except SeglakeError:
@@ -109,6 +138,20 @@ class Vacuumed:
             f"{segment.log_key} is gone, and version {newest.version} does not name it: the version"
             " that is open is no longer retained; open the newest, or `refresh()` the lake"
         )
+
+    def _newest(self) -> Snapshot:
+        with self._lock:
+            try:
+                table, newest = self._known or self._opened()
+                newest = table.refresh(newest)
+            except VersionExpired:  # of a catalog that was rebuilt
+                table, newest = self._opened()
+            self._known = table, newest
+            return newest
+
+    def _opened(self) -> tuple[CatalogTable, Snapshot]:
+        table = CatalogTable.open(self._store)
+        return table, table.snapshot()
 
 
 def _names(snapshot: Snapshot, segment: LogSegment) -> bool:

@@ -305,10 +305,10 @@ def test_a_log_that_was_vacuumed_has_expired(tmp_path: Path) -> None:
     planned = reader.partitions()
     lose_records(maker, 0, [3], Loss(0, 0, 0, 1, 1, 1, 1, False))
     min(maker.files("log"), key=lambda file: file.stat().st_mtime_ns).unlink()
-    with pytest.raises(VersionExpired, match=r"\.log is gone"):
+    with pytest.raises(VersionExpired, match=r"\.log is gone.* 8 of its 9 records"):
         tables(reader, planned)
     reader = reader_of(tmp_path, failOnDataLoss="false")
-    assert tables(reader, planned) == []
+    assert as_written(tables(reader, planned)) == maker.records()
     assert len(read(tmp_path)) == 8
 
 

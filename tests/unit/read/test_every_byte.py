@@ -118,7 +118,7 @@ def cut(damaged: Damaged, suffix: str, step: int) -> list[int]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_every_byte_of_a_log(damaged: Damaged) -> None:
     answered = flip(damaged, "log", 1, [0, 3, 7])
     assert min(answered) < len(QUESTIONS)
@@ -128,7 +128,7 @@ def test_some_bits_of_a_log(damaged: Damaged) -> None:
     flip(damaged, "log", SMALL, [0])
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_every_length_of_a_log(damaged: Damaged) -> None:
     assert max(cut(damaged, "log", 1)) < len(QUESTIONS)
 
@@ -137,7 +137,7 @@ def test_some_lengths_of_a_log(damaged: Damaged) -> None:
     assert max(cut(damaged, "log", SMALL)) < len(QUESTIONS)
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("suffix", ["zonemap", "index", "timeindex"])
 def test_every_byte_and_length_of_an_index(damaged: Damaged, suffix: str) -> None:
     """An index never changes an answer."""

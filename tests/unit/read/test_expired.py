@@ -20,10 +20,12 @@ from seglake.catalog.delta import delta_rs, file_merges
 from seglake.errors import MissingObject, StoreError, VersionExpired
 from seglake.format.index import IndexPolicy
 from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.vacuum import vacuum
 from seglake.read import origin
+from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.store import Store
+from seglake.store import CountingStore, Store, open_store
 from tests.makers.gaps import Loss, lose
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -100,6 +102,38 @@ def expired(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_every_question_to_a_log_whose_files_were_vacuumed(expired: bytes, name: str) -> None:
     with pytest.raises(VersionExpired, match=r"\.log is gone, and version \d+ does not name it"):
         ASKED[name](without_caches(expired))
+
+
+def test_a_log_that_is_lost_costs_little_again(tmp_path: Path) -> None:
+    """Whoever asks for it does so for ever: the catalog is not opened anew each time."""
+    maker = made(tmp_path)
+    store = CountingStore(open_store(str(maker.root)))
+    log = Lake(store).topic("events")
+    for path in maker.root.glob("topics/**/*.log"):
+        path.unlink()
+    costs = list[int]()
+    for _ in range(4):
+        before = store.counts.requests
+        with pytest.raises(MissingObject):
+            log.record_at(0, 3)
+        costs.append(store.counts.requests - before)
+    assert max(costs[1:]) <= 5 < costs[0]
+
+
+def test_a_log_that_was_vacuumed_after_a_rebuild_has_expired(tmp_path: Path) -> None:
+    """Also for a reader that had asked for a lost log, and so knows the old catalog."""
+    maker = made(tmp_path)
+    root, log = str(maker.root), open_log(maker)
+    logs = maker.root / "topics"
+    logs.rename(maker.root / "away")
+    with pytest.raises(MissingObject):
+        log.record_at(0, 3)
+    (maker.root / "away").rename(logs)
+    rebuild_catalog(root, dry_run=False, force=True)
+    seglake.merge(root, "events", everything=True)
+    vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)
+    with pytest.raises(VersionExpired, match="does not name it"):
+        log.record_at(0, 3)
 
 
 def plainly(answer: Any) -> Any:

@@ -27,6 +27,10 @@ def archive(
         Path | None, typer.Option(help="A properties file with more of them.")
     ] = None,
     run_id: Annotated[str | None, typer.Option(help="Makes a repeated run the same run.")] = None,
+    quarantine: Annotated[
+        bool,
+        typer.Option("--quarantine", help="Records that cannot be archived go to the quarantine."),
+    ] = False,
     master: Master = None,
     json: Json = False,
 ) -> None:
@@ -38,7 +42,13 @@ def archive(
     options = {**client_settings(kafka or [], kafka_file), "bootstrap.servers": bootstrap}
     with on_spark() as progress:
         report = work.archive(
-            root, topics, options, run_id=run_id, master=master, progress=progress
+            root,
+            topics,
+            options,
+            run_id=run_id,
+            quarantine=quarantine,
+            master=master,
+            progress=progress,
         )
     if json:
         print(report.as_json())

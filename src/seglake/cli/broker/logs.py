@@ -59,10 +59,9 @@ def take_in(
         print("Nothing is new.")
         return 0
     show("offsets that would come in" if how["dry_run"] else "offsets new", Rows(_IMPORTED, new))
-    if not how["dry_run"]:
-        records = sum(report.records for report in reports)
-        size = sum(report.new_log_bytes for report in reports)
-        print(f"{records:,} records, {size:,} bytes of log")
+    records = sum(report.records for report in reports)
+    size = sum(report.new_log_bytes for report in reports)
+    print(f"{records:,} records, {size:,} bytes of log")
     return 0
 
 

@@ -70,7 +70,7 @@ def replay(  # noqa: PLR0913, PLR0917  # an option is an argument of its name
     from seglake.config.properties import client_settings
 
     with extra("replay", "`seglake replay`"):
-        from seglake.replay.run import replay as send
+        from seglake.replay.run import replay_window
         from seglake.replay.target import Target
     from seglake.replay.tempo import Tempo
 
@@ -82,7 +82,7 @@ def replay(  # noqa: PLR0913, PLR0917  # an option is an argument of its name
     target = Target(to, new_topic or topic, client_settings(kafka or [], kafka_file))
     log = seglake.open(root, version).topic(topic)
     with log_lines(), told_every(_LINE_S):
-        report = send(log, start, end, target, name=name, tempo=Tempo(speed, max_rate))
+        report = replay_window(log, start, end, target, name=name, tempo=Tempo(speed, max_rate))
     _show(report, as_json=json)
 
 

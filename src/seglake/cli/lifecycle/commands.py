@@ -149,7 +149,7 @@ def compact(
 
 
 @lifecycle.command()
-def erase(
+def erase(  # noqa: PLR0913, PLR0917  # each is an option
     root: Root,
     topic: Topic,
     key: Annotated[list[str] | None, typer.Option(help="A record key; base64:… for bytes.")] = None,
@@ -160,16 +160,19 @@ def erase(
     vacuum: Annotated[
         bool, typer.Option("--vacuum", help="Also delete the old objects that held them.")
     ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for attempts that run, and erase what they bring.")
+    ] = False,
     dry_run: DryRun = False,
     grace_hours: Annotated[float, typer.Option(help="Younger attempts count as running.")] = 24.0,
     json: Json = False,
 ) -> None:
     """Erase record keys: their records, and rejected rows that have one.
 
-    Exit code 1 if an attempt began meanwhile: erase again when it has ended.
+    Exit code 1 if an attempt began meanwhile: erase again when it has ended, or with --wait.
     """
     from seglake.cli.lifecycle import erase as command
 
     what = command.What(key or [], keys_from, raw_containing)
-    how = {"vacuum": vacuum, "dry_run": dry_run, "as_json": json}
+    how = {"vacuum": vacuum, "wait": wait, "dry_run": dry_run, "as_json": json}
     raise typer.Exit(command.run(root, topic, what, grace_hours, **how))

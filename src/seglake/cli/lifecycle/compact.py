@@ -15,8 +15,7 @@ _PLAN = [
     Column("dirty_ratio", "dirty ratio", "{:.2f}".format, right=True),
     Column("due", "due", lambda due: "yes" if due else "no"),
 ]
-_DONE = [
-    *_PLAN[:-1],
+_OUTCOME = [
     number("segments_after", "segments after"),
     number("bytes_after", "bytes after"),
     number("records", "records"),
@@ -37,10 +36,10 @@ def run(root: str, topic: str, *, force: bool, dry_run: bool, as_json: bool) -> 
         return 0
     partitions = report.as_dict()["partitions"]
     if dry_run:
-        show(f"log partitions of {topic}", Rows(_PLAN, partitions))
+        show(f"log partitions of {topic}", Rows([*_PLAN, *_OUTCOME], partitions))
         return 0
     cleaned = [each for each in partitions if each["cleaned"]]
     if cleaned:
-        show(f"compacted in version {report.version}", Rows(_DONE, cleaned))
+        show(f"compacted in version {report.version}", Rows([*_PLAN[:-1], *_OUTCOME], cleaned))
     print(f"{len(cleaned)} log partitions were due, {len(partitions) - len(cleaned)} were not.")
     return 0

@@ -20,8 +20,8 @@ class What(NamedTuple):
 
 
 def run(
-    root: str, topic: str, what: What, grace_hours: float, *, vacuum: bool, dry_run: bool,
-    as_json: bool,
+    root: str, topic: str, what: What, grace_hours: float, *, vacuum: bool, wait: bool,
+    dry_run: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Erase, or say what would be erased. Returns the exit code."""
     from seglake.cli.maintain import bar
@@ -31,8 +31,8 @@ def run(
     keys = keys_given(what.keys, what.keys_from)
     with bar("looking" if dry_run else "erasing") as progress:
         report = erase(
-            root, topic, keys, raw_containing=what.raw_containing, vacuum=vacuum, dry_run=dry_run,
-            grace_hours=grace_hours, progress=progress,
+            root, topic, keys, raw_containing=what.raw_containing, vacuum=vacuum, wait=wait,
+            dry_run=dry_run, grace_hours=grace_hours, progress=progress,
         )  # fmt: skip
     if as_json:
         print(report.as_json())

@@ -29,13 +29,13 @@ def run(
         columns += [number("end_offset", "up to"), number("segments", "segments")]
         columns += [number("log_bytes", "bytes of log")]
         show("would become one segment", Rows(columns, [g.as_dict() for g in report.plan]))
-        return 0
     if report.damaged:
         columns = [Column("file", "file"), number("position", "byte"), Column("problem", "problem")]
         show("not merged", Rows(columns, [each.as_dict() for each in report.damaged]))
     changed = f", {report.skipped} groups changed meanwhile" if report.skipped else ""
+    became = "would become" if dry_run else "became"
     print(
-        f"{report.segments:,} segments became {report.new_segments:,}: {report.log_bytes:,} bytes "
-        f"read, {report.new_log_bytes:,} written{changed}"
+        f"{report.segments:,} segments {became} {report.new_segments:,}: {report.log_bytes:,} "
+        f"bytes read, {report.new_log_bytes:,} written{changed}"
     )
     return report.exit_code

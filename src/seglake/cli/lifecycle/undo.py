@@ -18,6 +18,12 @@ def run(
     if as_json:
         print(report.as_json())
         return 0
+    if report.status == "already done":
+        print(
+            f"run {run_id} is undone already: {report.records:,} records are gone, "
+            f"{report.files:,} input files could be ingested again"
+        )
+        return 0
     ranges = [
         {"partition": partition, "start": start, "end": end}
         for partition, found in report.offsets.items()
@@ -27,7 +33,10 @@ def run(
     show("offsets without records", Rows(columns, ranges), as_json=False)
     runs = ", ".join(report.runs)
     if dry_run:
-        print(f"would undo {runs}: {report.segments:,} segments, {report.files:,} input files")
+        print(
+            f"would undo {runs}: {report.records:,} records in {report.segments:,} segments, "
+            f"{report.files:,} input files"
+        )
     else:
         print(
             f"version {report.version} has no record of {runs}: {report.records:,} are gone, "

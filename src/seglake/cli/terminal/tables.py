@@ -44,6 +44,15 @@ def show(title: str, shown: Rows, *, as_json: bool = False) -> None:
         _print_table(title, shown)
 
 
+def stream_json(rows: Iterable[dict[str, Any]]) -> None:
+    """Print rows as `show` does, one after another, however many they are."""
+    between = "["
+    for row in rows:
+        sys.stdout.write(between + json.dumps(row, ensure_ascii=False))
+        between = ", "
+    print("[]" if between == "[" else "]")
+
+
 def _print_table(title: str, shown: Rows) -> None:
     from rich.console import Console
     from rich.table import Table

@@ -50,6 +50,12 @@ class ByteCache:
             self._entries[key] = _Entry(value, size)
             self.size_bytes += size
 
+    def clear(self) -> None:
+        """Drop all values."""
+        with self._lock:
+            self._entries.clear()
+            self.size_bytes = 0
+
     def _evict(self) -> None:
         oldest = next(iter(self._entries))
         entry = self._entries[oldest]

@@ -119,7 +119,7 @@ class LogFetch:
         try:
             return self._store.read_ranges(segment.log_key, starts, ends)
         except MissingObject as error:
-            self._explain(segment, error)
+            self.explain(segment, error)
             raise
 
     def read(self, segment: LogSegment, start: int, end: int) -> Any:
@@ -127,10 +127,15 @@ class LogFetch:
         try:
             return self._store.read(segment.log_key, start, end)
         except MissingObject as error:
-            self._explain(segment, error)
+            self.explain(segment, error)
             raise
 
-    def _explain(self, segment: LogSegment, error: MissingObject) -> None:
+    def forget(self) -> None:
+        """Forget the links that were followed."""
+        self._store.forget()
+
+    def explain(self, segment: LogSegment, error: MissingObject) -> None:
+        """Raise what it means that a log does not exist, if that is known."""
         if meaning := self._missing(segment):
             raise meaning from error
 

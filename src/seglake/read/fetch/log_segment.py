@@ -35,7 +35,10 @@ class LogRanges(NamedTuple):
 
 
 class LogSegment(NamedTuple):
-    """One segment of a log partition; it covers offsets base_offset to end_offset (exclusive)."""
+    """One segment of a log partition; it covers offsets base_offset to end_offset (exclusive).
+
+    `record_count` is -1 where it is not known.
+    """
 
     topic: str
     partition: int
@@ -45,6 +48,7 @@ class LogSegment(NamedTuple):
     end_offset: int
     log_bytes: int
     zonemap_bytes: int
+    record_count: int = -1
 
     @property
     def log(self) -> LogRanges:
@@ -63,4 +67,5 @@ class LogSegment(NamedTuple):
         return LogSegment(
             row.topic, row.partition, row.key("log"), row.key("zonemap"),
             row.base_offset, row.end_offset, row.sizes["log"], row.sizes["zonemap"],
+            row.record_count,
         )  # fmt: skip

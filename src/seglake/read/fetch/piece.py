@@ -22,6 +22,14 @@ class Window(NamedTuple):
     start_offset: int = 0
     end_offset: int = INT64_MAX
 
+    @staticmethod
+    def of_times(start_ms: int, end_ms: int) -> Window:
+        """The records with start_ms <= timestamp < end_ms.
+
+        A record without a timestamp (-1) is in no window of time, however far that reaches.
+        """
+        return Window(max(start_ms, 0), max(end_ms, 0))
+
     def above(self, offset: int) -> Window:
         """The window without the offsets below `offset`."""
         return self if self.start_offset >= offset else self._replace(start_offset=offset)

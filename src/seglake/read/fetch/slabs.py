@@ -256,14 +256,26 @@ class SlabCache:
     def _add(self, slab: _Slab) -> int:
         """Add a slab, for which the oldest ones leave; returns its number."""
         while self.size_bytes + slab.size_bytes > self.limit_bytes:
-            size = self._slabs.pop(self._oldest).size_bytes
-            self._oldest += 1
-            self.size_bytes -= size
-            self.dropped_bytes += size
+            self._drop()
         number, self._next, self._copy = self._next, self._next + 1, None
         self._slabs[number] = slab
         self.size_bytes += slab.size_bytes
         return number
+
+    def _drop(self) -> None:
+        """Drop the oldest slab."""
+        size = self._slabs.pop(self._oldest).size_bytes
+        self._oldest += 1
+        self.size_bytes -= size
+        self.dropped_bytes += size
+
+    def clear(self) -> None:
+        """Drop all slabs, and what kernels were given of them."""
+        with self._lock:
+            while self._slabs:
+                self._drop()
+            self._copy = None
+            self._shelves, self._unshelved, self._shelved = {}, {}, {}
 
     def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, Held] | None:
         """All batches in some ranges of a log, or None if one is not here."""

@@ -6,7 +6,7 @@ from seglake.read.fetch.log_fetch import LogFetch, Meaning
 from seglake.read.fetch.slabs import SlabCache
 from seglake.read.lookup.block_search import BlockSearch
 from seglake.read.zones.cache import ZoneMapCache
-from seglake.store import Store
+from seglake.store import Store, release
 
 CACHE_BYTES = 256 * 2**20
 
@@ -28,3 +28,12 @@ class SharedReads:
         self.cached_fetch = BatchCache(self.fetch, SlabCache(cache_bytes - cache_bytes // 2))
         self.zone_maps = ZoneMapCache(store, cache, self.fetch)
         self.blocks = BlockSearch(self.fetch, cache)
+        self._cache, self.forgotten = cache, 0  # how often
+
+    def forget(self) -> None:
+        """Let go of all open files, and of all that is cached: logs may be gone."""
+        self.forgotten += 1
+        release(self.store)
+        self.fetch.forget()
+        self._cache.clear()
+        self.cached_fetch.slabs.clear()

@@ -1,0 +1,82 @@
+"""`python -m tests.simulation`: histories for some minutes, one history as a story, or a hunt."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from tests.simulation import campaign, faults, stage, story
+from tests.simulation.history import run
+from tests.simulation.plan import plan_of
+
+STEADY = (
+    *(30_001, 30_007, 30_066),  # each shows one of the faults when that is put back
+    *(55_002_581,),  # failed once
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns 1 if something failed, or something that must be met was not."""
+    read = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    read.add_argument("--minutes", type=float, default=0, help="play histories for so long")
+    read.add_argument("--histories", type=int, default=0, help="play so many, in this process")
+    read.add_argument("--seed", type=int, help="the first seed; without it the clock's")
+    read.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
+    read.add_argument("--history", type=int, help="play this one, and tell its story")
+    read.add_argument("--whole", action="store_true", help="do not make the story short")
+    read.add_argument("--fault", choices=sorted(faults.FAULTS), help="put this fault back first")
+    read.add_argument("--find", action="store_true", help="put back each fault, and look for it")
+    read.add_argument("--steady", action="store_true", help="play those that show faults, too")
+    read.add_argument("--repeat", action="store_true", help="play the first ones twice")
+    asked = read.parse_args(arguments)
+    seed = int(time.time()) if asked.seed is None else asked.seed
+    print(f"seed {seed if asked.history is None else asked.history}", flush=True)
+    if asked.find:
+        return find(seed, asked.minutes)
+    with faults.put_back(asked.fault):
+        if asked.history is not None:
+            return tell(asked.history, whole=asked.whole)
+        if asked.histories or asked.steady:
+            account = campaign.play(seed, most=asked.histories)
+            for each in STEADY if asked.steady else ():
+                account.add(campaign.play(each, most=1))
+            differing = campaign.differing(seed) if asked.repeat else []
+            print(*account.lines(), *differing, sep="\n")
+            return int(bool(account.failed or differing))
+    account = campaign.play_at_once(seed, asked.minutes, asked.workers)
+    print(*account.lines(), sep="\n")
+    print(*(f"never met: {what}" for what in account.never_met), sep="\n")
+    return int(bool(account.failed or account.never_met))
+
+
+def tell(seed: int, *, whole: bool) -> int:
+    """The story of a history; a short one if it fails."""
+    stage.install()
+    plan = plan_of(seed)
+    problem = run(plan, thorough=True).problem
+    short = story.Short(plan, frozenset(), frozenset())
+    if problem is not None and not whole:
+        short = story.shorten(plan, problem.kind, print)
+    print(*story.told(short), sep="\n")
+    return int(problem is not None)
+
+
+def find(seed: int, minutes: float) -> int:
+    """Look for each fault, one after another; each has its share of the time."""
+    missed = 0
+    for fault in sorted(faults.FAULTS):
+        until = time.time() + 60 * minutes / len(faults.FAULTS)
+        found, tried = campaign.hunt(fault, seed, until=until)
+        missed += found is None
+        print(f"{fault}: " + (f"seed {found}" if found else "NOT FOUND") + f", {tried} histories",
+              flush=True)  # fmt: skip
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # sets of text have another order in each process
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""The commands, as their users call them, and what each is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import seglake
+from seglake.broker.intake import import_logs
+from seglake.config import Pipeline
+from seglake.engine import LocalEngine
+from seglake.format.index import IndexPolicy
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.replace import replace_files
+from seglake.maintain.vacuum import vacuum
+from seglake.write.driver.redrive.redrive import redrive
+from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
+from seglake.write.live.archive import archive
+from tests.simulation import inputs
+from tests.simulation.inputs import SimBroker
+from tests.simulation.model import EVENTS, LIVE, PARTITIONS, Meant
+
+LAKE = "sim://lake"
+
+
+class Deed(NamedTuple):
+    """A command with its arguments; the same again is the same command run again.
+
+    The first time it dies before its first write of an object with `dies` in the key.
+    """
+
+    verb: str
+    run_id: str = ""
+    paths: tuple[str, ...] = ()
+    keys: tuple[bytes, ...] = ()
+    number: int = 0
+    flag: bool = False
+    grace_hours: float = 24.0
+    dies: str = ""
+
+    def __str__(self) -> str:
+        parts = [self.verb, self.run_id, *(path.rpartition("/")[2] for path in self.paths)]
+        parts += [repr(key) for key in self.keys] + [str(self.number)] * bool(self.number)
+        parts += ["--flag"] * self.flag
+        if self.grace_hours != 24:
+            parts.append(f"--grace-hours {self.grace_hours:g}")
+        parts += [f"(dies before {self.dies})"] * bool(self.dies)
+        return " ".join(filter(None, parts))
+
+
+class Ground(NamedTuple):
+    """What the commands of a history are about, beside the lake."""
+
+    seed: int
+    broker: SimBroker
+    read: Callable[[], None]  # called when a process reads a DataFrame
+
+
+@cache
+def pipeline(form: str, time: str = "ts") -> Pipeline:
+    """The settings of the pipeline `web` over JSON lines, `bin` over Parquet, or `frame`."""
+    tables: dict[str, Any] = {
+        "root": LAKE, "max_quarantine_ratio": 0.999,
+        "timestamp": {"field": time, "format": "epoch_ms"},
+        "key": {"fields": ["k"]},
+        "topic": {"name": EVENTS, "partitions": PARTITIONS, "batch.size": 200,
+                  "segment.bytes": 700, "compression.type": "none"},
+    }  # fmt: skip
+    more: Mapping[str, dict[str, Any]] = {
+        "jsonl": {"name": "web"},
+        "parquet": {"name": "bin", "value": {"from": "field", "field": "v"}},
+        "dataframe": {"name": "frame", "value": {"from": "field", "field": "v"}},
+    }
+    order = {"order_column": "n"} if form == "dataframe" else {"paths": ["sim://files"]}
+    tables |= {**more[form], "input": {"format": form, **order}}
+    return Pipeline.model_validate(tables)
+
+
+@cache
+def _over(paths: tuple[str, ...]) -> Pipeline:
+    settings = pipeline(_form(paths))
+    return settings.model_copy(update={"input": settings.input.model_copy(update={"paths": paths})})
+
+
+def _form(paths: tuple[str, ...]) -> str:
+    return paths[0].rpartition(".")[2]
+
+
+def _ingest(deed: Deed, _ground: Ground) -> Any:
+    return ingest_files(LocalEngine(), _over(deed.paths), DeclaredRun(deed.run_id))
+
+
+def _replace(deed: Deed, _ground: Ground) -> Any:
+    run = DeclaredRun(deed.run_id)
+    return replace_files(LocalEngine(), _over(deed.paths), run, force=deed.flag)
+
+
+def _frame(deed: Deed, ground: Ground) -> Any:
+    frame: Any = inputs.frame_of(inputs.frame_lines(ground.seed, deed.run_id), ground.read)
+    return ingest_frame(frame, "n", pipeline("dataframe"), DeclaredRun(deed.run_id))
+
+
+def _redrive(deed: Deed, _ground: Ground) -> Any:
+    form = "jsonl" if deed.flag else "parquet"
+    return redrive(LocalEngine(), pipeline(form, "when"), deed.run_id)
+
+
+def _undo(deed: Deed, _ground: Ground) -> Any:
+    return seglake.undo(LAKE, EVENTS, deed.run_id, force=deed.flag)
+
+
+def _delete_records(deed: Deed, _ground: Ground) -> Any:
+    return seglake.delete_records(LAKE, EVENTS, dict.fromkeys(range(PARTITIONS), deed.number))
+
+
+def _erase(deed: Deed, _ground: Ground) -> Any:
+    how: Any = {"vacuum": deed.flag, "wait": bool(deed.number), "grace_hours": deed.grace_hours}
+    return seglake.erase(LAKE, EVENTS, deed.keys, **how)
+
+
+def _alter(deed: Deed, _ground: Ground) -> Any:
+    return seglake.alter(LAKE, EVENTS, ALTERED[deed.number % len(ALTERED)])
+
+
+def _reindex(deed: Deed, _ground: Ground) -> Any:
+    return reindex(LAKE, EVENTS, IndexPolicy("records", 1 + deed.number))
+
+
+def _vacuum(deed: Deed, _ground: Ground) -> Any:
+    hours = 0 if deed.flag else None
+    return vacuum(LAKE, dry_run=False, grace_hours=deed.grace_hours, retention_hours=hours)
+
+
+def _maintain(deed: Deed, _ground: Ground) -> Any:
+    return seglake.maintain_lake(LAKE, grace_hours=deed.grace_hours)
+
+
+def _import(deed: Deed, _ground: Ground) -> Any:
+    return import_logs(LAKE, [f"sim://broker{deed.number}"])
+
+
+def _archive(deed: Deed, ground: Ground) -> Any:
+    if deed.number:
+        ground.broker.produce(f"{deed.run_id} {len(ground.broker.logs[0])}", deed.number)
+    session: Any = ground.broker
+    return archive(LAKE, [LIVE], {"bootstrap.servers": "h:1"}, run_id=deed.run_id, spark=session)
+
+
+ALTERED: tuple[dict[str, Any], ...] = (
+    {"retention.bytes": 300},
+    {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0.0, "retention.bytes": 900},
+    {"index.interval.bytes": 100},
+    {"quarantine.retention.ms": 3_600_000},
+    {"segment.bytes": 400},
+    {"retention.bytes": -1},
+)
+
+VERBS: dict[str, Callable[[Deed, Ground], Any]] = {
+    "ingest": _ingest,
+    "replace": _replace,
+    "frame": _frame,
+    "redrive": _redrive,
+    "undo": _undo,
+    "merge": lambda deed, _: seglake.merge(LAKE, EVENTS, everything=True, rebatch=deed.flag),
+    "compact": lambda deed, _: seglake.compact(LAKE, EVENTS, force=True),
+    "retain": lambda deed, _: seglake.retain(LAKE, EVENTS),
+    "delete-records": _delete_records,
+    "erase": _erase,
+    "alter": _alter,
+    "maintain": _maintain,
+    "vacuum": _vacuum,
+    "repair": lambda deed, _: repair_indexes(LAKE),
+    "rebuild": lambda deed, _: rebuild_catalog(LAKE, dry_run=False, force=True),
+    "reindex": _reindex,
+    "import": _import,
+    "archive": _archive,
+}
+
+
+def meant(deed: Deed, ground: Ground) -> Meant:
+    """What a deed's commits must be."""
+    asked = Meant(deed.verb, deed.run_id, deed.paths, keys=deed.keys)
+    if deed.verb == "frame":
+        return asked._replace(rows=inputs.frame_lines(ground.seed, deed.run_id))
+    if deed.verb == "redrive":
+        return asked._replace(time="when")
+    if deed.verb == "delete-records":
+        return asked._replace(starts=dict.fromkeys(range(PARTITIONS), deed.number))
+    if deed.verb == "archive":
+        return asked._replace(logs=ground.broker.logs)
+    if deed.verb == "import":
+        logs = inputs.stopped(deed.number)
+        return asked._replace(logs=logs.logs, ends=logs.ends)
+    return asked

@@ -1,0 +1,159 @@
+"""Faults that were in the code once: put back one at a time, each must be found.
+
+Most are a change of a line: `edited` fails if the line is not there any more, so none rots.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from seglake.broker import intake
+from seglake.catalog import fate, table, transaction
+from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.retention import NeverNamed
+from seglake.catalog.rows import FILE_SCHEMAS
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.version import snapshot_files
+from seglake.layout import LOG_TABLE
+from seglake.maintain import merge, undo, vacuum
+from seglake.maintain.compaction import compact
+from seglake.maintain.erasure import attempts, erase, rejects, wanted
+from seglake.maintain.erasure.erase import _Erasure
+from seglake.maintain.erasure.rejects import RejectErasure
+from seglake.maintain.health.history import History
+from seglake.write.driver import run
+from seglake.write.driver.redrive import redrive
+from seglake.write.driver.redrive.redrive_input import RedriveInput
+from seglake.write.live import archive
+
+_REMOVALS = "    removals = checked.removals(base)\n"
+_MARKS = """\
+    for each in sorted({row.attempt_id for row in checked.replaced}):
+        mark_committed(self.store, each)
+"""
+
+Put = Callable[[], list[Any]]
+
+
+def edited(owner: Any, name: str, *changes: tuple[str, str]) -> Any:
+    """A patch of a function or method: its source with some text replaced."""
+    real = inspect.unwrap(getattr(owner, name))
+    source = textwrap.dedent(inspect.getsource(real))
+    for old, new in changes:
+        if old not in source:
+            raise AssertionError(f"{name} has no {old!r} any more")
+        source = source.replace(old, new)
+    scope: dict[str, Any] = {}
+    code = compile(source, f"<{name} with a fault>", "exec")
+    exec(code, vars(sys.modules[real.__module__]), scope)
+    return patch.object(owner, name, scope[name])
+
+
+def _archive() -> Any:
+    """The broker is asked first, and the catalog second."""
+    before = "    before = end_offsets(table.snapshot(), report.topic)\n"
+    told = "    report.topic_id ="
+    return edited(archive, "_archive_topic", (before, ""), (told, f"{before}{told}"))
+
+
+def _last_look() -> Any:
+    look = "report.running = sorted({*self._look().running, *self._arrived()})"
+    return edited(_Erasure, "carry_out", (look, "report.running = []"))
+
+
+def _lost_files() -> Any:
+    """What is there is listed first, and the names are read second."""
+    named = '    named = {f"{QUARANTINE_TABLE}/{file.path}" for file in self._live_files()[1]}\n'
+    lost = "    lost = {key"
+    return edited(QuarantineTable, "remove_lost_files", (named, ""), (lost, f"{named}{lost}"))
+
+
+def _listed_once() -> Any:
+    """The data files that no version names are listed, and others come later."""
+
+    def listed(given: CatalogTable, *, now_ms: float) -> set[str]:
+        never_named = NeverNamed.by(given, now_ms=now_ms)
+        folders = (f"{LOG_TABLE}/kind={kind}" for kind in FILE_SCHEMAS)
+        files = chain.from_iterable(map(given.store.list, folders))
+        return {each.key for each in files if each.key in never_named}
+
+    return patch.object(attempts, "NeverNamed", SimpleNamespace(by=listed))
+
+
+FAULTS: dict[str, Put] = {
+    "a mark of moved segments stops a rebuild": lambda: [
+        edited(History, "check_marks", ("sorted({*alone} - self.named())", "sorted(alone)")),
+        edited(CatalogTable, "commit", (_REMOVALS, _REMOVALS + _MARKS)),
+    ],
+    "a redrive is committed although its run is gone": lambda: [
+        patch.object(RedriveInput, "is_taken", lambda *_: False)
+    ],
+    "a commit names files of the catalog that a vacuum deleted": lambda: [
+        edited(vacuum, "_fenced", ("    table.fence()\n", ""))
+    ],
+    "a commit names files of the quarantine that a vacuum deleted": lambda: [
+        edited(QuarantineTable, "add_files", ("fate.require_hope(self._store, attempt_id)", "pass"))
+    ],
+    "rejects with an erased binary key stay": lambda: [
+        patch.object(wanted, "_encoded_in", lambda _row: iter(()))
+    ],
+    "an attempt does not announce itself": lambda: [
+        patch.object(each, "announced", lambda *_: nullcontext()) for each in (run, redrive)
+    ],
+    "a command that is run again writes no mark": lambda: [
+        patch.object(each, "mark_recent", lambda *_: None)
+        for each in (transaction, compact, archive, intake)
+    ],
+    "an archive takes another one for a loss of the broker's": lambda: [_archive()],
+    "a refresh takes moved rows twice": lambda: [
+        edited(snapshot_files, "advance", ("known.files | data_files(came)", "known.files | added"))
+    ],
+    "a refresh takes a rebuilt catalog for the old one": lambda: [
+        patch.object(DeltaLog, "is_same_table", lambda _log: True)
+    ],
+    "an undo that was done is an error": lambda: [
+        edited(undo, "wanted_run", ('last.state == "replaced"', 'last.state != "committed"'))
+    ],
+    "an erasure takes rejects that came after its commit": lambda: [
+        edited(RejectErasure, "files", ("not self._told.isdisjoint(found.go)", "found.go")),
+        edited(rejects, "_kept", ("pc.and_(known, goes(key, rows))", "goes(key, rows)")),
+    ],
+    "a vacuum takes rejects that come meanwhile for lost ones": lambda: [_lost_files()],
+    "a vacuum makes no fence": lambda: [patch.object(CatalogTable, "fence", lambda *_: None)],
+    "a claim that a dead vacuum overruled is not fenced": lambda: [
+        edited(fate, "give_up", ("found.topic\n", "None if found.given_up else found.topic\n")),
+        patch.object(fate, "settle", lambda *_: None),
+    ],
+    "a late manifest of a try that lost counts": lambda: [
+        edited(table, "write_manifest", ("sorted({lost_races, 0}, reverse=True)", "[0]"))
+    ],
+    "an attempt that was given up commits": lambda: [
+        edited(fate, "claim", ("require_hope(store, attempt_id)", "pass"))
+    ],
+    "a merge replaces what changed meanwhile": lambda: [
+        patch.object(merge, "_stands", lambda *_: True)
+    ],
+    "an erasure takes who writes rows for committed": lambda: [_listed_once()],
+    "an erasure does not look again": lambda: [_last_look()],
+    "an erasure hides what another one left": lambda: [
+        patch.object(each, "unfinished", lambda *_: {}) for each in (erase, redrive)
+    ],
+}
+
+
+@contextmanager
+def put_back(name: str | None) -> Iterator[None]:
+    """In the block, the code has the fault of this name again; with None it is as it is."""
+    with ExitStack() as stack:
+        for change in FAULTS[name]() if name else ():
+            stack.enter_context(change)
+        yield

@@ -1,0 +1,709 @@
+"""One history: a plan is played, everything that anybody sees is judged, and the end as well."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+import seglake
+from seglake.catalog.quarantine.redrives import open_attempts
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.table import CatalogTable
+from seglake.errors import CorruptData, SeglakeError, StoreError, UsageError, VersionExpired
+from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.verify import verify
+from seglake.maintain.vacuum import vacuum
+from seglake.read.lake import Lake
+from tests.simulation import inputs, stage
+from tests.simulation.deeds import LAKE, VERBS, Deed, Ground, meant
+from tests.simulation.model import EVENTS, Model, Record, State, Wrong
+from tests.simulation.plan import Part, Plan, Task
+from tests.simulation.storage import Bucket, Object
+from tests.simulation.world import HOUR_MS, QUIET, Process, TooLong, World
+
+COMMITS = "lake/catalog/log/_delta_log/"
+_COLUMNS = ["partition", "offset", "timestamp", "key", "value"]
+_TRIES = 3  # of a command that died or lost
+
+
+_OF_THE_INSIDE = ("no segment begins", "is not newer", "does not follow", "rows of this topic")
+
+
+class Broken(Wrong):
+    """Something that must not be; `kind` is the same for one fault, whatever the history."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(f"{kind}: {what}")
+        self.kind = kind
+
+
+@dataclass
+class Outcome:
+    """How a command ended: "done", "died", or the name of an error; and what was said."""
+
+    deed: Deed
+    kind: str = "died"
+    said: str = ""
+    began_ms: float = 0
+    ended_ms: float = 0
+    exit_code: int = 0
+    version: int = -1
+    erased_ms: float | None = None  # when its first commit of an erasure took effect
+
+
+@dataclass
+class Play:
+    """A history while it is played."""
+
+    plan: Plan
+    world: World
+    bucket: Bucket
+    model: Model
+    ground: Ground
+    outcomes: list[Outcome] = field(default_factory=list)
+    waiting: list[Deed] = field(default_factory=list)  # to be run again at the end
+    met: Counter[str] = field(default_factory=Counter)
+    expired_before: int = 0  # versions below it may be gone
+    expiring: int = 0  # commands under way that may expire versions
+    busy: int = 0  # commands under way
+    rebuilt: int = 0  # the version that the last rebuild made
+    closed: bool = False  # for a rebuild of the catalog, which nobody may be beside
+    rebuilding: bool = False  # from its begin until one is done
+    problem: Broken | None = None
+
+    def wrong(self, kind: str, what: str) -> None:
+        """Note the first thing that is wrong; the world then comes to its end."""
+        if self.problem is None:
+            self.problem = Broken(kind, what)
+
+
+# ------------------------------------------------------------------ the players
+
+
+class Actor:
+    """Does its tasks one after another; whatever dies or loses is done again, now or at the end."""
+
+    def __init__(self, play: Play, part: Part, skipped: frozenset[tuple[str, int]]) -> None:
+        self._play, self._part = play, part
+        self._tasks = [(n, t) for n, t in enumerate(part.tasks) if (part.name, n) not in skipped]
+        self._tries = 0
+
+    def go_on(self) -> None:
+        """Start the next task, if one is left and nothing is wrong yet."""
+        if self._tasks and self._play.problem is None:
+            number, task = self._tasks[0]
+            name = f"{self._part.name}.{number}" + f" again {self._tries}" * bool(self._tries)
+            self._begin(name, task)
+
+    def _begin(self, name: str, task: Task) -> None:
+        play, outcome = self._play, Outcome(task.deed)
+        process = Process(play.world, name, lambda: None, self._part.skew_ms, play.plan.odds)
+        process.doomed = "" if self._tries else task.deed.dies
+
+        def do() -> None:
+            enter(play, process, alone=task.deed.verb == "rebuild")
+            play.expiring += expires(task.deed)
+            try:
+                carry_out(play, process, outcome)
+            finally:
+                play.busy -= 1
+                if expires(task.deed):
+                    play.expiring -= 1
+                    play.expired_before = play.model.newest
+                self._ended(process, outcome)
+
+        process.do = do
+        gap_ms = task.gap_ms if not self._tries else 1000 * process.chance.choice((0, 1, 90_000))
+        play.world.start(process, gap_ms)
+
+    def _ended(self, process: Process, outcome: Outcome) -> None:
+        if process.dead:
+            outcome.kind = "died"
+        self._tries += 1
+        if is_done(outcome):
+            self._tasks.pop(0)
+            self._tries = 0
+        elif outcome.deed.verb == "rebuild":  # until it is done: the lake is closed
+            if self._tries > 50 * _TRIES:
+                self._play.wrong("rerun of rebuild fails", f"{outcome.kind} {outcome.said}")
+        elif self._tries >= _TRIES or process.chance.random() < 0.4:
+            self._play.waiting.append(outcome.deed)
+            self._tasks.pop(0)
+            self._tries = 0
+        self.go_on()
+
+
+def enter(play: Play, process: Process, *, alone: bool) -> None:
+    """Wait while a rebuild is under way, or, to be alone, until nobody else acts."""
+    while play.closed and not alone and play.problem is None:
+        process.wait(60_000)
+    while alone and play.busy:
+        play.closed = True
+        process.wait(1_000)
+    play.closed = play.rebuilding = alone
+    play.busy += 1
+
+
+def carry_out(play: Play, process: Process, outcome: Outcome) -> None:
+    """Run a command in a process, and note how it ended."""
+    deed = outcome.deed
+    outcome.began_ms = play.world.now_ms
+    play.outcomes.append(outcome)
+    process.about = {"deed": deed, "outcome": outcome, "listed_ms": None}
+    play.world.tell(process, f"begins: {deed}")
+    try:
+        report = VERBS[deed.verb](deed, play.ground)
+        outcome.exit_code = _exit_code(report)
+        outcome.kind, outcome.said = "done", _summary(report)
+        outcome.version = int(getattr(report, "version", -1))
+        _meet_run(play, outcome, int(getattr(report, "rebased", 0)))
+    except SeglakeError as error:
+        outcome.kind, outcome.said = type(error).__name__, str(error)
+        outcome.exit_code = error.exit_code
+        if outcome.kind == "CorruptData":
+            play.wrong("corrupt data", f"{deed}: {error}")
+    except Wrong as error:
+        play.wrong("model", f"{deed}: {error}")
+    except Exception as error:  # whatever it is, it must not be
+        play.wrong(f"{type(error).__name__} in {deed.verb}", f"{deed}: {error!r}")
+    outcome.ended_ms = play.world.now_ms
+    play.world.tell(process, f"ends: {outcome.kind} {outcome.exit_code} {outcome.said[:150]}")
+    if not process.dead:
+        _after(play, outcome)
+
+
+def _meet_run(play: Play, outcome: Outcome, rebased: int) -> None:
+    if rebased:
+        play.met["re-base"] += 1
+        erased = [each.erased_ms for each in play.outcomes if each.erased_ms is not None]
+        if any(outcome.began_ms < at_ms < play.world.now_ms for at_ms in erased):
+            play.met["re-base after an erase"] += 1
+    if outcome.deed.verb == "redrive" and outcome.said == "committed":
+        play.met["redrive committed"] += 1
+
+
+def _exit_code(report: Any) -> int:
+    reports = report if isinstance(report, list) else [report]
+    return max((int(getattr(each, "exit_code", 0)) for each in reports), default=0)
+
+
+def _summary(report: Any) -> str:
+    told = getattr(report, "topics", None)
+    if isinstance(told, list):  # of an archive
+        return "; ".join(each.summary for each in told)
+    return str(getattr(report, "status", "")) or type(report).__name__
+
+
+def is_done(outcome: Outcome) -> bool:
+    """Whether nothing has to be done again."""
+    if outcome.kind == "done":
+        return outcome.exit_code in (0, 4)
+    if outcome.kind == "QuarantineLimit":
+        return True
+    return outcome.kind in (
+        "UsageError",
+        "InputError",
+        "ConfigError",
+        "UnknownTopic",
+        "PolicyViolation",
+        "OffsetOutOfRange",
+    ) and not ("may still run" in outcome.said or "cannot be read" in outcome.said)
+
+
+def expires(deed: Deed) -> bool:
+    """Whether versions may be gone after a command."""
+    return deed.verb == "rebuild" or (deed.flag and deed.verb in ("vacuum", "erase"))
+
+
+def _after(play: Play, outcome: Outcome) -> None:
+    """What must hold when a command has ended by itself."""
+    deed = outcome.deed
+    if deed.verb == "rebuild" and is_done(outcome):
+        play.closed = play.rebuilding = False
+    if deed.verb == "rebuild" and outcome.kind == "done":
+        play.model.same_again(max(outcome.version, play.model.newest))
+        play.expired_before = play.rebuilt = play.model.newest
+        play.met["rebuild"] += 1
+    if outcome.kind == "UsageError" and any(each in outcome.said for each in _OF_THE_INSIDE):
+        play.wrong(f"{deed.verb} is refused", f"{deed}: {outcome.said}")
+    if "broker lost" in outcome.said or (deed.verb == "undo" and "undone already" in outcome.said):
+        play.wrong(f"{deed.verb} is refused", f"{deed}: {outcome.said}")
+    if deed.verb == "erase" and outcome.kind == "done":
+        if deed.flag and outcome.exit_code == 0:
+            _require_gone(play, deed.keys, outcome)
+        play.met["erase done" if outcome.exit_code == 0 else "erase refused"] += 1
+
+
+def _require_gone(play: Play, keys: Iterable[bytes], outcome: Outcome) -> None:
+    """No object of the lake has a spelling of a key, but those of attempts that began later."""
+    back = _held(play.model.state)  # by right: somebody brought them later
+    spelled = [(key, each) for key in keys for each in inputs.spellings(key)]
+    for key, found in play.bucket.objects.items():
+        if not key.startswith("lake/") or _is_other(key, found.owner, outcome):
+            continue
+        spared = back if _rewrites(found.owner, outcome) else ()
+        if any(each in found.data for one, each in spelled if one not in spared):
+            play.wrong("erased key left", f"{key} still has one of {spelled} after {outcome.deed}")
+            return
+
+
+def _held(state: State) -> set[bytes | None]:
+    """The keys of all records and rejects."""
+    rejects = (line.key for run in state.runs.values() for line in run.rejects)
+    return {*rejects, *(record.key for record in state.records.get(EVENTS, {}).values())}
+
+
+def _rewrites(owner: Process | None, outcome: Outcome) -> bool:
+    """Whether a process lists no input, and writes again what others brought."""
+    about = owner.about if owner else {"outcome": outcome}
+    return about["outcome"] is not outcome and about["listed_ms"] is None
+
+
+def _is_other(key: str, owner: Process | None, outcome: Outcome) -> bool:
+    """Whether an object is another topic's, or that of an attempt that began later."""
+    if "imported" in key or "live" in key or owner is None:
+        return True
+    if owner.about.get("outcome") is outcome:
+        return False
+    if owner.about["deed"].verb in ("archive", "import"):
+        return True
+    listed_ms = owner.about.get("listed_ms")
+    return listed_ms is not None and listed_ms >= outcome.began_ms
+
+
+# ------------------------------------------------------------------ what is told of commits
+
+
+class Witness:
+    """Tells the model of each commit at the moment of its effect."""
+
+    def __init__(self, play: Play) -> None:
+        self._play = play
+        self.erased: list[tuple[Outcome, frozenset[bytes]]] = []
+
+    def __call__(self, key: str, data: bytes, owner: Process | None) -> None:
+        """An object of a Delta log was written."""
+        if not key.startswith(COMMITS) or not key.endswith(".json"):
+            return
+        play, version = self._play, int(key[-25:-5])
+        late = version <= play.model.newest and play.rebuilt
+        if late or play.rebuilding:  # that of a rebuild, or one to a catalog that is rebuilt
+            return
+        deed: Deed | None = owner.about.get("deed") if owner else None
+        try:
+            rows = self._rows(data)
+        except KeyError as error:
+            play.wrong("a commit names a missing file", f"{deed}, version {version}: {error}")
+            return
+        try:
+            if deed is None or not rows:
+                play.model.same_again(version)
+                return
+            play.model.commit(version, rows, meant(deed, play.ground))
+        except Wrong as error:
+            play.wrong("model", f"{deed}, version {version}: {error}")
+            play.model.same_again(version)
+        self._meet(rows, owner)
+
+    def _rows(self, data: bytes) -> dict[str, list[dict[str, Any]]]:
+        """The new rows of runs, maintenance and partitions in the files that a commit adds."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for line in data.splitlines():
+            added = json.loads(line).get("add")
+            if added is None or not added["dataChange"]:
+                continue
+            kind = added["partitionValues"]["kind"]
+            if kind in ("run", "maintenance", "partition"):
+                rows = self._parquet(f"lake/catalog/log/{added['path']}")
+                topic = added["partitionValues"]["topic"]
+                found.setdefault(kind, []).extend({**row, "topic": topic} for row in rows)
+        return found
+
+    def _parquet(self, key: str) -> list[dict[str, Any]]:
+        return stage.parsed(self._play.bucket.objects[key].data).to_pylist()
+
+    def _meet(self, rows: Mapping[str, Any], owner: Process | None) -> None:
+        play = self._play
+        for row in rows.get("maintenance", ()):
+            play.met[f"commit of {row['operation']}"] += 1
+            if row["operation"] == "erase" and owner:
+                self._meet_erasure(owner)
+        if rows.get("run"):
+            play.met["commit of a run"] += 1
+        if owner is None:
+            return
+        own: Outcome = owner.about["outcome"]
+        for other in play.outcomes:
+            if other is own or other.kind != "done" or other.ended_ms < own.began_ms:
+                continue
+            if other.deed.verb in ("vacuum", "maintain", "erase"):
+                play.met[f"{other.deed.verb} between plan and commit"] += 1
+            if other.deed.verb == "erase" and other.exit_code == 0 and rows.get("run"):
+                self._require_not_back(owner, other)
+
+    def _meet_erasure(self, owner: Process) -> None:
+        play, own = self._play, owner.about["outcome"]
+        if own.erased_ms is None:
+            own.erased_ms = play.world.now_ms
+        lists = (each for key, each in play.bucket.objects.items() if "/rejects" in key)
+        if any(each.owner and each.owner.dead for each in lists):
+            play.met["erase after one that died"] += 1
+
+    def _require_not_back(self, owner: Process, erased: Outcome) -> None:
+        """An attempt that had listed its input before an erasure's commit brings no key back."""
+        play, listed_ms = self._play, owner.about["listed_ms"]
+        before_ms = erased.began_ms if erased.erased_ms is None else erased.erased_ms
+        if listed_ms is None or listed_ms >= before_ms:
+            return
+        before = play.model.states[sorted(play.model.states)[-2]].records.get(EVENTS, {})
+        after = play.model.state.records[EVENTS]
+        back = {r.key for place, r in after.items() if place not in before}
+        if not back.isdisjoint(erased.deed.keys):
+            play.wrong("erased key back", f"{owner.name} brings back what {erased.deed} erased")
+
+
+# ------------------------------------------------------------------ readers
+
+
+def seen(
+    lake: Lake, topic: str
+) -> tuple[dict[tuple[int, int], Record], dict[int, int], dict[int, int]]:
+    """All records of a topic, and its bounds, as a reader finds them."""
+    log = lake.topic(topic)
+    starts, ends = log.beginning_offsets(), log.end_offsets()
+    found: dict[tuple[int, int], Record] = {}
+    plan = log.plan_offsets({p: (starts[p], ends[p]) for p in ends}, columns=_COLUMNS)
+    for batch in plan.execute():
+        times = batch["timestamp"].cast(pa.int64()).to_pylist()
+        columns = [times if n == "timestamp" else batch[n].to_pylist() for n in _COLUMNS]
+        for partition, offset, *rest in zip(*columns, strict=True):
+            if (partition, offset) in found:
+                raise Broken("offset twice", f"{topic}-{partition} has {offset} twice")
+            found[partition, offset] = Record(*rest)
+    return found, starts, ends
+
+
+def require_same(lake: Lake, state: State) -> None:
+    """Raise Broken unless a version of the lake holds what the model has."""
+    topics = [topic for topic, ends in state.ends.items() if ends]
+    if lake.topics() != sorted(topics):
+        raise Broken("topics", f"{lake.topics()} in the lake, {topics} by right")
+    for topic in topics:
+        records, starts, ends = seen(lake, topic)
+        wanted = state.records[topic]
+        if lost := wanted.keys() - records.keys():
+            raise Broken("lost", f"version {lake.version} of {topic} lacks {sorted(lost)[:4]}")
+        if more := records.keys() - wanted.keys():
+            told = {place: records[place] for place in sorted(more)[:4]}
+            raise Broken("more", f"version {lake.version} of {topic} also has {told}")
+        if wrong := [place for place in wanted if wanted[place] != records[place]]:
+            place = wrong[0]
+            raise Broken("other", f"{topic} {place} is {records[place]}, not {wanted[place]}")
+        if (starts, ends) != (dict(state.starts[topic]), dict(state.ends[topic])):
+            bounds = (state.starts[topic], state.ends[topic])
+            raise Broken("bounds", f"{topic} has {starts} to {ends}, not {bounds}")
+
+
+class ReaderActor:
+    """Looks on: `hold` keeps a version open, `follow` refreshes, `stream` takes micro-batches."""
+
+    def __init__(self, play: Play, kind: str) -> None:
+        self._play, self._kind = play, kind
+        self._process = Process(play.world, f"reader {kind}", self._read, 0, QUIET)
+        self._process.about = {
+            "deed": Deed("read"),
+            "outcome": Outcome(Deed("read")),
+            "listed_ms": None,
+        }
+
+    def start(self) -> None:
+        self._play.world.start(self._process, 300)
+
+    def _read(self) -> None:
+        try:
+            self._look()
+        except Broken as error:
+            self._play.wrong(f"reader: {error.kind}", str(error))
+        except (CorruptData, StoreError) as error:
+            if not self._play.closed:  # else nobody can open the lake
+                self._play.wrong(f"reader: {type(error).__name__}", f"{self._kind}: {error}")
+        except Exception as error:  # whatever it is, it must not be
+            self._play.wrong(f"reader: {type(error).__name__}", f"{self._kind}: {error}")
+
+    def _look(self) -> None:
+        lake: Lake | None = None
+        for gap_ms in (1_000, 60_000, HOUR_MS, 25 * HOUR_MS, HOUR_MS):
+            self._process.wait(gap_ms)
+            try:
+                if lake is None:
+                    lake = seglake.open(LAKE)
+                elif self._kind == "follow":
+                    lake.refresh()
+                require_same(lake, self._play.model.states[lake.version])
+                self._play.met[f"{self._kind} read"] += 1
+            except VersionExpired:
+                play = self._play
+                unsettled = play.expiring or play.closed
+                if lake and lake.version >= play.expired_before and not unsettled:
+                    raise
+                self._play.met[f"{self._kind} expired"] += 1
+                if (
+                    lake is not None
+                    and self._play.met["rebuild"]
+                    and lake.version < self._play.rebuilt
+                ):
+                    self._play.met["reader across a rebuild"] += 1
+                lake = None
+            except UsageError:
+                if lake is not None:
+                    raise
+
+
+# ------------------------------------------------------------------ the whole
+
+
+def begin(plan: Plan, mended: frozenset[tuple[str, int]] = frozenset()) -> Play:
+    """The world of a plan, with its inputs, before anybody acts."""
+    world = World(plan.seed, plan.odds, mended)
+    bucket = Bucket(world)
+    given = inputs.given(plan.seed % inputs.POOLS)
+    for path, data in given.data.items():
+        bucket.put(path.removeprefix("sim://"), data, None)
+    for steps in (2, 4, 5):
+        for key, data in inputs.stopped(steps).data.items():
+            bucket.put(key, data, None)
+    ground = Ground(plan.seed, inputs.SimBroker(), lambda: _note_listing(world.running))
+    ground.broker.asked = world.broker_is_asked
+    play = Play(plan, world, bucket, Model(given.lines), ground)
+    bucket.told = Witness(play)
+    bucket.listed = _note_listing
+    stage.play(bucket, on_disk=plan.disk)
+    return play
+
+
+def _note_listing(process: Process | None) -> None:
+    if process is not None and process.about.get("listed_ms", 0) is None:
+        process.about["listed_ms"] = process.world.now_ms
+
+
+def run(
+    plan: Plan,
+    skipped: frozenset[tuple[str, int]] = frozenset(),
+    mended: frozenset[tuple[str, int]] = frozenset(),
+    *,
+    thorough: bool | None = None,
+    trace: bool = False,
+) -> Play:
+    """Play a plan to its end; `problem` says what was wrong. `skipped` are (actor, task)."""
+    play = begin(plan, mended)
+    play.world.trace = [] if trace else None
+    if plan.old:
+        _prepare(play)
+    for part in plan.parts:
+        Actor(play, part, skipped).go_on()
+    for kind in plan.readers:
+        if (kind, 0) not in skipped:
+            ReaderActor(play, kind).start()
+    try:
+        play.world.run()
+    except TooLong as error:
+        play.wrong("too long", str(error))
+    play.met.update(_mishap(event.what) for event in play.world.events)
+    play.met["run again"] += len(play.waiting)
+    if play.problem is None:
+        _finish(play, thorough=plan.seed % 10 == 0 if thorough is None else thorough)
+    stage.play(None)
+    return play
+
+
+def _mishap(what: str) -> str:
+    """The name of a mishap, without its place."""
+    return "died" if what.startswith("dies") else re.split(r":| before (?!a )| instead", what)[0]
+
+
+_OLD = (
+    Deed("ingest", "run 0", ("sim://files/0.jsonl", "sim://files/1.jsonl")),
+    Deed("ingest", "run 1", ("sim://files/2.jsonl",)),
+    Deed("alter", number=1),
+)
+
+
+def _prepare(play: Play) -> None:
+    """Some runs, undisturbed: the same for all histories over the same files."""
+    objects, model, play.world.now_ms = _old_lake(play.plan.seed % inputs.POOLS, play.plan.disk)
+    play.bucket.objects, play.model = dict(objects), model.copy()
+
+
+@cache
+def _old_lake(pool: int, disk: bool) -> tuple[dict[str, Object], Model, float]:
+    """The objects of a lake with some runs, its model, and the time at which it was left."""
+    before = stage.bucket
+    play = begin(Plan(pool, QUIET, disk, True, (), ()))
+    for number, deed in enumerate(_OLD):
+        _do_quietly(play, deed, f"before {number}")
+    stage.play(before, on_disk=disk)
+    return play.bucket.objects, play.model, play.world.now_ms + HOUR_MS
+
+
+def _do_quietly(play: Play, deed: Deed, name: str) -> Outcome:
+    outcome = Outcome(deed)
+    process = Process(play.world, name, lambda: None)
+    process.do = lambda: carry_out(play, process, outcome)
+    play.world.start(process)
+    play.world.run()
+    return outcome
+
+
+def _finish(play: Play, *, thorough: bool) -> None:
+    """When all is quiet, whatever died is done again; then the lake is what it must be."""
+    for number, deed in enumerate(play.waiting):
+        for again in range(_TRIES):
+            play.world.now_ms += 26 * HOUR_MS  # nobody takes what is there for a running attempt
+            outcome = _do_quietly(play, deed, f"end {number} {again}")
+            if play.problem or is_done(outcome):
+                break
+        else:
+            play.wrong(f"rerun of {deed.verb} fails", f"{deed}: {outcome.kind} {outcome.said}")
+        if play.problem:
+            return
+    _require_undone(play)
+    _judge(play, "at the end", lambda: _compare(play))
+    rebuilds = thorough or play.met["re-base"] or _left_no_mark(play)  # a vacuum would write it
+    if play.problem is None and rebuilds:
+        _judge(play, "rebuild", lambda: _rebuild(play))
+    if play.problem is None:
+        _judge(play, "upkeep", lambda: _upkeep(play, deep=thorough))
+
+
+def _require_undone(play: Play) -> None:
+    """Each undo that was done can be asked for again, with success."""
+    runs = play.model.state.runs
+    for number, (name, verb) in enumerate(sorted(play.model.left.items())):
+        if play.problem is None and verb == "undo" and name not in runs:
+            deed = Deed("undo", name[1], flag=True)
+            outcome = _do_quietly(play, deed, f"undo again {number}")
+            if not is_done(outcome) or outcome.said != "already done":
+                play.wrong("rerun of undo fails", f"{deed}: {outcome.kind} {outcome.said}")
+
+
+def _judge(play: Play, when: str, look: Callable[[], None]) -> None:
+    try:
+        look()
+    except Broken as error:
+        play.wrong(f"{when}: {error.kind}", str(error))
+    except Exception as error:  # whatever it is, it must not be
+        play.wrong(f"{when}: {type(error).__name__}", f"{error}")
+
+
+def _compare(play: Play) -> None:
+    """Records, rejects, input files and runs are those of the model."""
+    state = play.model.state
+    if not any(state.ends.values()):
+        return
+    require_same(seglake.open(LAKE), state)
+    table = CatalogTable.open(stage.open_store(LAKE))
+    snapshot = table.snapshot()
+    for topic in [topic for topic, ends in state.ends.items() if ends]:
+        runs = table.runs(snapshot, topic)
+        found = {(run.pipeline, run.run_id) for run in runs}
+        wanted = {name for name, run in state.runs.items() if _topic_of(name) == topic}
+        if found != wanted:
+            raise Broken("runs", f"{sorted(found ^ wanted)} are in one of lake and model")
+    if state.ends.get(EVENTS):
+        paths = set(map(str, table.sources(snapshot, EVENTS)["path"].to_pylist()))
+        if paths != set(state.sources):
+            raise Broken("sources", f"{sorted(paths ^ set(state.sources))} are in one of both")
+        _compare_rejects(table, snapshot, state)
+
+
+def _topic_of(name: tuple[str, str]) -> str:
+    return "live" if name[0] == "archive" else EVENTS
+
+
+def _compare_rejects(table: CatalogTable, snapshot: Any, state: State) -> None:
+    attempts = open_attempts(table.runs(snapshot, EVENTS))
+    taken = {run.taken for run in state.runs.values()}
+    wanted = sorted(
+        (line.path, line.number)
+        for run in state.runs.values()
+        if run.attempt_id not in taken
+        for line in run.rejects
+    )
+    expired = {
+        attempt
+        for row in table.maintenance(snapshot, EVENTS)
+        if row.operation == "expire-rejects"
+        for attempt in json.loads(row.report)["attempts"]
+    }
+    quarantine = QuarantineTable(table.store)
+    for key in quarantine.all_keys(EVENTS):
+        table.store.size(key)  # else SQL over the quarantine fails
+    tables = quarantine.read(EVENTS, set(attempts) - expired)
+    columns: list[Any] = [
+        (each["source_file"].to_pylist(), each["line"].to_pylist()) for each in tables
+    ]
+    found = sorted(pair for each in columns for pair in zip(*each, strict=True))
+    if found != wanted:
+        raise Broken("rejects", f"{found} are open, not {wanted}")
+
+
+def _upkeep(play: Play, *, deep: bool) -> None:
+    """A vacuum leaves what is named, and nothing is found."""
+    if not any(play.model.state.ends.values()):
+        return
+    vacuum(LAKE, dry_run=False, grace_hours=0, retention_hours=0)
+    report = verify(LAKE, deep=deep)
+    if report.findings:
+        raise Broken("finding", f"{report.findings[:2]}")
+    if report.orphans:
+        raise Broken("orphan", f"{report.orphans[:3]}")
+    if deep:
+        require_same(seglake.open(LAKE), play.model.state)
+
+
+def _rebuild(play: Play) -> None:
+    """A copy of the lake that lost its catalog comes back the same."""
+    if not any(play.model.state.ends.values()):
+        return
+    bucket, model, told = play.bucket, play.model, play.bucket.told
+    settings = _settings()
+    whole, play.model, bucket.told = dict(bucket.objects), model.copy(), lambda *_: None
+    for key in bucket.keys("lake/catalog/log/"):
+        bucket.delete(key)
+    try:
+        rebuilt = rebuild_catalog(LAKE, dry_run=False)
+        play.met["rebuilds"] += 1
+        if not (rebuilt.untrusted and _was_told(play)):
+            play.model.same_again(rebuilt.version)
+            _compare(play)
+            if _settings() != settings:
+                raise Broken("settings", f"{_settings()}, not {settings}")
+    finally:
+        bucket.objects, play.model, bucket.told = whole, model, told
+
+
+def _settings() -> list[Any]:
+    """The topics of the lake, with their settings."""
+    return list(CatalogTable.open(stage.open_store(LAKE)).snapshot().topics())
+
+
+def _left_no_mark(play: Play) -> bool:
+    """Whether a process died between its commit and its mark."""
+    told = (each.what for each in play.world.events if each.what.startswith("dies"))
+    return any(
+        ("after create" in each and "_delta_log" in each)
+        or ("before" in each and "/success" in each)
+        for each in told
+    )
+
+
+def _was_told(play: Play) -> bool:
+    """Whether a mark could not be written: then a warning said so, and the rebuild says which."""
+    return any("/success" in each.what and "die" not in each.what for each in play.world.events)

@@ -1,0 +1,157 @@
+"""What a history is to be: who does what, when, and how much goes wrong, all from the seed."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from tests.simulation.deeds import Deed
+from tests.simulation.inputs import BINARY, FILES, FOLDER, KEYS, PARQUET
+from tests.simulation.meetings import SCENES
+from tests.simulation.world import HOUR_MS, SKEWS_MS, Odds
+
+GAPS_MS = (0, 0, 0, 500, 20_000, HOUR_MS, 24.3 * HOUR_MS)
+LONG_GAPS_MS = (0, HOUR_MS, 24.3 * HOUR_MS)
+JSONL = tuple(f"{FOLDER}/{number}.jsonl" for number in range(FILES))
+BINARIES = tuple(f"{FOLDER}/{FILES + number}.parquet" for number in range(PARQUET))
+ALL_KEYS = (*(key.encode() for key in KEYS), *BINARY)
+WRITING = ("ingest", "ingest", "ingest", "replace", "redrive", "undo", "frame", "archive", "import")
+KEEPING = ("merge", "compact", "retain", "delete-records", "erase", "erase", "alter", "maintain",
+           "vacuum", "vacuum", "repair", "reindex", "redrive", "undo")  # fmt: skip
+_SCENES = 0.7  # of the histories of an old lake begin with a scene
+_LATER_MS = 30_000  # after which those who are not in the scene begin
+READING = ("hold", "follow", "stream")
+
+
+class Task(NamedTuple):
+    """A deed, so long after the one before it ended."""
+
+    gap_ms: float
+    deed: Deed
+
+
+class Part(NamedTuple):
+    """What one actor does, and how far its clock is off."""
+
+    name: str
+    skew_ms: int
+    tasks: tuple[Task, ...]
+
+
+class Plan(NamedTuple):
+    """A history to be played. With `old` the lake has some runs at its beginning."""
+
+    seed: int
+    odds: Odds
+    disk: bool
+    old: bool
+    parts: tuple[Part, ...]
+    readers: tuple[str, ...]
+
+    @property
+    def deeds(self) -> int:
+        return sum(len(part.tasks) for part in self.parts)
+
+
+def plan_of(seed: int) -> Plan:
+    """The plan of a seed: eight to a dozen commands of three or four actors, and readers."""
+    chance = Random(f"plan {seed}")
+    disk = chance.random() < 0.4
+    favourites = chance.sample(KEEPING, chance.choice((2, 4)))
+    writers = chance.choice((1, 2, 2))
+    runs = [f"run {number}" for number in range(chance.randint(1, 4))]
+    parts = [
+        _part(f"writer {n}", chance, WRITING, runs, chance.randint(2, 4)) for n in range(writers)
+    ]
+    keepers = 3 - writers + chance.choice((0, 0, 1))
+    left = max(8 - sum(len(part.tasks) for part in parts), keepers)
+    for n in range(keepers):
+        own = left // keepers + (n < left % keepers)
+        some = favourites if chance.random() < 0.7 else KEEPING
+        parts.append(_part(f"keeper {n}", chance, some, runs, own))
+    old = chance.random() < 0.7
+    meets = old and chance.random() < _SCENES
+    if meets:
+        parts = _with_scene(chance, parts)
+    if chance.random() < 0.15:
+        parts.append(_janitor(chance))
+    if chance.random() < 0.08:
+        parts.append(Part("operator", 0, (Task(chance.choice(GAPS_MS), Deed("rebuild")),)))
+    readers = tuple(kind for kind in READING if chance.random() < 0.25)
+    return Plan(seed, _odds(chance, disk=disk, meets=meets), disk, old, tuple(parts), readers)
+
+
+def _with_scene(chance: Random, parts: list[Part]) -> list[Part]:
+    """The parts with a scene at the beginning of some, and what they do otherwise after it."""
+    scene = chance.choice(SCENES)(chance)
+    extra = [Part(f"actor {n}", 0, ()) for n in range(len(scene) - len(parts))]
+    every = [*parts, *extra]
+    chance.shuffle(every)
+    own = [tuple(Task(*step) for step in steps) for steps in scene]
+    first = [
+        part._replace(skew_ms=0, tasks=(*tasks, *part.tasks[len(tasks) :]))
+        for part, tasks in zip(every[: len(own)], own, strict=True)
+    ]
+    rest = [
+        part._replace(tasks=(part.tasks[0]._replace(gap_ms=_LATER_MS), *part.tasks[1:]))
+        for part in every[len(first) :]
+    ]
+    return [*first, *rest]
+
+
+def _odds(chance: Random, *, disk: bool, meets: bool) -> Odds:
+    """Some histories are calm, so that only the order matters; in others much goes wrong."""
+    return Odds(
+        crash=chance.choice((0, 0.002, 0.006)),
+        error=chance.choice((0, 0, 0.002)),
+        lost=0.0 if disk else chance.choice((0, 0.003)),
+        late=0.0 if disk else chance.choice((0, 0, 0.004)),
+        pause=chance.choice((0, 0.003, 0.01)),
+        hold=chance.choice((0, 0.1, 0.25) if meets else (0, 0.03, 0.1)),
+    )
+
+
+def _janitor(chance: Random) -> Part:
+    """Somebody who vacuums again and again, and spares little."""
+    tasks = [Deed("vacuum", grace_hours=chance.choice((0, 0, 1))) for _ in range(4)]
+    return Part(
+        "janitor", 0, tuple(Task(chance.choice((2_000, 9_000, 2 * HOUR_MS)), t) for t in tasks)
+    )
+
+
+def _part(
+    name: str, chance: Random, verbs: tuple[str, ...] | list[str], runs: list[str], count: int
+) -> Part:
+    gaps_ms = chance.choice((GAPS_MS, GAPS_MS[:5], LONG_GAPS_MS))
+    tasks = tuple(
+        Task(chance.choice(gaps_ms), _deed(chance.choice(verbs), f"{name} {n}", chance, runs))
+        for n in range(count)
+    )
+    return Part(name, chance.choice(SKEWS_MS), tasks)
+
+
+def _deed(verb: str, own: str, chance: Random, runs: list[str]) -> Deed:
+    run_id, flag = chance.choice(runs), chance.random() < 0.5
+    if verb in ("ingest", "replace"):
+        some = BINARIES if chance.random() < 0.15 else JSONL
+        paths = tuple(sorted(chance.sample(some, chance.randint(1, 2))))
+        named = f"{run_id} bin" if some is BINARIES else run_id
+        return Deed(verb, named, paths, flag=flag)
+    if verb == "redrive":
+        form = chance.random() < 0.85
+        return Deed(verb, run_id if form else f"{run_id} bin", flag=form)
+    if verb == "undo":
+        return Deed(verb, run_id, flag=flag)
+    if verb in ("frame", "archive"):
+        return Deed(verb, own, number=chance.randint(0, 3))
+    if verb == "import":
+        return Deed(verb, number=chance.choice((2, 4, 5)))
+    if verb == "erase":
+        keys = tuple(sorted(chance.sample(ALL_KEYS, chance.randint(1, 2))))
+        waits = int(chance.random() < 0.2)
+        grace = 1 if waits else chance.choice((24, 24, 1, 0))
+        return Deed(verb, keys=keys, flag=flag, number=waits, grace_hours=grace)
+    if verb in ("vacuum", "maintain"):
+        grace = chance.choice((24, 24, 1, 0))
+        return Deed(verb, flag=verb == "vacuum" and chance.random() < 0.3, grace_hours=grace)
+    return Deed(verb, number=chance.randint(1, 6), flag=flag)

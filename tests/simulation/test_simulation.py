@@ -1,0 +1,69 @@
+"""The simulated world in short: some histories of the day, those that failed once, and faults."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.seed_of_the_day import seed_of_the_day
+from tests.harness.tiers import rest_but
+from tests.simulation.faults import FAULTS, put_back
+
+PROJECT = Path(__file__).parents[2]
+OF_TODAY = 60
+FOUND = {  # by this history, whatever else finds it
+    "a mark of moved segments stops a rebuild": 30_007,
+    "a redrive is committed although its run is gone": 30_001,
+    "an archive takes another one for a loss of the broker's": 30_066,
+    "an undo that was done is an error": 30_001,
+    "an erasure takes rejects that came after its commit": 30_326,
+    "an erasure does not look again": 30_119,
+    "an erasure hides what another one left": 30_228,
+    "a late manifest of a try that lost counts": 55_001_697,
+    "a vacuum makes no fence": 30_038,
+    "a merge replaces what changed meanwhile": 30_098,
+    "a command that is run again writes no mark": 30_055,
+    "an attempt that was given up commits": 30_059,
+    "rejects with an erased binary key stay": 30_094,
+    "a refresh takes moved rows twice": 30_155,
+    "a commit names files of the catalog that a vacuum deleted": 30_261,
+    "a refresh takes a rebuilt catalog for the old one": 30_225,
+}
+
+
+def simulated(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m tests.simulation`, in a process of its own: it replaces Seglake's clock."""
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    variables = {**os.environ, "PYTHONHASHSEED": "0"}
+    return subprocess.run(
+        command, cwd=PROJECT, capture_output=True, text=True, check=False, env=variables
+    )
+
+
+@pytest.mark.timeout(600)
+def test_histories_of_the_day() -> None:
+    """And each is the same call for call when it is played again."""
+    seed = seed_of_the_day() * 1000
+    done = simulated("--histories", str(OF_TODAY), "--seed", str(seed), "--steady", "--repeat")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", rest_but(FOUND, "an undo that was done is an error"))
+def test_a_fault_that_is_put_back_is_found(fault: str) -> None:
+    seed = FOUND[fault]
+    done = simulated("--fault", fault, "--histories", "1", "--seed", str(seed))
+    assert (done.returncode, " failed: " in done.stdout) == (1, True), done.stdout + done.stderr
+    assert simulated("--histories", "1", "--seed", str(seed)).returncode == 0
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_can_be_put_back(fault: str) -> None:
+    """The code that it changes is still there."""
+    with put_back(fault):
+        pass

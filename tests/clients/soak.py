@@ -1,12 +1,14 @@
 """`python -m tests.clients.soak --minutes N`: clients of all kinds, good and bad, without a pause.
 
-Memory, descriptors and latency are looked at all the time. They may rise at first, while caches
-fill; after that none may grow. Every record that arrives is compared.
+One topic stays as it is, another one changes every second: runs, merges, deleted records, vacuums.
+Memory, descriptors, threads and latency are looked at all the time. They may rise at first, while
+caches fill; after that none may grow. Every record that arrives is compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import statistics
 import struct
@@ -18,14 +20,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import seglake
+from seglake.maintain.vacuum import vacuum
 from tests.harness.lake_server import Wire
 from tests.harness.server_process import ServerProcess
-from tests.makers.fetches import LATEST, Wanted, everything, fetch, offset_at, records_in
-from tests.makers.lakes import LakeMaker
+from tests.makers.fetches import EARLIEST, LATEST, Wanted, everything, fetch, offset_at, records_in
+from tests.makers.lakes import Event, LakeMaker
 from tests.makers.served import SPAN_MS, T, rich_lake, time_name, window_of
 
-MEMORY_MB, DESCRIPTORS = 40, 20  # by which they may grow in the last two thirds
+MEMORY_MB, DESCRIPTORS, THREADS = 40, 20, 4  # by which they may grow in the last two thirds
+LIMITS = {"memory_mb": MEMORY_MB, "descriptors": DESCRIPTORS, "threads": THREADS}
 CLIENTS = 4
+CHANGING = "changing"
+GONE = (1, 3, 6, 56)  # out of range, or its files were just deleted; or there is no such topic yet
 
 
 class Look(NamedTuple):
@@ -33,6 +40,7 @@ class Look(NamedTuple):
 
     memory_mb: float
     descriptors: int
+    threads: int
     seconds: float
 
 
@@ -48,6 +56,7 @@ class Soak:
     def run(self, seconds: float, look_every: float = 1.0) -> list[Look]:
         """Work for so long; what was seen in each look."""
         threads = [threading.Thread(target=self._work, args=(n,)) for n in range(CLIENTS)]
+        threads.append(threading.Thread(target=self._change))
         for thread in threads:
             thread.start()
         looks, deadline = list[Look](), time.monotonic() + seconds
@@ -69,12 +78,34 @@ class Soak:
                 offset_at(wire, "events", 0, T + 997 * number)
                 times.append(time.perf_counter() - started)
         server = self._server
-        return Look(server.memory_mb(), server.descriptors(), statistics.median(times))
+        seconds = statistics.median(times)
+        return Look(server.memory_mb(), server.descriptors(), server.threads(), seconds)
+
+    def _change(self) -> None:
+        try:
+            self._changes()
+        except Exception as error:
+            self.failures.append(f"a change: {type(error).__name__}: {error}")
+
+    def _changes(self) -> None:
+        """Change a topic whose values are the offsets, until the end."""
+        root, changing = str(self._maker.root), LakeMaker(self._maker.root)
+        changing.topic, end = CHANGING, 0
+        for number in itertools.count(1):
+            changing.run({0: [Event(T + at, value=b"%d" % at) for at in range(end, end + 50)]})
+            end += 50
+            if number % 7 == 0:
+                seglake.merge(root, CHANGING, everything=True)
+            if number % 20 == 0:
+                seglake.delete_records(root, CHANGING, {0: end - 500})
+                vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)
+            if self._stopped.wait(1):
+                return
 
     def _work(self, seed: int) -> None:
         chance = random.Random(seed)
         works: list[Callable[[random.Random], None]] = [
-            self._all, self._window, self._pieces, self._nonsense, self._hang_up,
+            self._all, self._changing, self._window, self._pieces, self._nonsense, self._hang_up,
         ]  # fmt: skip
         while not self._stopped.is_set():
             work = chance.choice(works)
@@ -92,6 +123,18 @@ class Soak:
                 everything(wire, "events", partition, max_bytes=chance.randint(1, 10**5))
             )
         assert records_in(data, partition) == self._records[partition]
+
+    def _changing(self, _chance: random.Random) -> None:
+        """The log start may move meanwhile, and files go: then the client begins again."""
+        with Wire(self._server.address) as wire:
+            code, offset, _ = offset_at(wire, CHANGING, 0, EARLIEST)
+            while code == 0:
+                (got,) = fetch(wire, CHANGING, [Wanted(0, offset)])
+                assert got.code in (0, *GONE)
+                code = got.code or int(not got.data)
+                for record in records_in(got.data, 0, offset):
+                    assert (record.offset, record.value) == (offset, b"%d" % offset)
+                    offset += 1
 
     def _window(self, chance: random.Random) -> None:
         start = T + chance.randrange(5 * SPAN_MS)
@@ -126,7 +169,7 @@ def growth(looks: list[Look]) -> list[str]:
     third = len(looks) // 3
     before, after = looks[third : 2 * third], looks[2 * third :]
     found = []
-    for name, limit in (("memory_mb", MEMORY_MB), ("descriptors", DESCRIPTORS)):
+    for name, limit in LIMITS.items():
         first, last = (
             statistics.median(getattr(look, name) for look in some) for some in (before, after)
         )
@@ -152,7 +195,7 @@ def soak(seconds: float, folder: Path, look_every: float = 1.0) -> tuple[list[st
     last = looks[-1]
     return wrong, (
         f"{work.done:,} pieces of work; {last.memory_mb:.0f} MB, {last.descriptors} descriptors, "
-        f"{1e6 * last.seconds:.0f} µs for a lookup"
+        f"{last.threads} threads, {1e6 * last.seconds:.0f} µs for a lookup"
     )
 
 

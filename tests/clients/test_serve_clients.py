@@ -13,17 +13,20 @@ from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.clients.go import FRANZ
+from tests.clients.program import NoToolError, Record, checksum
 from tests.harness.debian import NoPackageError
-from tests.harness.franz import FranzRecord, NoGoError, read_topic
 from tests.harness.kcat import run_kcat
-from tests.harness.lake_server import Serving, serving
+from tests.harness.lake_server import Serving, Wire, serving
+from tests.harness.tiers import rest_but
+from tests.makers.fetches import LATEST, offset_at
 from tests.makers.lakes import Event, LakeMaker, Written
 from tests.makers.served import SPAN_MS, T, rich_lake, time_name, window_of
 
 TOPIC = "events"
 WINDOW = (T + 1234, T + 2 * SPAN_MS + 995)
 NAMES = [TOPIC, f"{TOPIC}.v3", f"{TOPIC}.{time_name(WINDOW[0])}.{time_name(WINDOW[1])}"]
-PATIENCE_S = 30
+PATIENCE_S = 120
 OUT_OF_RANGE = KafkaError.OFFSET_OUT_OF_RANGE
 Row = tuple[int, int, int, bytes | None, bytes | None]
 
@@ -108,10 +111,10 @@ def test_confluent_seeks_and_looks_up_times(server: Serving, maker: LakeMaker) -
     after = [r.offset for r in records if r.offset >= 1000]
     assert [message.offset() for message in consumed(consumer, 1)] == after
     for asked in range(T - 400, T + 6 * SPAN_MS, 30_011):
-        (found,) = consumer.offsets_for_times([TopicPartition(TOPIC, 0, asked)], timeout=10)
+        (found,) = consumer.offsets_for_times([TopicPartition(TOPIC, 0, asked)], timeout=60)
         first = next((r.offset for r in records if r.timestamp >= asked), -1)
         assert found.offset == first
-    low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=10)
+    low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=60)
     assert (low, high) == (0, records[-1].offset + 1)
     consumer.close()
 
@@ -127,20 +130,20 @@ def test_confluent_beyond_the_end(server: Serving) -> None:
 
 def test_lookups_do_not_wait_for_polls(server: Serving) -> None:
     """librdkafka sends them on the connection of its fetch, which waits at the end of the log."""
-    consumer = confluent(server, **{"fetch.wait.max.ms": 2000})
+    consumer = confluent(server, **{"fetch.wait.max.ms": 20_000})
     consumer.assign([TopicPartition(TOPIC, 2, 0)])
     consumed(consumer, 1)
     started = time.monotonic()
     for _ in range(5):
-        consumer.offsets_for_times([TopicPartition(TOPIC, 0, T)], timeout=10)
+        consumer.offsets_for_times([TopicPartition(TOPIC, 0, T)], timeout=60)
         consumer.poll(0.01)
-    assert time.monotonic() - started < 4  # behind the polls it would be 10
+    assert time.monotonic() - started < 50  # behind the polls it would be 100
     consumer.close()
 
 
 def test_confluent_metadata(server: Serving) -> None:
     admin = AdminClient({"bootstrap.servers": str(server), "log_level": 0})
-    listed = admin.list_topics(timeout=10)
+    listed = admin.list_topics(timeout=60)
     assert sorted(listed.topics) == [TOPIC]
     assert sorted(listed.topics[TOPIC].partitions) == [0, 1, 2]
     assert str(listed.cluster_id) == server.topics.cluster_id
@@ -172,7 +175,7 @@ def test_new_records_come_by_themselves(server: Serving, maker: LakeMaker) -> No
 # aiokafka
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", rest_but(NAMES, NAMES[0]))
 def test_aiokafka(server: Serving, maker: LakeMaker, name: str) -> None:
     async def read() -> list[Row]:
         consumer = AIOKafkaConsumer(
@@ -208,7 +211,7 @@ def kcat(*arguments: str) -> str:
         pytest.skip(f"kcat cannot judge: {reason}")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", rest_but(NAMES, NAMES[0]))
 def test_kcat_ends_by_itself(server: Serving, maker: LakeMaker, name: str) -> None:
     printed = kcat(
         "-b", str(server), "-C", "-t", name, "-o", "beginning", "-e", "-q", "-Z",
@@ -234,15 +237,41 @@ def test_kcat_between_times(server: Serving, maker: LakeMaker) -> None:
     assert [int(line) for line in printed.split()] == expected
 
 
+def test_kcat_logs_in_by_a_password(maker: LakeMaker) -> None:
+    """Debian's: its librdkafka does not try where SaslHandshake 0 is not offered."""
+    users = maker.root.with_name("users")
+    users.write_text("alice:secret\n")
+    users.chmod(0o600)
+    settings = {"sasl.users": str(users), "sasl.sasl.enabled.mechanisms": ("PLAIN",)}
+    login = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", "sasl.username=alice"]
+    options = [part for each in [*login, "sasl.password=secret"] for part in ("-X", each)]
+    with serving(maker.root, settings) as closed:
+        printed = kcat(
+            "-b", str(closed), *options, "-C", "-t", NAMES[2],
+            "-o", "beginning", "-e", "-q", "-f", r"%p %o\n",
+        )  # fmt: skip
+    assert len(printed.splitlines()) == len(rows(maker, NAMES[2]))
+
+
 def test_kcat_lists_topics(server: Serving) -> None:
     printed = kcat("-b", str(server), "-L")
     assert f'topic "{TOPIC}" with 3 partitions' in printed
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", rest_but(NAMES))
 def test_franz_go(server: Serving, maker: LakeMaker, name: str) -> None:
+    wanted = {p: [as_record(r) for r in written(maker, name, p)] for p in range(3)}
+    with Wire(server.address) as wire:
+        ends = {p: offset_at(wire, name, p, LATEST)[1] for p in wanted}
     try:
-        found = read_topic(str(server), name, len(rows(maker, name)))
-    except NoGoError as reason:
+        answer = FRANZ.ask("read", str(server), topic=name, committed=False, ends=ends)
+    except NoToolError as reason:
         pytest.skip(f"franz-go cannot judge: {reason}")
-    assert found == [FranzRecord(*row) for row in rows(maker, name)]
+    read = {str(p): [len(records), checksum(records)] for p, records in wanted.items()}
+    assert answer == {"partitions": read}
+
+
+def as_record(record: Written) -> Record:
+    """As a client hands it out."""
+    _, offset, timestamp, _, key, value, headers = record
+    return Record(offset, timestamp, key, value, tuple(headers))

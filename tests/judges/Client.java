@@ -28,6 +28,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  */
 public class Client {
     private static final ObjectMapper JSON = new ObjectMapper();
+    private static final long PATIENCE_MS = 120000; // on a loaded machine
     private Admin admin;
     private KafkaConsumer consumer;
 
@@ -119,7 +120,7 @@ public class Client {
         json.writeStartArray();
         while (consumer.position(place) < end) {
             long before = consumer.position(place);
-            writeRecords(json, consumer.poll(Duration.ofSeconds(10)).records(place));
+            writeRecords(json, consumer.poll(Duration.ofMillis(PATIENCE_MS)).records(place));
             if (consumer.position(place) == before)
                 throw new IllegalStateException("no record of " + place + " at " + before);
         }
@@ -128,13 +129,22 @@ public class Client {
         return text.toString();
     }
 
-    /** What one poll yields within a second. */
+    /** What the first poll with records yields; none if the position comes to the end before. */
     public String poll(String topic, int partition, long start) throws Exception {
+        long end = endOffset(topic, partition);
         TopicPartition place = assign(topic, partition, start);
+        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        List records = Collections.EMPTY_LIST;
+        boolean underWay = true;
+        while (underWay && System.currentTimeMillis() < deadline) {
+            records = consumer.poll(Duration.ofMillis(100)).records(place);
+            boolean outside = start > end; // the broker will say so
+            underWay = records.isEmpty() && (outside || consumer.position(place) < end);
+        }
         StringWriter text = new StringWriter();
         JsonGenerator json = JSON.getFactory().createGenerator(text);
         json.writeStartArray();
-        writeRecords(json, consumer.poll(Duration.ofSeconds(1)).records(place));
+        writeRecords(json, records);
         json.writeEndArray();
         json.close();
         return text.toString();

@@ -105,7 +105,7 @@ public class Producers {
             json.writeStartArray();
             while (consumer.position(place) < end) {
                 long before = consumer.position(place);
-                List records = consumer.poll(Duration.ofSeconds(10)).records(place);
+                List records = consumer.poll(Duration.ofSeconds(120)).records(place);
                 Iterator each = records.iterator();
                 while (each.hasNext()) writeRecord(json, (ConsumerRecord) each.next());
                 if (consumer.position(place) == before)

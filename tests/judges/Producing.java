@@ -156,7 +156,7 @@ public class Producing implements Runnable {
             json.writeNumber(end);
             json.writeStartArray();
             while (consumer.position(place) < end) {
-                List records = consumer.poll(Duration.ofSeconds(10)).records(place);
+                List records = consumer.poll(Duration.ofSeconds(120)).records(place);
                 Iterator each = records.iterator();
                 while (each.hasNext()) write(json, (ConsumerRecord) each.next());
             }

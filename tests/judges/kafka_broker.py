@@ -1,23 +1,25 @@
 """A real Kafka broker that serves partition folders written by somebody else.
 
 One KRaft node (broker and controller) on free loopback ports, with Kafka's own consumer and admin
-client against it. The steps are those of a foreign partition's adoption: format the storage, start,
-create the topics (so that the broker knows their ids), stop cleanly, put the segments in place of
-the empty ones, start again.
+client against it. A running broker adopts a partition that somebody else wrote: it makes a new
+topic's partition from the segments that already lie in its folder. (Users stop their broker for
+that, as docs/kafka.md says; test_import.py goes that way.)
 
-With `rebuild_indexes` the mark of the clean stop is removed: the broker then checks every CRC and
-writes the indexes anew. Without it, the given indexes are the ones that answer.
+Indexes that are missing there it writes anew, and checks every CRC meanwhile. Those that are there
+answer as they are.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,8 @@ from tests.harness.ports import free_ports
 from tests.judges.kafka_jars import class_path
 from tests.judges.kafka_judge import Kafka, Record, record_from_json
 
-START_SECONDS = 60
-STOP_SECONDS = 30
+START_SECONDS = 300
+STOP_SECONDS = 120
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 _SMALL_JVM = (
@@ -43,9 +45,13 @@ listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
 log.dirs={data}
+group.initial.rebalance.delay.ms=0
+offsets.topic.num.partitions=4
 offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=4
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 log.cleaner.enable=false
@@ -81,13 +87,7 @@ class Broker:
     @classmethod
     @contextmanager
     def serve(
-        cls,
-        kafka: Kafka,
-        folder: Path,
-        logs: Mapping[tuple[str, int], Path],
-        *,
-        configs: Mapping[str, Mapping[str, str]] | None = None,
-        rebuild_indexes: bool = False,
+        cls, kafka: Kafka, folder: Path, logs: Mapping[tuple[str, int], Path] | None = None
     ) -> Iterator[Broker]:
         """A running broker whose partitions (topic, number) hold copies of the given folders.
 
@@ -95,22 +95,40 @@ class Broker:
             kafka: The JVM in which the clients run.
             folder: A new folder for the broker's own files.
             logs: For each partition a folder with its segments.
-            configs: Topic configs by topic, beside those that keep records for ever.
-            rebuild_indexes: Let the broker check every batch and write the indexes anew.
         """
-        with ExitStack() as stack:
-            broker = cls(kafka, folder)
-            stack.callback(broker.stop)
+        broker = cls(kafka, folder)
+        try:
             broker.start()
-            for topic in sorted({topic for topic, _ in logs}):
-                partitions = 1 + max(number for name, number in logs if name == topic)
-                broker.create_topic(topic, partitions, (configs or {}).get(topic, {}))
-            broker.stop()
-            for (topic, number), segments in logs.items():
-                _mount(segments, broker.partition_folder(topic, number))
-            broker.forget_state(clean_stop=rebuild_indexes)
-            broker.start()
+            broker.adopt(logs or {})
             yield broker
+        finally:
+            broker.stop()
+
+    def adopt(
+        self,
+        logs: Mapping[tuple[str, int], Path],
+        *,
+        configs: Mapping[str, Mapping[str, str]] | None = None,
+        rebuild_indexes: bool = False,
+    ) -> None:
+        """Makes topics whose partitions (topic, number) hold copies of the given folders.
+
+        Args:
+            logs: For each partition a folder with its segments.
+            configs: Topic configs by topic, beside those that keep records for ever.
+            rebuild_indexes: Leave the indexes out, so that the broker checks every batch and
+                writes them anew; they are whole when it is stopped.
+        """
+        for (topic, number), segments in logs.items():
+            _copy(segments, self.partition_folder(topic, number), indexes=not rebuild_indexes)
+        for topic in sorted({topic for topic, _ in logs}):
+            partitions = 1 + max(number for name, number in logs if name == topic)
+            self.create_topic(topic, partitions, (configs or {}).get(topic, {}))
+        deadline = time.monotonic() + START_SECONDS
+        for (topic, number), segments in logs.items():
+            while self.end_offset(topic, number) < _end_offset(segments):
+                if time.monotonic() > deadline:
+                    raise BrokerError(f"it serves less than there is:\n{self._last_words()}")
 
     # ---------------------------------------------------------------- the process
 
@@ -143,20 +161,16 @@ class Broker:
         finally:
             self._call("close")
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Its files are whole; afterwards it runs again, at the same port."""
+        self.stop()
+        yield
+        self.start()
+
     def partition_folder(self, topic: str, partition: int) -> Path:
         """The broker's own folder of a partition; read it after `stop` only."""
         return self._data / f"{topic}-{partition}"
-
-    def forget_state(self, *, clean_stop: bool) -> None:
-        """Removes what a stopped broker noted of its logs, and the mark of its clean stop too."""
-        notes = ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"]
-        for name in notes + [".kafka_cleanshutdown"] * clean_stop:
-            (self._data / name).unlink(missing_ok=True)
-
-    def note_log_start(self, topic: str, partition: int, offset: int) -> None:
-        """Begins a stopped broker's log at an offset, as if all before it had been deleted."""
-        note = self._data / "log-start-offset-checkpoint"
-        note.write_text(f"0\n1\n{topic} {partition} {offset}\n")
 
     def _last_words(self) -> str:
         return "\n".join(self._printed.read_text(errors="replace").splitlines()[-40:])
@@ -228,7 +242,7 @@ class Broker:
         return _records(self._call("consume", topic, partition, start, end))
 
     def seek_and_poll(self, topic: str, partition: int, offset: int) -> list[Record]:
-        """What one poll after a seek yields within a second; out of range is a KafkaError."""
+        """What the first poll with records yields after a seek; out of range is a KafkaError."""
         return _records(self._call("poll", topic, partition, offset))
 
     def _call(self, method: str, *arguments: object) -> Any:
@@ -239,15 +253,26 @@ def _records(text: str) -> list[Record]:
     return [record_from_json(record) for record in json.loads(text)]
 
 
-def _mount(segments: Path, partition: Path) -> None:
-    """Replaces what the broker made for an empty partition, its topic id excepted."""
-    for path in partition.iterdir():
-        if path.name != "partition.metadata":
-            path.unlink()
+def _copy(segments: Path, partition: Path, *, indexes: bool) -> None:
+    """Makes a partition's folder as another broker leaves it."""
+    partition.mkdir()
     for path in segments.iterdir():
-        shutil.copy(path, partition)
+        if indexes or path.suffix not in (".index", ".timeindex"):
+            shutil.copy(path, partition)
     first = min(int(log.stem) for log in segments.glob("*.log"))
     (partition / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {first}\n")
+
+
+def _end_offset(segments: Path) -> int:
+    """Behind the last record batch, whose header says where it ends."""
+    log = max(segments.glob("*.log"))
+    end = int(log.stem)
+    with log.open("rb") as file:
+        while len(header := file.read(27)) == 27:
+            base_offset, size, last_delta = struct.unpack(">qi11xi", header)
+            end = base_offset + last_delta + 1
+            file.seek(size - 15, os.SEEK_CUR)
+    return end
 
 
 def _answers(port: int) -> bool:

@@ -18,6 +18,7 @@ KAFKA_VERSION = "4.2.0"
 PROJECT = Path(__file__).resolve().parents[2]
 KAFKA = PROJECT / ".jars" / f"kafka-{KAFKA_VERSION}"
 CONNECT = PROJECT / ".jars" / f"connect-{KAFKA_VERSION}"
+MIRROR = PROJECT / ".jars" / f"mirror-{KAFKA_VERSION}"
 SPARK_KAFKA = PROJECT / ".jars" / "spark-kafka-4.2.0"
 
 # kafka-tools comes alone: what it needs beyond kafka_2.13's own dependencies serves Connect.
@@ -46,6 +47,28 @@ _CONNECT_MODULE = f"""<ivy-module version="2.0">
 </ivy-module>
 """
 
+_MIRROR_MODULE = f"""<ivy-module version="2.0">
+  <info organisation="seglake.tests" module="mirror-judge"/>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="connect-runtime" rev="{KAFKA_VERSION}"
+                conf="default->default"/>
+    <dependency org="org.apache.kafka" name="connect-mirror" rev="{KAFKA_VERSION}"
+                conf="default->default"/>
+    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
+  </dependencies>
+</ivy-module>
+"""
+
+_CLIENT_MODULE = """<ivy-module version="2.0">
+  <info organisation="seglake.tests" module="kafka-client"/>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka-clients" rev="{version}"
+                conf="default->default"/>
+    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
+  </dependencies>
+</ivy-module>
+"""
+
 
 def kafka_jars() -> list[Path]:
     """Kafka's jars with their dependencies; SeglakeError if they cannot be fetched."""
@@ -57,9 +80,20 @@ def spark_kafka_jars() -> list[Path]:
     return _cached(KAFKA_MODULE, SPARK_KAFKA)
 
 
+def client_jars(version: str) -> list[Path]:
+    """The jars of a version of Kafka's Java client; SeglakeError as `kafka_jars`."""
+    folder = PROJECT / ".jars" / f"kafka-clients-{version}"
+    return _cached(_CLIENT_MODULE.format(version=version), folder)
+
+
 def connect_jars() -> list[Path]:
     """The jars of a Connect worker with the connector for files; SeglakeError as `kafka_jars`."""
     return _cached(_CONNECT_MODULE, CONNECT)
+
+
+def mirror_jars() -> list[Path]:
+    """The jars of MirrorMaker 2; SeglakeError as `kafka_jars`."""
+    return _cached(_MIRROR_MODULE, MIRROR)
 
 
 def pyspark_jar(prefix: str) -> Path:

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that ask Kafka: one JVM for the session."""
+"""Fixtures of the tests that ask Kafka: one JVM and one broker for the session."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from seglake.errors import SeglakeError
+from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import Kafka
 
 
@@ -19,3 +20,10 @@ def kafka() -> Iterator[Kafka]:
         pytest.skip(f"Kafka cannot judge: {reason}")
     with judge:
         yield judge
+
+
+@pytest.fixture(scope="session")
+def broker(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker. It may be stopped and started again; a module's topics have names of their own."""
+    with Broker.serve(kafka, tmp_path_factory.mktemp("broker")) as running:
+        yield running

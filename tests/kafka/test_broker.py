@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 import seglake
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import Batch, Kafka, KafkaError, Record, record_from_json
+from tests.judges.kafka_producers import Producers
 from tests.kafka.make_golden import GOLDEN, checksum
 from tests.makers.lakes import Event, LakeMaker
 
@@ -32,16 +31,15 @@ def lookups(entry: dict[str, Any]) -> tuple[list[int], list[tuple[int, int] | No
     return times, [found and tuple(found) for _, found in entry["find_by_timestamp"]]
 
 
-@pytest.fixture(scope="module")
-def broker(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker with a topic for each golden segment, and one of two partitions and two segments."""
+@pytest.fixture(scope="module", autouse=True)
+def _adopted(kafka: Kafka, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A topic for each golden segment, and one of two partitions and two segments."""
     rolled = tmp_path_factory.mktemp("rolled")
     for base in (20, 30):
         batches = [Batch((Record(base + n, base + n, b"k", b"v"),)) for n in range(10)]
         kafka.write_segment(rolled, base, batches)
-    logs = {(name, 0): GOLDEN / name for name in CURRENT} | {("rolled", 1): rolled}
-    with Broker.serve(kafka, tmp_path_factory.mktemp("broker"), logs) as running:
-        yield running
+    logs = {(name, 0): GOLDEN / name for name in CURRENT}
+    broker.adopt(logs | {("rolled", 1): rolled})
 
 
 @pytest.mark.parametrize("name", CURRENT)
@@ -83,19 +81,17 @@ def test_two_segments_of_the_second_partition(broker: Broker) -> None:
     assert broker.max_timestamp("rolled", 0) == (-1, -1)
 
 
-def test_a_maximum_before_the_log_start(kafka: Kafka, tmp_path: Path) -> None:
+def test_a_maximum_before_the_log_start(kafka: Kafka, broker: Broker, tmp_path: Path) -> None:
     """Kafka's answer is a deleted offset; this library's is the largest timestamp that is left."""
     times = [10, 90, 20, 30]
     (tmp_path / "cut").mkdir()
     batches = [Batch((Record(n, time, b"k", b"v"),)) for n, time in enumerate(times)]
     kafka.write_segment(tmp_path / "cut", 0, batches)
-    with Broker.serve(kafka, tmp_path / "broker", {("cut", 0): tmp_path / "cut"}) as broker:
-        broker.stop()
-        broker.note_log_start("cut", 0, 2)
-        broker.start()
-        assert broker.beginning_offset("cut", 0) == 2
-        assert [record.timestamp for record in broker.consume_all("cut", 0)] == [20, 30]
-        assert broker.max_timestamp("cut", 0) == (90, 1)
+    broker.adopt({("cut", 0): tmp_path / "cut"})
+    Producers(kafka, broker).delete_records("cut", 0, 2)
+    assert broker.beginning_offset("cut", 0) == 2
+    assert [record.timestamp for record in broker.consume_all("cut", 0)] == [20, 30]
+    assert broker.max_timestamp("cut", 0) == (90, 1)
     maker = LakeMaker(tmp_path / "lake")
     maker.run({0: [Event(time) for time in times]})
     maker.delete_records(0, 2)
@@ -104,18 +100,16 @@ def test_a_maximum_before_the_log_start(kafka: Kafka, tmp_path: Path) -> None:
     assert log.max_timestamps() == {0: (3, 30)}
 
 
-def test_the_broker_rebuilds_the_golden_indexes(kafka: Kafka, tmp_path: Path) -> None:
-    logs, configs = {}, {}
-    for name in CURRENT:
-        folder = shutil.copytree(GOLDEN / name, tmp_path / name)
-        for index in [*folder.glob("*.index"), *folder.glob("*.timeindex")]:
-            index.write_bytes(b"rubbish" * 24)
-        logs[name, 0] = folder
-        configs[name] = {"index.interval.bytes": str(MANIFEST[name]["index_interval_bytes"])}
-    folder = tmp_path / "broker"
-    with Broker.serve(kafka, folder, logs, configs=configs, rebuild_indexes=True) as broker:
-        broker.stop()
-        for name in CURRENT:
+def test_the_broker_rebuilds_the_golden_indexes(broker: Broker) -> None:
+    rebuilt = {name: f"rebuilt-{name}" for name in CURRENT}
+    logs = {(topic, 0): GOLDEN / name for name, topic in rebuilt.items()}
+    configs = {
+        topic: {"index.interval.bytes": str(MANIFEST[name]["index_interval_bytes"])}
+        for name, topic in rebuilt.items()
+    }
+    broker.adopt(logs, configs=configs, rebuild_indexes=True)
+    with broker.stopped():
+        for name, topic in rebuilt.items():
             files = MANIFEST[name]["files"]
-            place = broker.partition_folder(name, 0)
+            place = broker.partition_folder(topic, 0)
             assert {path: checksum(place / path) for path in files} == files

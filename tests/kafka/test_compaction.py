@@ -167,7 +167,7 @@ def assert_planned(
 GAPS = ("Non-consecutive offsets in ", " is followed by ")  # what a dump says of them
 
 
-def test_a_broker_serves_what_is_left(kafka: Kafka, tmp_path: Path) -> None:
+def test_a_broker_serves_what_is_left(kafka: Kafka, broker: Broker, tmp_path: Path) -> None:
     """Consumers reach the end, behind a trailing gap too, by our indexes and by rebuilt ones."""
     history = History(tmp_path / "lake")
     for number in range(3):
@@ -182,17 +182,16 @@ def test_a_broker_serves_what_is_left(kafka: Kafka, tmp_path: Path) -> None:
             files = [path.with_suffix(f".{suffix}") for suffix in ("log", "index", "timeindex")]
             found = kafka.dump(*files, verify=False).problems
             assert not [each for each in found if not any(gap in each for gap in GAPS)]
-    logs = {("events", number): home for number, home in enumerate(homes)}
     for rebuilt in (False, True):
-        with Broker.serve(
-            kafka, tmp_path / f"broker-{rebuilt}", logs, rebuild_indexes=rebuilt
-        ) as b:
-            for partition, model in enumerate(history.logs):
-                end = history.maker.catalog.snapshot().partition("events", partition).end_offset
-                assert b.end_offset("events", partition) == end
-                told = [record.offset for record in b.consume_all("events", partition)]
-                assert told == [record.offset for record in model.records()]
-                assert b.seek_and_poll("events", partition, end - 1) == []
+        topic = f"left-{rebuilt}"
+        logs = {(topic, number): home for number, home in enumerate(homes)}
+        broker.adopt(logs, rebuild_indexes=rebuilt)
+        for partition, model in enumerate(history.logs):
+            end = history.maker.catalog.snapshot().partition("events", partition).end_offset
+            assert broker.end_offset(topic, partition) == end
+            told = [record.offset for record in broker.consume_all(topic, partition)]
+            assert told == [record.offset for record in model.records()]
+            assert broker.seek_and_poll(topic, partition, end - 1) == []
 
 
 def test_markers_and_producers_stay(kafka: Kafka, cleaner: KafkaCleaner, tmp_path: Path) -> None:

@@ -223,6 +223,7 @@ ROWS = {
 }  # fmt: skip
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("job", JOBS)
 def test_batch_jobs_give_the_same_rows(found: dict[str, dict[str, str]], job: str) -> None:
     if job in ROWS:
@@ -232,11 +233,13 @@ def test_batch_jobs_give_the_same_rows(found: dict[str, dict[str, str]], job: st
         assert 0 < int(found["batch"][job].split()[0]) < 460
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("job", REFUSED)
 def test_both_refuse(found: dict[str, dict[str, str]], job: str) -> None:
     assert found["refused"][job] == "refused"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("job", STREAMS)
 def test_streams_give_the_same_offsets_and_rows(found: dict[str, dict[str, str]], job: str) -> None:
     assert found["stream"][job].endswith(" rows"), found["stream"][job]

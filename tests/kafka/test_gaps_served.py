@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,49 +9,25 @@ import pytest
 import seglake
 from seglake.read.log import Log
 from tests.judges.kafka_broker import Broker
-from tests.judges.kafka_judge import Kafka, Record
+from tests.judges.kafka_judge import Record
 from tests.kafka.test_written_broker import read_by_us
-from tests.makers.gaps import Loss, emptied, lose
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.gaps import LOSSES, lossy_lake
+from tests.makers.lakes import LakeMaker
 from tests.makers.versions import T, first_reaching
 
-SOME = Loss(seed=2, single=0.3, whole=0.3, stretch=9, tail=1, joined=1, headers=0.5, dated=False)
-LOSSES = {
-    "some": SOME,
-    "joined": SOME._replace(joined=4, headers=0),
-    "tail": SOME._replace(tail=0.6),
-    "dated-tail": SOME._replace(tail=0.6, dated=True),
-    "headers": SOME._replace(whole=0.9, headers=1),
-    "all": SOME._replace(whole=1),
-    "all-joined": SOME._replace(whole=1, headers=0, joined=100),
-    "emptied": SOME._replace(single=0, whole=0),
-}
-CODECS = ["none", "zstd", "lz4", "gzip", "snappy"]
 Served = dict[str, tuple[Log, LakeMaker]]
 
 
 @pytest.fixture(scope="module")
 def lakes(tmp_path_factory: pytest.TempPathFactory) -> Served:
-    found: Served = {}
-    for number, (topic, loss) in enumerate(LOSSES.items()):
-        maker = LakeMaker(tmp_path_factory.mktemp(topic), topic)
-        shape = Shape(CODECS[number % 5], batch_bytes=200, segment_bytes=1500)
-        times = [T + 10 * at - 300 * (at % 11 == 0) for at in range(200)]
-        maker.run({0: [Event(time, b"%d" % time, b"value") for time in times]}, shape)
-        if topic == "emptied":  # a segment of one empty batch, the most that one can cover
-            emptied(maker, 0, 2**31)
-        lose(maker, loss)
-        found[topic] = seglake.open(str(maker.root)).topic(topic), maker
-    return found
+    makers = lossy_lake(tmp_path_factory.mktemp("lake"))
+    lake = seglake.open(str(makers["some"].root))
+    return {topic: (lake.topic(topic), maker) for topic, maker in makers.items()}
 
 
-@pytest.fixture(scope="module")
-def broker(
-    kafka: Kafka, lakes: Served, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    logs = {(topic, 0): folder_of(maker) for topic, (_, maker) in lakes.items()}
-    with Broker.serve(kafka, tmp_path_factory.mktemp("broker"), logs) as running:
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def _adopted(broker: Broker, lakes: Served) -> None:
+    broker.adopt({(topic, 0): folder_of(maker) for topic, (_, maker) in lakes.items()})
 
 
 def folder_of(maker: LakeMaker) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,6 @@ from seglake.serve.codes import Code
 from seglake.serve.settings import Address
 from tests.harness.lake_server import Wire, serving
 from tests.judges.kafka_broker import Broker
-from tests.judges.kafka_judge import Kafka
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.strategies import T
 
@@ -66,7 +64,7 @@ class Asking:
         beat = HeartbeatRequest(
             group_id=group, generation_id=1, member_id="nobody", group_instance_id=None
         )
-        for _ in range(300):
+        for _ in range(3000):
             found = self._wire.ask(find, FindCoordinatorResponse, 4).coordinators[0]
             if not found.error_code:
                 code = self._wire.ask(beat, HeartbeatResponse, 4).error_code
@@ -180,13 +178,24 @@ class Asking:
              bytes(m.member_assignment))
             for m in got.members
         ]  # fmt: skip
-        self.noted.append(("describe", got.error_code, got.group_state, got.protocol_data, members))
+        self.noted.append(
+            (
+                "describe",
+                got.error_code,
+                got.group_state,
+                got.protocol_type,
+                got.protocol_data,
+                members,
+            )
+        )
 
     def list(self, prefix: str, states: list[str], types: list[str]) -> None:
         request = ListGroupsRequest(states_filter=states, types_filter=types)
         found = self._wire.ask(request, ListGroupsResponse, 5).groups
         ours = [each for each in found if each.group_id.startswith(prefix)]
-        self.noted.append(sorted((g.group_id, g.group_state, g.group_type) for g in ours))
+        self.noted.append(
+            sorted((g.group_id, g.group_state, g.group_type, g.protocol_type) for g in ours)
+        )
 
     def delete(self, group: str) -> None:
         got = self._wire.ask(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse, 2)
@@ -296,14 +305,12 @@ def an_old_client(asking: Asking) -> None:
     asking.join("old", joined.member_id, version=3)
 
 
-@pytest.fixture(scope="module")
-def broker(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker.serve(kafka, tmp_path_factory.mktemp("broker"), {}) as running:
-        running.create_topic("events", 2, {})
-        with Asking(_address(running)) as asking:
-            for group in ("none", "dynamic", "static", "old"):
-                asking.wait_for(group)
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def _ready(broker: Broker) -> None:
+    broker.create_topic("events", 2, {})
+    with Asking(_address(broker)) as asking:
+        for group in ("none", "dynamic", "static", "old"):
+            asking.wait_for(group)
 
 
 def _address(broker: Broker) -> Address:

@@ -6,30 +6,38 @@ to one with append times, while the job is run and killed. `make test-live` kill
 
 from __future__ import annotations
 
+import json
 import random
+from base64 import b64encode
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 import seglake
 from seglake.errors import OffsetOutOfRange, SeglakeError
 from seglake.maintain.health.verify import verify
 from seglake.read.log import Log as LakeLog
+from seglake.write.live.archive import TIME_HEADER
 from tests.harness.archivist import Archivist
+from tests.harness.tiers import rest_but
+from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import spark_kafka_jars
 from tests.judges.kafka_judge import Kafka
 from tests.judges.kafka_producing import PARTITIONS, TOPICS, Consumed, Producing, producing
 from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import T, quarantined
 
 
 class World:
     """A broker with a producer, a lake, and the process that archives."""
 
-    def __init__(self, folder: Path, address: str, producer: Producing) -> None:
-        self.folder, self.root, self.address = folder, folder / "lake", address
-        self.producer = producer
+    def __init__(self, folder: Path, broker: Broker, producer: Producing) -> None:
+        self.folder, self.root, self.address = folder, folder / "lake", broker.address
+        self.broker, self.producer = broker, producer
         self.archivist = self.another()
 
     def another(self) -> Archivist:
@@ -91,14 +99,14 @@ def world(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
     folder = tmp_path_factory.mktemp("live")
     with producing(kafka, folder / "broker", seed=7) as (broker, producer):
         producer("produce", 10)
-        place = World(folder, broker.address, producer)
+        place = World(folder, broker, producer)
         try:
             yield place
         finally:
             place.archivist.kill()
 
 
-def killed_again_and_again(world: World, steps: list[str], seed: int) -> None:
+def killed_again_and_again(world: World, steps: Sequence[str], seed: int) -> None:
     """Run the job with a kill at each of these steps, then to its end, while a producer writes."""
     chance = random.Random(seed)
     world.producer("start")
@@ -118,8 +126,9 @@ def killed_again_and_again(world: World, steps: list[str], seed: int) -> None:
         world.assert_archived(topic)
 
 
-def test_nothing_is_lost_and_nothing_is_there_twice(world: World) -> None:
-    killed_again_and_again(world, ["write segments", "commit"], seed=1)
+@pytest.mark.parametrize("kills", rest_but([(), ("write segments", "commit")], ()), ids=len)
+def test_nothing_is_lost_and_nothing_is_there_twice(world: World, kills: tuple[str, ...]) -> None:
+    killed_again_and_again(world, kills, seed=1)
     done = world.archivist.run(list(TOPICS))
     assert [each["status"] for each in done.topics] == ["nothing new"] * 2
     found = [
@@ -175,3 +184,35 @@ def test_a_broker_that_does_not_answer_is_told(world: World) -> None:
     done = world.archivist.run(["web"], "127.0.0.1:1", *options)
     assert done.code == 1
     assert "the broker at 127.0.0.1:1 did not answer" in done.topics[0]["error"]
+
+
+@pytest.mark.rest
+def test_timestamps_that_no_calendar_has(world: World) -> None:
+    """Microseconds for milliseconds are archived; nanoseconds are more than Spark can hold."""
+    limit = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    world.broker.create_topic("far", 1, limit)
+    producer = Producer({"bootstrap.servers": world.address})
+    times = [T, T * 1000, (2**63 - 1) // 1000]
+    for time in times:
+        producer.produce("far", b"v", partition=0, timestamp=time)
+    producer.flush(30)
+    assert world.archivist.run(["far"]).code == 0
+    for time in (T * 10**6, T, 2**63 - 1):
+        producer.produce("far", b"v", b"k", 0, timestamp=time, headers=[("h", b"1")])
+    producer.flush(30)
+    done = world.archivist.run(["far"])
+    assert (done.code, seglake.open(str(world.root)).topic("far").end_offsets()) == (2, {0: 3})
+    assert "partition 0 of 'far' has a record at offset 3 whose" in done.topics[0]["error"]
+    done = world.archivist.run(["far"], "", "--quarantine")
+    assert (done.code, done.topics[0]["error"]) == (0, None)
+    log = world.log("far")
+    found = log.read(0, 0, max_records=10)
+    assert found["offset"].to_pylist() == [0, 1, 2, 4]
+    assert found["timestamp"].cast(pa.int64()).to_pylist() == [*times, T]
+    assert log.end_offsets() == {0: 6}
+    left = quarantined(world.root, "far")
+    assert [each.number for each in left] == [3, 5]
+    assert [json.loads(each.raw)["headers"][-1] for each in left] == [
+        {"key": TIME_HEADER, "value": b64encode(b"%d" % time).decode()}
+        for time in (T * 10**6, 2**63 - 1)
+    ]

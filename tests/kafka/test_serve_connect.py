@@ -40,6 +40,7 @@ def properties(path: Path, **settings: object) -> Path:
     return path
 
 
+@pytest.mark.rest
 def test_a_sink_gets_every_record_once(root: Path, tmp_path: Path) -> None:
     """Two lives of one worker: the second goes on where the first one committed."""
     text, out = "org.apache.kafka.connect.storage.StringConverter", tmp_path / "out.txt"

@@ -53,6 +53,7 @@ def main(folder: Path, address: str) -> None:
     spark.stop()
 
 
+@pytest.mark.rest
 def test_sparks_source_reads_what_ours_reads(tmp_path: Path) -> None:
     try:
         spark_kafka_jars()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +13,7 @@ from seglake.errors import OffsetOutOfRange
 from seglake.format.codecs.compression import NAMES
 from seglake.read.log import Log
 from tests.judges.kafka_broker import Broker
-from tests.judges.kafka_judge import Kafka, KafkaError, Record
+from tests.judges.kafka_judge import KafkaError, Record
 from tests.kafka.test_written_lookups import answers_of, brute_force, commit, times_to_ask
 from tests.kafka.test_written_segments import folder_of, records_in, write
 from tests.makers.lakes import Event
@@ -61,26 +59,16 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Log, Path]
     return found
 
 
-def mounted(lake: Mapping[str, tuple[Log, Path]]) -> dict[tuple[str, int], Path]:
-    return {(topic, 0): folder for topic, (_, folder) in lake.items()}
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     """Logs and indexes; a broker leaves other files beside them."""
     kept = (".log", ".index", ".timeindex")
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in kept}
 
 
-@pytest.fixture(scope="module")
-def broker(
-    kafka: Kafka, lake: dict[str, tuple[Log, Path]], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    """A broker that serves our files, indexes included; it must leave them as they are."""
-    with Broker.serve(kafka, tmp_path_factory.mktemp("broker"), mounted(lake)) as running:
-        yield running
-        running.stop()
-        for topic, (_, folder) in lake.items():
-            assert contents(running.partition_folder(topic, 0)) == contents(folder)
+@pytest.fixture(scope="module", autouse=True)
+def _adopted(broker: Broker, lake: dict[str, tuple[Log, Path]]) -> None:
+    """The broker serves our files, indexes included."""
+    broker.adopt({(topic, 0): folder for topic, (_, folder) in lake.items()})
 
 
 def read_by_us(log: Log, offset: int, count: int) -> list[Record]:
@@ -134,19 +122,17 @@ def test_times(broker: Broker, lake: dict[str, tuple[Log, Path]], topic: str) ->
     assert broker.max_timestamp(topic, 0) == (newest.timestamp, newest.offset)
 
 
-def test_a_broker_rebuilds_our_indexes(
-    kafka: Kafka, lake: dict[str, tuple[Log, Path]], tmp_path: Path
+def test_a_broker_leaves_our_indexes_and_writes_the_same_ones(
+    broker: Broker, lake: dict[str, tuple[Log, Path]]
 ) -> None:
-    logs, configs = {}, {}
-    for topic, (_, folder) in lake.items():
-        copied = shutil.copytree(folder, tmp_path / topic)
-        for index in [*copied.glob("*.index"), *copied.glob("*.timeindex")]:
-            index.write_bytes(b"rubbish" * 24)
-        logs[topic, 0] = copied
-        interval = log_of(topic).topic.index_interval[1]
-        configs[topic] = {"index.interval.bytes": str(interval)}
-    folder = tmp_path / "broker"
-    with Broker.serve(kafka, folder, logs, configs=configs, rebuild_indexes=True) as broker:
-        broker.stop()
+    """Where it gets our indexes, they are as before; where it gets none, it makes them."""
+    logs = {(f"rebuilt-{topic}", 0): folder for topic, (_, folder) in lake.items()}
+    configs = {
+        f"rebuilt-{topic}": {"index.interval.bytes": str(log_of(topic).topic.index_interval[1])}
+        for topic in lake
+    }
+    broker.adopt(logs, configs=configs, rebuild_indexes=True)
+    with broker.stopped():
         for topic, (_, ours) in lake.items():
-            assert contents(broker.partition_folder(topic, 0)) == contents(ours)
+            for name in (topic, f"rebuilt-{topic}"):
+                assert contents(broker.partition_folder(name, 0)) == contents(ours)

@@ -1,0 +1,3 @@
+module asked
+
+go 1.21

@@ -1,0 +1,94 @@
+"""kafka-python as a program of tests/clients/program.py."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kafka.structs import OffsetAndMetadata
+
+from kafka import KafkaConsumer, TopicPartition
+from tests.clients.program import Record
+from tests.clients.readers.answering import Answer, Request, Taken, answer
+
+
+def opened(request: Request, *topics: str, **more: Any) -> KafkaConsumer:
+    """A consumer; older ones have no isolation level."""
+    settings = {
+        "bootstrap_servers": request.servers, "security_protocol": request.protocol,
+        "enable_auto_commit": False, "fetch_max_wait_ms": 100, "isolation_level": request.isolation,
+        **more,
+    }  # fmt: skip
+    if request.ca:
+        settings["ssl_cafile"] = request.ca
+    if request.mechanism:
+        settings |= {
+            "sasl_mechanism": request.mechanism, "sasl_plain_username": request.user,
+            "sasl_plain_password": request.password,
+        }  # fmt: skip
+    known = {name: each for name, each in settings.items() if name in KafkaConsumer.DEFAULT_CONFIG}
+    return KafkaConsumer(*topics, **known)
+
+
+def take(taken: Taken, batches: dict[Any, list[Any]]) -> None:
+    """Take what one call gave."""
+    for place, messages in batches.items():
+        for m in messages:
+            headers = tuple((name, value) for name, value in m.headers)
+            taken.add(place.partition, Record(m.offset, m.timestamp, m.key, m.value, headers))
+
+
+def read(request: Request) -> Answer:
+    """Each partition until the position is its end."""
+    ends = {TopicPartition(request.topic, p): end for p, end in request.ends.items()}
+    consumer, taken = opened(request, auto_offset_reset="none"), Taken()
+    consumer.assign(list(ends))
+    consumer.seek_to_beginning()
+    while any(consumer.position(place) < end for place, end in ends.items()):
+        request.check_time(taken.count)
+        take(taken, consumer.poll(timeout_ms=100))
+    consumer.close()
+    return taken.hashed(request.ends)
+
+
+def lookup(request: Request) -> Answer:
+    """One request for each time."""
+    consumer, offsets = opened(request), list[int]()
+    for partition, time_ms in request.asked:
+        place = TopicPartition(request.topic, partition)
+        found = consumer.offsets_for_times({place: time_ms})[place]
+        offsets.append(-1 if found is None else found.offset)
+    consumer.close()
+    return {"offsets": offsets}
+
+
+def group(request: Request) -> Answer:
+    """A member that commits what it has, once."""
+    more = {"group_id": request.group, "auto_offset_reset": "earliest"}
+    consumer, taken = opened(request, request.topic, **more), Taken()
+    while taken.count < request.stop_after:
+        request.check_time(taken.count)
+        rest = min(500, request.stop_after - taken.count)
+        take(taken, consumer.poll(timeout_ms=100, max_records=rest))
+    consumer.commit(
+        {TopicPartition(request.topic, p): _metadata(at) for p, at in taken.behind().items()}
+    )
+    consumer.close()
+    return taken.bounds()
+
+
+def _metadata(offset: int) -> OffsetAndMetadata:
+    """Newer ones have a leader epoch, too."""
+    return OffsetAndMetadata(offset, *(("", -1)[: len(OffsetAndMetadata._fields) - 1]))
+
+
+def topics(request: Request) -> Answer:
+    """All topics that the server lists."""
+    consumer = opened(request)
+    names = sorted(consumer.topics())
+    return {"topics": {name: len(consumer.partitions_for_topic(name)) for name in names}}
+
+
+if __name__ == "__main__":
+    logging.disable()
+    answer({"read": read, "lookup": lookup, "group": group, "topics": topics})

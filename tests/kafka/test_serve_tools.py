@@ -1,0 +1,147 @@
+"""Kafka's command-line tools on the server, beside a broker that has the same files.
+
+Those of offsets and topics are in test_serve_java.py, those of groups beside their clients.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglake.session import find_java
+from tests.harness.lake_server import Serving, serving
+from tests.judges.kafka_broker import Broker
+from tests.judges.kafka_jars import class_path
+from tests.judges.kafka_judge import Kafka
+from tests.makers.lakes import LakeMaker
+from tests.makers.served import folders, rich_lake
+
+pytestmark = pytest.mark.rest
+TOOLS = "org.apache.kafka.tools."
+CONFIGS = "kafka.admin.ConfigCommand"
+TOPIC = "events"
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
+    return rich_lake(tmp_path_factory.mktemp("lake"), TOPIC, partitions=2)
+
+
+@pytest.fixture(scope="module")
+def server(maker: LakeMaker) -> Iterator[Serving]:
+    with serving(maker.root) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker(
+    kafka: Kafka, maker: LakeMaker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    scratch = tmp_path_factory.mktemp("broker")
+    with Broker.serve(kafka, scratch / "own", folders(maker, scratch / "logs")) as running:
+        yield running
+
+
+def run(program: str, address: object, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A tool, whether it succeeds or not."""
+    command = [str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path(), program]
+    command += [*arguments, "--bootstrap-server", str(address)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def printed(program: str, address: object, *arguments: str) -> str:
+    """What a tool that succeeds prints."""
+    done = run(program, address, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_log_dirs_are_those_of_a_broker(server: Serving, broker: Broker) -> None:
+    ours, theirs = (log_dirs(each) for each in (server, broker.address))
+    assert ours == theirs
+
+
+def log_dirs(address: object) -> Any:
+    """The answer without the folder."""
+    tool = printed(TOOLS + "LogDirsCommand", address, "--describe", "--topic-list", TOPIC)
+    told = json.loads(tool.splitlines()[-1])
+    for each in told["brokers"]:
+        for folder in each["logDirs"]:
+            del folder["logDir"]
+            folder["partitions"].sort(key=lambda partition: str(partition["partition"]))
+    return told
+
+
+def test_topics_are_those_of_a_broker(server: Serving, broker: Broker) -> None:
+    ours, theirs = (
+        printed(TOOLS + "TopicCommand", each, "--list") for each in (server, broker.address)
+    )
+    assert ours == theirs == f"{TOPIC}\n"
+
+
+def test_settings_are_shown_and_stay(server: Serving) -> None:
+    about = ("--entity-type", "topics", "--entity-name", TOPIC)
+    told = printed(CONFIGS, server, "--describe", *about)
+    assert "cleanup.policy=delete" in told
+    refused = run(CONFIGS, server, "--alter", *about, "--add-config", "retention.ms=1")
+    assert refused.returncode == 1
+    assert "PolicyViolationException: this server only reads" in refused.stderr
+    assert printed(CONFIGS, server, "--describe", *about) == told
+
+
+def test_records_are_not_deleted(server: Serving, tmp_path: Path) -> None:
+    asked = tmp_path / "offsets.json"
+    asked.write_text(
+        json.dumps({"partitions": [{"topic": TOPIC, "partition": 0, "offset": 1}], "version": 1})
+    )
+    told = printed(TOOLS + "DeleteRecordsCommand", server, "--offset-json-file", str(asked))
+    assert "PolicyViolationException" in told
+
+
+def test_the_api_versions_are_those_that_it_has(server: Serving) -> None:
+    told = printed(TOOLS + "BrokerApiVersionsCommand", server)
+    assert "Fetch(1): 4 to 18 [usable: 18]" in told
+    assert "InitProducerId(22): UNSUPPORTED" in told
+
+
+def test_the_cluster_is_the_lake(server: Serving) -> None:
+    told = printed(TOOLS + "ClusterTool", server, "cluster-id")
+    assert told.split() == ["Cluster", "ID:", server.topics.cluster_id]
+
+
+def test_access_rules_are_answered_as_by_a_broker(server: Serving, broker: Broker) -> None:
+    for each in (server, broker.address):
+        done = run(TOOLS + "AclCommand", each, "--list")
+        assert done.returncode == 1
+        assert "SecurityDisabledException: No Authorizer is configured" in done.stdout
+
+
+def test_the_consumer_that_measures(server: Serving, maker: LakeMaker) -> None:
+    count = len(maker.records())
+    told = printed(
+        TOOLS + "ConsumerPerformance", server, "--topic", TOPIC, "--num-records", str(count),
+        "--timeout", "120000",
+    )  # fmt: skip
+    names, figures = (line.split(", ") for line in told.splitlines())
+    assert figures[names.index("data.consumed.in.nMsg")] == str(count)
+
+
+def test_the_consumer_that_verifies(server: Serving, maker: LakeMaker) -> None:
+    count = len(maker.records())
+    told = printed(
+        TOOLS + "VerifiableConsumer", server, "--topic", TOPIC, "--group-id", "verified",
+        "--max-messages", str(count), "--reset-policy", "earliest",
+    )  # fmt: skip
+    events = [json.loads(line) for line in told.splitlines()]
+    taken = [event for event in events if event["name"] == "records_consumed"]
+    assert sum(part["count"] for event in taken for part in event["partitions"]) == count
+    commits = [event for event in events if event["name"] == "offsets_committed"]
+    assert all(event["success"] for event in commits)
+    last = {row["partition"]: row["offset"] for event in commits for row in event["offsets"]}
+    assert last == {p: maker.records(p)[-1].offset + 1 for p in range(2)}

@@ -10,6 +10,10 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2
+QUICK := --hypothesis-profile=quick
+NO_JAVA := not clients and not spark and not kafka and not s3 and not browser and not airflow and not slow and not rest
+# One word with its value: pytest would take a file that is there for one of tests.
+DURATIONS := --durations-file=build/durations
 CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 --races 20 --s3-races 10 \
   --document docs/reliability.md
 FUZZ := --inputs 1000000
@@ -20,8 +24,8 @@ BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-unit test-spark test-kafka test-live test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
-  s3-server lint fmt docs golden bench chaos fuzz soak explore coverage bench-report lock wheel archive site picture check-java
+.PHONY: help setup demo test test-all test-rest test-unit test-spark test-kafka test-live test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
+  s3-server lint style types fmt docs golden bench chaos fuzz simulate soak explore coverage bench-report lock wheel archive site picture check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,11 +35,21 @@ setup: check-java $(READY) ## Install everything that is needed into .venv; fetc
 demo: setup ## Make a million events, ingest them with Spark, look some up
 	$(BIN)/seglake demo
 
-test: check-java setup lint ## Run every check and every test
-	$(PYTEST) $(PARALLEL)
+# Types are checked beside the tests, and told behind them.
+test: check-java setup style ## Run every check and the tests: all parts, in short forms (ten minutes)
+	@mkdir -p build; $(MAKE) --no-print-directory types >build/types.txt 2>&1 & types=$$!; \
+	trap 'kill $$types 2>/dev/null' INT TERM; \
+	$(PYTEST) $(PARALLEL) $(QUICK) -m "not rest and not clients" $(DURATIONS)/test.tsv; tests=$$?; \
+	wait $$types && echo "types and imports: no fault" || { cat build/types.txt; exit 1; }; exit $$tests
 
-test-unit: $(COMPILED) ## Run the tests that need no Java (a minute)
-	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick -m "not spark and not kafka and not s3 and not browser and not airflow and not slow"
+test-all: test ## Run make test, then make test-rest: everything (half an hour)
+	@$(MAKE) --no-print-directory test-rest
+
+test-rest: check-java setup ## Run what make test leaves out: long tests, and all examples of each property
+	$(PYTEST) $(PARALLEL) -m "rest or hypothesis" $(DURATIONS)/rest.tsv
+
+test-unit: $(COMPILED) ## Run the tests that need no Java (five minutes)
+	$(PYTEST) $(PARALLEL) $(QUICK) -m "$(NO_JAVA)" $(DURATIONS)/unit.tsv
 
 test-spark: setup ## Run the tests that need a Spark session
 	$(PYTEST) -m spark
@@ -48,6 +62,9 @@ test-live: setup ## Archive live topics of a broker, killing the archive at ever
 
 test-s3: setup ## Run the tests on a real S3 server, which Go builds the first time
 	$(PYTEST) -m s3
+
+test-clients: setup ## Let every client family read the same lakes through a server; print a table (a quarter of an hour)
+	$(PYTEST) tests/clients/test_matrix.py
 
 test-wheel: setup wheel ## Install the wheel as users do, without extras and with [spark], and run tests on it
 	rm -rf build/plain build/spark
@@ -75,9 +92,13 @@ test-airflow: setup ## Run the DAGs in a whole Airflow: retries, kills, clears, 
 s3-server: $(INSTALLED) ## Start a shell beside an S3 server of its own, for trying things
 	@$(BIN)/python -m tests.harness.s3_server
 
-lint: $(INSTALLED) ## Check style, types and the direction of imports
+lint: style types ## Check style, types and the direction of imports
+
+style: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+types: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -85,8 +106,9 @@ fmt: $(INSTALLED) ## Format the code, mend what can be mended
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-docs: $(INSTALLED) ## Write docs/settings.md from the settings' own descriptions
+docs: $(INSTALLED) ## Write docs/settings.md from the settings' own descriptions, and the clients of docs/serve.md
 	$(BIN)/python -m seglake.config.reference > docs/settings.md
+	$(BIN)/python -m tests.clients.families docs/serve.md
 
 picture: docs/picture.svg ## Draw docs/picture.svg from docs/picture.dot; needs Graphviz
 
@@ -108,6 +130,10 @@ fuzz: $(INSTALLED) ## Try a million hostile inputs on every reader; FUZZ="--inpu
 	$(PIP) --no-build-isolation -e '.[fuzz]'
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
+simulate: $(COMPILED) ## Play histories of a simulated world for MINUTES=60, then cut the power for a sixth of that
+	$(BIN)/python -m tests.simulation --minutes $(MINUTES) $(SIMULATE)
+	$(BIN)/python -m tests.simulation.power --minutes $$(( $(MINUTES) / 6 ))
+
 soak: setup ## Run clients of all kinds against a server for MINUTES=60: memory and latency must not grow
 	$(BIN)/python -m tests.clients.soak --minutes $(MINUTES)
 
@@ -116,8 +142,7 @@ explore: setup ## Look for new faults for MINUTES=60: new examples, inputs, kill
 	$(BIN)/python -m tests.explore --minutes $(MINUTES) $(EXPLORE)
 
 coverage: $(INSTALLED) ## Run the tests that need no Java; fail below the floor, name the lines not reached
-	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick \
-	  -m "not spark and not kafka and not s3 and not browser and not airflow and not slow" --cov=seglake
+	$(PYTEST) $(PARALLEL) $(QUICK) --hypothesis-seed=1 -m "$(NO_JAVA)" --cov=seglake
 
 bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
 	$(PIP) install --target build/bench --upgrade --no-deps -r tests/bench/requirements.txt

@@ -8,17 +8,20 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.harness.left_out", "tests.harness.shared_out"]
+pytest_plugins = [
+    "tests.harness.durations", "tests.harness.left_out", "tests.harness.seed_of_the_day",
+    "tests.harness.shared_out",
+]  # fmt: skip
 TESTS = Path(__file__).parent
 # What the optimising compiler costs, a JVM that lives for seconds never earns back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 MARKED_FOLDERS = {
-    "spark": "spark", "kafka": "kafka", "s3": "s3", "chaos": "slow", "browser": "browser",
-    "scheduled": "airflow", "clients": "slow",
+    "spark": ("spark",), "kafka": ("kafka",), "s3": ("s3",), "chaos": ("slow",),
+    "browser": ("browser",), "scheduled": ("airflow", "rest"), "clients": ("slow",),
 }  # fmt: skip
 
-# `steady` tries the same examples each time, so that a red build is about the change under test;
-# `quick`, which `make test-unit` takes, tries a twentieth of them.
+# `steady` tries the same examples each time; the second part of `make test-all` takes it.
+# `quick`, which `make test` takes, tries a twentieth as many, new ones each day.
 # `pytest --hypothesis-profile explore` looks for new ones; what it prints reproduces a failure.
 settings.register_profile(
     "steady",
@@ -27,17 +30,19 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("quick", settings.get_profile("steady"), max_examples=5)
+settings.register_profile(
+    "quick", settings.get_profile("steady"), derandomize=False, database=None, max_examples=5
+)
 settings.register_profile("explore", deadline=None, print_blob=True, max_examples=2_000)
 settings.load_profile("steady")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test in some folders has a marker without saying so."""
+    """A test in some folders has markers without saying so."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
-        if folder in MARKED_FOLDERS:
-            item.add_marker(MARKED_FOLDERS[folder])
+        for marker in MARKED_FOLDERS.get(folder, ()):
+            item.add_marker(marker)
 
 
 def pytest_collection_finish() -> None:
@@ -47,7 +52,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_wait_for_the_disk() -> Iterator[None]:
-    """No test cuts the power; what would survive it is seen in test_power_loss.py."""
+    """No test cuts the power: tests/simulation/power.py builds what that would leave."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _fd: None)
         yield

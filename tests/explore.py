@@ -1,6 +1,6 @@
 """Look for new mistakes for some minutes: python -m tests.explore --minutes 60
 
-What `make test` tries is the same each time; here nothing is. Steps take turns until the time is
+What `make test` tries is the same for a day; here nothing is. Steps take turns until the time is
 over: a Hypothesis test with examples of a new seed, hostile inputs, kills of ingests on a local
 disk, kills of commits on an S3 server. A step that takes too long is cut short: it is interrupted,
 and ended if it does not tell soon what it has. Each finding is printed with the command that finds

@@ -18,7 +18,7 @@ from seglake.errors import SeglakeError
 from tests.judges.kafka_jars import kafka_jars
 
 PROJECT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.rest]
 
 SMALL = {"events": 18_000, "files": 2, "runs": 1, "lookups": 20, "windows": 1}
 SMALL |= {"keys": 4000, "hot_inputs": 1, "alone": 1}

@@ -221,7 +221,7 @@ def test_formats_hold_the_same_events(tmp_path: Path) -> None:
     assert len(section.goals) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.s3
 def test_cold_reads_of_an_object_store_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -239,7 +239,7 @@ def test_cold_reads_of_an_object_store_are_counted(
     assert len(ingested.rows) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_parts_without_a_jvm(tmp_path: Path) -> None:
     sizes = Sizes(events=6000, files=4, partitions=2, runs=1, lookups=50, copies=10, commits=20)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:
@@ -273,7 +273,7 @@ def _folder(path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_merging_gives_what_ingest_at_once_gives(tmp_path: Path) -> None:
     sizes = Sizes(events=6000, files=2, partitions=2, runs=1, merge_runs=14, merge_partitions=3)
     with Workbench(sizes, tmp_path, LocalEngine()) as bench:
@@ -284,7 +284,7 @@ def test_merging_gives_what_ingest_at_once_gives(tmp_path: Path) -> None:
     assert "42 segments, which became 3" in section.notes[0]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_planning_gives_every_blob_to_its_pieces(tmp_path: Path) -> None:
     with Workbench(Sizes(blobs=20_000), tmp_path, LocalEngine()) as bench:
         section = planning.run(bench)
@@ -293,7 +293,7 @@ def test_planning_gives_every_blob_to_its_pieces(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_all_that_goes_out_to_kafka_comes_in_again(tmp_path: Path) -> None:
     with Workbench(Sizes(events=3000, files=2, runs=1), tmp_path, LocalEngine()) as bench:
         section = exchange.run(bench)

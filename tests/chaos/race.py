@@ -115,6 +115,10 @@ class Told:
         """What the topic has in a version."""
         return self._states[bisect_right(self._versions, version) - 1]
 
+    def states(self) -> Iterator[tuple[int, State]]:
+        """Every version that a deed made, and what the topic has in it."""
+        return zip(self._versions, self._states, strict=True)
+
     def _take(self, deed: Deed, state: State) -> None:
         if deed.run:
             for place in self._runs.pop(deed.run, []):

@@ -15,7 +15,7 @@ from tests.chaos.scenarios import SHAPES, Scenario
 from tests.chaos.verbs import OTHER, RUN
 from tests.harness.cluster import standalone_cluster
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.rest]
 
 
 def test_a_kill_of_a_run_on_spark(tmp_path: Path) -> None:

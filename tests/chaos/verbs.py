@@ -15,7 +15,6 @@ from typing import Any
 
 from seglake.broker.intake import import_logs
 from seglake.engine import LocalEngine
-from seglake.errors import UsageError
 from seglake.format.index import IndexPolicy
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
@@ -76,15 +75,6 @@ def _import(lake: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _undo(lake: str) -> None:
-    """The other run leaves; if a killed undo was committed, there is nothing left to do."""
-    try:
-        undo(lake, "events", OTHER)
-    except UsageError as error:
-        if "is undone already" not in str(error):
-            raise
-
-
 def _maintain(lake: str, told: Callable[[str], None] = lambda _part: None) -> None:
     """Raises Failed if one of its parts did."""
     report = maintain_lake(lake, grace_hours=0, told=told)
@@ -97,7 +87,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "repair": repair_indexes,
     "reindex again": partial(reindex, topic="events", policy=IndexPolicy("bytes", 0)),
     "replace": _replace,
-    "undo": _undo,
+    "undo": partial(undo, topic="events", run_id=OTHER),
     "delete-records": partial(delete_records, topic="events", before_offsets={0: 3, 1: 2}),
     "retain": partial(retain, topic="events"),
     "merge": partial(merge, topic="events", everything=True, rebatch=True),

@@ -38,17 +38,21 @@ OF_TASKS = {
     **{f".{suffix}": f"segment's {suffix}" for suffix in ("log", "index", "timeindex", "zonemap")},
 }
 OF_DRIVER = {
+    "catalog/log.backup-": "copy of the old catalog",
     "catalog/log/kind=": "catalog rows",
-    "/manifest.json": "manifest",
+    "/manifest": "manifest",
+    "checkpoint": "checkpoint",
     "catalog/log/_delta_log/": "commit of the catalog",
     "catalog/quarantine/_delta_log/": "commit of the quarantine",
     "/success": "mark of success",
     "/report.json": "report of a failure",
     "/failed/": "name of a failure",
+    "/begun": "announcement",
     "/fate": "fate of an attempt",
     "/clock": "question for the time",
+    "/rejects": "list of rejects",
     "catalog/log.unfinished/": "mark of a rebuild",
-    "catalog/log.backup-": "copy of the old catalog",
+    "catalog/deletions": "word of deletions",
 }
 
 

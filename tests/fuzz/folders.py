@@ -24,7 +24,7 @@ from seglake.catalog.rows import SegmentId
 from seglake.errors import CorruptData, InputError
 from seglake.format.batch import CONTROL, TRANSACTIONAL
 from seglake.format.index import IndexPolicy
-from seglake.layout import new_attempt
+from seglake.layout import is_topic_id, new_attempt
 from seglake.maintain.rewrite.segments import NewSegment
 from seglake.store import Listed
 from tests.fuzz.targets import target
@@ -116,6 +116,6 @@ def broker_notes(data: bytes) -> None:
         case 0:
             checkpoint.read_offsets(data, "note")
         case 1:
-            assert checkpoint.is_topic_id(checkpoint.read_topic_id(data, "note"))
+            assert is_topic_id(checkpoint.read_topic_id(data, "note"))
         case _:
             assert read_entries(data)["version"].max(initial=0) == 0

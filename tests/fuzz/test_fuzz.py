@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.targets import FOUND
+from tests.harness.tiers import rest_but
 
 PROJECT = Path(__file__).parents[2]
 STORED = (
@@ -46,16 +47,19 @@ def run(tmp_path: Path, *arguments: str) -> None:
 
 
 @pytest.mark.slow
-def test_stored_bytes(tmp_path: Path) -> None:
-    run(tmp_path, *STORED, "--inputs", "1000")
+@pytest.mark.parametrize("inputs", rest_but(["100", "1000"], "100"))
+def test_stored_bytes(tmp_path: Path, inputs: str) -> None:
+    run(tmp_path, *STORED, "--inputs", inputs)
 
 
 @pytest.mark.slow
-def test_input_files(tmp_path: Path) -> None:
-    run(tmp_path, *INPUT, "--inputs", "300")
+@pytest.mark.parametrize("inputs", rest_but(["30", "300"], "30"))
+def test_input_files(tmp_path: Path, inputs: str) -> None:
+    run(tmp_path, *INPUT, "--inputs", inputs)
 
 
 @pytest.mark.slow
+@pytest.mark.rest
 def test_kernels_can_be_interpreted(tmp_path: Path) -> None:
     """As `make fuzz` needs them, with a stand-in for every intrinsic."""
     run(tmp_path, *STORED, *INPUT, "--inputs", "2", "--mode", "interpreted")

@@ -12,7 +12,7 @@ import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
 DEPLOY = "org.apache.spark.deploy"
-PATIENCE_S = 90
+PATIENCE_S = 300
 HOSTS = ("127.0.0.1", "localhost")  # one to us; Spark starts no two copies of a task on one host
 
 

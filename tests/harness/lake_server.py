@@ -7,9 +7,11 @@ server sends and not what a clever client makes of it.
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +22,7 @@ from seglake.serve.run import running
 from seglake.serve.settings import Address, load
 from seglake.serve.topics.catalog import Topics
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 class Serving:
@@ -82,6 +84,28 @@ def serving(
         assert not thread.is_alive()
     if ended:
         raise ended[0]
+
+
+@contextmanager
+def holds(server: Serving) -> Iterator[list[float]]:
+    """The processor time (s) that the loop's thread took between two looks of a task on it."""
+    found = [0.0]
+
+    async def watch() -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.thread_time()
+            found.append(now - before)
+            before = now
+
+    task = asyncio.run_coroutine_threadsafe(watch(), server._loop)
+    gc.disable()  # its pauses depend on all that the tests have loaded
+    try:
+        yield found
+    finally:
+        gc.enable()
+        task.cancel()
 
 
 class Wire:

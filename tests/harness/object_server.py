@@ -7,16 +7,17 @@ ask for. `tests.harness.s3_server` is a real server.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.harness.listening import listening
 
 BUCKET = "bucket"
 
@@ -57,17 +58,8 @@ def object_server(folder: Path) -> Iterator[ObjectServer]:
     """A server of the files below `folder`, on a free port."""
     served = ObjectServer(folder)
     handler = type("Handler", (_Handler,), {"served": served})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    served.endpoint = "http://{}:{}".format(*server.server_address)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with listening(handler) as served.endpoint:
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -26,7 +26,7 @@ VERSION = "v1.8.0"
 MODULE = "github.com/versity/versitygw/cmd/versitygw"
 CACHE = Path(__file__).resolve().parents[2] / ".s3" / "bin"
 BUCKET, REGION = "seglake", "us-east-1"
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 class NoServerError(RuntimeError):

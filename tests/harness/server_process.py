@@ -13,7 +13,7 @@ from seglake.serve.settings import Address
 from tests.harness.ports import free_ports
 
 PROJECT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 class ServerProcess:
@@ -73,6 +73,10 @@ class ServerProcess:
         status = Path(f"/proc/{self._pid}/status").read_text()
         (line,) = (line for line in status.splitlines() if line.startswith("VmRSS"))
         return int(line.split()[1]) / 1024
+
+    def threads(self) -> int:
+        """Its threads."""
+        return len([*Path(f"/proc/{self._pid}/task").iterdir()])
 
     def descriptors(self) -> int:
         """How many files and sockets it has open."""

@@ -136,7 +136,7 @@ def write_open(producers: Producers, seed: int) -> Producer:
 
 def await_cleaning(folder: Path, topics: tuple[str, ...], *, behind: dict[str, int]) -> None:
     """Wait until the cleaner has gone beyond these offsets of partition 0."""
-    deadline = time.monotonic() + 90  # on a loaded machine
+    deadline = time.monotonic() + 300  # on a loaded machine
     while time.monotonic() < deadline:
         note = folder / "cleaner-offset-checkpoint"
         rows = note.read_text().splitlines()[2:] if note.exists() else []

@@ -10,6 +10,7 @@ import random
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import crc32c
@@ -34,7 +35,8 @@ from seglake.format.segment import rebuild
 from seglake.layout import new_attempt
 from seglake.maintain.rewrite.keep import WithoutOffsets
 from seglake.maintain.rewrite.segments import Target, rewrite
-from tests.makers.lakes import LakeMaker, Written
+from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.strategies import T
 
 _MOST_BYTES = 2**30
 _MOST_OFFSETS = 2**31  # that a batch, and a segment, can cover
@@ -84,6 +86,35 @@ losses = st.builds(
     dated=st.booleans(),
     by_rewrite=st.booleans(),
 )
+
+
+SOME = Loss(seed=2, single=0.3, whole=0.3, stretch=9, tail=1, joined=1, headers=0.5, dated=False)
+LOSSES = {
+    "some": SOME,
+    "joined": SOME._replace(joined=4, headers=0),
+    "tail": SOME._replace(tail=0.6),
+    "dated-tail": SOME._replace(tail=0.6, dated=True),
+    "headers": SOME._replace(whole=0.9, headers=1),
+    "all": SOME._replace(whole=1),
+    "all-joined": SOME._replace(whole=1, headers=0, joined=100),
+    "emptied": SOME._replace(single=0, whole=0),
+}
+_CODECS = ("none", "zstd", "lz4", "gzip", "snappy")
+
+
+def lossy_lake(root: Path) -> dict[str, LakeMaker]:
+    """A lake with a topic for each of LOSSES; each had 200 records before its loss."""
+    found = dict[str, LakeMaker]()
+    for number, (topic, loss) in enumerate(LOSSES.items()):
+        maker = found[topic] = LakeMaker(root, topic)
+        times = [T + 10 * at - 300 * (at % 11 == 0) for at in range(200)]
+        events = [Event(time, b"%d" % time, b"value") for time in times]
+        shape = Shape(_CODECS[number % 5], batch_bytes=200, segment_bytes=1500)
+        maker.run({0: events}, shape)
+        if topic == "emptied":  # a segment of one empty batch, the most that one can cover
+            emptied(maker, 0, _MOST_OFFSETS)
+        lose(maker, loss)
+    return found
 
 
 def lose(maker: LakeMaker, loss: Loss) -> None:

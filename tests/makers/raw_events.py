@@ -8,7 +8,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from seglake.write.driver.report import Report
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.judges.kafka_model import read_log
 from tests.makers.lakes import open_catalog
+from tests.makers.murmur2 import murmur2
 
 T = 1_700_000_000_000
 TINY = {  # every file is cut, blobs overlap, and log partitions have several pieces
@@ -132,7 +132,7 @@ def pipeline_of(root: Path | str, paths: Any, **changes: Any) -> Pipeline:
     tables: dict[str, Any] = {
         "name": "test", "root": str(root), "max_quarantine_ratio": 1.0,
         "input": {"format": "jsonl"},
-        "timestamp": {"field": "ts", "format": "epoch_ms"},
+        "timestamp": {"field": "ts", "format": "epoch_ms", "allow_1970": True},
         "key": {"fields": ["k"]},
         "topic": {"name": "events", "partitions": 3},
     }  # fmt: skip
@@ -178,21 +178,6 @@ def _told(raw: bytes, place: tuple[str, int]) -> Told | None:
         return None
     key = event.get("k")
     return Told(time, None if key is None else key.encode(), raw, event["p"], place)
-
-
-def murmur2(key: bytes) -> int:
-    """Kafka's hash, written down from its definition."""
-    mask, m = 0xFFFFFFFF, 0x5BD1E995
-    value = (0x9747B28C ^ len(key)) & mask
-    whole = len(key) // 4 * 4
-    for (word,) in struct.iter_unpack("<I", key[:whole]):
-        mixed = word * m & mask
-        mixed = (mixed ^ mixed >> 24) * m & mask
-        value = value * m & mask ^ mixed
-    if len(key) > whole:
-        value = (value ^ int.from_bytes(key[whole:], "little")) * m & mask
-    value = (value ^ value >> 13) * m & mask
-    return (value ^ value >> 15) & 0x7FFFFFFF
 
 
 # ------------------------------------------------------------------ what a lake holds

@@ -117,7 +117,7 @@ def pipeline_of(root: Path, paths: Sequence[Path], form: str, time: str, **more:
     """Settings that read the time of this name."""
     tables: dict[str, Any] = {
         "name": "test", "root": str(root), "max_quarantine_ratio": 0.999, "task": TINY,
-        "timestamp": {"field": time, "format": "epoch_ms"},
+        "timestamp": {"field": time, "format": "epoch_ms", "allow_1970": True},
         "topic": {"name": "events", "partitions": 2, "batch.size": 300},
     }  # fmt: skip
     given = {"paths": [str(path) for path in paths], "format": form, **INPUT[form]}

@@ -81,6 +81,7 @@ def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+@pytest.mark.rest
 def test_it_reads_without_spark_and_pandas(python: Path, lake: Path) -> None:
     done = called(python, "-c", READ, lake)
     assert done.returncode == 0, done.stderr
@@ -90,6 +91,7 @@ def test_it_reads_without_spark_and_pandas(python: Path, lake: Path) -> None:
     assert imported == ["False", "False"]
 
 
+@pytest.mark.rest
 def test_the_program_reads(python: Path, lake: Path) -> None:
     done = called(python, "seglake", "offsets", lake, "events", "--time", str(T + 7), "--json")
     assert json.loads(done.stdout)[0]["offset"] == 7, done.stderr
@@ -97,6 +99,7 @@ def test_the_program_reads(python: Path, lake: Path) -> None:
     assert [json.loads(line)["offset"] for line in few.stdout.splitlines()] == [0, 1]
 
 
+@pytest.mark.rest
 def test_the_files_of_the_jobs_are_there(python: Path) -> None:
     rows = json.loads(called(python, "seglake", "jobs", "--json").stdout)
     assert {row["job"] for row in rows} == {path.stem for path in (PROJECT / "jobs").glob("*.py")}
@@ -117,6 +120,7 @@ def test_the_files_of_the_jobs_are_there(python: Path) -> None:
         ["-c", "import seglake.session"],
     ],
 )  # fmt: skip
+@pytest.mark.rest
 def test_a_missing_extra_is_one_sentence(
     python: Path, lake: Path, tmp_path: Path, arguments: list[str]
 ) -> None:
@@ -146,6 +150,7 @@ def obey_permissions() -> None:
         assert ctypes.CDLL(None).prctl(CAPBSET_DROP, DAC_OVERRIDE, 0, 0, 0) == 0
 
 
+@pytest.mark.rest
 def test_it_reads_where_nothing_can_be_written(
     python: Path, lake: Path, locked: dict[str, str]
 ) -> None:

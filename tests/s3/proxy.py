@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 from urllib.parse import unquote
+
+from tests.harness.listening import listening
 
 SLOW_S = 1.2
 
@@ -92,19 +94,8 @@ def nth(fault: Fault, number: int, method: str = ".*", path: str = "", times: in
 def faulty(endpoint: str) -> Iterator[Proxy]:
     """A proxy of the server at `endpoint`, on a free port."""
     proxy = Proxy(endpoint)
-    server = ThreadingHTTPServer(
-        ("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": proxy}), bind_and_activate=True
-    )
-    server.daemon_threads = True
-    proxy.endpoint = "http://{}:{}".format(*server.server_address)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with listening(type("Handler", (_Handler,), {"proxy": proxy})) as proxy.endpoint:
         yield proxy
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -27,6 +27,7 @@ def read(lake: str) -> list[Written]:
     return as_written(log.plan_offsets({0: (0, log.end_offsets()[0])}).execute().read_all())
 
 
+@pytest.mark.rest
 def test_in_out_and_in_again(place: str, tmp_path: Path) -> None:
     rows = tuple(Event(T + n, b"k", b"v" * 50) for n in range(40))
     steps = [Step(-1, rows), Step(1, rows, rolls=True), Step(1, commits=False), Step(-1, rows)]

@@ -19,6 +19,7 @@ from seglake.maintain.health.verify import verify
 from seglake.read.log import Log
 from seglake.store import objects, open_store
 from tests.harness.survival import RECORDS, assert_survives, two_files, visible
+from tests.harness.tiers import rest_but
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
     Line,
@@ -79,7 +80,7 @@ def requests(place: str, proxy: Proxy, paths: list[Path]) -> int:
     return len(proxy.seen)
 
 
-@pytest.mark.parametrize("fault", PASSING)
+@pytest.mark.parametrize("fault", rest_but(PASSING, Fault.LOST, Fault.BUSY))
 def test_one_fault_anywhere(
     place: str, proxy: Proxy, paths: list[Path], requests: int, fault: Fault
 ) -> None:
@@ -105,7 +106,9 @@ def every(fault: Fault, number: int) -> Choice:
     return choice
 
 
-@pytest.mark.parametrize("fault", [Fault.BUSY, Fault.BUSY_AFTER, Fault.LOST])
+@pytest.mark.parametrize(
+    "fault", rest_but([Fault.BUSY, Fault.BUSY_AFTER, Fault.LOST], Fault.BUSY_AFTER)
+)
 def test_a_server_that_is_bad_all_the_time(
     place: str, proxy: Proxy, paths: list[Path], fault: Fault
 ) -> None:
@@ -113,7 +116,10 @@ def test_a_server_that_is_bad_all_the_time(
     assert len(proxy.faults()) > 5
 
 
-@pytest.mark.parametrize("fault", [Fault.LOST, Fault.BUSY_AFTER, Fault.RESET, Fault.SLOW])
+@pytest.mark.parametrize(
+    "fault",
+    rest_but([Fault.LOST, Fault.BUSY_AFTER, Fault.RESET, Fault.SLOW], Fault.LOST, Fault.RESET),
+)
 def test_the_commit_is_done_once_whatever_its_reply(
     place: str, proxy: Proxy, paths: list[Path], fault: Fault
 ) -> None:
@@ -156,7 +162,7 @@ def test_a_log_that_cannot_be_written_stays_invisible(
     assert all(re.match(r"(topics|attempts)/", key) for key in left)
 
 
-@pytest.mark.parametrize("fault", [Fault.DENIED, Fault.FULL])
+@pytest.mark.parametrize("fault", rest_but([Fault.DENIED, Fault.FULL], Fault.FULL))
 @pytest.mark.parametrize("path", [r"/blobs/", r"/fate$", r"\.log$", r"manifest\.json$", COMMIT])
 def test_a_refusal_that_lasts_is_told_and_leaves_nothing(
     place: str,
@@ -182,7 +188,7 @@ def answers(log: Log) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("kind", ["zonemap", "log"])
+@pytest.mark.parametrize("kind", rest_but(["zonemap", "log"], "log"))
 def test_reads_answer_or_name_the_object(
     place: str, proxy: Proxy, paths: list[Path], fault: Fault, kind: str
 ) -> None:
@@ -201,7 +207,7 @@ def test_reads_answer_or_name_the_object(
     assert answers(log) == sound
 
 
-@pytest.mark.parametrize("fault", [Fault.CUT, Fault.REFUSED])
+@pytest.mark.parametrize("fault", rest_but([Fault.CUT, Fault.REFUSED], Fault.REFUSED))
 def test_a_refresh_that_fails_leaves_the_lake_as_it_was(
     place: str, proxy: Proxy, paths: list[Path], fault: Fault
 ) -> None:
@@ -224,6 +230,7 @@ def always(fault: Fault) -> Callable[[str, str], Fault]:
     return lambda _method, _path: fault
 
 
+@pytest.mark.rest  # it waits for half a minute; one that ends connections is asked each time
 def test_a_server_that_never_answers_is_an_error(
     place: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,6 +178,7 @@ def test_a_cold_lookup_costs_three_requests(
 # ------------------------------------------------------------------ processes of their own
 
 
+@pytest.mark.rest
 def test_spark_ingests_with_the_keys_of_the_environment(
     place: str, server: Server, tmp_path: Path
 ) -> None:
@@ -240,6 +241,7 @@ print(json.dumps([[[row[0], row[1], bytes(row[2]).decode()] for row in each] for
 
 
 @pytest.mark.spark
+@pytest.mark.rest
 def test_spark_reads_the_format_with_the_keys_of_the_environment(
     place: str, server: Server, tmp_path: Path
 ) -> None:

@@ -10,16 +10,18 @@ from seglake.maintain.health.verify import verify
 from tests.chaos import race as all_commands
 from tests.chaos.account import SEEN
 from tests.harness.processes import race
+from tests.harness.tiers import rest_but
 from tests.s3.test_flow import upload
 
 
-@pytest.mark.parametrize("clock", ["CreateTime", "LogAppendTime"])
+@pytest.mark.parametrize("clock", rest_but(["CreateTime", "LogAppendTime"], "CreateTime"))
 def test_eight_writers_at_once_all_succeed(place: str, tmp_path: Path, clock: str) -> None:
     lake = f"{place}/lake"
     race(lake, tmp_path, clock, made_before=True, given=lambda path: upload(path, f"{place}/in"))
     assert verify(lake, deep=True).findings == []
 
 
+@pytest.mark.rest
 def test_every_version_is_what_the_commits_say(place: str, tmp_path: Path) -> None:
     done = all_commands.race(f"{place}/lake", tmp_path, seed=21, steps=3)
     assert done["ingest"] >= 2

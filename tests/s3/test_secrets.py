@@ -160,7 +160,7 @@ def failures(root: str, options: dict[str, str]) -> Iterator[tuple[str, Callable
     yield f"{lake}/catalog/log: ", lambda: seglake.open(lake, storage_options=options)
     made: list[Any] = [pa.table({})]
     yield (
-        f"{lake}/catalog/quarantine: ",
+        f"{lake}/catalog/quarantine/_delta_log: ",
         lambda: QuarantineTable(open_store(lake, options)).add_files(made, ""),
     )
     settings = pipeline_of(lake, f"{root}/in", storage=options)

@@ -20,6 +20,7 @@ from tests.chaos.upkeep import STORY, arrange, begin
 from tests.chaos.verbs import VERBS, Failed
 from tests.chaos.victim import Death, Upkeep
 from tests.harness.observed import Observed, copy_lake, observe
+from tests.harness.tiers import rest_but
 from tests.s3.proxy import Choice, Fault, Proxy, nth
 
 COMMIT = r"catalog/log/_delta_log/\d{20}\.json$"
@@ -87,6 +88,7 @@ def behind(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Choi
     return do
 
 
+@pytest.mark.rest
 def test_each_does_what_it_does_on_a_local_disk(
     lake: str, story: Story, proxy: Proxy, behind: Callable[[str, Choice, str], None]
 ) -> None:
@@ -101,6 +103,7 @@ def test_each_does_what_it_does_on_a_local_disk(
     assert all(0 < asked[verb] <= most for verb, most in WRITES.items()), asked
 
 
+@pytest.mark.rest
 def test_each_commits_once_whatever_becomes_of_the_reply(
     lake: str, story: Story, proxy: Proxy, behind: Callable[[str, Choice, str], None]
 ) -> None:
@@ -127,11 +130,16 @@ def reset_then_lost() -> Choice:
     return choice
 
 
+@pytest.mark.parametrize("verbs", rest_but([STORY[:8], STORY], STORY[:8]), ids=["eight", "all"])
 def test_each_survives_a_server_that_is_bad_all_the_time(
-    lake: str, story: Story, proxy: Proxy, behind: Callable[[str, Choice, str], None]
+    lake: str,
+    story: Story,
+    proxy: Proxy,
+    behind: Callable[[str, Choice, str], None],
+    verbs: tuple[str, ...],
 ) -> None:
     """It does its work, or says that storage failed; then it does it when it is called again."""
-    for verb in STORY:
+    for verb in verbs:
         arrange(lake, verb)
         with suppress(StoreError, CommitConflict, Failed):
             behind(verb, unsteady(), lake)
@@ -152,6 +160,7 @@ def unsteady() -> Choice:
     return choice
 
 
+@pytest.mark.rest
 def test_killed_at_some_steps_each_ends_its_work(lake: str, story: Story, tmp_path: Path) -> None:
     """`make chaos` kills at all of them."""
     for before, verb in pairwise(["", *STORY]):

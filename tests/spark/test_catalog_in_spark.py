@@ -19,6 +19,7 @@ from tests.harness.foreign import (
     made_lake,
     table_of,
 )
+from tests.harness.tiers import rest_but
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 
 ENGINE = r"Apache-Spark/[\d.]+ Delta-Lake/[\d.]+"
@@ -38,6 +39,14 @@ def run(spark: SparkSession) -> Iterator[Callable[..., None]]:
     spark.conf.unset("spark.databricks.delta.snapshotPartitions")
 
 
+def test_an_optimize__is_digested(run: Spark, tmp_path: Path) -> None:
+    maker = made_lake(tmp_path)
+    run(maker, "OPTIMIZE {t}", "ALTER TABLE {t} ADD COLUMN (note STRING)")
+    assert len(commits(maker)) == 1 + maker.versions[-1] + 2
+    assert_digested(maker, 2)
+
+
+@pytest.mark.rest
 def test_what_changes_no_row__is_digested(run: Spark, spark: SparkSession, tmp_path: Path) -> None:
     maker = made_lake(tmp_path)
     run(
@@ -83,7 +92,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", rest_but(CHANGES, "DELETE with deletion vectors"))
 def test_what_changes_rows__is_refused(run: Spark, tmp_path: Path, name: str) -> None:
     maker = made_lake(tmp_path)
     run(maker, *CHANGES[name])
@@ -120,7 +129,7 @@ REDEFINED = {
 }
 
 
-@pytest.mark.parametrize("name", REDEFINED)
+@pytest.mark.parametrize("name", rest_but(REDEFINED, "column mapping", "protocol"))
 def test_what_seglake_does_not_obey__is_refused(run: Spark, tmp_path: Path, name: str) -> None:
     maker = made_lake(tmp_path)
     statement, problem = REDEFINED[name]
@@ -128,6 +137,7 @@ def test_what_seglake_does_not_obey__is_refused(run: Spark, tmp_path: Path, name
     assert_refused(maker, f"after commit [345], .* by {ENGINE}: the catalog has .*{problem}")
 
 
+@pytest.mark.rest
 def test_a_table_of_spark_in_place_of_ours__is_refused(run: Spark, tmp_path: Path) -> None:
     maker = made_lake(tmp_path)
     run(maker, "CREATE TABLE delta.`{root}/../copy` SHALLOW CLONE {t}")
@@ -141,6 +151,7 @@ def test_a_table_of_spark_in_place_of_ours__is_refused(run: Spark, tmp_path: Pat
     assert_repaired(maker)
 
 
+@pytest.mark.rest
 def test_a_replaced_table__is_refused(run: Spark, spark: SparkSession, tmp_path: Path) -> None:
     maker = made_lake(tmp_path)
     frame = spark.read.format("delta").load(table_of(maker)).where("kind = 'topic'")

@@ -26,6 +26,7 @@ format = "jsonl"
 [timestamp]
 field = "ts"
 format = "epoch_ms"
+allow_1970 = true
 [topic]
 name = "events"
 """
@@ -74,6 +75,7 @@ def test_ingest_takes_root_and_sources_from_its_options(
     assert len(seglake.open(str(root)).history()) == 1
 
 
+@pytest.mark.rest
 def test_a_damaged_file_is_one_sentence_whatever_spark_has_to_say(tmp_path: Path) -> None:
     conf, damaged = tmp_path / "web.toml", tmp_path / "events.gz"
     conf.write_text(PIPELINE)

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 import seglake
@@ -34,6 +35,7 @@ RUNNING = {"processingTime": "0 seconds"}, {**OPTIONS, "maxOffsetsPerTrigger": "
 LAST = {"availableNow": True}, OPTIONS
 
 
+@pytest.mark.rest
 def test_a_query_that_is_killed_at_any_moment(spark: SparkSession, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")

@@ -133,6 +133,7 @@ def test_mistakes_are_told_before_a_task_starts(log: Log, alerts: DataFrame) -> 
         events_around(alerts, log, "at", before_ms=1, columns=["offsets"])
 
 
+@pytest.mark.rest
 def test_the_job(
     spark: SparkSession,
     maker: LakeMaker,
@@ -153,6 +154,7 @@ def test_the_job(
     assert report == {"version": maker.versions[-1], "pairs": expected.count()}
 
 
+@pytest.mark.rest
 def test_every_option_of_the_job_acts(
     spark: SparkSession,
     maker: LakeMaker,

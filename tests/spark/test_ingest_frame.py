@@ -97,6 +97,18 @@ def test_rows_outside_the_limits_of_event_time(frame: DataFrame, tmp_path: Path)
     assert report.quarantined == ROWS - len(good)
 
 
+def test_seconds_as_milliseconds_stop_the_run(spark: SparkSession, tmp_path: Path) -> None:
+    """If all rows have them, in whichever task; one later time is enough."""
+    rows = [(at, T // 1000, "k", "text") for at in range(8)]
+    schema = "id long, ts long, k string, text string"
+    seconds = spark.createDataFrame(rows, schema).repartition(3)
+    with pytest.raises(InputError, match=r"DataFrame: all times lie in January 1970.*'epoch_s'"):
+        seglake.ingest(seconds, settings_of(tmp_path))
+    assert not seglake.open(str(tmp_path)).topics()
+    mixed = spark.createDataFrame([*rows, (8, T, "k", "text")], schema).repartition(3)
+    assert seglake.ingest(mixed, settings_of(tmp_path)).records == 9
+
+
 @pytest.mark.parametrize("order", ["time", "arrival"])
 def test_an_order_column_that_is_not_unique(frame: DataFrame, tmp_path: Path, order: str) -> None:
     twice = frame.union(frame.where("id = 9")).repartition(3)
@@ -163,6 +175,7 @@ def test_batches_with_lists_are_short(spark: SparkSession) -> None:
         assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == before
 
 
+@pytest.mark.rest
 def test_rows_of_sparks_kafka_source_keep_their_offsets(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def submit(
     return Ended(done.returncode, reports[0] if reports else {}, done.stdout + done.stderr)
 
 
+@pytest.mark.rest
 def test_a_run_on_a_cluster_and_again_without_one(folder: Path, packed: Path) -> None:
     """The cluster's machines have no Seglake but the one that the job brings."""
     arguments = ("--run-id", "2026-11-20T01", "--interval-start", str(T), "--interval-end",

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from seglake.engine import Item, Result, SparkEngine, Task
@@ -72,6 +73,7 @@ def test_workers_are_bounded_by_the_settings(spark: SparkSession, tmp_path: Path
     assert most[1] - most[0] < 4 * TASK_BYTES
 
 
+@pytest.mark.rest
 def test_all_processes_keep_to_what_is_declared(tmp_path: Path) -> None:
     """With `order = "time"`: neither the driver nor a worker has more of a larger input."""
     done = subprocess.run(

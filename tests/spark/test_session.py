@@ -113,6 +113,7 @@ def test_another_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch)
         SparkEngine(running).map(str, [1])
 
 
+@pytest.mark.rest
 def test_what_spark_submit_was_given_wins(tmp_path: Path) -> None:
     command = [SPARK_SUBMIT, "--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=3"]
     found = printed(command, PRINT_SETTINGS, tmp_path)
@@ -143,6 +144,7 @@ def test_only_a_driver_alone_is_bound_to_its_own_machine(
     assert ("PYSPARK_PYTHON" in os.environ) == local
 
 
+@pytest.mark.rest
 def test_a_job_runs_on_both_workers_of_a_cluster(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path) as master:
         found = printed([sys.executable], PRINT_FOLDERS, tmp_path, master)

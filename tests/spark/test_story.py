@@ -16,6 +16,7 @@ CELLS = 10
 
 
 @pytest.mark.spark
+@pytest.mark.rest
 def test_every_cell_of_the_story_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = Path(sys.executable).parent
     monkeypatch.setenv("PATH", f"{scripts}{os.pathsep}{os.environ['PATH']}")

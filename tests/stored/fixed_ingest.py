@@ -22,6 +22,13 @@ Changes:
 Not compared are what delta-rs draws or dates itself (a table's id, its time and place, checkpoints)
 and blobs, which no run leaves. The bytes of gzip depend on the machine's zlib: of its logs the
 batches are compared after decompression, and of its indexes what does not tell a position.
+- 2026-11-23: an attempt announces itself; Seglake writes a table's first commit and, on a local
+  disk, puts its checkpoints. These objects take ids of the series for their temporary names, so the
+  later ids are others, and with them manifests and files of the catalog. Segments stayed.
+- 2026-11-24: manifests and the first commit of the catalog have the lake's identity, so their
+  checksums are others. Everything else stayed.
+- 2026-11-24: a try after a lost race has a manifest of its own, `manifest-1.json`. There are two,
+  and their temporary names take ids of the series: later ids are others. Segments stayed.
 """
 
 from __future__ import annotations

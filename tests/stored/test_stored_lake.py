@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyarrow import parquet as pq
 
 import seglake
+from tests.harness.tiers import rest_but
 from tests.stored import answers, runs
 from tests.stored.events import START, events, jsonl, put, put_inputs
 from tests.stored.kept import NAME, STORED, unpack
@@ -199,7 +200,7 @@ def test_the_manifests_give_the_catalog_again(lake: Path, lost: bool) -> None:
     assert findings(lake) == []
 
 
-@pytest.mark.parametrize("topic", SOME)
+@pytest.mark.parametrize("topic", rest_but(SOME, "web"))
 def test_segments_are_merged(lake: Path, topic: str) -> None:
     """Every batch and answer stays; an older Seglake can still read the lake."""
     before = len(list(answers.told("segments", lake, topic, "--json")))

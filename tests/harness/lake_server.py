@@ -100,11 +100,11 @@ def holds(server: Serving) -> Iterator[list[float]]:
             before = now
 
     task = asyncio.run_coroutine_threadsafe(watch(), server._loop)
-    gc.disable()  # its pauses depend on all that the tests have loaded
+    gc.freeze()  # as the server's process does when it has started
     try:
         yield found
     finally:
-        gc.enable()
+        gc.unfreeze()
         task.cancel()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import (
@@ -23,6 +24,10 @@ from seglake.serve.settings import Address
 from seglake.serve.topics.catalog import LEADER_EPOCH, Topic, Topics
 
 _MOST_PARTITIONS = 2000  # of one answer of DescribeTopicPartitions, as in Kafka
+_KEPT_PARTITIONS = 16  # lists of partitions: topics of one count share one
+
+_DescribedTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+_DescribedPartition = _DescribedTopic.DescribeTopicPartitionsResponsePartition
 
 
 class _Found(NamedTuple):
@@ -100,7 +105,6 @@ class Describing:
 
     async def _describe_topics(self, request: Any, _: Connection) -> Any:
         response = DescribeTopicPartitionsResponse
-        kind = response.DescribeTopicPartitionsResponseTopic
         names = sorted({each.name for each in request.topics}) or self._topics.names()
         cursor = request.cursor
         if cursor is not None:
@@ -116,12 +120,9 @@ class Describing:
                 following = response.Cursor(topic_name=name, partition_index=first)
                 break
             some = range(first, min(count, first + left))
-            topics.append(kind(
+            topics.append(_DescribedTopic(
                 error_code=found.code, name=name, topic_id=found.id, is_internal=False,
-                partitions=_partitions(
-                    kind.DescribeTopicPartitionsResponsePartition, some,
-                    eligible_leader_replicas=[], last_known_elr=[],  # null crashes Java's client
-                ),
+                partitions=_partitions(_DescribedPartition, some),
             ))  # fmt: skip
             left -= len(some)
             if some.stop < count:
@@ -152,7 +153,16 @@ def _once(asked: Sequence[Any]) -> list[Any]:
     return list({(each.name, each.topic_id): each for each in asked}.values())
 
 
-def _partitions(kind: Any, numbers: Sequence[int], **more: Any) -> list[Any]:
+@lru_cache(_KEPT_PARTITIONS)
+def _partitions(kind: Any, numbers: range) -> Sequence[Any]:
+    """What an answer says of these partitions, which is the same of every topic.
+
+    The topics of an answer share it: of 10,000 topics a garbage collection would else look through
+    some hundred thousand objects, while no client is answered.
+    """
+    more: dict[str, Any] = {}
+    if kind is _DescribedPartition:
+        more = {"eligible_leader_replicas": [], "last_known_elr": []}  # null crashes Java's client
     return [
         kind(
             error_code=Code.NONE, partition_index=number, leader_id=NODE,

@@ -16,14 +16,12 @@ def test_the_lock_names_the_extras_that_its_packages_ask_for() -> None:
     extras = {canonicalize_name(each.name): each.extras for each in pinned}
     asked = [each for name in extras for each in _asked_by(name) if each.extras]
     assert asked
-    assert [str(each) for each in asked if not each.extras <= extras[_name(each)]] == []
+    assert [
+        str(each) for each in asked if not each.extras <= extras[canonicalize_name(each.name)]
+    ] == []
 
 
 def _asked_by(name: str) -> list[Requirement]:
     """What an installed package asks for, whatever extras of its own are chosen."""
     asked = [Requirement(text) for text in importlib.metadata.requires(name) or []]
     return [each for each in asked if each.marker is None or each.marker.evaluate({"extra": ""})]
-
-
-def _name(asked: Requirement) -> str:
-    return canonicalize_name(asked.name)

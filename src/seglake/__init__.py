@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seglake import errors
-    from seglake.broker.attach import attach_logs
-    from seglake.broker.export import Exported, export_logs
-    from seglake.broker.intake import Imported, import_logs
     from seglake.config.pipeline import Pipeline
+    from seglake.kafka.attach import attach_logs
+    from seglake.kafka.exporting import Exported, export_logs
+    from seglake.kafka.importing import Imported, import_logs
+    from seglake.log.execute import ReadStats
+    from seglake.log.lookup.block_search import OffsetAndTimestamp
     from seglake.maintain.compaction.compact import Compacted, compact
     from seglake.maintain.erasure.erase import Erased, erase
     from seglake.maintain.expiry.delete_records import Deleted, delete_records
@@ -44,17 +46,15 @@ if TYPE_CHECKING:
     from seglake.read.lake import Lake, open  # noqa: A004  # users write seglake.open
     from seglake.read.listings import Commits, SegmentList
     from seglake.read.log import Log
-    from seglake.read.lookup.block_search import OffsetAndTimestamp
     from seglake.read.record import Record
-    from seglake.read.window.execute import ReadStats
     from seglake.read.window.plan import Plan
     from seglake.replay.report import ReplayReport
     from seglake.replay.run import replay_window
     from seglake.replay.target import Target
     from seglake.replay.tempo import Tempo
+    from seglake.reporting.report import LakeReport, report
     from seglake.serve.run import serve_lake
     from seglake.times.instants import format_ms
-    from seglake.watch.report import LakeReport, report
     from seglake.write.api import ingest, redrive_run, run_pipeline
     from seglake.write.driver.redrive.redrive import RedriveReport
     from seglake.write.driver.report import Report
@@ -124,9 +124,9 @@ __all__ = [
 ]
 
 _PUBLIC = {
-    "seglake.broker.attach": ("attach_logs",),
-    "seglake.broker.export": ("Exported", "export_logs"),
-    "seglake.broker.intake": ("Imported", "import_logs"),
+    "seglake.kafka.attach": ("attach_logs",),
+    "seglake.kafka.exporting": ("Exported", "export_logs"),
+    "seglake.kafka.importing": ("Imported", "import_logs"),
     "seglake.config.pipeline": ("Pipeline",),
     "seglake.maintain.compaction.compact": ("Compacted", "compact"),
     "seglake.maintain.erasure.erase": ("Erased", "erase"),
@@ -145,9 +145,9 @@ _PUBLIC = {
     "seglake.read.lake": ("Lake", "open"),
     "seglake.read.listings": ("Commits", "SegmentList"),
     "seglake.read.log": ("Log",),
-    "seglake.read.lookup.block_search": ("OffsetAndTimestamp",),
+    "seglake.log.lookup.block_search": ("OffsetAndTimestamp",),
     "seglake.read.record": ("Record",),
-    "seglake.read.window.execute": ("ReadStats",),
+    "seglake.log.execute": ("ReadStats",),
     "seglake.read.window.plan": ("Plan",),
     "seglake.replay.report": ("ReplayReport",),
     "seglake.replay.run": ("replay_window",),
@@ -155,7 +155,7 @@ _PUBLIC = {
     "seglake.replay.tempo": ("Tempo",),
     "seglake.serve.run": ("serve_lake",),
     "seglake.times.instants": ("format_ms",),
-    "seglake.watch.report": ("LakeReport", "report"),
+    "seglake.reporting.report": ("LakeReport", "report"),
     "seglake.write.api": ("ingest", "redrive_run", "run_pipeline"),
     "seglake.write.driver.redrive.redrive": ("RedriveReport",),
     "seglake.write.driver.report": ("Report",),

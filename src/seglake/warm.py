@@ -23,13 +23,13 @@ from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, QuarantineLimit
 from seglake.layout import new_attempt
+from seglake.log.rewrite.keep import Keep, OnlyOffsets, WithoutKeys
+from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.short.share_kernels import SLOT_FIELDS, help_readers
+from seglake.log.short.slots import functions
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.merge import merge
-from seglake.maintain.rewrite.keep import Keep, OnlyOffsets, WithoutKeys
-from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.read.lake import open as open_lake
-from seglake.read.window.share_kernels import SLOT_FIELDS, help_readers
-from seglake.read.window.slots import functions
 from seglake.store import open_store
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.format.index import OFFSET_ENTRY, TIME_ENTRY, IndexPolicy
+from seglake.log.partition import PartitionReader
+from seglake.log.reads import SharedReads
+from seglake.log.zones.search import ZoneSearch
 from seglake.maintain.health.reindex import reindex
 from seglake.read.lake import Lake
-from seglake.read.lookup.partition import PartitionReader
-from seglake.read.lookup.shared_reads import SharedReads
-from seglake.read.zones.search import ZoneSearch
 from tests.bench.events import EVENTS_PER_SECOND
 from tests.bench.lookup import Tally
 from tests.bench.measure import Section, Table, say, timed

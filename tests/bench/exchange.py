@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 import crc32c
 
-from seglake.broker.export import export_logs
-from seglake.broker.intake import import_logs
+from seglake.kafka.exporting import export_logs
+from seglake.kafka.importing import import_logs
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, race
 from tests.bench.workbench import TOPIC, Workbench, require
 

@@ -12,11 +12,11 @@ import numpy as np
 
 import seglake
 from seglake.catalog.rows import SegmentRow, TopicRow
-from seglake.catalog.segment_files import put_indexes
 from seglake.format.batch import HEADER, OVERHEAD, BatchTable
 from seglake.format.encode import Batches, rebase
 from seglake.format.segment import rebuild
 from seglake.layout import new_attempt
+from seglake.log.files import put_indexes
 from seglake.read.log import Log
 from seglake.store import open_store
 from tests.bench import measure

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import seglake
 from seglake.engine import LocalEngine
 from seglake.layout import new_attempt
+from seglake.log.rewrite.keep import Keep
+from seglake.log.rewrite.segments import Target, rewrite
 from seglake.maintain.merge import merge
-from seglake.maintain.rewrite.keep import Keep
-from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.bench.events import Events, generate
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, race, say, timed

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 import seglake
+from seglake.log.execute import ReadStats
 from seglake.read.log import Log
-from seglake.read.window.execute import ReadStats
 from tests.bench.events import numbers_in
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, race, say
 from tests.bench.page_cache import hold

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
-from seglake.read.lookup.shared_reads import CACHE_BYTES
+from seglake.log.reads import CACHE_BYTES
 from seglake.serve.settings import Address
 from tests.bench.events import numbers_in
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from seglake.datasource import events_between, register
-from seglake.read.window.execute import ReadStats
+from seglake.log.execute import ReadStats
 from tests.bench import peers
 from tests.bench.events import Int64s, numbers_in
 from tests.bench.fresh import WARM_UP, Task, digest, read_alone

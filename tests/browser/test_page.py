@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from seglake.watch.report import LakeReport, report
+from seglake.reporting.report import LakeReport, report
 from tests.makers.watched import NOW_MS, TOPIC, watched_lake
 
 LOOKS = [(1280, "light"), (1280, "dark"), (420, "light"), (420, "dark")]

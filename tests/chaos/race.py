@@ -37,16 +37,8 @@ from seglake.read.lake import Lake
 from seglake.write.driver.run import DeclaredRun
 from tests.chaos.account import SEEN
 from tests.harness.observed import records_of
-from tests.makers.raw_events import (
-    Line,
-    T,
-    ingest,
-    murmur2,
-    pipeline_of,
-    quarantined,
-    read_back,
-    write_file,
-)
+from tests.makers.murmur2 import murmur2
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, quarantined, read_back, write_file
 
 WRITERS, KEEPERS = 2, 2
 PARTITIONS, KEYS = 2, ("a", "b", "c", "d", "e")

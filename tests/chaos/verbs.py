@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from seglake.broker.intake import import_logs
 from seglake.engine import LocalEngine
 from seglake.format.index import IndexPolicy
+from seglake.kafka.importing import import_logs
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.expiry.delete_records import delete_records

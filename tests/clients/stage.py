@@ -16,7 +16,7 @@ import pyarrow as pa
 import trustme
 
 import seglake
-from seglake.broker.intake import import_logs
+from seglake.kafka.importing import import_logs
 from tests.clients.program import Program, Record, checksum
 from tests.harness.lake_server import Wire
 from tests.harness.server_process import ServerProcess

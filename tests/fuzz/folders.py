@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from seglake.broker import checkpoint
-from seglake.broker.folder import LogFile, PartitionFolder
-from seglake.broker.markers import read_entries
-from seglake.broker.parts import PartTask, batches_of
-from seglake.broker.replicas import require_same
-from seglake.broker.survey import Extent, extent_of, logs_to_scan, scan_log
 from seglake.catalog.rows import SegmentId
 from seglake.errors import CorruptData, InputError
 from seglake.format.batch import CONTROL, TRANSACTIONAL
 from seglake.format.index import IndexPolicy
+from seglake.kafka import checkpoint
+from seglake.kafka.folder import LogFile, PartitionFolder
+from seglake.kafka.markers import read_entries
+from seglake.kafka.parts import PartTask, batches_of
+from seglake.kafka.replicas import require_same
+from seglake.kafka.survey import Extent, extent_of, logs_to_scan, scan_log
 from seglake.layout import is_topic_id, new_attempt
-from seglake.maintain.rewrite.segments import NewSegment
+from seglake.log.writer import NewSegment
 from seglake.store import Listed
 from tests.fuzz.targets import target
 from tests.makers.broker_folders import BrokerLog, Step

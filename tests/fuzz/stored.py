@@ -41,11 +41,11 @@ from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.format.records import Spans
 from seglake.format.segment import choose_indexed, seal
 from seglake.layout import parse_attempt_key, parse_segment_key, segment_key
-from seglake.read.decode.columns import SCHEMA, record_batch
-from seglake.read.fetch.log_segment import LogSegment
-from seglake.read.fetch.piece import Window
-from seglake.read.zones.bounds import Bounds
-from seglake.read.zones.search import ZoneSearch
+from seglake.log.decode.columns import SCHEMA, record_batch
+from seglake.log.piece import Window
+from seglake.log.segment import LogSegment
+from seglake.log.zones.bounds import Bounds
+from seglake.log.zones.search import ZoneSearch
 from seglake.store import Listed
 from seglake.write.spool.packing import (
     expand_records,

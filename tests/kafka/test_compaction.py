@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.segment_files import index_files
 from seglake.engine import LocalEngine
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.layout import attempt_folder, new_attempt
+from seglake.log.files import index_files
 from seglake.maintain.compaction.cleaning import groups_of
 from seglake.maintain.compaction.compact import compact_topic
 from seglake.maintain.compaction.passes import How

@@ -23,10 +23,10 @@ import pyarrow as pa
 import pytest
 
 import seglake
-from seglake.broker.checkpoint import HIGH_WATERMARKS
-from seglake.broker.export import export_logs
-from seglake.broker.intake import import_logs
 from seglake.format.decode import scan_batches
+from seglake.kafka.checkpoint import HIGH_WATERMARKS
+from seglake.kafka.exporting import export_logs
+from seglake.kafka.importing import import_logs
 from seglake.limits import INT64_MAX
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.verify import verify

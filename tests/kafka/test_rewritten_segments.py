@@ -19,8 +19,8 @@ from seglake.format.decode import Decoded
 from seglake.format.filter import NO_HORIZON
 from seglake.format.records import Int64s
 from seglake.layout import new_attempt
-from seglake.maintain.rewrite.keep import GOES, UNDECIDED, Fates, Flags, OnlyOffsets
-from seglake.maintain.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.keep import GOES, UNDECIDED, Fates, Flags, OnlyOffsets
+from seglake.log.rewrite.segments import Target, rewrite
 from seglake.store import open_store
 from tests.judges.kafka_judge import Kafka, StoredBatch
 from tests.kafka.test_written_segments import (

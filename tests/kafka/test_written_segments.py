@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from seglake.catalog.rows import SegmentRow
+from seglake.catalog.rows import SegmentId, SegmentRow
 from seglake.format.codecs.compression import NAMES
 from seglake.format.encode import encode_bodies
 from seglake.layout import attempt_folder, new_attempt
+from seglake.log.encoding import encoding_of
+from seglake.log.writer import SegmentWriter
 from seglake.store import open_store
-from seglake.write.encoding import encoding_of
 from seglake.write.reduce.batches import encode
-from seglake.write.reduce.piece import Piece
-from seglake.write.reduce.segment_writer import SegmentWriter
 from seglake.write.spool.sorted_records import SortedRecords
 from tests.judges.kafka_judge import Kafka, KafkaError, Record
 from tests.makers.lakes import Event, records_of
@@ -51,9 +50,10 @@ def write(root: Path, log: Stored, partition: int = 0) -> list[SegmentRow]:
     whole = SortedRecords(records.timestamps, None, records.timestamps, bodies)
     cuts = range(0, len(whole), RUN_RECORDS)
     runs = (whole.part(at, min(at + RUN_RECORDS, len(whole))) for at in cuts)
-    piece = Piece(log.topic.name, partition, new_attempt(), log.base_offset, 0)
+    attempt = new_attempt()
+    first = SegmentId(log.topic.name, partition, log.base_offset, attempt, attempt)
     encoding = encoding_of(log.topic, log.append_time_ms)
-    with SegmentWriter(open_store(str(root)), piece, log.topic) as writer:
+    with SegmentWriter(open_store(str(root)), first, log.topic, 0) as writer:
         for batches in encode(runs, encoding, log.base_offset):
             writer.append(batches)
         return writer.close()

@@ -18,7 +18,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from seglake.catalog.rows import SegmentRow
-from seglake.catalog.segment_files import put_indexes
 from seglake.format.batch import (
     CODEC_MASK,
     CRC_AT,
@@ -33,8 +32,9 @@ from seglake.format.codecs.compression import NAMES, compressor, decompress
 from seglake.format.decode import decode_batches, scan_batches, with_extremes
 from seglake.format.segment import rebuild
 from seglake.layout import new_attempt
-from seglake.maintain.rewrite.keep import WithoutOffsets
-from seglake.maintain.rewrite.segments import Target, rewrite
+from seglake.log.files import put_indexes
+from seglake.log.rewrite.keep import WithoutOffsets
+from seglake.log.rewrite.segments import Target, rewrite
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import T
 

@@ -10,14 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from seglake.catalog.rows import RunRow, SegmentRow, TopicRow
+from seglake.catalog.rows import RunRow, SegmentId, SegmentRow, TopicRow
 from seglake.config import Topic
 from seglake.format.encode import Batches, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans
 from seglake.layout import new_attempt
-from seglake.write.encoding import encoding_of
-from seglake.write.reduce.piece import Piece
-from seglake.write.reduce.segment_writer import SegmentWriter
+from seglake.log.encoding import encoding_of
+from seglake.log.writer import SegmentWriter
 from tests.makers.lakes import create_catalog
 
 TOPIC = "events"
@@ -52,8 +51,9 @@ def make_keyed_lake(root: Path, made: Keyed, **settings: object) -> list[Segment
     """A lake with one log partition that may be compacted; returns its segments."""
     named = {"name": TOPIC, "segment.bytes": made.segment_bytes, "compression.type": made.codec}
     topic, catalog = Topic.model_validate(named), create_catalog(str(root))
-    piece = Piece(TOPIC, 0, new_attempt(), 0, 0)
-    with SegmentWriter(catalog.store, piece, topic) as writer:
+    attempt = new_attempt()
+    first = SegmentId(TOPIC, 0, 0, attempt, attempt)
+    with SegmentWriter(catalog.store, first, topic, 0) as writer:
         for batches in _batches(made, topic):
             writer.append(batches)
         rows = writer.close()
@@ -63,12 +63,10 @@ def make_keyed_lake(root: Path, made: Keyed, **settings: object) -> list[Segment
         settings=text,
     )  # fmt: skip
     run = RunRow(
-        topic=TOPIC, pipeline="keyed", run_id="1", attempt_id=piece.attempt_id, fingerprint="",
+        topic=TOPIC, pipeline="keyed", run_id="1", attempt_id=attempt, fingerprint="",
         records=made.records, input_rows=made.records, started_at_ms=0, finished_at_ms=0,
     )  # fmt: skip
-    catalog.commit(
-        [about, run, *rows], topic=TOPIC, base=catalog.snapshot(), attempt_id=piece.attempt_id
-    )
+    catalog.commit([about, run, *rows], topic=TOPIC, base=catalog.snapshot(), attempt_id=attempt)
     return rows
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from seglake.format.batch import BatchTable
 from seglake.format.encode import encode_batches, encode_bodies
-from seglake.read.fetch.log_segment import LogRanges, LogSegment
-from seglake.read.fetch.piece import Piece, Window
+from seglake.log.piece import Piece, Window
+from seglake.log.segment import LogRanges, LogSegment
 from tests.makers.lakes import Event, Shape, Written, records_of
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import seglake
-from seglake.broker.attach import attach_logs
-from seglake.broker.export import export_logs
-from seglake.broker.intake import import_logs
 from seglake.errors import InputError, UsageError
+from seglake.kafka.attach import attach_logs
+from seglake.kafka.exporting import export_logs
+from seglake.kafka.importing import import_logs
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.vacuum import vacuum

@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import seglake
-from seglake.broker.intake import import_logs
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.format.index import IndexPolicy
+from seglake.kafka.importing import import_logs
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.replace import replace_files

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from seglake.broker import intake
 from seglake.catalog import fate, table, transaction
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -23,6 +22,7 @@ from seglake.catalog.retention import NeverNamed
 from seglake.catalog.rows import FILE_SCHEMAS
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version import snapshot_files
+from seglake.kafka import importing as intake
 from seglake.layout import LOG_TABLE
 from seglake.maintain import merge, undo, vacuum
 from seglake.maintain.compaction import compact

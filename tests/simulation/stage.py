@@ -40,8 +40,8 @@ from tests.simulation.storage import SCHEME, Bucket, SimStore
 from tests.simulation.world import Crash, Process, World
 
 LAKE = "sim://lake"
-_LEFT_OUT = ("seglake.airflow", "seglake.serve", "seglake.cli", "seglake.replay", "seglake.watch",
-             "seglake.__main__", "seglake.warm", "seglake.jobs")  # fmt: skip
+_LEFT_OUT = ("seglake.airflow", "seglake.serve", "seglake.cli", "seglake.replay",
+             "seglake.reporting", "seglake.__main__", "seglake.warm", "seglake.jobs")  # fmt: skip
 
 bucket: Bucket | None = None  # of the world that is played now
 disk = False

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from seglake.engine import LocalEngine
+from seglake.log.tasks import logged
 from seglake.maintain.health.verify import verify
-from seglake.maintain.segment_tasks import logged
 from seglake.pace import EVERY_S, Pace, interval_s, told_every, watched
 from tests.makers.lakes import Event, LakeMaker
 

@@ -19,12 +19,12 @@ import seglake
 from seglake import warm
 from seglake.cli.app import app
 from seglake.layout import new_attempt
+from seglake.log.rewrite.keep import OnlyOffsets, WithoutKeys, WithoutOffsets
+from seglake.log.rewrite.segments import Target, rewrite
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
-from seglake.maintain.rewrite.keep import OnlyOffsets, WithoutKeys, WithoutOffsets
-from seglake.maintain.rewrite.segments import Target, rewrite
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.raw_events import ingest, pipeline_of
 from tests.unit.write.test_offsets_kept import Row, write_jsonl, write_parquet

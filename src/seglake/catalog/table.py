@@ -23,7 +23,7 @@ from seglake import layout
 from seglake.catalog import fate
 from seglake.catalog.delta import delta_rs, file_merges
 from seglake.catalog.delta.actions import Action, AddedFile, add, remove
-from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.delta.commit_log import DeltaLog, highest_version
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.manifest import Manifest, mark_committed, unmarked, write_manifest
@@ -123,6 +123,15 @@ class CatalogTable:
             made = table.commit(rows, topic=topic, base=table.snapshot(), attempt_id=attempt_id)
         delta_rs.renumber(DeltaLog(store, layout.LOG_TABLE, CONTRACT), made, first_version)
         return CatalogTable(store).snapshot().version
+
+    @staticmethod
+    def highest_version(store: Store) -> int:
+        """A version that the catalog never went beyond, by its files and its backups'; or -1."""
+        return highest_version(store, layout.LOG_TABLE)
+
+    def commit_times(self) -> list[tuple[int, int]]:
+        """The version and the time (ms) of each commit that is retained, oldest first."""
+        return self._delta_log.commit_times()
 
     @property
     def lake(self) -> str:

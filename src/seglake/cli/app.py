@@ -23,9 +23,9 @@ from seglake.cli.arguments.options import (
     Version,
     Zone,
 )
-from seglake.cli.broker.archive import live
-from seglake.cli.broker.commands import broker
-from seglake.cli.broker.replay import sending
+from seglake.cli.kafka.archive import live
+from seglake.cli.kafka.commands import broker
+from seglake.cli.kafka.replay import sending
 from seglake.cli.lifecycle.commands import lifecycle
 from seglake.cli.serve import server
 from seglake.cli.terminal.tables import show
@@ -210,9 +210,9 @@ def report(
 
     It is made from the catalog and zone maps; no record is read.
     """
-    from seglake.cli import watch
+    from seglake.cli import report as shown
 
-    watch.report(root, topic, output, list_objects=list_objects, as_json=json)
+    shown.report(root, topic, output, list_objects=list_objects, as_json=json)
 
 
 @app.command()
@@ -225,9 +225,9 @@ def metrics(
     push: Annotated[str | None, typer.Option(help="The URL of a Prometheus push gateway.")] = None,
 ) -> None:
     """Print the figures of a lake as Prometheus text, write them to a file, or push them."""
-    from seglake.cli import watch
+    from seglake.cli import report as shown
 
-    watch.metrics(root, topic, output, push)
+    shown.metrics(root, topic, output, push)
 
 
 @app.command()

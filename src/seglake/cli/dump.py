@@ -21,10 +21,10 @@ from seglake.format.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TIMESTAMP
 from seglake.format.codecs.compression import NAMES
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.limits import INT64_MAX
-from seglake.read.decode.columns import SCHEMA, record_batch
-from seglake.read.fetch.chunk import Chunk
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.log_segment import LogSegment
+from seglake.log.chunk import Chunk
+from seglake.log.decode.columns import SCHEMA, record_batch
+from seglake.log.fetch import LogFetch
+from seglake.log.segment import LogSegment
 from seglake.store import Store, open_store
 
 Columns = dict[str, Any]

@@ -86,7 +86,7 @@ def ingest_on(
     with_nothing: bool = False,
 ) -> Report:
     """Ingest with Spark on a master, by default this machine; show each step while it lasts."""
-    from seglake.watch.run import ingest_or_replace
+    from seglake.reporting.run import ingest_or_replace
 
     with on_spark() as progress:
         return ingest_or_replace(

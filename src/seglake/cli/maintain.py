@@ -148,7 +148,7 @@ def _print(reports: list[dict[str, Any]], *, as_json: bool) -> None:
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A function of (bytes done, bytes in all) that shows progress: as a bar, or as log lines."""
-    from seglake.maintain.segment_tasks import logged
+    from seglake.log.tasks import logged
 
     if not sys.stderr.isatty():
         with log_lines():

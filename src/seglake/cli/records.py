@@ -18,9 +18,9 @@ from seglake.cli.terminal.tables import Column, Rows, moment, number, show
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
-from seglake.read.fetch.piece import Piece, Window
+from seglake.log.execute import ReadStats, execute
+from seglake.log.piece import Piece, Window
 from seglake.read.log import Log
-from seglake.read.window.execute import ReadStats, execute
 from seglake.read.window.plan import Plan, pieces_of
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 

@@ -14,8 +14,8 @@ from seglake.datasource.plain_errors import plain
 from seglake.datasource.source import struct_of
 from seglake.datasource.spark_columns import chosen, in_spark, read_schema
 from seglake.errors import SeglakeError
+from seglake.log.execute import MEMORY_BYTES
 from seglake.read.window.around import Around
-from seglake.read.window.execute import MEMORY_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,7 +14,7 @@ from seglake.datasource.spark_columns import in_spark, read_schema
 from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
 from seglake.limits import ALL_TIMES
-from seglake.read.fetch.piece import Window
+from seglake.log.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
 from seglake.read.window.plan import pieces_of

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import UnknownTopic, VersionExpired
-from seglake.read.decode.columns import schema_of
-from seglake.read.fetch.piece import Piece, Window
+from seglake.log.decode.columns import schema_of
+from seglake.log.execute import execute
+from seglake.log.partition import PartitionReader
+from seglake.log.piece import Piece, Window
 from seglake.read.lake import Lake
-from seglake.read.lookup.partition import PartitionReader
-from seglake.read.window.execute import execute
 from seglake.read.window.plan import pieces_of
 from seglake.store import Store
 

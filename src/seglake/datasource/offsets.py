@@ -10,9 +10,9 @@ from typing import Literal
 
 from seglake.datasource.options import EARLIEST, LATEST, Bound, TopicPartition, Topics
 from seglake.errors import OffsetOutOfRange, UnknownTopic, UsageError
+from seglake.log.partition import PartitionReader
 from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.read.lookup.partition import PartitionReader
 
 Offsets = dict[TopicPartition, int]
 Readers = dict[TopicPartition, PartitionReader]

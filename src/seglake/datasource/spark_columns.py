@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from seglake.datasource.options import COLUMNS
 from seglake.errors import UsageError
-from seglake.read.decode.columns import HEADER, SCHEMA, schema_of
+from seglake.log.decode.columns import HEADER, SCHEMA, schema_of
 
 _READ_AS = dict.fromkeys(COLUMNS) | {"timestampType": "timestamp_type"}
 _TYPES: dict[str, Any] = {

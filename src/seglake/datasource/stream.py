@@ -45,7 +45,7 @@ from seglake.datasource.offsets import (
 from seglake.datasource.options import Options, TopicPartition
 from seglake.datasource.plain_errors import plain_errors
 from seglake.errors import VersionExpired
-from seglake.read.fetch.piece import Window
+from seglake.log.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
 from seglake.read.window.plan import pieces_of

@@ -21,14 +21,14 @@ from seglake.datasource.options import Options
 from seglake.errors import MissingObject, VersionExpired
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
-from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.log_segment import LogRanges
-from seglake.read.fetch.piece import Piece
+from seglake.log.byte_cache import ByteCache
+from seglake.log.execute import execute
+from seglake.log.fetch import LogFetch
+from seglake.log.piece import Piece
+from seglake.log.segment import LogRanges
+from seglake.log.zones.cache import ZoneMapCache
+from seglake.log.zones.search import ZoneSearch
 from seglake.read.origin import Vacuumed
-from seglake.read.window.execute import execute
-from seglake.read.zones.cache import ZoneMapCache
-from seglake.read.zones.search import ZoneSearch
 from seglake.store import Store, release
 
 MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, unless an option is set

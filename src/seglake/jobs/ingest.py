@@ -17,7 +17,7 @@ from pathlib import Path
 
 from seglake.config import load
 from seglake.errors import SeglakeError
-from seglake.watch.run import ingest_or_replace
+from seglake.reporting.run import ingest_or_replace
 
 
 def main(arguments: list[str]) -> int:

@@ -17,8 +17,8 @@ import sys
 from seglake.cli.arguments.old_options import Renamed
 from seglake.errors import SeglakeError
 from seglake.format.index import POLICIES, IndexPolicy
+from seglake.log.tasks import logged
 from seglake.maintain.health.reindex import reindex
-from seglake.maintain.segment_tasks import logged
 
 
 def main(arguments: list[str]) -> int:

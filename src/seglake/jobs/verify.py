@@ -15,8 +15,8 @@ import logging
 import sys
 
 from seglake.errors import SeglakeError
+from seglake.log.tasks import logged
 from seglake.maintain.health.verify import verify
-from seglake.maintain.segment_tasks import logged
 
 
 def main(arguments: list[str]) -> int:

@@ -20,15 +20,15 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.batch import OVERHEAD
+from seglake.log.encoding import limits_of, policy_of
+from seglake.log.rewrite.keep import Keep
+from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import carry_out, opened
+from seglake.maintain.merge_groups import Group, Rules, due
 from seglake.maintain.report import Report, TopicReport
-from seglake.maintain.rewrite.groups import Group, Rules, due
-from seglake.maintain.rewrite.keep import Keep
-from seglake.maintain.rewrite.segments import Target, rewrite
-from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store
-from seglake.write.encoding import limits_of, policy_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

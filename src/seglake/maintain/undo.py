@@ -26,10 +26,10 @@ from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
 from seglake.layout import new_attempt
 from seglake.limits import INT32_MAX
+from seglake.log.rewrite.keep import WithoutOffsets
+from seglake.log.rewrite.segments import Target, rewrite
 from seglake.maintain.commit import carry_out, opened
 from seglake.maintain.report import Status, TopicReport, now_ms
-from seglake.maintain.rewrite.keep import WithoutOffsets
-from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.store import Store
 
 if TYPE_CHECKING:

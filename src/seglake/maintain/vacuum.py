@@ -1,6 +1,6 @@
 """Deletion of the objects that no retained version of the lake names.
 
-The catalog's own retention (30 days, see `catalog.delta.delta_rs`) decides which versions are
+The catalog's own retention (30 days, see `catalog.retention`) decides which versions are
 retained. Its expired data files are deleted first, so that an expired version cannot be opened any
 more, then the objects that only expired versions named.
 

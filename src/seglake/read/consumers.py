@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.errors import OffsetNotFound
-from seglake.read.decode.columns import schema_of
-from seglake.read.lookup.partition import PartitionReader
-from seglake.read.window.execute import MEMORY_BYTES
+from seglake.log.decode.columns import schema_of
+from seglake.log.execute import MEMORY_BYTES
+from seglake.log.partition import PartitionReader
+from seglake.log.zones.search import ZoneSearch
 from seglake.read.window.from_offset import records_from
-from seglake.read.zones.search import ZoneSearch
 
 
 class Lag(NamedTuple):

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from seglake.catalog.rows import MaintenanceRow, RunRow
+from seglake.log.reads import CACHE_BYTES, SharedReads
 from seglake.read.listings import Commits, summed
 from seglake.read.log import Log
-from seglake.read.lookup.shared_reads import CACHE_BYTES, SharedReads
 from seglake.read.origin import Origin
 from seglake.shown import ShowsTable, Table
 from seglake.store import Store, open_store

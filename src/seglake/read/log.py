@@ -13,21 +13,21 @@ from seglake.catalog.rows import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
+from seglake.log.decode.columns import schema_of
+from seglake.log.execute import MEMORY_BYTES, ReadStats, execute
+from seglake.log.lookup.block_search import OffsetAndTimestamp
+from seglake.log.partition import PartitionReader
+from seglake.log.piece import Window
+from seglake.log.short.windows import ShortWindows
 from seglake.read import consumers
+from seglake.read.bulk import offsets_for_times, records_at
 from seglake.read.consumers import Lag
-from seglake.read.decode.columns import schema_of
-from seglake.read.fetch.piece import Window
 from seglake.read.listings import SegmentList, summed
-from seglake.read.lookup.block_search import OffsetAndTimestamp
-from seglake.read.lookup.bulk import offsets_for_times, records_at
-from seglake.read.lookup.partition import PartitionReader
 from seglake.read.origin import Origin
 from seglake.read.record import Record
 from seglake.read.window.around import Around, with_plain_types
-from seglake.read.window.execute import MEMORY_BYTES, ReadStats, execute
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.plan import Plan, pieces_of
-from seglake.read.window.short import ShortWindows
 from seglake.read.window.time_order import merged
 from seglake.shown import ShowsTable, Table
 from seglake.store import Store

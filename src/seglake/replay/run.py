@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from seglake.errors import UsageError
+from seglake.log.decode.columns import schema_of
+from seglake.log.execute import MEMORY_BYTES, execute
+from seglake.log.piece import Window
 from seglake.pace import Pace
-from seglake.read.decode.columns import schema_of
-from seglake.read.fetch.piece import Window
 from seglake.read.log import Log
-from seglake.read.window.execute import MEMORY_BYTES, execute
 from seglake.read.window.plan import pieces_of
 from seglake.replay.report import ReplayReport
 from seglake.replay.sender import Sender

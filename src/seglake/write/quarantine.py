@@ -13,8 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.catalog.delta.actions import WrittenFile
-from seglake.catalog.quarantine.files import read_rejects, write_rejects
+from seglake.catalog.quarantine.files import RejectsFile, read_rejects, write_rejects
 from seglake.engine import Engine
 from seglake.format.records import Int64s
 from seglake.store import Store
@@ -60,7 +59,7 @@ class Quarantine(NamedTuple):
     now_ms: int
     origins: dict[int, Origin]
 
-    def run(self, engine: Engine, rejects: pa.Table) -> list[WrittenFile]:
+    def run(self, engine: Engine, rejects: pa.Table) -> list[RejectsFile]:
         """Write every reject; returns the files, which are invisible until the table adds them."""
         sizes = rejects["size_bytes"].to_numpy() + _ROW_BYTES * rejects["records"].to_numpy()
         ends = np.cumsum(sizes)
@@ -68,7 +67,7 @@ class Quarantine(NamedTuple):
         files = [rejects.slice(a, b - a) for a, b in pairwise([*edges, len(rejects)])]
         return engine.map(self, files)
 
-    def __call__(self, spooled: pa.Table) -> WrittenFile:
+    def __call__(self, spooled: pa.Table) -> RejectsFile:
         """Write one file."""
         tables = [unpack_rejects(blob.data) for blob in read_blobs(self.store, spooled)]
         rows = self._rows(pa.concat_tables(tables))  # their chunks stay as they are
@@ -128,7 +127,7 @@ class KeepRefused(NamedTuple):
     now_ms: int
     lines: Mapping[str, Int64s]
 
-    def __call__(self, key: str) -> tuple[WrittenFile | None, int]:
+    def __call__(self, key: str) -> tuple[RejectsFile | None, int]:
         """Write the file; returns it, and the count of its rows."""
         rows = read_rejects(self.store, key, [self.refused_of])
         rows = rows.filter(pa.array(self._is_refused(rows)))

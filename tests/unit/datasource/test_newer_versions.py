@@ -18,16 +18,16 @@ from seglake.datasource.batch import BatchReader
 from seglake.datasource.options import parse
 from seglake.datasource.stream import StreamReader
 from seglake.errors import VersionExpired
+from seglake.log.execute import execute
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.expiry.delete_records import delete_records
 from seglake.maintain.merge import merge
 from seglake.maintain.vacuum import vacuum
-from seglake.read.window.execute import execute
 from seglake.store import open_store
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import T, examples
 from tests.unit.datasource.spark_rows import as_written, tables
-from tests.unit.maintain.rewrite.test_segments import MEMORY
+from tests.unit.log.test_segments import MEMORY
 
 SETTINGS = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0.0}
 EVENTS = st.lists(

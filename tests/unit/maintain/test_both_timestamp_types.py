@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.broker.export import export_logs
-from seglake.broker.intake import import_logs
+from seglake.kafka.exporting import export_logs
+from seglake.kafka.importing import import_logs
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.expiry.delete_records import delete_records
@@ -28,7 +28,7 @@ from tests.makers.broker_folders import batch
 from tests.makers.compacted import set_topic
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import T, examples
-from tests.unit.maintain.rewrite.test_segments import MEMORY
+from tests.unit.log.test_segments import MEMORY
 
 Batch = tuple[list[Event], int | None]  # its records, and the append time if it has one
 

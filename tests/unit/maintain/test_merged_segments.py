@@ -19,18 +19,18 @@ from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.layout import new_attempt
+from seglake.log.rewrite.keep import WithoutOffsets
+from seglake.log.rewrite.segments import Target, rewrite
 from seglake.maintain import merge as merging
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
-from seglake.maintain.rewrite.keep import WithoutOffsets
-from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.maintain.vacuum import vacuum
 from tests.judges.oracle import as_written
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import T, event_lists, examples
-from tests.unit.maintain.rewrite.test_segments import MEMORY, with_gaps
+from tests.unit.log.test_segments import MEMORY, with_gaps
 
 shapes = st.builds(
     Shape, codec=st.sampled_from(NAMES), batch_bytes=st.sampled_from([256, 16_384]),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from seglake.broker.intake import Imported
+from seglake.kafka.importing import Imported
 from seglake.maintain.health.findings import Finding
 from seglake.maintain.health.reindex import Reindexed
 from seglake.maintain.merge import DamagedFile, Merged

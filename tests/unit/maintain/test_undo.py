@@ -21,12 +21,12 @@ from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, InputError, OffsetNotFound, UsageError
 from seglake.layout import new_attempt, success_key
+from seglake.log.rewrite.keep import Keep
+from seglake.log.rewrite.segments import Target, rewrite
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.replace import replace_files
 from seglake.maintain.report import TopicReport
-from seglake.maintain.rewrite.keep import Keep
-from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.maintain.undo import Undone, undo
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.attempt import DeclaredRun

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import CorruptData, MissingObject
-from seglake.outside.chunks import ChunkedLog, ChunkedLogs, Chunks
-from seglake.outside.links import LakeLogs, Link
+from seglake.log.chunked_log import ChunkedLog, ChunkedLogs, Chunks
+from seglake.log.links import LakeLogs, Link
 from seglake.store import open_store
 from tests.makers.strategies import examples
-from tests.unit.maintain.rewrite.test_segments import MEMORY
+from tests.unit.log.test_segments import MEMORY
 
 
 def put(folder: Path, data: bytes, size: int) -> Chunks:

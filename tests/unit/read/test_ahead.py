@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from seglake.limits import REQUESTS
-from seglake.read.decode.columns import SCHEMA
-from seglake.read.fetch import threads
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.piece import Window
-from seglake.read.fetch.threads import ahead
-from seglake.read.window.execute import ReadStats, execute
+from seglake.log import threads
+from seglake.log.decode.columns import SCHEMA
+from seglake.log.execute import ReadStats, execute
+from seglake.log.fetch import LogFetch
+from seglake.log.piece import Window
+from seglake.log.threads import ahead
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import MadeLog, Shelf, made
 

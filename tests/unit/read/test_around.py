@@ -21,11 +21,11 @@ import seglake
 from seglake.errors import UsageError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
-from seglake.read.fetch.piece import Window
+from seglake.log.execute import ReadStats
+from seglake.log.piece import Window
+from seglake.log.zones.bounds import Bounds, union
 from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.read.window.execute import ReadStats
-from seglake.read.zones.bounds import Bounds, union
 from seglake.store import CountingStore, open_store
 from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape, Written

@@ -12,11 +12,11 @@ from hypothesis import given
 
 from seglake.errors import CorruptData
 from seglake.format.codecs import kernels, native
-from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.chunk import Chunk
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.lookup.block_search import BlockSearch
-from seglake.read.zones.search import Block
+from seglake.log.byte_cache import ByteCache
+from seglake.log.chunk import Chunk
+from seglake.log.fetch import LogFetch
+from seglake.log.lookup.block_search import BlockSearch
+from seglake.log.zones.search import Block
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import MadeLog, Shelf, made
 from tests.makers.strategies import T, event_lists, examples

@@ -12,8 +12,8 @@ from hypothesis import given
 
 from seglake.format.decode import Decoded
 from seglake.format.records import Records, Spans
-from seglake.read.decode import columns
-from seglake.read.decode.columns import Columns, schema_of
+from seglake.log.decode import columns
+from seglake.log.decode.columns import Columns, schema_of
 from tests.makers.strategies import examples
 
 SCHEMA = schema_of(["key", "value"])

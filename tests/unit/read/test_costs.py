@@ -22,14 +22,14 @@ from seglake.format.encode import encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import choose_indexed
 from seglake.format.zonemap import ZoneMap
-from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.piece import Window
+from seglake.log.byte_cache import ByteCache
+from seglake.log.execute import ReadStats
+from seglake.log.partition import PartitionReader
+from seglake.log.piece import Window
+from seglake.log.reads import SharedReads
+from seglake.log.zones.bounds import Bounds
+from seglake.log.zones.search import ZoneSearch
 from seglake.read.lake import Lake
-from seglake.read.lookup.partition import PartitionReader
-from seglake.read.lookup.shared_reads import SharedReads
-from seglake.read.window.execute import ReadStats
-from seglake.read.zones.bounds import Bounds
-from seglake.read.zones.search import ZoneSearch
 from seglake.store import CountingStore, open_store
 from tests.judges.described import describe
 from tests.makers.lakes import Event, LakeMaker, Shape, records_of

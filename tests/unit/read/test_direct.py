@@ -14,13 +14,13 @@ from hypothesis import given
 from seglake.errors import CorruptData
 from seglake.format.batch import COUNT_AT, CRC_AT, CRC_START
 from seglake.format.codecs import kernels, native
-from seglake.read.decode.columns import SCHEMA, schema_of
-from seglake.read.fetch.batch_cache import BatchCache
-from seglake.read.fetch.chunk import Chunk
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.piece import Window
-from seglake.read.fetch.slabs import SlabCache
-from seglake.read.window.execute import execute
+from seglake.log.batch_cache import BatchCache
+from seglake.log.chunk import Chunk
+from seglake.log.decode.columns import SCHEMA, schema_of
+from seglake.log.execute import execute
+from seglake.log.fetch import LogFetch
+from seglake.log.piece import Window
+from seglake.log.slabs import SlabCache
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import MadeLog, Shelf, made
 from tests.makers.strategies import T, event_lists, examples

@@ -18,8 +18,8 @@ import pytest
 import seglake
 from seglake.errors import UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
+from seglake.log.decode.columns import SCHEMA
 from seglake.maintain.health.reindex import reindex
-from seglake.read.decode.columns import SCHEMA
 from seglake.read.log import Log
 from seglake.times.intervals import covers
 from tests.judges.oracle import as_written

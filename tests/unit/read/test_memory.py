@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seglake.read.fetch.piece import Window
+from seglake.log.piece import Window
 from seglake.store import open_store
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import made
@@ -21,9 +21,9 @@ LOGS = 12
 
 READ = """
 import pickle, sys
-from seglake.read.decode.columns import SCHEMA
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.window.execute import execute
+from seglake.log.decode.columns import SCHEMA
+from seglake.log.fetch import LogFetch
+from seglake.log.execute import execute
 store, pieces = pickle.load(sys.stdin.buffer)
 def peak():  # of this program; ru_maxrss would count what its parent was when it forked
     lines = open("/proc/self/status").read().splitlines()

@@ -14,10 +14,10 @@ import pytest
 import seglake
 from seglake.format.index import IndexPolicy
 from seglake.limits import GAP_BYTES
-from seglake.read.decode.columns import SCHEMA
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.piece import Window
-from seglake.read.window.execute import ReadStats, execute
+from seglake.log.decode.columns import SCHEMA
+from seglake.log.execute import ReadStats, execute
+from seglake.log.fetch import LogFetch
+from seglake.log.piece import Window
 from seglake.store import open_store
 from tests.harness.object_server import ObjectServer, object_server
 from tests.makers.lakes import Event, LakeMaker, Shape

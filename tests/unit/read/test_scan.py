@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import CorruptData
-from seglake.read.decode.columns import SCHEMA
-from seglake.read.fetch import batch_cache
-from seglake.read.fetch.batch_cache import BatchCache
-from seglake.read.fetch.chunk import Fetch
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.piece import Window
-from seglake.read.fetch.slabs import SlabCache
-from seglake.read.fetch.threads import side_by_side
-from seglake.read.window.execute import ReadStats, execute
+from seglake.log import batch_cache
+from seglake.log.batch_cache import BatchCache
+from seglake.log.chunk import Fetch
+from seglake.log.decode.columns import SCHEMA
+from seglake.log.execute import ReadStats, execute
+from seglake.log.fetch import LogFetch
+from seglake.log.piece import Window
+from seglake.log.slabs import SlabCache
+from seglake.log.threads import side_by_side
 from tests.judges.oracle import as_written
 from tests.makers.lakes import Shape, Written
 from tests.makers.logs import MadeLog, Shelf, made

@@ -15,8 +15,8 @@ import pytest
 
 import seglake
 from seglake.format.index import IndexPolicy
+from seglake.log import partition
 from seglake.read.log import Log
-from seglake.read.lookup import partition
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000

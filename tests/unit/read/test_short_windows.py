@@ -22,12 +22,13 @@ import seglake
 from seglake.errors import SeglakeError
 from seglake.format.codecs import kernels, native
 from seglake.format.records import Int64s
-from seglake.read.decode.columns import SCHEMA
-from seglake.read.decode.kernels import DONE
+from seglake.log.decode.columns import SCHEMA
+from seglake.log.decode.kernels import DONE
+from seglake.log.execute import ReadStats
+from seglake.log.short import slots
+from seglake.log.short import windows as short
+from seglake.log.short.share_kernels import FINISHED, REASON, SHARE, SLOT_FIELDS, WAKES
 from seglake.read.log import Log
-from seglake.read.window import short, slots
-from seglake.read.window.execute import ReadStats
-from seglake.read.window.share_kernels import FINISHED, REASON, SHARE, SLOT_FIELDS, WAKES
 from tests.harness.tiers import rest_but
 from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from seglake.format.batch import TABLE
 from seglake.format.codecs.payload import Payload
-from seglake.read.fetch.slabs import SlabCache
+from seglake.log.slabs import SlabCache
 from tests.makers.strategies import examples
 
 SIZE = 50  # of each batch in its log

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from seglake.broker.attach import attach_logs
-from seglake.outside.chunks import ChunkedLog
-from seglake.read.lookup.partition import PartitionReader
+from seglake.kafka.attach import attach_logs
+from seglake.log.chunked_log import ChunkedLog
+from seglake.log.partition import PartitionReader
 from seglake.serve.topics import catalog
 from seglake.serve.topics.window import WindowPartition
 from tests.harness.lake_server import Wire, holds, serving

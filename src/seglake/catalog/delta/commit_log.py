@@ -36,6 +36,7 @@ CHECKPOINT_INTERVAL = 25
 _ACTIONS_A_COMMIT = 250  # a checkpoint may write so many for each commit since the last checkpoint
 _A_DAY_MS = 86_400_000  # the contract asks for no shorter retention of commits
 _COMMIT = re.compile(r".*/(\d{20})\.json")
+_NUMBERED = re.compile(r".*/_delta_log/(\d{20})\..+")
 _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
 _READ_AT_ONCE = 1000  # commits in memory while all are read
 LOGGED = re.compile(r".*/(\d{20})\.(json|checkpoint\.(?:.*\.)?parquet)")
@@ -149,13 +150,17 @@ class DeltaLog:
                     return None
                 raise
 
-        listed = self.store.list(f"{self.folder}/_delta_log")
-        found = ((_COMMIT.fullmatch(each.key), each.modified_ms) for each in listed)
-        times = {int(match[1]): ms for match, ms in found if match and ms >= since_ms}
+        times = {version: ms for version, ms in self.commit_times() if ms >= since_ms}
         for some in _parts(sorted(times)):
             for version, commit in zip(some, read_at_once(self.store, read, some), strict=True):
                 if commit is not None:  # it was not cleaned up meanwhile
                     yield times[version], commit
+
+    def commit_times(self) -> list[tuple[int, int]]:
+        """The version and the time (ms) of each commit that the log still has, oldest first."""
+        listed = self.store.list(f"{self.folder}/_delta_log")
+        found = ((_COMMIT.fullmatch(each.key), each.modified_ms) for each in listed)
+        return sorted((int(match[1]), ms) for match, ms in found if match)
 
     def has(self, version: int) -> bool:
         """Whether the log still has the commit that made a version."""
@@ -308,3 +313,11 @@ def _before_ours(commits: Iterable[DeltaCommit]) -> list[DeltaCommit]:
 
 def _parts(versions: Sequence[int]) -> Iterator[Sequence[int]]:
     return (versions[at : at + _READ_AT_ONCE] for at in range(0, len(versions), _READ_AT_ONCE))
+
+
+def highest_version(store: Store, table: str) -> int:
+    """A version that no table whose folder's name begins so went beyond, by its files; or -1."""
+    parent, _, _ = table.rpartition("/")
+    named = (each.key for each in store.list(parent) if each.key.startswith(table))
+    versions = [int(match[1]) for match in map(_NUMBERED.fullmatch, named) if match]
+    return max(versions, default=-1)

@@ -27,11 +27,12 @@ _COLUMNS: dict[str, pa.DataType] = {
 FRAME = "DataFrame"  # in place of a path
 SCHEMA = pa.schema(_COLUMNS)
 FILE_SCHEMA = SCHEMA.remove(0)  # the path holds the topic
+RejectsFile = WrittenFile  # a file of rejects that no version names yet
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _PATH = re.compile(rf"(?:{layout.QUARANTINE_TABLE}/)?topic=[^/]+/({_UUID})-{_UUID}.*\.parquet")
 
 
-def write_rejects(store: Store, topic: str, attempt_id: str, rejects: pa.Table) -> WrittenFile:
+def write_rejects(store: Store, topic: str, attempt_id: str, rejects: pa.Table) -> RejectsFile:
     """Write rejects (of FILE_SCHEMA) as one file, which is invisible until the driver adds it."""
     layout.check_topic(topic)
     layout.check_attempt(attempt_id)

@@ -14,7 +14,7 @@ from seglake.errors import StoreError
 
 _PROGRESS = (  # the loggers that get it
     "seglake.engine",
-    "seglake.maintain.segment_tasks",
+    "seglake.log.tasks",
     "seglake.replay",
 )
 

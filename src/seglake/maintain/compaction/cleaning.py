@@ -19,10 +19,10 @@ from seglake.format.decode import Decoded
 from seglake.format.filter import NO_HORIZON
 from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX
+from seglake.log.rewrite.keep import GOES, STAYS, UNDECIDED, Fates, Flags, Keep, OnlyOffsets
+from seglake.log.rewrite.segments import Target, rewrite
 from seglake.maintain.compaction.policy import Policy
 from seglake.maintain.compaction.survivors import KEPT, TOMBSTONES, bitmap
-from seglake.maintain.rewrite.keep import GOES, STAYS, UNDECIDED, Fates, Flags, Keep, OnlyOffsets
-from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.store import Store
 from seglake.write.spool.spool import of_kinds
 

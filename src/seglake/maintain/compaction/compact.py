@@ -23,11 +23,11 @@ from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.engine import Engine, SparkEngine, ThreadEngine
 from seglake.errors import CommitConflict
 from seglake.layout import new_attempt
+from seglake.log.tasks import Progress, logged
 from seglake.maintain.clock import CarefulClock
 from seglake.maintain.compaction.passes import CleanedLog, How, Passes
 from seglake.maintain.compaction.policy import Bounds, LogToClean, Policy, log_to_clean
 from seglake.maintain.report import TopicReport
-from seglake.maintain.segment_tasks import Progress, logged
 from seglake.store import dry, open_store
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from seglake.catalog.rows import SegmentRow
 from seglake.format.batch import CONTROL, DELETE_HORIZON, BatchTable
 from seglake.format.decode import Decoded
 from seglake.format.records import Bytes, Int32s, Int64s, fixed
+from seglake.log.fetch import LogFetch
+from seglake.log.segment import LogSegment
 from seglake.maintain.compaction import kernels
 from seglake.maintain.compaction.kernels import EXPIRED, FRESH, Words
-from seglake.maintain.rewrite.segments import log_segment
-from seglake.read.fetch.log_fetch import LogFetch
 from seglake.store import Store
 from seglake.write.spool.spool import Blob, SpoolWriter
 
@@ -128,7 +128,7 @@ class FindKeys(NamedTuple):
         """The records of the segments, each part with the seed of its hashes."""
         seed = np.frombuffer(uuid.UUID(self.attempt_id).bytes, "<u8").astype(np.uint64)
         for row in log_part.rows:
-            log = log_segment(row)
+            log = LogSegment.of_row(row)
             for chunk in LogFetch(self.store).chunks_of(log, log.log):
                 for table, decoded in chunk.decode_in_parts(chunk.table, _DECODE_BYTES):
                     flags = self._tombstones(table)

@@ -19,11 +19,11 @@ import pyarrow as pa
 from seglake.catalog.rows import SegmentRow
 from seglake.engine import Engine, Task, share_out
 from seglake.limits import INT64_MAX
+from seglake.log.tasks import Progress, logged
 from seglake.maintain.compaction.cleaning import CleanGroups, Group, edges_of, groups_of
 from seglake.maintain.compaction.keys import FindKeys, Keys, LogPart
 from seglake.maintain.compaction.policy import LogToClean, Policy
 from seglake.maintain.compaction.survivors import KEPT, TOMBSTONES, Bucket, FindSurvivors, Survivors
-from seglake.maintain.segment_tasks import Progress, logged
 from seglake.store import Store
 from seglake.write.spool.spool import SPOOLED, clear
 

@@ -32,6 +32,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
 from seglake.layout import SUFFIXES, rejects_key
+from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.clock import checked_hours
 from seglake.maintain.erasure.attempts import Attempts, Grace, look
 from seglake.maintain.erasure.logs import LogErasure
@@ -39,7 +40,6 @@ from seglake.maintain.erasure.objects import OldObjects
 from seglake.maintain.erasure.rejects import RejectErasure, SampleErasure
 from seglake.maintain.erasure.wanted import Wanted
 from seglake.maintain.report import TopicReport
-from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.maintain.vacuum import GRACE_HOURS, delete
 from seglake.store import open_store
 

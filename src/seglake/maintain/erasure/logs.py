@@ -13,12 +13,12 @@ from seglake.errors import CorruptData, MissingObject
 from seglake.format.batch import CONTROL
 from seglake.layout import new_attempt, parse_segment_key
 from seglake.limits import INT64_MAX
-from seglake.maintain.rewrite.keep import WithoutKeys, among
-from seglake.maintain.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, Target, rewrite
-from seglake.maintain.segment_tasks import SegmentTasks
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.log_segment import LogSegment
-from seglake.read.fetch.piece import Piece
+from seglake.log.fetch import LogFetch
+from seglake.log.piece import Piece
+from seglake.log.rewrite.keep import WithoutKeys, among
+from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, Target, rewrite
+from seglake.log.segment import LogSegment
+from seglake.log.tasks import SegmentTasks
 from seglake.store import Store
 
 Keys = frozenset[bytes]

@@ -19,10 +19,10 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.engine import Engine
 from seglake.errors import CorruptData, MissingObject
+from seglake.log.tasks import SegmentTasks
 from seglake.maintain.erasure.attempts import Attempts
 from seglake.maintain.erasure.logs import StoredLog, may_hold
 from seglake.maintain.erasure.wanted import Wanted
-from seglake.maintain.segment_tasks import SegmentTasks
 from seglake.maintain.vacuum import TEMPORARY
 from seglake.store import Listed, Store
 

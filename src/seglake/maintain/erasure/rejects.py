@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.catalog.delta.actions import WrittenFile
 from seglake.catalog.failed_run import FailedRun, all_failed_runs, rewrite_failed_run
-from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
+from seglake.catalog.quarantine.files import RejectsFile, read_all_rejects, write_rejects
 from seglake.catalog.quarantine.leaving import Leaving, are_listed, count, joined, listed
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.engine import Engine
@@ -120,7 +119,7 @@ def _by_attempt(rows: pa.Table) -> dict[str, int]:
 
 def _kept(
     store: Store, topic: str, goes: _Goes, told: Collection[str], dead: Collection[str], key: str
-) -> list[WrittenFile]:
+) -> list[RejectsFile]:
     """The task: a file of the quarantine → a file of each attempt with the rejects that stay."""
     rows = read_all_rejects(store, key)
     known = pc.is_in(rows["attempt_id"], pa.array(sorted(told), pa.string()))

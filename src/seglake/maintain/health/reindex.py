@@ -13,17 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from seglake.catalog.rows import SegmentRow
-from seglake.catalog.segment_files import put_indexes
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, StoreError
 from seglake.format.index import IndexPolicy
+from seglake.log.files import put_indexes
+from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import carry_out
 from seglake.maintain.health.findings import Finding, finding_of
 from seglake.maintain.health.segment_files import rebuild_index_files
 from seglake.maintain.report import TopicReport
-from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.store import Store, open_store
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ moved aside.
 
 import contextlib
 import operator
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,18 +33,17 @@ from seglake.errors import (
 )
 from seglake.format.records import Int64s
 from seglake.layout import SUFFIXES, Suffix
+from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import opened
 from seglake.maintain.health.findings import Finding
 from seglake.maintain.health.history import History
 from seglake.maintain.health.reindex import Reindexed, reindex_rows
 from seglake.maintain.health.segment_files import file_finding
 from seglake.maintain.report import Report, Status
-from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.store import Store, open_store
 
 _TRIES = 3  # at making the catalog anew
 _UNTOLD = 100  # commits without a manifest after the last one with: file merges, fences
-_VERSION = re.compile(rf"{layout.LOG_TABLE}[^/]*/_delta_log/(\d{{20}})\..+")
 
 
 @dataclass(repr=False)
@@ -287,7 +285,8 @@ def _made_anew(store: Store, topics: Mapping[str, list[Row]], first_version: int
 
 def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:
     """A version that the catalog never went beyond, by its files and manifests; or -1."""
-    keys = (found.key for found in store.list(layout.CATALOG))  # backups of older rebuilds as well
-    numbers = [int(match[1]) for match in map(_VERSION.fullmatch, keys) if match]
-    told = max((manifest.version for manifest in manifests), default=-1)
-    return max(numbers) if numbers else told + _UNTOLD * (told >= 0)
+    highest = CatalogTable.highest_version(store)
+    if highest >= 0:
+        return highest
+    by_manifests = max((manifest.version for manifest in manifests), default=-1)
+    return by_manifests + _UNTOLD * (by_manifests >= 0)

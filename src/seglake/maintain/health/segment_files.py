@@ -9,7 +9,6 @@ import crc32c
 import numpy as np
 
 from seglake.catalog.rows import SegmentRow
-from seglake.catalog.segment_files import LogCheck, check_crc, check_size, index_files
 from seglake.errors import CorruptData, StoreError
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.decode import with_extremes
@@ -17,10 +16,11 @@ from seglake.format.index import IndexPolicy
 from seglake.format.records import join_tables
 from seglake.format.segment import Sealed, rebuild
 from seglake.layout import SUFFIXES, Suffix
+from seglake.log.fetch import LogFetch
+from seglake.log.files import LogCheck, check_crc, check_size, index_files
+from seglake.log.links import LakeLogs
+from seglake.log.segment import LogSegment
 from seglake.maintain.health.findings import Finding, finding_of
-from seglake.maintain.rewrite.segments import log_segment
-from seglake.outside.links import LakeLogs
-from seglake.read.fetch.log_fetch import LogFetch
 from seglake.store import Store
 
 READ_BYTES = 8 * 2**20
@@ -101,7 +101,7 @@ def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> S
 def checked_batches(store: Store, row: SegmentRow) -> BatchTable:
     """The batch table of a log, every record checked. Raises as `rebuild_index_files`."""
     check_size(row, "log", LakeLogs(store).size(row.key("log")))
-    log = log_segment(row)
+    log = LogSegment.of_row(row)
     tables, check = [np.empty(0, TABLE)], LogCheck(row)
     for chunk in LogFetch(store).chunks_of(log, log.log):
         whole = int(chunk.table["size"].sum(dtype=np.int64))

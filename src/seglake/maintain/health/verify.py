@@ -27,11 +27,11 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.errors import CorruptData, StoreError, VersionExpired
+from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.health.findings import Finding, catalog_finding
 from seglake.maintain.health.history import lone_marks
 from seglake.maintain.health.segment_files import check_segment
 from seglake.maintain.report import Report
-from seglake.maintain.segment_tasks import Progress, SegmentTasks, logged
 from seglake.maintain.vacuum import orphans
 from seglake.store import Store, open_store
 

@@ -19,13 +19,13 @@ from seglake.errors import UsageError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Spans
 from seglake.limits import INT64_MAX
-from seglake.read.decode.columns import SCHEMA, Array
-from seglake.read.fetch.piece import Window
-from seglake.read.lookup.partition import PartitionReader
-from seglake.read.window.execute import ReadStats, execute
+from seglake.log.decode.columns import SCHEMA, Array
+from seglake.log.execute import ReadStats, execute
+from seglake.log.partition import PartitionReader
+from seglake.log.piece import Window
+from seglake.log.zones.bounds import union
+from seglake.log.zones.search import distinct
 from seglake.read.window.plan import pieces_of
-from seglake.read.zones.bounds import union
-from seglake.read.zones.search import distinct
 from seglake.times.instants import to_epoch_ms_array
 
 _PAIRS = 65_536  # of a row and a record, joined at a time

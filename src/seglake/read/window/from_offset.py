@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from seglake.read.fetch.piece import Window
-from seglake.read.lookup.partition import PartitionReader
-from seglake.read.window.execute import MEMORY_BYTES, execute
+from seglake.log.execute import MEMORY_BYTES, execute
+from seglake.log.partition import PartitionReader
+from seglake.log.piece import Window
 from seglake.read.window.plan import pieces_of
 
 

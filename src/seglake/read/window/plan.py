@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
-from seglake.read.fetch.chunk import Fetch
-from seglake.read.fetch.log_segment import LogSegment
-from seglake.read.fetch.piece import Piece, Window
-from seglake.read.fetch.threads import ahead
-from seglake.read.lookup.partition import PartitionReader
-from seglake.read.window.execute import MEMORY_BYTES, ReadStats, execute
-from seglake.read.zones.bounds import Bounds
-from seglake.read.zones.search import ZoneSearch
+from seglake.log.chunk import Fetch
+from seglake.log.execute import MEMORY_BYTES, ReadStats, execute
+from seglake.log.partition import PartitionReader
+from seglake.log.piece import Piece, Window
+from seglake.log.segment import LogSegment
+from seglake.log.threads import ahead
+from seglake.log.zones.bounds import Bounds
+from seglake.log.zones.search import ZoneSearch
 from seglake.shown import ShowsTable, Table
 
 _SHOWN = 20  # segments in a table

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.format.records import Int64s
-from seglake.read.decode.columns import SCHEMA
-from seglake.read.fetch.piece import Window
-from seglake.read.lookup.partition import PartitionReader
-from seglake.read.window.execute import ReadStats, execute
+from seglake.log.decode.columns import SCHEMA
+from seglake.log.execute import ReadStats, execute
+from seglake.log.partition import PartitionReader
+from seglake.log.piece import Window
 from seglake.read.window.plan import pieces_of
 
 _OUTPUT_ROWS = 65_536

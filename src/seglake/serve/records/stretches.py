@@ -27,13 +27,13 @@ import numpy.typing as npt
 from seglake.errors import CorruptData, MissingObject, SeglakeError
 from seglake.format.decode import check_crcs, scan
 from seglake.format.records import Int64s
-from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.chunk import Chunk
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.log_segment import LogRanges, LogSegment
-from seglake.read.fetch.piece import Piece
-from seglake.read.lookup.shared_reads import SharedReads
-from seglake.read.zones.search import ZoneSearch
+from seglake.log.byte_cache import ByteCache
+from seglake.log.chunk import Chunk
+from seglake.log.fetch import LogFetch
+from seglake.log.piece import Piece
+from seglake.log.reads import SharedReads
+from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.zones.search import ZoneSearch
 from seglake.serve.records.files import FileSpan, LocalFiles
 
 _log = logging.getLogger(__name__)

@@ -20,9 +20,9 @@ from seglake.format.encode import Batches
 from seglake.format.filter import blank, filter_batches
 from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX
-from seglake.read.fetch.byte_cache import ByteCache
-from seglake.read.fetch.log_segment import LogSegment
-from seglake.read.fetch.piece import Window
+from seglake.log.byte_cache import ByteCache
+from seglake.log.piece import Window
+from seglake.log.segment import LogSegment
 from seglake.serve.records.files import FileSpan
 from seglake.serve.records.stretches import Bytes, Stretch, Stretches
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from seglake.catalog.rows import TopicRow
 from seglake.errors import SeglakeError, UnknownTopic, UsageError, VersionExpired
 from seglake.layout import is_topic_name
-from seglake.read.fetch.piece import Window
+from seglake.log.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.serve.api import shown

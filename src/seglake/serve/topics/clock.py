@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from seglake.read.lookup.block_search import OffsetAndTimestamp
+from seglake.log.lookup.block_search import OffsetAndTimestamp
 from seglake.serve.records.taking import Run
 from seglake.serve.topics.window import WindowPartition
 

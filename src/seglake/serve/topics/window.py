@@ -15,17 +15,17 @@ import pyarrow as pa
 
 from seglake.format.records import Int64s, fixed
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.read.decode.columns import schema_of
-from seglake.read.fetch.log_fetch import LogFetch
-from seglake.read.fetch.log_segment import LogRanges, LogSegment
-from seglake.read.fetch.piece import Window
-from seglake.read.lookup.block_search import OffsetAndTimestamp
-from seglake.read.lookup.partition import PartitionReader
-from seglake.read.lookup.shared_reads import SharedReads
-from seglake.read.window.execute import execute
+from seglake.log.decode.columns import schema_of
+from seglake.log.execute import execute
+from seglake.log.fetch import LogFetch
+from seglake.log.lookup.block_search import OffsetAndTimestamp
+from seglake.log.partition import PartitionReader
+from seglake.log.piece import Window
+from seglake.log.reads import SharedReads
+from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.zones.bounds import Bounds
+from seglake.log.zones.search import ZoneSearch
 from seglake.read.window.plan import pieces_of
-from seglake.read.zones.bounds import Bounds
-from seglake.read.zones.search import ZoneSearch
 from seglake.serve.records.taking import Run, records_within
 from seglake.serve.topics.partition import held_bytes, is_remote
 

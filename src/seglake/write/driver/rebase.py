@@ -16,7 +16,6 @@ import crc32c
 import numpy as np
 
 from seglake.catalog.rows import SegmentRow
-from seglake.catalog.segment_files import LogCheck, check_crc, put_indexes
 from seglake.engine import Engine
 from seglake.errors import CorruptData
 from seglake.format.batch import BatchTable
@@ -24,6 +23,7 @@ from seglake.format.decode import check_crcs, scan
 from seglake.format.encode import Batches, rebase, restamp
 from seglake.format.segment import rebuild
 from seglake.layout import SUFFIXES
+from seglake.log.files import LogCheck, check_crc, put_indexes
 from seglake.store import Store
 
 READ_BYTES = 16 * 2**20

@@ -13,8 +13,8 @@ import pyarrow as pa
 from seglake.config import Pipeline
 from seglake.errors import SeglakeError
 from seglake.format.records import concatenate
+from seglake.log.encoding import encoding_of
 from seglake.store import Store
-from seglake.write.encoding import encoding_of
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.map.sort import BlobMaker, reject_blob

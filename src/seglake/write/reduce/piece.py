@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from seglake.catalog.rows import SegmentId
 from seglake.write.spool.order import Place
 
 
@@ -28,6 +29,12 @@ class Piece(NamedTuple):
     base_offset: int
     created_at_ms: int
     end_offset: int | None = None
+
+    @property
+    def first_segment(self) -> SegmentId:
+        """The segment that the piece begins with."""
+        writer = self.attempt_id
+        return SegmentId(self.topic, self.partition, self.base_offset, writer, writer)
 
 
 class PieceInput(NamedTuple):

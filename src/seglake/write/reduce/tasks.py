@@ -13,12 +13,12 @@ import pyarrow as pa
 from seglake.catalog.rows import SegmentRow
 from seglake.config import Topic
 from seglake.format.encode import Batches
+from seglake.log.encoding import encoding_of
+from seglake.log.writer import SegmentWriter
 from seglake.store import Store
-from seglake.write.encoding import encoding_of
 from seglake.write.reduce.batches import Covered, consecutive, encode, encode_at
 from seglake.write.reduce.merge import merge
 from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
-from seglake.write.reduce.segment_writer import SegmentWriter
 from seglake.write.spool.order import PlacedRecords
 from seglake.write.spool.packing import unpack_batches
 from seglake.write.spool.spool import BATCHES, SpooledBlob, place_of, read_blobs
@@ -56,7 +56,10 @@ class WritePieces(NamedTuple):
         rows: list[SegmentRow] = []
         for piece, bounds, spooled in inputs:
             blobs = read_blobs(self.store, spooled)
-            with SegmentWriter(self.store, piece, self.topic) as writer:
+            created_at_ms = piece.created_at_ms
+            with SegmentWriter(
+                self.store, piece.first_segment, self.topic, created_at_ms
+            ) as writer:
                 for batches in self._batches(blobs, bounds, piece):
                     writer.append(batches)
                 rows += writer.close()

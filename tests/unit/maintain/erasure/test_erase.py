@@ -34,14 +34,14 @@ from seglake.errors import (
     VersionExpired,
 )
 from seglake.layout import LOG_TABLE, SegmentFile, new_attempt, segment_key
+from seglake.log.rewrite.keep import Keep
+from seglake.log.rewrite.segments import Target, rewrite
 from seglake.maintain.erasure import logs
 from seglake.maintain.erasure.erase import Erased, erase
 from seglake.maintain.erasure.rejects import RejectErasure
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.report import TopicReport
-from seglake.maintain.rewrite.keep import Keep
-from seglake.maintain.rewrite.segments import Target, rewrite
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.store import Store

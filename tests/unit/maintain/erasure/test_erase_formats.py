@@ -32,7 +32,7 @@ from seglake.write.driver.run_input import Frame, InputFrame
 from tests.judges.kafka_model import read_log
 from tests.makers.raw_events import T, quarantined, read_lake
 from tests.makers.strategies import examples
-from tests.unit.maintain.rewrite.test_segments import MEMORY
+from tests.unit.log.test_segments import MEMORY
 
 SECRET, OTHER = "Zq7wK", "Yv8xJ"  # within every text, so that none stands anywhere by chance
 

@@ -14,12 +14,12 @@ import seglake
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.manifest import read_manifest
 from seglake.catalog.rows import SegmentRow
-from seglake.catalog.segment_files import index_files
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, StoreError, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.layout import SUFFIXES, success_key
+from seglake.log.files import index_files
 from seglake.maintain.health.reindex import reindex
 from tests.judges.described import describe
 from tests.makers.lakes import Event, LakeMaker, Shape

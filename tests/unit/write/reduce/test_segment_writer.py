@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.catalog.rows import SegmentId
 from seglake.format.codecs.compression import IDS, NAMES, compressor
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans
 from seglake.layout import new_attempt
+from seglake.log.writer import SegmentWriter
 from seglake.store import open_store
 from seglake.write.reduce.batches import consecutive, encode
-from seglake.write.reduce.piece import Piece
-from seglake.write.reduce.segment_writer import SegmentWriter
 from seglake.write.spool.packing import pack_batches, unpack_batches
 from seglake.write.spool.sorted_records import SortedRecords
 from tests.makers.strategies import T, topic_of
@@ -78,10 +78,11 @@ def test_finished_batches_travel_and_follow_each_other(
 def test_after_an_error_no_file_is_published(tmp_path: Path) -> None:
     run = whole_run([b"v" * 50] * 40, [T] * 40)
     batches = encode_batches(run.timestamps, run.bodies, Encoding(None, 0, 200))
-    piece = Piece("events", 0, new_attempt(), 0, T)
+    attempt = new_attempt()
+    first = SegmentId("events", 0, 0, attempt, attempt)
 
     def fail() -> None:
-        with SegmentWriter(open_store(str(tmp_path)), piece, topic_of()) as writer:
+        with SegmentWriter(open_store(str(tmp_path)), first, topic_of(), T) as writer:
             writer.append(batches)
             raise RuntimeError("in the middle")
 

@@ -1,0 +1,312 @@
+"""`seglake export`: a topic as partition folders that a broker mounts, offsets kept.
+
+Logs and indexes are copied byte for byte; a window holds exactly its records. Leader epochs become
+0, the first one of a new topic: a broker takes higher ones for the future's. A segment without
+records is left out, but for the first one, whose batch gets a time: a broker takes a segment
+without times for as new as its file, and finds no time behind it. Each log goes on in an
+empty segment at its end offset, so that no record of the broker gets an offset below. What is not
+copied stays the target's own: `partition.metadata` has the id of its topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import crc32c
+import numpy as np
+
+from seglake.catalog.rows import SegmentRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import PartitionView
+from seglake.errors import UsageError
+from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
+from seglake.format.encode import Batches
+from seglake.format.filter import blank
+from seglake.format.records import Bytes
+from seglake.format.segment import rebuild
+from seglake.kafka import checkpoint
+from seglake.layout import Suffix, is_topic_id
+from seglake.limits import INT64_MAX, INT64_MIN
+from seglake.log.fetch import LogFetch
+from seglake.log.files import LogCheck, check_crc, check_size
+from seglake.log.links import LakeLogs
+from seglake.log.rewrite.keep import Keep, WithinTimes
+from seglake.log.rewrite.segments import staying
+from seglake.log.segment import LogSegment
+from seglake.log.tasks import Progress, SegmentTasks, logged
+from seglake.log.writer import LogWriter
+from seglake.maintain.report import Report
+from seglake.store import Store, open_store
+from seglake.times.instants import Time, to_epoch_ms
+
+COPY_BYTES = 8 * 2**20
+FIRST_EPOCH = 0  # of a new topic
+
+_COPIED: tuple[Suffix, ...] = ("index", "timeindex")
+_EMPTY = ("log", *_COPIED)  # the files of a segment without a record
+
+
+@dataclass
+class ExportedPartition(Report):
+    """A partition folder that was written: its log, from `log_start_offset` to `end_offset`."""
+
+    partition: int
+    folder: str
+    log_start_offset: int
+    end_offset: int
+    segments: int
+    log_bytes: int
+
+
+@dataclass(repr=False)
+class Exported(Report):
+    """The result of an export of one version of the lake."""
+
+    topic: str
+    version: int
+    segments: int = 0
+    log_bytes: int = 0
+    partitions: list[ExportedPartition] = field(default_factory=list)
+
+
+def export_logs(
+    root: str,
+    topic: str,
+    dest: str,
+    *,
+    start: Time | None = None,
+    end: Time | None = None,
+    topic_id: str | None = None,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress = logged,
+) -> Exported:
+    """Write a topic as partition folders below `dest`, local or on object storage.
+
+    With `start` or `end` only records of start <= timestamp < end. `topic_id` is that of the
+    target's topic, for its `partition.metadata`; without it the target's own file has to stay.
+    Beside the folders stands a `log-start-offset-checkpoint`. docs/kafka.md has the steps that
+    mount them.
+
+    Raises UsageError if `dest` is not empty or lies in the lake, for a window that ends before it
+    starts, and for a text that is no topic id; UnknownTopic, CorruptData, with file and position,
+    and StoreError. Then nothing is left below `dest`.
+    """
+    window = _window(start, end)
+    if topic_id is not None and not is_topic_id(topic_id):
+        raise UsageError(f"{topic_id!r} is no topic id: `kafka-topics --describe` shows it")
+    table = CatalogTable.open(open_store(root, storage_options))
+    snapshot = table.snapshot(version)
+    views = {view.partition: view for view in snapshot.partitions(topic)}
+    target = open_store(dest, storage_options)
+    require_outside(table.store, target)
+    for found in target.list():
+        raise UsageError(f"{target.uri} is not empty, it holds {found.key}: name a new folder")
+    rows = [row for row in table.segments(snapshot, topic) if _is_wanted(row, views, window)]
+    work = partial(_write, target=target, window=window)
+    tasks = [*_tasks(rows, views)]
+    with _removed_on_error(target):
+        written = SegmentTasks(table.store, None, progress).map(work, tasks)
+        logs = [each for each in written if each is not None]
+        report = Exported(topic, snapshot.version)
+        for number, view in views.items():
+            own = [each for each in logs if each.partition == number]
+            report.partitions.append(_finish(target, view, own, topic_id, whole=window is None))
+        starts = {(topic, each.partition): each.log_start_offset for each in report.partitions}
+        target.put(checkpoint.LOG_STARTS, checkpoint.offsets_text(starts))
+    report.segments = sum(each.segments for each in report.partitions)
+    report.log_bytes = sum(each.log_bytes for each in report.partitions)
+    return report
+
+
+def require_outside(lake: Store, target: Store) -> None:
+    """Raise UsageError if the target lies in the lake, whose vacuum and rebuild own all there is.
+
+    Of local folders the files themselves are compared: a link or another name leads nowhere else.
+    """
+    if lake.remote != target.remote:
+        return
+    if lake.remote:
+        inside = f"{target.uri}/".startswith(f"{lake.uri}/")
+    else:
+        place = Path(target.uri).resolve()
+        existing = (each for each in (place, *place.parents) if each.exists())
+        inside = any(each.samefile(lake.uri) for each in existing)
+    if inside:
+        raise UsageError(f"{target.uri} lies in the lake {lake.uri}: name a folder outside it")
+
+
+class _Window(NamedTuple):
+    """Times from `start_ms` to `end_ms`, exclusive."""
+
+    start_ms: int
+    end_ms: int
+
+    @property
+    def keep(self) -> Keep:
+        """Which records stay."""
+        return WithinTimes(*self)
+
+    def holds(self, row: SegmentRow) -> bool:
+        """Whether every record of a segment is in the window."""
+        return self.start_ms <= row.min_timestamp and row.max_timestamp < self.end_ms
+
+    def meets(self, row: SegmentRow) -> bool:
+        """Whether a record of a segment can be in the window."""
+        return row.min_timestamp < self.end_ms and row.max_timestamp >= self.start_ms
+
+
+class _Task(NamedTuple):
+    """A segment to write; `has_epochs` if its batches can have other leader epochs than 0."""
+
+    row: SegmentRow
+    has_epochs: bool
+    is_first: bool  # of its log partition
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of its log."""
+        return self.row.log_bytes
+
+
+class _Written(NamedTuple):
+    """A log in a partition folder."""
+
+    partition: int
+    base_offset: int
+    end_offset: int
+    log_bytes: int
+
+
+def _window(start: Time | None, end: Time | None) -> _Window | None:
+    if start is None and end is None:
+        return None
+    window = _Window(
+        INT64_MIN if start is None else to_epoch_ms(start),
+        INT64_MAX if end is None else to_epoch_ms(end),
+    )
+    if window.end_ms <= window.start_ms:
+        raise UsageError(f"the window from {start} to {end} holds no time: it ends first")
+    return window
+
+
+def _tasks(rows: Iterable[SegmentRow], views: Mapping[int, PartitionView]) -> Iterator[_Task]:
+    for partition, its in groupby(rows, key=lambda row: row.partition):
+        has_epochs = (views[partition].leader_epoch or 0) > FIRST_EPOCH
+        for number, row in enumerate(its):
+            yield _Task(row, has_epochs, number == 0)
+
+
+def _is_wanted(row: SegmentRow, views: Mapping[int, PartitionView], window: _Window | None) -> bool:
+    above = row.end_offset > views[row.partition].log_start_offset
+    return above and (window is None or (row.record_count > 0 and window.meets(row)))
+
+
+def _write(store: Store, task: _Task, *, target: Store, window: _Window | None) -> _Written | None:
+    """A segment of the lake as files of a broker; None if none of its records is wanted."""
+    row = task.row
+    if window is not None and not window.holds(row):
+        return _write_some(target, row, staying(store, [row], window.keep))
+    if not row.record_count:
+        nothing = blank(row.base_offset, row.end_offset - 1, max_timestamp=0)
+        return _write_some(target, row, iter([nothing])) if task.is_first else None
+    for suffix in _COPIED:
+        data = store.read_all(row.key(suffix))
+        check_crc(row, suffix, crc32c.crc32c(data))
+        target.put(_key(row, row.base_offset, suffix), data)
+    with target.writer(_key(row, row.base_offset, "log")) as sink:
+        for data in _fresh_log(store, row) if task.has_epochs else _log(store, row):
+            sink.write(data)
+    return _Written(row.partition, row.base_offset, row.end_offset, row.log_bytes)
+
+
+def _log(store: Store, row: SegmentRow) -> Iterator[Any]:
+    """The bytes of a log. Raises CorruptData in the end if their checksum is not the row's."""
+    logs = LakeLogs(store)
+    check_size(row, "log", logs.size(row.key("log")))
+    crc = 0
+    for at in range(0, row.log_bytes, COPY_BYTES):
+        data = logs.read(row.key("log"), at, min(at + COPY_BYTES, row.log_bytes))
+        crc = crc32c.crc32c(data, crc)
+        yield data
+    check_crc(row, "log", crc)
+
+
+def _fresh_log(store: Store, row: SegmentRow) -> Iterator[Any]:
+    """The same with the leader epoch of a new topic in each batch."""
+    check_size(row, "log", LakeLogs(store).size(row.key("log")))
+    log, check = LogSegment.of_row(row), LogCheck(row)
+    for chunk in LogFetch(store).chunks_of(log, log.log):
+        data = memoryview(chunk.data)[: int(chunk.table["size"].sum(dtype=np.int64))]
+        check.add(data, chunk.table)
+        yield _fresh(data, chunk.table)
+    check.check()
+
+
+def _write_some(target: Store, row: SegmentRow, parts: Iterator[Batches]) -> _Written | None:
+    """Some batches of a segment as a segment that begins with the first of them."""
+    first = next((part for part in parts if len(part.table)), None)
+    if first is None:
+        return None
+    base = int(first.table["base_offset"][0])
+    with target.writer(_key(row, base, "log")) as sink:
+        log = LogWriter(sink, base)
+        for data, table in chain([first], parts):
+            log.write(Batches(_fresh(data, table), table))
+    sealed = rebuild(base, log.table, row.index_policy)
+    target.put(_key(row, base, "index"), sealed.offset_index)
+    target.put(_key(row, base, "timeindex"), sealed.time_index)
+    return _Written(row.partition, base, log.end, log.size)
+
+
+def _fresh(data: Any, table: BatchTable) -> Bytes:
+    """Batches with the leader epoch of a new topic, which no checksum covers."""
+    own = np.frombuffer(data, np.uint8).copy()
+    own[table["position"][:, None] + (LEADER_EPOCH_AT + np.arange(4))] = FIRST_EPOCH
+    return own
+
+
+def _finish(
+    target: Store, view: PartitionView, logs: list[_Written], topic_id: str | None, *, whole: bool
+) -> ExportedPartition:
+    """What a broker needs beside the logs of a partition."""
+    end = view.end_offset if whole or not logs else max(each.end_offset for each in logs)
+    first = min((each.base_offset for each in logs), default=end)
+    folder = _folder(view)
+    for suffix in _EMPTY:
+        target.put(f"{folder}/{end:020d}.{suffix}", b"")
+    target.put(f"{folder}/{checkpoint.LEADER_EPOCHS}", checkpoint.epochs_text([(0, first)]))
+    if topic_id is not None:
+        target.put(f"{folder}/{checkpoint.METADATA}", checkpoint.metadata_text(topic_id))
+    return ExportedPartition(
+        partition=view.partition,
+        folder=f"{target.uri}/{folder}",
+        log_start_offset=max(view.log_start_offset, first),
+        end_offset=end,
+        segments=len(logs),
+        log_bytes=sum(each.log_bytes for each in logs),
+    )
+
+
+def _folder(place: PartitionView | SegmentRow) -> str:
+    return f"{place.topic}-{place.partition}"
+
+
+def _key(row: SegmentRow, base_offset: int, suffix: Suffix) -> str:
+    return f"{_folder(row)}/{base_offset:020d}.{suffix}"
+
+
+@contextmanager
+def _removed_on_error(target: Store) -> Iterator[None]:
+    """In the block, an error removes all that was written."""
+    try:
+        yield
+    except BaseException:
+        target.delete([found.key for found in target.list()])
+        raise

@@ -1,0 +1,239 @@
+"""The partition folders of a broker: found, and what stands in them and beside them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seglake.errors import InputError, MissingObject
+from seglake.kafka import checkpoint
+from seglake.layout import is_topic_name
+from seglake.limits import INT32_MAX, INT64_MAX
+from seglake.store import Listed, Reader, Store, open_store
+
+_PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
+_SET_ASIDE = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
+_LOG = re.compile(r"([0-9]{20})\.log")
+_TRANSACTIONS = re.compile(r"([0-9]{20})\.txnindex")
+_SWAPPED = re.compile(r"([0-9]{20})\.log\.swap")
+_UNFINISHED = (".deleted", ".swap", ".cleaned")
+_INTERNAL = "__"  # topics that a broker keeps for itself begin with this
+
+
+class LogFile(NamedTuple):
+    """The log of a segment: its key, and its size in bytes.
+
+    `end_offset` is told only of logs in a bucket; such a log may go on behind the next base offset.
+    """
+
+    key: str
+    base_offset: int
+    size: int
+    end_offset: int | None = None
+
+
+@dataclass(frozen=True)
+class PartitionFolder:
+    """A folder `topic-partition`; `store` has its log.dir as root, or a bucket.
+
+    `high_watermark`, `recovery_point` and `topic_id` are None where no file tells. `clean` means
+    that the broker was stopped cleanly. `transactions` has the sizes of .txnindex files by base
+    offset. `skipped` are files that belong to no log any more.
+    """
+
+    store: Reader
+    topic: str
+    partition: int
+    logs: Sequence[LogFile]
+    transactions: Mapping[int, int]
+    skipped: Sequence[str]
+    topic_id: str | None
+    log_start_offset: int
+    high_watermark: int | None
+    recovery_point: int | None
+    clean: bool
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def path(self) -> str:
+        """The folder's path or URI."""
+        return self.place(self.name)
+
+    def place(self, key: str) -> str:
+        """The path or URI of one of its files."""
+        return f"{self.store.uri}/{key}"
+
+
+def smallest_limits(folders: Iterable[PartitionFolder]) -> dict[int, int]:
+    """The smallest high watermark of each partition, where there is one."""
+    found: dict[int, int] = {}
+    for folder in folders:
+        if folder.high_watermark is not None:
+            known = found.get(folder.partition, folder.high_watermark)
+            found[folder.partition] = min(known, folder.high_watermark)
+    return found
+
+
+class Found(NamedTuple):
+    """The partition folders of some sources, and the folders that were left out."""
+
+    folders: list[PartitionFolder]
+    skipped: list[str]
+
+
+def find(
+    sources: Iterable[str], topic: str | None, storage_options: Mapping[str, str] | None
+) -> Found:
+    """The partition folders in the sources: such folders themselves, or folders that hold some.
+
+    Without `topic`, a broker's internal topics are left out. Raises InputError for a source without
+    such a folder, for one that a running broker has, and for a cleaning that was interrupted;
+    CorruptData for a checkpoint that cannot be read; StoreError.
+    """
+    folders, skipped = list[PartitionFolder](), list[str]()
+    for source in sources:
+        root, names = _folders(source, storage_options)
+        notes = _Notes(root)
+        for name, files in sorted(names.items()):
+            found = _PARTITION.fullmatch(name)
+            wanted = found is not None and found[1] == topic
+            if found is None or _SET_ASIDE.fullmatch(name) or not _is_partition(found):
+                skipped += [f"{root.uri}/{name}"] * any(_LOG.fullmatch(each) for each in files)
+            elif wanted or (topic is None and not is_internal(name)):
+                folders.append(notes.folder(found[1], int(found[2]), files))
+    return Found(folders, skipped)
+
+
+def is_log(name: str) -> bool:
+    """Whether a file of this name is the log of a segment."""
+    return _LOG.fullmatch(name) is not None
+
+
+def is_internal(topic: str) -> bool:
+    """Whether a broker keeps the topic for itself."""
+    return topic.startswith(_INTERNAL)
+
+
+def _is_partition(found: re.Match[str]) -> bool:
+    return is_topic_name(found[1]) and int(found[2]) <= INT32_MAX
+
+
+def _folders(
+    source: str, storage_options: Mapping[str, str] | None
+) -> tuple[Store, dict[str, dict[str, Listed]]]:
+    """The log.dir of a source, and the files of each of its folders that are meant, by name."""
+    store = open_store(source, storage_options)
+    folders = defaultdict[str, dict[str, Listed]](dict)
+    for each in store.list():
+        folder, _, file = each.key.rpartition("/")
+        if "/" not in folder:
+            folders[folder][file] = each
+    if any(map(_LOG.fullmatch, folders.pop("", {}))):
+        parent, _, name = store.uri.rpartition("/")
+        root = open_store(parent or "/", storage_options)
+        own = {each.key: each._replace(key=f"{name}/{each.key}") for each in store.list()}
+        return root, {name: {key: each for key, each in own.items() if "/" not in key}}
+    if not any(_LOG.fullmatch(file) for files in folders.values() for file in files):
+        raise InputError(
+            f"{store.uri} is no log of a broker: give a folder `topic-partition` with segments "
+            "(00000000000000000000.log and so on), or a log.dir that holds such folders"
+        )
+    return store, folders
+
+
+class _Notes:
+    """What a broker noted in the root of a log.dir."""
+
+    def __init__(self, root: Store) -> None:
+        self._root = root
+        _require_stopped(root)
+        self._high_watermarks = self._offsets(checkpoint.HIGH_WATERMARKS)
+        self._log_starts = self._offsets(checkpoint.LOG_STARTS)
+        self._recovery_points = self._offsets(checkpoint.RECOVERY_POINTS)
+        self._clean = self._read(checkpoint.CLEAN_SHUTDOWN) is not None
+
+    def folder(self, topic: str, partition: int, files: Mapping[str, Listed]) -> PartitionFolder:
+        """The folder of a partition with these files."""
+        name, place = f"{topic}-{partition}", (topic, partition)
+        logs = _logs(f"{self._root.uri}/{name}", files)
+        metadata = f"{name}/{checkpoint.METADATA}"
+        about = self._read(metadata)
+        return PartitionFolder(
+            store=self._root,
+            topic=topic,
+            partition=partition,
+            logs=logs,
+            transactions=_sizes(_TRANSACTIONS, files),
+            skipped=sorted(file for file in files if file.endswith(_UNFINISHED)),
+            topic_id=about and checkpoint.read_topic_id(about, f"{self._root.uri}/{metadata}"),
+            log_start_offset=max(
+                self._log_starts.get(place, 0), logs[0].base_offset if logs else 0
+            ),
+            high_watermark=self._high_watermarks.get(place),
+            recovery_point=self._recovery_points.get(place),
+            clean=self._clean,
+        )
+
+    def _offsets(self, name: str) -> checkpoint.Offsets:
+        data = self._read(name)
+        return {} if data is None else checkpoint.read_offsets(data, f"{self._root.uri}/{name}")
+
+    def _read(self, key: str) -> Any:
+        with suppress(MissingObject):
+            return bytes(self._root.read_all(key))
+        return None
+
+
+def _logs(folder: str, files: Mapping[str, Listed]) -> list[LogFile]:
+    bases = _sizes(_LOG, files)
+    for file in files:
+        if file.endswith(".log") and _base(_LOG, file) is None:
+            raise InputError(
+                f"{folder}/{file} is no segment's log: remove it, or name other folders"
+            )
+        if (base := _base(_SWAPPED, file)) is not None and base not in bases:
+            raise InputError(
+                f"{folder}/{file} is what an interrupted cleaning left in place of the segment: "
+                "start the broker, which completes it, and stop it again"
+            )
+    return sorted(
+        LogFile(each.key, base, each.size)
+        for file, each in files.items()
+        if (base := _base(_LOG, file)) is not None
+    )
+
+
+def _sizes(pattern: re.Pattern[str], files: Mapping[str, Listed]) -> dict[int, int]:
+    found = ((_base(pattern, file), each.size) for file, each in files.items())
+    return {base: size for base, size in found if base is not None}
+
+
+def _base(pattern: re.Pattern[str], file: str) -> int | None:
+    found = pattern.fullmatch(file)
+    return int(found[1]) if found and int(found[1]) <= INT64_MAX else None
+
+
+def _require_stopped(root: Store) -> None:
+    """Raise InputError if a broker on this machine has the log.dir."""
+    lock = Path(root.uri, checkpoint.LOCK)
+    if root.remote or not os.access(lock, os.R_OK):
+        return
+    with lock.open("rb") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise InputError(
+                f"a running broker has {root.uri}, and its active segments change: stop it, or "
+                "import a copy"
+            ) from error

@@ -1,0 +1,379 @@
+"""What comes in from a partition folder: a first pass over the headers of its record batches.
+
+Nothing above the high watermark counts, and nothing from the last stable offset on: there the first
+transaction begins that has no marker yet. The active segment may end in bytes that are no batch,
+which a broker cuts off when it starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seglake.errors import CorruptData
+from seglake.format.batch import (
+    CONTROL,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAX_BATCH_BYTES,
+    OVERHEAD,
+    TRANSACTIONAL,
+    BatchTable,
+)
+from seglake.format.decode import Damage, check_crcs, scan
+from seglake.format.records import read_only
+from seglake.kafka.folder import LogFile, PartitionFolder
+from seglake.kafka.markers import read_entries
+from seglake.kafka.transactions import (
+    EVENT,
+    TRANSACTION,
+    Events,
+    Transactions,
+    check_entries,
+    condensed,
+    events_in,
+    resolved,
+)
+from seglake.limits import INT64_MAX
+from seglake.store import Reader
+
+READ_BYTES = 4 * 2**20
+
+
+class Stretch(NamedTuple):
+    """Whole record batches of a log; their positions count from the start of `data`."""
+
+    position: int  # of the data in the log
+    data: Any
+    table: BatchTable
+
+
+class LogToScan(NamedTuple):
+    """A log of a folder, and the offsets [start, limit) that are wanted of it.
+
+    All its offsets are below `next_offset`, where the log after it begins.
+    """
+
+    folder: PartitionFolder
+    log: LogFile
+    next_offset: int
+    start: int
+    limit: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the log of the active segment."""
+        return self.next_offset == INT64_MAX
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of the log."""
+        return self.log.size
+
+
+@dataclass
+class Scan:
+    """What is wanted of a log: bytes `begin` to `stop`, offsets `first` to `end`, exclusive.
+
+    `end` is -1 if there is no such batch. `log_end` is behind the last batch below the limit,
+    wanted or not, or -1; `complete` says that no batch is above the limit. `unsettled` is the base
+    offset of the first batch that no reader may see as it is: a marker, or one of a transaction.
+    """
+
+    begin: int = 0
+    stop: int = 0
+    first: int = -1
+    end: int = -1
+    log_end: int = -1
+    complete: bool = True
+    leader_epoch: int = -1
+    records: int = 0
+    unsettled: int | None = None
+    cut: str | None = None
+    events: list[Events] = field(default_factory=list)
+
+    def add(self, stretch: Stretch, wanted: LogToScan) -> None:
+        """Count the batches of a stretch that are wanted. Raises CorruptData."""
+        table = stretch.table
+        _require_order(table, max(self.log_end, wanted.log.base_offset), wanted.next_offset)
+        beyond = table[table["last_offset"] >= wanted.limit]
+        below = len(table) - len(beyond)
+        if len(beyond):
+            self.log_end = min(wanted.limit, int(beyond["base_offset"][0]))
+            self.complete = False
+        else:
+            self.log_end = int(table["last_offset"][-1]) + 1
+        rows = table[:below][table["last_offset"][:below] >= wanted.start]
+        if not len(rows):
+            return
+        if self.end < 0:
+            self.begin = stretch.position + int(rows["position"][0])
+            self.first = int(rows["base_offset"][0])
+        self.stop = stretch.position + int(rows["position"][-1]) + int(rows["size"][-1])
+        self.end = int(rows["last_offset"][-1]) + 1
+        self.records += int(rows["count"][rows["attributes"] & CONTROL == 0].sum(dtype=np.int64))
+        self.leader_epoch = max(self.leader_epoch, _largest_epoch(stretch.data, rows))
+        of_transactions = rows["attributes"] & (TRANSACTIONAL | CONTROL) != 0
+        if self.unsettled is None and of_transactions.any():
+            self.unsettled = int(rows["base_offset"][of_transactions.argmax()])
+        found = events_in(stretch.data, rows)
+        found["position"] += stretch.position
+        self.events.append(found)
+
+
+def _require_order(table: BatchTable, first: int, end: int) -> None:
+    """Raise CorruptData unless offsets ascend from `first` on, and stay below `end`.
+
+    No checksum covers them.
+    """
+    follows = np.append(first, table["last_offset"][:-1] + 1)
+    for row in np.flatnonzero((table["base_offset"] < follows) | (table["last_offset"] >= end))[:1]:
+        low, high = table["base_offset"][row], table["last_offset"][row]
+        what = f"offsets {low} to {high} cannot stand here, between {follows[row]} and {end}"
+        raise CorruptData(what, position=int(table["position"][row]))
+
+
+class Part(NamedTuple):
+    """A part of a log that becomes a segment over offsets `base_offset` to `end_offset`."""
+
+    log: LogFile
+    begin: int
+    stop: int
+    base_offset: int
+    end_offset: int
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of log that are read for it."""
+        return self.stop - self.begin
+
+
+class Extent(NamedTuple):
+    """What comes in from a folder: offsets `start` to `end`, exclusive, as `parts`.
+
+    `log_end` is the end of the log, or -1 if that is above the high watermark. `last_stable` is
+    None without an open transaction, `unsettled` without one at all: else it is where the first
+    batch begins that no reader may see as it is. `notes` say what was left out. `records` are those
+    of the headers, aborted ones included.
+    """
+
+    folder: PartitionFolder
+    start: int
+    end: int
+    log_end: int
+    last_stable: int | None
+    unsettled: int | None
+    parts: list[Part]
+    aborted: Transactions
+    leader_epoch: int
+    records: int
+    notes: list[str]
+
+
+def logs_to_scan(folder: PartitionFolder, start: int, limit: int | None) -> list[LogToScan]:
+    """The logs of a folder that can have offsets from `start` on."""
+    top = INT64_MAX if limit is None else limit
+    ends = [*(log.base_offset for log in folder.logs[1:]), INT64_MAX]
+    return [
+        LogToScan(folder, log, end, start, top)
+        if log.end_offset is None
+        else LogToScan(folder, log, log.end_offset, start, min(top, end))
+        for log, end in zip(folder.logs, ends, strict=True)
+        if end > start and (log.base_offset < top or end == INT64_MAX)
+    ]
+
+
+def scan_log(_store: Reader, wanted: LogToScan) -> Scan:
+    """Look at the headers of a log. Raises CorruptData, with file and position, and StoreError."""
+    result = Scan()
+    try:
+        for stretch in stretches(wanted.folder.store, wanted.log):
+            if isinstance(stretch, CorruptData):
+                result.cut = _require_torn(wanted, stretch, result.log_end)
+                break
+            whole = _intact(wanted, stretch, result)
+            if len(whole.table):
+                try:
+                    result.add(whole, wanted)
+                except CorruptData as damage:
+                    raise damage.within("", stretch.position) from damage
+            if result.cut is not None or not result.complete:
+                break
+    except CorruptData as damage:
+        raise _located(damage, wanted) from damage
+    return result
+
+
+def _located(damage: CorruptData, wanted: LogToScan) -> CorruptData:
+    return damage if damage.file else damage.within(wanted.folder.place(wanted.log.key))
+
+
+def stretches(store: Reader, log: LogFile) -> Iterator[Stretch | CorruptData]:
+    """The batches of a log, some MiB at a time; in the end, what is wrong with the bytes there.
+
+    The position of that damage counts from the start of the log.
+    """
+    at, size = 0, READ_BYTES
+    while at < log.size:
+        stop = min(log.size, at + size)
+        data = store.read(log.key, at, stop)
+        table, damage = scan(data)
+        whole = int(table["size"].sum(dtype=np.int64))
+        if len(table):
+            yield Stretch(at, data, table)
+        if damage is not None and not (damage.cut_short and stop < log.size):
+            yield damage.error.within("", at)
+            return
+        size = READ_BYTES if whole else _size_at(data, damage, size)
+        if size > MAX_BATCH_BYTES + OVERHEAD:
+            yield CorruptData(f"a record batch of {size} bytes is not read", position=at)
+            return
+        at += whole
+
+
+def _size_at(data: Any, damage: Damage | None, size: int) -> int:
+    """The bytes of the batch that begins the data, which are fewer."""
+    head = bytes(memoryview(data)[LENGTH_AT:LOG_OVERHEAD])
+    assert damage is not None  # noqa: S101  # nothing is whole, so something is wrong
+    return max(int.from_bytes(head, "big") + LOG_OVERHEAD, size + 1)
+
+
+def _intact(wanted: LogToScan, stretch: Stretch, result: Scan) -> Stretch:
+    """The stretch up to the first batch that a stop of the broker left unfinished, if any.
+
+    Only a broker that did not stop cleanly leaves such batches, above its recovery point.
+    """
+    folder = wanted.folder
+    if not wanted.is_last or folder.clean or folder.recovery_point is None:
+        return stretch
+    try:
+        check_crcs(stretch.data, stretch.table)
+    except CorruptData as damage:
+        rows = stretch.table[stretch.table["position"] < damage.position]
+        end = int(rows["last_offset"][-1]) + 1 if len(rows) else max(result.log_end, 0)
+        if end < folder.recovery_point:
+            raise damage.within("", stretch.position) from damage
+        position = stretch.position + damage.position
+        result.cut = _cut(wanted, position, "hold no sound record batch")
+        return stretch._replace(table=rows)
+    return stretch
+
+
+def _require_torn(wanted: LogToScan, damage: CorruptData, log_end: int) -> str:
+    """What is said of the end of an active segment; raises the damage if it is no such end."""
+    folder, log, position = wanted.folder, wanted.log, damage.position
+    if not wanted.is_last:
+        raise damage
+    head = bytes(folder.store.read(log.key, position, min(position + OVERHEAD, log.size)))
+    magic = head[MAGIC_AT : MAGIC_AT + 1]
+    if _is_zero(folder.store, log, position):
+        return _cut(wanted, position, "are zeros that the broker set aside")
+    if magic in {b"", b"\2"} and _batch_bytes(head) > log.size - position:
+        return _cut(wanted, position, "are the beginning of a record batch")
+    written = INT64_MAX if folder.clean or folder.recovery_point is None else folder.recovery_point
+    if magic not in {b"\0", b"\1"} and max(log_end, log.base_offset) >= written:
+        return _cut(wanted, position, "hold no sound record batch")
+    raise damage
+
+
+def _batch_bytes(head: bytes) -> int:
+    if len(head) < LOG_OVERHEAD:
+        return OVERHEAD
+    return int.from_bytes(head[LENGTH_AT:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+
+
+def _is_zero(store: Reader, log: LogFile, position: int) -> bool:
+    return not any(
+        read_only(store.read(log.key, at, min(at + READ_BYTES, log.size))).any()
+        for at in range(position, log.size, READ_BYTES)
+    )
+
+
+def _cut(wanted: LogToScan, position: int, what: str) -> str:
+    place, size = wanted.folder.place(wanted.log.key), wanted.log.size - position
+    return f"{place}: the last {size:,} bytes, from byte {position} on, {what}: left out"
+
+
+def _largest_epoch(data: Any, rows: BatchTable) -> int:
+    places = rows["position"][:, None] + (LEADER_EPOCH_AT + np.arange(4))
+    return int(np.ascontiguousarray(read_only(data)[places]).view(">i4").max())
+
+
+def extent_of(
+    folder: PartitionFolder, start: int, scans: Sequence[tuple[LogToScan, Scan]]
+) -> Extent:
+    """What comes in from a folder whose logs were scanned; `start` is the first wanted offset.
+
+    Raises CorruptData if a .txnindex and its log disagree, and StoreError.
+    """
+    waiting, ended = np.empty(0, EVENT), [np.empty(0, TRANSACTION)]
+    for wanted, scanned in scans:
+        found, waiting = resolved(condensed(np.concatenate([waiting, *scanned.events])))
+        _check_transactions(wanted, found)
+        ended.append(found[found["aborted"]])
+    top = max((each.limit for each, _ in scans), default=INT64_MAX)
+    bases = [log.base_offset for log in folder.logs if log.base_offset <= top]
+    end = max([start, *bases, *(each.log_end for _, each in scans)])
+    complete = all(each.complete for _, each in scans)
+    log_end = max([*bases, *(each.log_end for _, each in scans)]) if complete else -1
+    last_stable = int(waiting["offset"].min()) if len(waiting) else None
+    ends = Ends(start, end if last_stable is None else last_stable)
+    return Extent(
+        folder=folder,
+        start=start,
+        end=ends.end,
+        log_end=log_end,
+        last_stable=last_stable,
+        unsettled=next((s.unsettled for _, s in scans if s.unsettled is not None), None),
+        parts=list(_parts(folder, ends, scans, waiting)),
+        aborted=np.concatenate(ended),
+        leader_epoch=max((each.leader_epoch for _, each in scans), default=-1),
+        records=sum(each.records for _, each in scans),
+        notes=[each.cut for _, each in scans if each.cut is not None],
+    )
+
+
+class Ends(NamedTuple):
+    """The offsets that come in, `end` exclusive."""
+
+    start: int
+    end: int
+
+
+def _parts(
+    folder: PartitionFolder, ends: Ends, scans: Sequence[tuple[LogToScan, Scan]], waiting: Events
+) -> Iterator[Part]:
+    """The segments to be: each is of one log, and they leave no offset between them."""
+    bases = [log.base_offset for log in folder.logs]
+    for wanted, scanned in scans:
+        base = wanted.log.base_offset
+        after = next((each for each in bases if each > base), INT64_MAX)
+        first, end, stop = max(base, ends.start), min(after, ends.end), scanned.stop
+        if first >= end:
+            continue
+        if 0 <= scanned.first < first:
+            first = scanned.first
+        open_here = waiting[waiting["offset"] == ends.end]
+        if len(open_here) and ends.end < after:
+            stop = int(open_here["position"][0])
+        yield Part(wanted.log, min(scanned.begin, stop), stop, first, end)
+
+
+def _check_transactions(wanted: LogToScan, found: Transactions) -> None:
+    folder, base = wanted.folder, wanted.log.base_offset
+    written = INT64_MAX if folder.recovery_point is None else folder.recovery_point
+    settled = folder.clean or (not wanted.is_last and base < written)
+    if base not in folder.transactions or not settled:
+        return
+    key = f"{wanted.log.key.removesuffix('.log')}.txnindex"
+    place = folder.place(key)
+    try:
+        entries = read_entries(folder.store.read_all(key))
+    except CorruptData as damage:
+        raise damage.within(place) from damage
+    check_entries(entries, found, place)

@@ -1,0 +1,160 @@
+"""Decompressed record batches of small reads, cached: windows are read again, and overlap.
+
+Decompression is most of the cost of a small window; waiting for storage is the rest. If the cache
+has all wanted batches of a piece, nothing of it is fetched. If it has some of them, the piece is
+fetched, but these batches are not decompressed again.
+
+From an object store, a batch is kept when it is first read. From a local disk, it is kept when it
+is read again: most batches never are, and new memory costs as much as decompression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import Any
+
+import numpy as np
+
+from seglake.format.batch import BatchTable
+from seglake.format.codecs.payload import Payload
+from seglake.format.records import copy_rows, join_tables, read_only, take_rows
+from seglake.log.chunk import FETCH_BYTES, Chunk, Fetch
+from seglake.log.piece import Cost, Piece
+from seglake.log.slabs import ABSENT, Held, SlabCache, runs
+
+_LARGEST_SHARE = 32  # a read of more than 1/32 of the cache bypasses it, or would evict too much
+
+_Batches = tuple[BatchTable, Held]
+
+
+class BatchCache:
+    """Another fetch, with a cache in front of it. Pickled, it is the other fetch alone."""
+
+    def __init__(self, fetch: Fetch, slabs: SlabCache) -> None:
+        self._fetch, self.slabs = fetch, slabs
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copy, (self._fetch,)
+
+    @property
+    def gap_bytes(self) -> int:
+        """As that of the other fetch."""
+        return self._fetch.gap_bytes
+
+    @property
+    def largest_bytes(self) -> int:
+        """A larger read, in bytes of logs, bypasses the cache."""
+        return self.slabs.limit_bytes // _LARGEST_SHARE
+
+    def chunks(
+        self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
+    ) -> Iterator[Chunk]:
+        """As `Fetch.chunks`; chunks of cached batches have no data."""
+        small, pieces = self._measured(pieces)
+        if not small:
+            yield from self._fetch.chunks(pieces, fetch_bytes=fetch_bytes, ahead_bytes=ahead_bytes)
+            return
+        pairs = ((piece, self._batches_of(piece)) for piece in pieces)
+        for cached, group in groupby(pairs, key=lambda pair: pair[1] is not None):
+            if cached:
+                yield _cached_chunk([(piece, batches) for piece, batches in group if batches])
+                continue
+            missing = (piece for piece, _ in group)
+            for chunk in self._fetch.chunks(
+                missing, fetch_bytes=fetch_bytes, ahead_bytes=ahead_bytes
+            ):
+                yield self._caching(chunk)
+
+    def _measured(self, pieces: Iterable[Piece]) -> tuple[bool, Iterable[Piece]]:
+        """Whether the pieces together are small enough to be cached, and the pieces."""
+        limit, first, rest = self.largest_bytes, list[Piece](), iter(pieces)
+        for piece in rest:
+            first.append(piece)
+            limit -= piece.size_bytes
+            if limit < 0:
+                return False, chain(first, rest)
+        return True, first
+
+    def _batches_of(self, piece: Piece) -> _Batches | None:
+        """All batches of a piece, or None if the cache lacks one that is wanted."""
+        found = self.slabs.all_in(piece.segment.log_key, piece.ranges)
+        if found is None:
+            return None
+        table, held = found
+        wanted = table["max_timestamp"] >= piece.window.start_ms
+        return None if (wanted & (held.slabs == ABSENT)).any() else found
+
+    def _caching(self, chunk: Chunk) -> Chunk:
+        """The chunk with the records that the cache has; what it decompresses is cached.
+
+        Batches from before the window are never decompressed; their headers are cached here.
+        """
+        if not len(chunk.table) or not (self.gap_bytes or self._again(chunk)):
+            return chunk
+        parts = list[Held]()
+        for owner, rows in runs(chunk.owner_of):
+            piece, batches = chunk.pieces[owner], _in_log(chunk, rows)
+            log_key = piece.segment.log_key
+            held, known = self.slabs.at(log_key, batches["position"])
+            parts.append(held)
+            early = (batches["max_timestamp"] < piece.window.start_ms) & ~known
+            if early.any():
+                self.slabs.put(log_key, batches[early], None)
+        return _CachingChunk(
+            chunk.data, chunk.table, chunk.owner_of, chunk.log_positions, chunk.pieces,
+            Held.joined(parts), chunk.cost, self.slabs,
+        )  # fmt: skip
+
+    def _again(self, chunk: Chunk) -> bool:
+        """Whether most batches of the chunk were read before."""
+        keys = [piece.segment.log_key for piece in chunk.pieces]
+        return self.slabs.mostly_seen(keys, chunk.owner_of, chunk.log_positions)
+
+
+@dataclass(frozen=True)
+class _CachingChunk(Chunk):
+    """A fetched chunk that caches what it decompresses."""
+
+    slabs: SlabCache
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
+        payload = super().fresh(rows, limit_bytes)
+        kept = payload
+        if np.may_share_memory(payload.data, read_only(self.data)):
+            kept = payload.copy()  # else all that was fetched would stay in memory
+        self.keep(rows[: len(payload.ends)], kept)
+        return payload
+
+    def keep(self, rows: BatchTable, payload: Payload) -> None:
+        numbers = self.table["position"].searchsorted(rows["position"])
+        owners = self.owner_of[numbers]
+        keys, table = [piece.segment.log_key for piece in self.pieces], _in_log(self, numbers)
+        if (owners == owners[0]).all():
+            self.slabs.put(keys[owners[0]], table, payload)
+        else:  # else each log would keep, and count, the memory of all
+            self.slabs.put_lent(keys, owners, table, payload)
+
+
+def _in_log(chunk: Chunk, rows: Any) -> BatchTable:
+    """Batches of a chunk, with their positions in their logs."""
+    table = copy_rows(take_rows(chunk.table, rows))
+    table["position"] = chunk.log_positions[rows]
+    return table
+
+
+def _cached_chunk(pieces: Sequence[tuple[Piece, _Batches]]) -> Chunk:
+    """A chunk of cached batches alone; without data, their positions are their numbers."""
+    table = join_tables([batches for _, (batches, _) in pieces])
+    log_positions = table["position"].copy()
+    table["position"] = np.arange(len(table))
+    counts = [len(batches) for _, (batches, _) in pieces]
+    owner_of = np.repeat(np.arange(len(pieces), dtype=np.int32), counts)
+    held = Held.joined([each for _, (_, each) in pieces])
+    return Chunk(b"", table, owner_of, log_positions, [piece for piece, _ in pieces], held, Cost())

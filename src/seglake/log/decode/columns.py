@@ -1,0 +1,369 @@
+"""Decoded records as Arrow batches, with the columns of a schema and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglake.errors import CorruptData, UsageError
+from seglake.format.decode import Decoded
+from seglake.format.records import Headers, Int32s, Int64s, Spans
+from seglake.limits import INT32_MAX
+from seglake.log.decode.direct import Direct
+from seglake.log.decode.kernels import (
+    COUNT,
+    FULL,
+    HEADERS,
+    KEYS,
+    NULL_KEYS,
+    NULL_VALUES,
+    STATES,
+    VALUES,
+    append_items,
+)
+from seglake.log.segment import LogSegment
+
+HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_FIELDS: dict[str, Any] = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("ms", tz="UTC"),
+    "timestamp_type": pa.int32(),  # 0 CreateTime, 1 LogAppendTime
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": pa.list_(HEADER),
+}
+SCHEMA = pa.schema(_FIELDS)
+
+_SHARED_ROWS = 2**14  # of a column of one value
+_LEAST_LENT, _MOST_SPARE = 256 * 1024, 3  # bytes; buffers
+
+Array = Any  # a pa.Array: pyarrow's stubs ask for the type of its items
+
+
+def schema_of(columns: Sequence[str] | None) -> pa.Schema:
+    """The schema of these columns, in this order; None means all. UsageError for a wrong name."""
+    return SCHEMA if columns is None else _schema_of(tuple(columns))
+
+
+@lru_cache(64)
+def _schema_of(names: tuple[str, ...]) -> pa.Schema:
+    unknown = [name for name in names if name not in SCHEMA.names]
+    if unknown:
+        raise UsageError(f"unknown column {unknown[0]!r}; columns are {', '.join(SCHEMA.names)}")
+    if len(set(names)) < len(names):
+        raise UsageError(f"a column is asked for twice: {', '.join(names)}")
+    return pa.schema([SCHEMA.field(name) for name in names])
+
+
+def record_batch(
+    segment: LogSegment, decoded: Decoded, rows: Int64s | None, schema: pa.Schema
+) -> pa.RecordBatch:
+    """The records at the positions `rows` (None: all) with the columns of `schema`.
+
+    Raises CorruptData if their bytes are too many for one Arrow batch.
+    """
+    chosen = decoded if rows is None else decoded.take(rows)
+    size = len(chosen.records.values.data)
+    if size > INT32_MAX:
+        what = f"{size} bytes of records for one record batch"
+        raise CorruptData(what, file=segment.log_key)
+    columns = Columns(schema, len(chosen.offsets), size)
+    columns.begin([segment], np.zeros(1, np.int32))
+    columns.append(chosen, 0)
+    return columns.take()
+
+
+class Columns:
+    """Buffers for the columns of an Arrow batch, filled again and again.
+
+    There is room for `records` records, and for `size_bytes` bytes of keys and as many of values.
+    `take` copies what is little: new memory costs more than a copy from memory in use. Many bytes
+    of keys or values are lent instead, and their memory is used again when the caller let it go.
+    """
+
+    def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
+        self.schema, self.size_bytes = schema, size_bytes
+        self.wanted = sum(flag for name, flag in _WANTED.items() if name in schema.names)
+        self._numbers = _Numbers.of(records)
+        self._keys, self._values = (
+            _Items(records, size_bytes) if self.wanted & flag else _Items(0, 0)
+            for flag in (KEYS, VALUES)
+        )
+        self.moves = 0  # how often `take` gave way to other buffers
+        self._headers = _Headers()
+        self._state = np.zeros(STATES, np.int64)
+        self._segments: Sequence[LogSegment] = ()
+        self._owner_of: Int32s = np.empty(0, np.int32)
+
+    def __len__(self) -> int:
+        return int(self._state[COUNT])
+
+    def begin(self, segments: Sequence[LogSegment], owner_of: Int32s) -> None:
+        """Be ready for records of these batches: batch b is of segments[owner_of[b]]."""
+        self._segments, self._owner_of = segments, owner_of
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the records."""
+        self._state[:] = 0
+
+    def fill(self, batches: Direct, limit_bytes: int) -> bool:
+        """Append records of batches until there is no room for the next one.
+
+        Keys, values and headers together take at most `limit_bytes`. Returns whether there was
+        room until the batches ended, or the next one was not for the kernel.
+        """
+        return batches.fill(*self.for_kernel(limit_bytes)) != FULL
+
+    def for_kernel(self, limit_bytes: int) -> tuple[Any, ...]:
+        """What the kernel `fill` takes of columns; the limit is that of the method `fill`."""
+        return (
+            self.wanted, limit_bytes - self._headers.used_bytes, self._state,
+            *self._numbers, *self._keys.buffers, *self._values.buffers,
+        )  # fmt: skip
+
+    def append(self, decoded: Decoded, first_batch: int, limit_bytes: int | None = None) -> bool:
+        """Append records whose batches count from `first_batch`.
+
+        Returns False and appends nothing if there is no room for all of them, or if keys, values
+        and headers together might then take more than `limit_bytes`.
+        """
+        at, stop = len(self), len(self) + len(decoded.offsets)
+        used = self._keys.used(at) + self._values.used(at) + self._headers.used_bytes
+        used += len(decoded.records.values.data)  # at least as much as is copied
+        limit = self.size_bytes if limit_bytes is None else limit_bytes
+        if stop > len(self._numbers.offsets) or used > limit:
+            return False
+        self._numbers.put(at, decoded, first_batch)
+        if self.wanted & KEYS:
+            self._state[NULL_KEYS] += self._keys.append(at, decoded.records.keys)
+        if self.wanted & VALUES:
+            self._state[NULL_VALUES] += self._values.append(at, decoded.records.values)
+        if self.wanted & HEADERS:
+            self._headers.append(at, decoded.records.headers)
+        self._state[COUNT] = stop
+        return True
+
+    def take(self) -> pa.RecordBatch:
+        """The appended records; afterwards there is room for as many again."""
+        arrays = [_ARRAYS[name](self) for name in self.schema.names]
+        self.moves = self._keys.lent + self._values.lent
+        self.clear()
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def offsets(self) -> Array:
+        """The offset of each record."""
+        return _copied("offset", self._numbers.offsets[: len(self)])
+
+    def timestamps(self) -> Array:
+        """The timestamp of each record."""
+        return _copied("timestamp", self._numbers.timestamps[: len(self)])
+
+    def timestamp_types(self) -> Array:
+        """0 or 1 for each record, see `_FIELDS`."""
+        types = self._numbers.timestamp_types[: len(self)]
+        return _array(_FIELDS["timestamp_type"], len(self), [None, types.astype(np.int32)])
+
+    def partitions(self) -> Array:
+        """The partition of each record."""
+        numbers = [each.partition for each in self._segments]
+        if len(set(numbers)) == 1:
+            return _constant(numbers[0], len(self))
+        return _array(pa.int32(), len(self), [None, np.array(numbers, np.int32)[self._owners()]])
+
+    def topics(self) -> Array:
+        """The topic of each record."""
+        names = [each.topic for each in self._segments]
+        if len(set(names)) == 1:
+            return _constant(names[0], len(self))
+        return pa.array(names, pa.string()).take(self._owners())
+
+    def keys(self) -> Array:
+        """The key of each record, or null."""
+        return self._keys.take(len(self), int(self._state[NULL_KEYS]))
+
+    def values(self) -> Array:
+        """The value of each record, or null."""
+        return self._values.take(len(self), int(self._state[NULL_VALUES]))
+
+    def headers(self) -> Array:
+        """The list of headers of each record."""
+        return self._headers.take(len(self))
+
+    def _owners(self) -> npt.NDArray[Any]:
+        """The position in `_segments` of each record's segment."""
+        return self._owner_of[self._numbers.batches[: len(self)]]
+
+
+_ARRAYS: dict[str, Callable[[Columns], Array]] = {
+    "topic": Columns.topics,
+    "partition": Columns.partitions,
+    "offset": Columns.offsets,
+    "timestamp": Columns.timestamps,
+    "timestamp_type": Columns.timestamp_types,
+    "key": Columns.keys,
+    "value": Columns.values,
+    "headers": Columns.headers,
+}
+_WANTED = {"key": KEYS, "value": VALUES, "headers": HEADERS}
+
+
+class _Numbers(NamedTuple):
+    """The numbers of each record."""
+
+    offsets: Int64s
+    timestamps: Int64s
+    timestamp_types: npt.NDArray[np.int8]
+    batches: Int32s
+
+    @staticmethod
+    def of(records: int) -> _Numbers:
+        """Room for as many records."""
+        offsets, timestamps = np.empty((2, records), np.int64)
+        return _Numbers(
+            offsets, timestamps, np.empty(records, np.int8), np.empty(records, np.int32)
+        )
+
+    def put(self, at: int, decoded: Decoded, first_batch: int) -> None:
+        """Copy the numbers of records whose batches count from `first_batch`."""
+        place = slice(at, at + len(decoded.offsets))
+        self.offsets[place], self.timestamps[place] = decoded.offsets, decoded.records.timestamps
+        self.timestamp_types[place] = decoded.timestamp_types
+        self.batches[place] = decoded.batch + first_batch
+
+
+class _Items:
+    """Buffers for `count` byte strings of `size_bytes` together."""
+
+    def __init__(self, count: int, size_bytes: int) -> None:
+        self._ends, self._valid = np.zeros(1 + count, np.int32), np.empty(count, np.uint8)
+        self._data = np.empty(size_bytes, np.uint8)
+        self._spare = list[tuple[npt.NDArray[np.uint8], ref[npt.NDArray[np.uint8]]]]()
+        self.lent = 0  # how often
+
+    @property
+    def buffers(self) -> tuple[Int32s, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        """Where each item ends, behind the start of the first one; their bytes; which are valid."""
+        return self._ends, self._data, self._valid
+
+    def used(self, count: int) -> int:
+        """The bytes of the first `count` items."""
+        return int(self._ends[count]) if len(self._valid) else 0
+
+    def append(self, at: int, spans: Spans) -> int:
+        """Copy items behind the first `at` ones; returns how many of them are null."""
+        return int(append_items(*spans, at, *self.buffers))
+
+    def take(self, count: int, nulls: int) -> Array:
+        """The first `count` items as an array of its own."""
+        bits = np.packbits(self._valid[:count], bitorder="little") if nulls else None
+        data = self._data[: self._ends[count]]
+        data = self._lend(data) if len(data) >= _LEAST_LENT else data.copy()
+        return _array(pa.binary(), count, [bits, self._ends[: count + 1].copy(), data])
+
+    def _lend(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """The same bytes; other memory takes their place, if possible some that was lent before."""
+        let_go = (at for at, (_, lent) in enumerate(self._spare) if lent() is None)
+        free = next(let_go, None)  # an Arrow buffer keeps the view that it was made of
+        self._spare.append((self._data, ref(data)))
+        self._data = np.empty_like(self._data) if free is None else self._spare.pop(free)[0]
+        del self._spare[:-_MOST_SPARE]
+        self.lent += 1
+        return data
+
+
+class _Headers:
+    """The lists of headers; most logs have none."""
+
+    def __init__(self) -> None:
+        self._lists: list[Array] = []
+        self._count = self.used_bytes = 0
+
+    def append(self, at: int, headers: Headers | None) -> None:
+        """Append the headers of records behind the first `at` ones."""
+        if headers is not None:
+            self._skip(at)
+            self._lists.append(_lists_of(headers))
+            self._count += len(self._lists[-1])
+            self.used_bytes += self._lists[-1].nbytes
+
+    def _skip(self, at: int) -> None:
+        """The records up to the first `at` ones have no headers."""
+        if at > self._count or not self._lists:
+            ends = np.zeros(at - self._count + 1, np.int32)
+            self._lists.append(_lists(ends, pa.nulls(0, HEADER)))
+            self._count = at
+
+    def take(self, count: int) -> Array:
+        """The lists of `count` records."""
+        self._skip(count)
+        lists, self._lists, self._count, self.used_bytes = self._lists, [], 0, 0
+        return pa.concat_arrays(lists) if len(lists) > 1 else lists[0]
+
+
+def _constant(value: int | str, count: int) -> Array:
+    """A column of one value; those of usual size share their buffers."""
+    return _repeated(value, count) if count > _SHARED_ROWS else _shared(value)[:count]
+
+
+@lru_cache(8)
+def _shared(value: int | str) -> Array:
+    return _repeated(value, _SHARED_ROWS)
+
+
+def _repeated(value: int | str, count: int) -> Array:
+    """An int32 or a string, `count` times; `pa.repeat` would import pandas."""
+    if isinstance(value, int):
+        return _array(pa.int32(), count, [None, np.full(count, value, np.int32)])
+    text = value.encode()
+    ends = np.arange(count + 1, dtype=np.int32) * len(text)
+    return _array(pa.string(), count, [None, ends, np.frombuffer(text * count, np.uint8)])
+
+
+def _copied(name: str, values: npt.NDArray[Any]) -> Array:
+    return _array(_FIELDS[name], len(values), [None, values.copy()])
+
+
+def _array(
+    kind: Any,
+    count: int,
+    parts: Sequence[npt.NDArray[Any] | None],
+    children: list[Any] | None = None,
+) -> Array:
+    arrays: list[Any] = list(parts)  # numpy arrays are buffers, but typed so only from 3.12 on
+    buffers: list[Any] = [None if part is None else pa.py_buffer(part) for part in arrays]
+    return pa.Array.from_buffers(kind, count, buffers, children=children)
+
+
+def _lists_of(headers: Headers) -> Array:
+    keys, values = _binary(headers.keys), _binary(headers.values)
+    structs = pa.StructArray.from_arrays([_strings(keys), values], fields=list(HEADER))
+    return _lists(headers.firsts.astype(np.int32), structs)
+
+
+def _lists(ends: npt.NDArray[np.int32], items: Array) -> Array:
+    return _array(_FIELDS["headers"], len(ends) - 1, [None, ends], [items])
+
+
+def _binary(spans: Spans) -> Array:
+    items = _Items(len(spans), int(np.maximum(spans.lengths, 0).sum(dtype=np.int64)))
+    return items.take(len(spans), items.append(0, spans))
+
+
+def _strings(keys: Array) -> Array:
+    """Header keys as text; bytes that are not UTF-8 become replacement characters, as in Java."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        distinct = keys.dictionary_encode()
+        different: list[Any] = distinct.dictionary.to_pylist()
+        texts = [key.decode(errors="replace") for key in different]
+        return pa.array(texts, pa.string()).take(distinct.indices)

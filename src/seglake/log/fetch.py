@@ -1,0 +1,306 @@
+"""From byte ranges of logs to checked record batches, a few MiB at a time.
+
+Ranges are cut and joined into requests of about one size. From an object store, several requests
+are made ahead, each on its own thread, within the bytes that the reader has memory for; from a
+local disk, each is made at its turn. Results come in order.
+
+Every fetched batch has its CRC checked, even if its header shows that none of its records is
+wanted. Every `CorruptData` names the log and the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seglake.errors import CorruptData, MissingObject, SeglakeError
+from seglake.format.batch import LENGTH_AT, LOG_OVERHEAD, MAX_BATCH_BYTES, OVERHEAD, BatchTable
+from seglake.format.decode import Damage, check_crcs, scan
+from seglake.format.records import Int64s
+from seglake.limits import GAP_BYTES
+from seglake.log.chunk import FETCH_BYTES, Chunk
+from seglake.log.fetch_kernels import BAD_OFFSETS, place_batches
+from seglake.log.links import LakeLogs
+from seglake.log.piece import Cost, Piece
+from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.threads import ahead
+from seglake.store import Reader
+
+Meaning = Callable[[LogSegment], SeglakeError | None]
+"""What it means that the log of a segment does not exist: an error, or None for a lost file."""
+
+
+def _unknown(_segment: LogSegment) -> SeglakeError | None:
+    return None
+
+
+class LogFetch:
+    """Fetches from the logs of a store, links followed. Raises CorruptData and StoreError.
+
+    Of a log that does not exist, it raises what `missing` says that this means, if anything.
+    """
+
+    def __init__(self, store: Reader, missing: Meaning = _unknown) -> None:
+        self._store, self._missing = LakeLogs(store), missing
+
+    @property
+    def gap_bytes(self) -> int:
+        """The largest gap between ranges that the store joins in one request."""
+        return GAP_BYTES if self._store.remote else 0
+
+    def chunks(
+        self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
+    ) -> Iterator[Chunk]:
+        """As `Fetch.chunks`: small ranges share a chunk, a larger range is fetched in several."""
+        fetched, size, least, cost = list[_Fetched](), 0, fetch_bytes, Cost()
+        piece, last_offset, begun = None, -1, list[_Request]()
+        requests = _requests(pieces, fetch_bytes, self.gap_bytes)
+        for each in self._in_order(requests, ahead_bytes, begun):
+            fetched.append(each)
+            size, cost = size + each.request.size, cost.plus(each.request.cost)
+            if size < least:
+                continue
+            same = fetched[0].request.piece is piece
+            chunk, rest = _chunk_of(fetched, last_offset if same else -1, cost)
+            if len(chunk.table):
+                piece = chunk.pieces[chunk.owner_of[-1]]
+                last_offset, cost = int(chunk.table[-1]["last_offset"]), Cost()
+                yield chunk
+            fetched, size, least = [], 0, fetch_bytes
+            if rest is not None:
+                least = max(least, rest.size)
+                if self._store.remote:
+                    fetched, size = [rest.begun], rest.begun.request.size
+                else:
+                    begun.append(rest.begun.request)
+        if fetched:
+            same = fetched[0].request.piece is piece
+            yield _chunk_of(fetched, last_offset if same else -1, cost)[0]
+
+    def chunks_of(
+        self, segment: LogSegment, ranges: LogRanges, *, fetch_bytes: int = FETCH_BYTES
+    ) -> Iterator[Chunk]:
+        """The batches in some ranges of one segment's log."""
+        return self.chunks([Piece.of(segment, ranges)], fetch_bytes=fetch_bytes)
+
+    def chunk_of(self, segment: LogSegment, ranges: LogRanges) -> Chunk:
+        """The batches in some ranges of one segment's log, all in one chunk."""
+        starts, ends = ranges.starts.tolist(), ranges.ends.tolist()
+        cost = Cost(len(starts), sum(ends) - sum(starts))
+        piece = Piece.of(segment, ranges)
+        whole = _Request(piece, range(len(starts)), starts, ends, ends[-1], cost)
+        return _chunk_of([self._fetch(whole)], -1, cost)[0]
+
+    def _in_order(
+        self, requests: Iterable[_Request], ahead_bytes: int, begun: list[_Request]
+    ) -> Iterator[_Fetched]:
+        """What the requests bring; an object store gets `ahead_bytes` of them before their turn.
+
+        A local disk is asked again for the beginning of a batch, if `begun` has one, together with
+        the rest: a few KiB, where a join would copy all that was fetched.
+        """
+        if self._store.remote and ahead_bytes:
+            calls = ((each.cost.size_bytes, partial(self._fetch, each)) for each in requests)
+            yield from ahead(calls, ahead_bytes)
+            return
+        for each in requests:
+            yield self._fetch(each.going_on(begun.pop()) if begun else each)
+
+    def _fetch(self, request: _Request) -> _Fetched:
+        parts = self._read(request.piece.segment, request.starts, request.ends)
+        return _Fetched(request, parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _read(self, segment: LogSegment, starts: Sequence[int], ends: Sequence[int]) -> list[Any]:
+        if len(starts) == 1:
+            return [self.read(segment, starts[0], ends[0])]
+        try:
+            return self._store.read_ranges(segment.log_key, starts, ends)
+        except MissingObject as error:
+            self.explain(segment, error)
+            raise
+
+    def read(self, segment: LogSegment, start: int, end: int) -> Any:
+        """The bytes [start, end) of a log, unchecked."""
+        try:
+            return self._store.read(segment.log_key, start, end)
+        except MissingObject as error:
+            self.explain(segment, error)
+            raise
+
+    def forget(self) -> None:
+        """Forget the links that were followed."""
+        self._store.forget()
+
+    def explain(self, segment: LogSegment, error: MissingObject) -> None:
+        """Raise what it means that a log does not exist, if that is known."""
+        if meaning := self._missing(segment):
+            raise meaning from error
+
+
+class _Request(NamedTuple):
+    """Bytes [starts[i], ends[i]) of ranges[i] of the piece, to be fetched together.
+
+    The last of these ranges goes on to byte `until`, in the next one of these. `cost` has the
+    requests to storage, and the bytes that they transfer.
+    """
+
+    piece: Piece
+    ranges: Sequence[int]
+    starts: Sequence[int]
+    ends: Sequence[int]
+    until: int
+    cost: Cost
+
+    @property
+    def size(self) -> int:
+        return sum(self.ends) - sum(self.starts)
+
+    def going_on(self, begun: _Request) -> _Request:
+        """This request from where a batch begins that it ends."""
+        cost = self.cost.plus(Cost(0, begun.size))
+        return self._replace(starts=[begun.starts[0], *self.starts[1:]], cost=cost)
+
+
+class _Fetched(NamedTuple):
+    request: _Request
+    data: Any
+
+
+class _Rest(NamedTuple):
+    """The beginning of a batch of `size` bytes, whose end comes with the next request."""
+
+    begun: _Fetched
+    size: int
+
+
+def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_Request]:
+    """The ranges of the pieces, cut and joined into requests that transfer at most `limit` bytes.
+
+    Ranges at most `gap_bytes` apart are joined, with the bytes between them.
+    """
+    for piece in pieces:
+        numbers, starts, ends, asked, size = list[int](), list[int](), list[int](), 0, 0
+        ranges = zip(piece.ranges.starts.tolist(), piece.ranges.ends.tolist(), strict=True)
+        for number, (start, end) in enumerate(ranges):
+            at = start
+            if ends and at - ends[-1] <= gap_bytes and size + at - ends[-1] < limit:
+                size += at - ends[-1]
+            elif ends and at - ends[-1] <= gap_bytes:
+                yield _Request(piece, numbers, starts, ends, ends[-1], Cost(asked, size))
+                numbers, starts, ends, asked, size = [], [], [], 1, 0
+            else:
+                asked += 1
+            while at < end:
+                stop = min(end, at + limit - size)
+                numbers.append(number)
+                starts.append(at)
+                ends.append(stop)
+                at, size = stop, size + stop - at
+                if size == limit:
+                    yield _Request(piece, numbers, starts, ends, end, Cost(asked, size))
+                    numbers, starts, ends, asked, size = [], [], [], int(at < end), 0
+        if starts:
+            yield _Request(piece, numbers, starts, ends, ends[-1], Cost(asked, size))
+
+
+def _chunk_of(
+    fetched: Sequence[_Fetched], last_offset: int, cost: Cost
+) -> tuple[Chunk, _Rest | None]:
+    """All whole batches of what was fetched, checked, and the beginning of a batch at its end.
+
+    The batch before the first one of these, in the same piece, ends with `last_offset`.
+    """
+    data = fetched[0].data if len(fetched) == 1 else b"".join([each.data for each in fetched])
+    table, damage = scan(data)
+    stretches = _Stretches.of(fetched)
+    try:
+        check_crcs(data, table)  # first: a wrong length shows only where the batch ends
+        chunk = _placed(data, table, stretches, last_offset, cost)
+        return chunk, damage and _rest(data, stretches, fetched[-1].request, damage)
+    except CorruptData as found:
+        raise stretches.in_file(found) from found
+
+
+class _Stretches(NamedTuple):
+    """Where the data stands in logs: stretch i begins at starts[i] of the data.
+
+    It begins at starts[i] + shifts[i] of the log of pieces[owners[i]], and its batches have offsets
+    first_offsets[i] to end_offsets[i], exclusive.
+    """
+
+    pieces: Sequence[Piece]
+    owners: Int64s
+    starts: Int64s
+    shifts: Int64s
+    first_offsets: Int64s
+    end_offsets: Int64s
+
+    @staticmethod
+    def of(fetched: Iterable[_Fetched]) -> _Stretches:
+        pieces, at, last = list[Piece](), 0, -1
+        rows = list[tuple[int, int, int, int, int]]()
+        for (piece, numbers, starts, ends, *_), _data in fetched:
+            if not pieces or pieces[-1] is not piece:
+                pieces.append(piece)
+                last = -1
+            ranges, owner = piece.ranges, len(pieces) - 1
+            for number, start, end in zip(numbers, starts, ends, strict=True):
+                if start != last:
+                    low, high = ranges.first_offsets[number], ranges.end_offsets[number]
+                    rows.append((owner, at, start - at, int(low), int(high)))
+                at, last = at + end - start, end
+        return _Stretches(pieces, *np.array(rows, np.int64).T.copy())
+
+    def number_at(self, position: int) -> int:
+        """The stretch that holds this byte of the data."""
+        return int(self.starts.searchsorted(position, "right")) - 1
+
+    def log_position(self, position: int) -> int:
+        """The byte of its log that stands at `position` of the data."""
+        return position + int(self.shifts[self.number_at(position)])
+
+    def in_file(self, damage: CorruptData) -> CorruptData:
+        """The damage at `damage.position` of the data, by file and position there."""
+        segment = self.pieces[self.owners[self.number_at(damage.position)]].segment
+        position = self.log_position(damage.position)
+        return CorruptData(damage.what, file=segment.log_key, position=position)
+
+
+def _placed(
+    data: Any, table: BatchTable, stretches: _Stretches, last_offset: int, cost: Cost
+) -> Chunk:
+    """The chunk, if every batch may stand where it does; base offsets are outside the CRC."""
+    owner_of, log_positions = np.empty(len(table), np.int32), np.empty(len(table), np.int64)
+    pieces, owners, starts, shifts, lows, highs = stretches
+    row, problem = place_batches(
+        table, starts, shifts, owners, lows, highs, last_offset, owner_of, log_positions
+    )
+    if not problem:
+        return Chunk(data, table, owner_of, log_positions, pieces, None, cost)
+    batch = table[row]
+    what = "the record batch goes on behind the bytes that hold it"
+    if problem == BAD_OFFSETS:
+        number = stretches.number_at(batch["position"])
+        what = (
+            f"offsets {batch['base_offset']} to {batch['last_offset']} cannot stand here, among "
+            f"those from {max(lows[number], last_offset + 1)} to {highs[number] - 1}"
+        )
+    raise CorruptData(what, position=int(batch["position"]))
+
+
+def _rest(data: Any, stretches: _Stretches, last: _Request, damage: Damage) -> _Rest:
+    """What follows the last whole batch, if its range goes on; otherwise raises the damage."""
+    position = damage.error.position
+    start, tail = stretches.log_position(position), memoryview(data)[position:]
+    length = int.from_bytes(tail[LENGTH_AT:LOG_OVERHEAD], "big")
+    size = length + LOG_OVERHEAD if len(tail) >= LOG_OVERHEAD else 0
+    goes_on = last.until > last.ends[-1] and position >= stretches.starts[-1]
+    if not damage.cut_short or not goes_on or start + size > last.until:
+        raise damage.error
+    if size > MAX_BATCH_BYTES + OVERHEAD:
+        raise CorruptData(f"a record batch of {size} bytes is not read", position=position)
+    begun = _Request(last.piece, last.ranges[-1:], [start], last.ends[-1:], last.until, Cost())
+    return _Rest(_Fetched(begun, tail), size)

@@ -1,0 +1,136 @@
+"""A link: a small object of the lake in the place of a log that lies outside of it.
+
+It is one JSON object: `format` is 1, `root` and `key` name the object outside, `start` is where the
+segment begins in its log, `log_bytes` are those of the segment, `chunks` says how the object holds
+its log (`Chunks`). Whatever deletes a segment's files deletes the link; what it points to is only
+ever opened for reading.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from seglake.errors import CorruptData
+from seglake.layout import LINK
+from seglake.log.chunked_log import ChunkedLog, Chunks
+from seglake.store import Reader, open_store
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_FORMAT = 1
+_OPEN_LINKS = 1024
+_SUFFIX = f".{LINK}"
+
+
+class Link(NamedTuple):
+    """Bytes [start, start + log_bytes) of the log in the object `key` of the store at `root`."""
+
+    root: str
+    key: str
+    start: int
+    log_bytes: int
+    chunks: Chunks
+
+    @property
+    def uri(self) -> str:
+        """The object outside."""
+        return f"{self.root}/{self.key}"
+
+    def dump(self) -> bytes:
+        """The content of the link's object."""
+        return json.dumps(
+            {"format": _FORMAT, **self._asdict(), "chunks": self.chunks._asdict()}
+        ).encode()
+
+    @staticmethod
+    def load(data: Any, file: str) -> Link:
+        """The inverse of `dump`. Raises CorruptData, which names the file."""
+        try:
+            found: Mapping[str, Any] = json.loads(bytes(data))
+            chunks = {name: found["chunks"][name] for name in Chunks._fields}
+            chunks["sizes"] = tuple(map(int, chunks["sizes"]))
+            values = {name: found[name] for name in Link._fields}
+            link = Link(**{**values, "chunks": Chunks(**chunks)})
+            sound = found["format"] == _FORMAT and link.is_sound
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptData(f"this is no link: {error!r}", file=file) from error
+        if not sound:
+            raise CorruptData(f"this is no link of format {_FORMAT}", file=file)
+        return link
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the log has the bytes of the segment."""
+        end = self.chunks.check().log_bytes
+        return 0 <= self.start <= self.start + self.log_bytes <= end
+
+
+class _Target:
+    """What a link points to."""
+
+    def __init__(self, store: Reader, link: Link) -> None:
+        self._log, self._link = ChunkedLog(store, link.key, link.chunks), link
+
+    def size(self) -> int:
+        self._log.size()
+        return self._link.log_bytes
+
+    def read_ranges(self, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
+        base, size = self._link.start, self._link.log_bytes
+        if max(ends, default=0) > size:
+            what = f"the log ends at byte {size}"
+            raise CorruptData(what, file=self._log.uri, position=base + size)
+        return self._log.read_ranges([base + at for at in starts], [base + at for at in ends])
+
+
+class LakeLogs:
+    """The objects of a lake, where the key of a link stands for the log that it points to.
+
+    For reading only. A link is read once. Raises as the store, and CorruptData for a bad link.
+    """
+
+    def __init__(self, store: Reader) -> None:
+        self._store, self.remote = store, store.remote
+        self._targets = lru_cache(_OPEN_LINKS)(self._target)
+        self._stores = lru_cache(None)(self._outside)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return LakeLogs, (self._store,)
+
+    def size(self, key: str) -> int:
+        """Bytes of the object, or of the log."""
+        return self._targets(key).size() if key.endswith(_SUFFIX) else self._store.size(key)
+
+    def read(self, key: str, start: int, end: int) -> Buffer:
+        """Bytes [start, end)."""
+        if key.endswith(_SUFFIX):
+            return self._targets(key).read_ranges([start], [end])[0]
+        return self._store.read(key, start, end)
+
+    def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
+        """The same for every pair."""
+        if key.endswith(_SUFFIX):
+            return self._targets(key).read_ranges(starts, ends)
+        return self._store.read_ranges(key, starts, ends)
+
+    def read_all(self, key: str) -> Buffer:
+        """The whole of it."""
+        if key.endswith(_SUFFIX):
+            return self.read(key, 0, self.size(key))
+        return self._store.read_all(key)
+
+    def forget(self) -> None:
+        """Read each link anew."""
+        self._targets.cache_clear()
+
+    def _target(self, key: str) -> _Target:
+        link = Link.load(self._store.read_all(key), key)
+        return _Target(self._stores(link.root), link)
+
+    def _outside(self, root: str) -> Reader:
+        """The store of a bucket, with the options that the lake was opened with."""
+        return open_store(root, self._store.storage_options)

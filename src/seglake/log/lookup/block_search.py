@@ -1,0 +1,175 @@
+"""The last step of a lookup: from one index block to one record, through a cache.
+
+The cache has the batches of a block, the offsets and timestamps of those that lookups by time
+searched, and the keys and values only of batches from which a record was read.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seglake.errors import CorruptData
+from seglake.format.batch import CONTROL, MAX_BATCH_BYTES, BatchTable
+from seglake.format.codecs import native
+from seglake.format.decode import Decoded, decode_batches, scan_batches
+from seglake.format.records import Bytes, Int64s, read_only
+from seglake.log.byte_cache import ByteCache
+from seglake.log.chunk import Chunk
+from seglake.log.fetch import LogFetch
+from seglake.log.lookup import kernels
+from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.zones.search import Block
+
+_OWN_BYTES = 350  # of an array in the cache, and of its key
+_ROOM, _ARENA_BYTES = 2**16, 2**20  # what a block and a batch have room for, in the kernel
+_COLUMNS = {
+    "position": kernels.POSITION, "size": kernels.SIZE, "attributes": kernels.ATTRIBUTES,
+    "base_offset": kernels.BASE_OFFSET, "last_offset": kernels.LAST_OFFSET,
+    "base_timestamp": kernels.BASE_TIMESTAMP, "max_timestamp": kernels.MAX_TIMESTAMP,
+    "count": kernels.RECORDS,
+}  # fmt: skip
+_NOTHING: Int64s = np.zeros(0, np.int64)
+_UNREAD = (kernels.UNREAD, 0, 0)
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The answer of a lookup by time: a record's offset, and its timestamp in ms."""
+
+    offset: int
+    timestamp: int
+
+
+class _Room(threading.local):
+    """What the kernel writes to, one for each thread."""
+
+    def __init__(self) -> None:
+        self.arena: Bytes = np.empty(_ARENA_BYTES, np.uint8)
+        self.sizes: Int64s = np.empty(2, np.int64)
+        self.known: Int64s = np.empty(_ROOM, np.int64)
+
+
+_ROOMS = _Room()
+
+
+class BlockSearch:
+    """Searches index blocks of a lake's logs. Every method raises CorruptData and StoreError."""
+
+    def __init__(self, fetch: LogFetch, cache: ByteCache) -> None:
+        self._fetch, self._cache = fetch, cache
+
+    def first_reaching(
+        self, segment: LogSegment, block: Block, timestamp: int, from_offset: int
+    ) -> OffsetAndTimestamp | None:
+        """The block's first record at `timestamp` or later with an offset >= `from_offset`."""
+        name = _name(segment, block)
+        known: Int64s | None = self._cache.get(name)
+        answer: Sequence[int] = _UNREAD
+        if known is not None:
+            answer = kernels.first_reaching(known, timestamp, from_offset)
+        if answer[0] == kernels.UNREAD:
+            before = _NOTHING if known is None else known
+            known, answer = self._read(segment, block, before, timestamp, from_offset)
+            self._cache.put(name, known, known.nbytes + _OWN_BYTES)
+        state, offset, found = answer
+        return OffsetAndTimestamp(offset, found) if state == kernels.FOUND else None
+
+    def _read(
+        self, segment: LogSegment, block: Block, known: Int64s, timestamp: int, from_offset: int
+    ) -> tuple[Int64s, Sequence[int]]:
+        """What is known of a block once its bytes were searched, and the answer."""
+        data = self._fetch.read(segment, block.position, block.end)
+        room = _ROOMS
+        *answer, used = kernels.read_first_reaching(
+            read_only(data), known, timestamp, from_offset, block.first_offset, block.end_offset,
+            native.addresses(), MAX_BATCH_BYTES, room.arena, room.sizes, room.known,
+        )  # fmt: skip
+        if answer[0] != kernels.UNKNOWN:
+            return room.known[:used].copy(), answer
+        chunk = self._fetch.chunk_of(segment, block.ranges)
+        known = _known(chunk.table)
+        while (answer := kernels.first_reaching(known, timestamp, from_offset))[
+            0
+        ] == kernels.UNREAD:
+            known = _with_times(known, answer[1], chunk)
+        return known, answer
+
+    def batch_of(self, segment: LogSegment, block: Block, offset: int) -> Decoded | None:
+        """The block's first batch that ends at `offset` or above, or None."""
+        name, data = _name(segment, block), None
+        known: Int64s | None = self._cache.get(name)
+        if known is None:
+            data = self._fetch.read(segment, block.position, block.end)
+            known = self._surveyed(segment, block, read_only(data))
+            self._cache.put(name, known, known.nbytes + _OWN_BYTES)
+        batches = _batches_of(known)
+        row = int(batches[:, kernels.LAST_OFFSET].searchsorted(offset))
+        if row == len(batches):
+            return None
+        position = block.position + int(batches[row, kernels.POSITION])
+        key = (segment.log_key, position, "records")
+        decoded: Decoded | None = self._cache.get(key)
+        if decoded is None:
+            decoded = self._records(segment, batches[row], position, data)
+            self._cache.put(key, decoded, _size_of(decoded))
+        return decoded
+
+    def _surveyed(self, segment: LogSegment, block: Block, data: Bytes) -> Int64s:
+        """What is known of a block with these bytes, without the times of its batches."""
+        known, addresses = _ROOMS.known, native.addresses()
+        if kernels.survey(data, block.first_offset, block.end_offset, addresses, known):
+            return known[: known[kernels.USED]].copy()
+        return _known(self._fetch.chunk_of(segment, block.ranges).table)
+
+    def _records(self, segment: LogSegment, batch: Int64s, position: int, data: Any) -> Decoded:
+        """The records of one batch, from the bytes of its block or else fetched again."""
+        start, size = batch[[kernels.POSITION, kernels.SIZE]].tolist()
+        if data is None:
+            first, last = batch[[kernels.BASE_OFFSET, kernels.LAST_OFFSET]].tolist()
+            ranges = LogRanges.one(position, position + size, first, last + 1)
+            data, start = self._fetch.chunk_of(segment, ranges).data, 0
+        own = bytes(memoryview(data)[start : start + size])  # of the block, no more
+        try:
+            return decode_batches(own, scan_batches(own), check_crc=False)
+        except CorruptData as damage:
+            raise damage.within(segment.log_key, position) from damage
+
+
+def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:
+    """The block's key in the cache, with its end: a re-index may move that in the same log."""
+    return segment.log_key, block.position, block.end
+
+
+def _size_of(decoded: Decoded) -> int:
+    headers = decoded.records.headers
+    items = 0 if headers is None else len(headers.keys)
+    return 1024 + 64 * len(decoded.offsets) + 24 * items + len(decoded.records.values.data)
+
+
+def _known(table: BatchTable) -> Int64s:
+    """What is known of a block with these batches, without their times."""
+    batches = np.zeros((len(table), kernels.FIELDS), np.int64)
+    for name, field in _COLUMNS.items():
+        batches[:, field] = table[name]
+    return np.append([len(table), kernels.FIRST + batches.size], batches)
+
+
+def _batches_of(known: Int64s) -> Int64s:
+    """A row of fields for each batch."""
+    end = kernels.FIRST + int(known[kernels.BATCHES]) * kernels.FIELDS
+    return known[kernels.FIRST : end].reshape(-1, kernels.FIELDS)
+
+
+def _with_times(known: Int64s, place: int, chunk: Chunk) -> Int64s:
+    """What is known, with the times of the batch whose fields begin at `place`."""
+    number = (place - kernels.FIRST) // kernels.FIELDS
+    batch, times = chunk.table[number : number + 1], np.empty((3, 0), np.int64)
+    if not batch["attributes"][0] & CONTROL:
+        for _, decoded in chunk.decode_in_parts(batch, 1):
+            stamps = decoded.records.timestamps
+            times = np.array([decoded.offsets, stamps, np.maximum.accumulate(stamps)])
+    more = np.append(known, times)
+    more[place + kernels.TIMES], more[place + kernels.RECORDS] = len(known), times.shape[1]
+    more[kernels.USED] = len(more)
+    return more

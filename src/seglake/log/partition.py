@@ -1,0 +1,129 @@
+"""Lookups in one log partition: the record at an offset, the first record at a time or later.
+
+Kafka's meaning (`UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTimestamp`) with one
+difference: Kafka gives up after the first segment that looks right, these lookups go on.
+"""
+
+from functools import lru_cache, partial
+
+import numpy as np
+
+from seglake.catalog.version.snapshot import PartitionView
+from seglake.errors import OffsetNotFound, OffsetOutOfRange
+from seglake.format.decode import Decoded
+from seglake.format.records import Int64s
+from seglake.log.lookup.block_search import OffsetAndTimestamp
+from seglake.log.reads import SharedReads
+from seglake.log.segment import LogSegment
+from seglake.log.zones.search import Block, ZoneSearch
+
+_MOST_SEGMENTS = 4096  # that a reader remembers
+
+
+class PartitionReader:
+    """Lookups in one log partition, in one version of the lake."""
+
+    def __init__(self, view: PartitionView, reads: SharedReads) -> None:
+        self.view, self.store, self._blocks = view, reads.store, reads.blocks
+        self.fetch, self.cached_fetch, self.ask = (
+            reads.fetch, reads.cached_fetch, reads.zone_maps.ask,
+        )  # fmt: skip
+        self._segment = lru_cache(_MOST_SEGMENTS)(partial(LogSegment.of, view))
+        bases, self._highs = view.segments.base_offsets, view.segments.max_timestamps
+        # a first segment with deleted records may no longer have the timestamps that it promises
+        self._cut = 1 if len(bases) and bases[0] < view.log_start_offset else 0
+        self._highest = (
+            np.maximum.accumulate(self._highs[1:]) if self._cut else view.running_max_timestamps
+        )
+
+    def segment(self, index: int) -> LogSegment:
+        """The segment at a position, counted from 0."""
+        return self._segment(index)
+
+    # times
+
+    def offset_for_time(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """The first record in offset order at `timestamp` (ms, not negative) or later, if any."""
+        if self._cut and self._highs[0] >= timestamp:
+            found = self._first_in(0, timestamp)
+            if found is not None:
+                return found
+        index = self._cut + int(self._highest.searchsorted(timestamp))
+        while index < len(self._highs):
+            found = self._first_in(index, timestamp)
+            if found is not None:
+                return found
+            later = np.flatnonzero(self._highs[index + 1 :] >= timestamp)
+            index = index + 1 + int(later[0]) if len(later) else len(self._highs)
+        return None
+
+    def segments_reaching(self, timestamps: Int64s) -> Int64s:
+        """For each of the timestamps the first segment that promises a record at it or later."""
+        indexes = self._cut + self._highest.searchsorted(timestamps)
+        return np.where(timestamps <= self._highs[0], 0, indexes) if self._cut else indexes
+
+    def _first_in(self, index: int, timestamp: int) -> OffsetAndTimestamp | None:
+        segment, start = self.segment(index), self.view.log_start_offset
+        block: Block | None = None
+        if segment.base_offset < start:  # the log starts in this block, or behind it
+            block = self.ask(segment, ZoneSearch.block_at, start)
+        block = block or self.ask(segment, ZoneSearch.next_reaching, timestamp)
+        while block is not None:
+            found = self._blocks.first_reaching(segment, block, timestamp, start)
+            if found is not None:
+                return found
+            block = self.ask(segment, ZoneSearch.next_reaching, timestamp, block.number)
+        return None
+
+    def max_timestamp(self) -> OffsetAndTimestamp | None:
+        """The first record with the largest timestamp (KIP-734); None without timestamps."""
+        low, high, newest = -1, int(self._highs.max(initial=-1)), None
+        middle = high  # the answer, unless the records that segments promise it for were deleted
+        while low < high:
+            found = self.offset_for_time(middle)
+            if found is None:
+                high = middle - 1
+            else:
+                low, newest = found.timestamp, found
+            middle = (low + high + 1) // 2
+        return newest
+
+    # offsets
+
+    def batch_at(self, offset: int) -> tuple[Decoded, int]:
+        """The batch that holds the record at `offset`, and the record's row in it.
+
+        Raises OffsetOutOfRange below the log start and at or above the end, OffsetNotFound in a
+        gap.
+        """
+        self.require(offset, self.view.end_offset - 1)
+        segment = self.segment(self.view.index_of(offset))
+        block = self.ask(segment, ZoneSearch.block_at, offset)
+        batch = self._blocks.batch_of(segment, block, offset) if block else None
+        row = int(batch.offsets.searchsorted(offset)) if batch else 0
+        if batch is None or row == len(batch.offsets) or batch.offsets[row] != offset:
+            raise self.not_found(offset)
+        return batch, row
+
+    def not_found(self, offset: int) -> OffsetNotFound:
+        """The error for an offset in a gap."""
+        return OffsetNotFound(f"{self._name} has no record at offset {offset}, which lies in a gap")
+
+    def require(self, offset: int, last: int) -> None:
+        """Raise OffsetOutOfRange unless log start <= offset <= last."""
+        start = self.view.log_start_offset
+        if not start <= offset <= last:
+            raise OffsetOutOfRange(
+                f"{self._name} has no offset {offset}: its log starts at {start} "
+                f"and ends before {self.view.end_offset}"
+            )
+
+    def bytes_of(self, records: int) -> int:
+        """About how many bytes of the log so many records take, and at least a few batches."""
+        details = self.view.segments.details[-1:]
+        count = max(1, int(details["record_count"].sum()))
+        return 64 * 1024 + int(details["sizes"][:, 0].sum()) * min(records, 2**31) // count
+
+    @property
+    def _name(self) -> str:
+        return f"{self.view.topic}-{self.view.partition}"

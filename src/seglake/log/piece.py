@@ -1,0 +1,77 @@
+"""What a read takes of one segment: byte ranges of its log, and the window of wanted records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from seglake.format.records import Int64s
+from seglake.limits import INT64_MAX, INT64_MIN
+from seglake.log.segment import LogRanges, LogSegment
+
+
+class Window(NamedTuple):
+    """A range of times and a range of offsets, both with exclusive ends; a record must be in both.
+
+    Without arguments it holds every record.
+    """
+
+    start_ms: int = INT64_MIN
+    end_ms: int = INT64_MAX
+    start_offset: int = 0
+    end_offset: int = INT64_MAX
+
+    @staticmethod
+    def of_times(start_ms: int, end_ms: int) -> Window:
+        """The records with start_ms <= timestamp < end_ms.
+
+        A record without a timestamp (-1) is in no window of time, however far that reaches.
+        """
+        return Window(max(start_ms, 0), max(end_ms, 0))
+
+    def above(self, offset: int) -> Window:
+        """The window without the offsets below `offset`."""
+        return self if self.start_offset >= offset else self._replace(start_offset=offset)
+
+    def limits(self) -> tuple[int, int, int, int]:
+        """Smallest and largest timestamp, smallest and largest offset in the window."""
+        return self.start_ms, self.end_ms - 1, self.start_offset, self.end_offset - 1
+
+
+class Cost(NamedTuple):
+    """Requests to storage, and the bytes that they transfer; a repeated request counts once."""
+
+    requests: int = 0
+    size_bytes: int = 0
+
+    def plus(self, other: Cost) -> Cost:
+        """Both together."""
+        return Cost(self.requests + other.requests, self.size_bytes + other.size_bytes)
+
+
+class Piece(NamedTuple):
+    """The part of a read that one segment answers."""
+
+    segment: LogSegment
+    window: Window
+    ranges: LogRanges
+    records_at_most: int
+
+    @staticmethod
+    def of(segment: LogSegment, ranges: LogRanges) -> Piece:
+        """Every record in some ranges of a segment's log."""
+        offsets = int((ranges.end_offsets - ranges.first_offsets).sum())
+        return Piece(segment, Window(), ranges, offsets)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its ranges."""
+        return int((self.ranges.ends - self.ranges.starts).sum())
+
+    def spans(self, gap_bytes: int) -> tuple[Int64s, Int64s]:
+        """Starts and ends of what is asked of storage: ranges `gap_bytes` apart or less are one."""
+        starts, ends = self.ranges[:2]
+        apart = starts[1:] - ends[:-1] > gap_bytes
+        first, last = np.append(True, apart), np.append(apart, True)
+        return starts[first[: len(starts)]], ends[last[: len(ends)]]

@@ -1,0 +1,39 @@
+"""What all reads of a lake share: its store, and what they cache of it."""
+
+from seglake.log.batch_cache import BatchCache
+from seglake.log.byte_cache import ByteCache
+from seglake.log.fetch import LogFetch, Meaning
+from seglake.log.lookup.block_search import BlockSearch
+from seglake.log.slabs import SlabCache
+from seglake.log.zones.cache import ZoneMapCache
+from seglake.store import Store, release
+
+CACHE_BYTES = 256 * 2**20
+
+
+class SharedReads:
+    """A lake's store, and caches of at most `cache_bytes`.
+
+    Half of these are for zone maps and the batches of lookups, half for the batches of windows.
+    `fetch` gets batches from logs; `cached_fetch` does so through the cache of windows. `missing`
+    says what it means that a log does not exist, see `LogFetch`.
+    """
+
+    def __init__(
+        self, store: Store, cache_bytes: int = CACHE_BYTES, missing: Meaning | None = None
+    ) -> None:
+        self.store, self.cache_bytes = store, cache_bytes
+        cache = ByteCache(cache_bytes // 2)
+        self.fetch = LogFetch(store, missing) if missing else LogFetch(store)
+        self.cached_fetch = BatchCache(self.fetch, SlabCache(cache_bytes - cache_bytes // 2))
+        self.zone_maps = ZoneMapCache(store, cache, self.fetch)
+        self.blocks = BlockSearch(self.fetch, cache)
+        self._cache, self.forgotten = cache, 0  # how often
+
+    def forget(self) -> None:
+        """Let go of all open files, and of all that is cached: logs may be gone."""
+        self.forgotten += 1
+        release(self.store)
+        self.fetch.forget()
+        self._cache.clear()
+        self.cached_fetch.slabs.clear()

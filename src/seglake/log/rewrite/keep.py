@@ -1,0 +1,206 @@
+"""Which records stay when the segments of one log partition are written again.
+
+A `Keep` is a value that is pickled to where a task runs. It is asked first about whole batches, by
+their headers alone: what it knows by offsets spares decoding. Then it is asked about the records of
+the batches that it could not decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.format.batch import CONTROL, BatchTable
+from seglake.format.decode import Decoded
+from seglake.format.encode_kernels import copy_bodies
+from seglake.format.records import Bytes, Int64s, Spans, fixed
+from seglake.limits import INT64_MAX
+from seglake.log.rewrite.kernels import count_bits, pick_bits
+
+Flags = npt.NDArray[np.bool_]
+Fates = npt.NDArray[np.int8]
+
+UNDECIDED, STAYS, GOES = range(3)  # the fate of a batch: its records decide, or all stay, or all go
+
+
+class Keep:
+    """Every record stays; the base of all others."""
+
+    def fates(self, table: BatchTable) -> Fates:
+        """The fate of each batch by the table's offsets, attributes and counts alone.
+
+        A whole segment is asked about as if it were one batch: then only `GOES` counts.
+        """
+        return np.full(len(table), STAYS, np.int8)
+
+    def records(self, table: BatchTable, decoded: Decoded) -> Flags:
+        """Whether each record stays. `decoded` has all records of the batches of `table`."""
+        del table
+        return np.ones(len(decoded.offsets), bool)
+
+    def horizons(self, table: BatchTable, decoded: Decoded, stays: Flags) -> Int64s | None:
+        """The delete horizon in ms that each batch gets, or `NO_HORIZON`; None: no batch gets one.
+
+        It counts only for batches of undecided fate.
+        """
+        del table, decoded, stays
+        return None
+
+
+@dataclass(frozen=True)
+class WithoutOffsets(Keep):
+    """Every record stays, except in ranges of offsets [starts[i], ends[i]), which ascend."""
+
+    starts: Int64s
+    ends: Int64s
+
+    @staticmethod
+    def of(ranges: Iterable[tuple[int, int]]) -> WithoutOffsets:
+        """From pairs of start and end (exclusive), in any order; they may overlap."""
+        merged: list[list[int]] = []
+        for start, end in sorted(ranges):
+            if start >= end:
+                continue
+            if merged and start <= merged[-1][1]:
+                merged[-1][1] = max(end, merged[-1][1])
+            else:
+                merged.append([start, end])
+        columns = np.array(merged, np.int64).reshape(-1, 2).T.copy()
+        return WithoutOffsets(*columns)
+
+    def fates(self, table: BatchTable) -> Fates:
+        """As `Keep.fates`."""
+        first, last = table["base_offset"], table["last_offset"]
+        number = self.ends.searchsorted(first, "right")  # of the first range that ends behind it
+        starts, ends = np.append(self.starts, INT64_MAX), np.append(self.ends, INT64_MAX)
+        fates = np.where(starts[number] > last, STAYS, UNDECIDED)
+        goes = (starts[number] <= first) & (last < ends[number])
+        return np.where(goes, GOES, fates).astype(np.int8)
+
+    def records(self, table: BatchTable, decoded: Decoded) -> Flags:
+        """As `Keep.records`."""
+        del table
+        number = self.ends.searchsorted(decoded.offsets, "right")
+        starts = np.append(self.starts, INT64_MAX)
+        stays: Flags = starts[number] > decoded.offsets
+        return stays
+
+
+@dataclass(frozen=True)
+class WithinTimes(Keep):
+    """Only records of the times [start_ms, end_ms) stay."""
+
+    start_ms: int
+    end_ms: int
+
+    def fates(self, table: BatchTable) -> Fates:
+        """As `Keep.fates`."""
+        goes = (table["max_timestamp"] < self.start_ms) | (table["count"] == 0)
+        return np.where(goes, GOES, UNDECIDED).astype(np.int8)
+
+    def records(self, table: BatchTable, decoded: Decoded) -> Flags:
+        """As `Keep.records`."""
+        del table
+        times = decoded.records.timestamps
+        return (times >= self.start_ms) & (times < self.end_ms)
+
+
+@dataclass(frozen=True)
+class OnlyOffsets(Keep):
+    """Only the offsets of bitmaps stay.
+
+    Bitmap i is `sizes[i]` bytes of `bits` from `places[i]` on; its bit n, the lowest of a byte
+    first, is offset bases[i] + n. Bitmaps ascend and do not overlap. An offset in none of them
+    goes. A bit is set only where there is a record.
+    """
+
+    bases: Int64s
+    places: Int64s
+    sizes: Int64s
+    bits: Bytes
+
+    @staticmethod
+    def of(bitmaps: Sequence[tuple[int, Any]]) -> OnlyOffsets:
+        """From pairs of first offset and bytes."""
+        parts = [np.frombuffer(data, np.uint8) for _, data in sorted(bitmaps, key=lambda p: p[0])]
+        sizes = np.array([len(part) for part in parts], np.int64)
+        bases = np.array(sorted(base for base, _ in bitmaps), np.int64)
+        bits = np.concatenate([*parts, np.empty(0, np.uint8)])
+        return OnlyOffsets(bases, np.cumsum(sizes) - sizes, sizes, bits)
+
+    def fates(self, table: BatchTable) -> Fates:
+        """As `Keep.fates`."""
+        first, end = table["base_offset"], table["last_offset"] + 1
+        number, start = self._places_of(first)
+        stop = self._within(number, end)
+        found = np.empty(len(table), np.int64)
+        count_bits(fixed(self.bits), start, stop, found)
+        fates = np.where(found == table["count"], STAYS, UNDECIDED)
+        fates[found == 0] = GOES
+        fates[np.append(self.bases, INT64_MAX)[number + 1] < end] = UNDECIDED  # in the next one too
+        return fates.astype(np.int8)
+
+    def records(self, table: BatchTable, decoded: Decoded) -> Flags:
+        """As `Keep.records`."""
+        del table
+        number, bit = self._places_of(decoded.offsets)
+        inside = bit < self._within(number, decoded.offsets + 1)
+        stays = np.zeros(len(bit), bool)
+        picked = np.empty(int(inside.sum()), bool)
+        pick_bits(fixed(self.bits), bit[inside], picked)
+        stays[inside] = picked
+        return stays
+
+    def _places_of(self, offsets: Int64s) -> tuple[Int64s, Int64s]:
+        """The bitmap that begins last at or before each offset, or -1; the offset's bit."""
+        number = self.bases.searchsorted(offsets, "right") - 1
+        return number, self._within(number, offsets)
+
+    def _within(self, number: Int64s, offsets: Int64s) -> Int64s:
+        """The bits of offsets in these bitmaps, or their ends for offsets behind them."""
+        bases, places, sizes = (np.append(c, 0) for c in (self.bases, self.places, self.sizes))
+        bits: Int64s = 8 * places[number] + np.clip(offsets - bases[number], 0, 8 * sizes[number])
+        return bits
+
+
+@dataclass(frozen=True)
+class WithoutKeys(Keep):
+    """Every record stays, except those with one of these keys. Control records stay."""
+
+    keys: frozenset[bytes]
+
+    @staticmethod
+    def of(keys: Collection[bytes]) -> WithoutKeys:
+        """From any collection of keys."""
+        return WithoutKeys(frozenset(keys))
+
+    def fates(self, table: BatchTable) -> Fates:
+        """As `Keep.fates`."""
+        plain = (table["attributes"] & CONTROL == 0) & (len(self.keys) > 0)
+        return np.where(plain, UNDECIDED, STAYS).astype(np.int8)
+
+    def records(self, table: BatchTable, decoded: Decoded) -> Flags:
+        """As `Keep.records`."""
+        gone = among(decoded.records.keys, self.keys)
+        gone &= table["attributes"][decoded.batch] & CONTROL == 0
+        return ~gone
+
+
+def among(items: Spans, wanted: Collection[bytes]) -> Flags:
+    """Whether each item is one of `wanted`; a null is not."""
+    sizes = np.maximum(items.lengths, 0).astype(np.int64)
+    ends = np.cumsum(sizes)
+    data = np.empty(ends[-1] if len(ends) else 0, np.uint8)
+    copy_bodies(fixed(items.starts), fixed(sizes), fixed(items.data), data)
+    arrays: list[Any] = [np.append(0, ends), data]
+    buffers: list[Any] = [None, *map(pa.py_buffer, arrays)]
+    array = pa.Array.from_buffers(pa.large_binary(), len(items), buffers)
+    found: Any = pc.is_in(array, pa.array(list(wanted), pa.large_binary()))
+    flags: Flags = found.to_numpy(zero_copy_only=False) & (items.lengths >= 0)
+    return flags

@@ -1,0 +1,181 @@
+"""Consecutive segments of a log partition, written again as one segment over the same offsets.
+
+Batches that lose nothing are copied byte for byte, the others are encoded again (`format.filter`).
+Each keeps its own timestamp type: a topic that was imported may have both, as its setting changed.
+A log is read once, a few MiB at a time, and checked on the way: a damaged log gives no segment. Of
+each batch that stays, memory holds only a table row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seglake.catalog.rows import SegmentId, SegmentRow
+from seglake.errors import UsageError
+from seglake.format.batch import OVERHEAD, TABLE, BatchTable
+from seglake.format.codecs.payload import Payload
+from seglake.format.decode import decode, with_record_times
+from seglake.format.encode import Batches
+from seglake.format.filter import copied, emptied, filter_batches
+from seglake.format.index import IndexPolicy
+from seglake.format.rebatch import rebatch
+from seglake.limits import INT32_MAX
+from seglake.log.chunk import Chunk
+from seglake.log.fetch import LogFetch
+from seglake.log.files import LogCheck
+from seglake.log.piece import Piece
+from seglake.log.rewrite.keep import GOES, UNDECIDED, Keep
+from seglake.log.segment import LogSegment
+from seglake.log.writer import NewSegment, write_segment
+from seglake.store import Store
+
+DECODE_BYTES = 2**20  # of decompressed records at once: more than this leaves the caches
+AHEAD_BYTES = 16 * 2**20  # that are requested from an object store ahead of their use
+
+
+class Target(NamedTuple):
+    """What the new segment is to be: the attempt that writes it, how it is indexed, its batches.
+
+    Without a policy it is indexed as the first of the old segments. With `batch_bytes` neighbouring
+    batches are joined up to that size, headers included, where nothing is to be decided about their
+    records.
+    """
+
+    attempt_id: str
+    policy: IndexPolicy | None = None
+    batch_bytes: int | None = None
+
+
+def rewrite(store: Store, rows: Sequence[SegmentRow], keep: Keep, target: Target) -> SegmentRow:
+    """Write consecutive segments of a log partition as one segment, without what does not stay.
+
+    It covers exactly the same offsets. Its first batch may begin above its base offset; its last
+    batch ends where it ends, and is empty if no record is there. A segment that `keep` drops
+    as a whole is not read. Raises CorruptData, with file and position, if a log is
+    damaged, UsageError for segments that cannot be one, and StoreError. Then there is no segment,
+    but its log may exist.
+    """
+    base, end = _span(rows)
+    first, last = rows[0], rows[-1]
+    attempt_id = target.attempt_id
+    new = NewSegment(
+        SegmentId(first.topic, first.partition, base, attempt_id, attempt_id),
+        end,
+        target.policy or first.index_policy,
+        max(row.created_at_ms for row in rows),
+    )
+    old = _OldLogs(store, rows, _Sieve(keep, target.batch_bytes))
+    row = write_segment(store, new, _with_end(old, base, end))
+    own_type = row.timestamp_type if row.record_count else last.timestamp_type
+    return replace(row, timestamp_type=own_type, codec=last.codec)
+
+
+def _with_end(old: _OldLogs, base: int, end: int) -> Iterator[Batches]:
+    """The batches that stay; the last one stays as a header if its records go (KAFKA-17076)."""
+    at = base
+    for batches in old.batches():
+        at = int(batches.table["last_offset"][-1]) + 1 if len(batches.table) else at
+        yield batches
+    if old.header is not None and at <= old.last_offset == end - 1:
+        yield emptied(old.header)
+
+
+def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
+    """The offsets that the segments cover together; UsageError if they cannot be one segment."""
+    first, last = rows[0], rows[-1]
+    for before, after in pairwise(rows):
+        same = (before.topic, before.partition) == (after.topic, after.partition)
+        if not same or before.end_offset != after.base_offset:
+            raise UsageError(f"{after.key('log')} does not follow {before.key('log')}")
+    if last.end_offset - 1 - first.base_offset > INT32_MAX:
+        raise UsageError(
+            f"one segment cannot cover offsets {first.base_offset} to {last.end_offset}: more "
+            "than 2^31"
+        )
+    return first.base_offset, last.end_offset
+
+
+def staying(store: Store, rows: Sequence[SegmentRow], keep: Keep) -> Iterator[Batches]:
+    """The batches of segments that stay, checked, with complete tables, some at a time.
+
+    Batches without records are left out. Raises CorruptData and StoreError.
+    """
+    return _OldLogs(store, rows, _Sieve(keep, None)).batches()
+
+
+class _OldLogs:
+    """The logs that are read. `header` and `last_offset` are of the last batch that was read."""
+
+    def __init__(self, store: Store, rows: Sequence[SegmentRow], sieve: _Sieve) -> None:
+        self._store, self._rows, self._sieve = store, rows, sieve
+        self.header: bytes | None = None
+        self.last_offset = -1
+
+    def batches(self) -> Iterator[Batches]:
+        """The batches that stay, with complete tables, some at a time. Raises CorruptData."""
+        read = self._sieve.keep.fates(_as_batches(self._rows)) != GOES
+        rows = [row for row, wanted in zip(self._rows, read, strict=True) if wanted]
+        segments = [LogSegment.of_row(row) for row in rows]
+        checks = {row.key("log"): LogCheck(row) for row in rows}
+        pieces = [Piece.of(segment, segment.log) for segment in segments]
+        for chunk in LogFetch(self._store).chunks(pieces, ahead_bytes=AHEAD_BYTES):
+            _add(checks, chunk)
+            yield from self._staying(chunk)
+            if len(chunk.table):
+                last = chunk.table[-1]
+                at, self.last_offset = int(last["position"]), int(last["last_offset"])
+                self.header = bytes(memoryview(chunk.data)[at : at + OVERHEAD])
+        for check in checks.values():
+            check.check()
+
+    def _staying(self, chunk: Chunk) -> Iterator[Batches]:
+        table = chunk.table[chunk.table["count"] > 0]
+        left = table[self._sieve.keep.fates(table) != GOES]
+        return chunk.in_parts(left, DECODE_BYTES, partial(self._sieve.kept, chunk.data))
+
+
+class _Sieve(NamedTuple):
+    """What stays, and the size up to which neighbouring batches are joined, if at all."""
+
+    keep: Keep
+    batch_bytes: int | None
+
+    def kept(self, data: Any, table: BatchTable, payload: Payload) -> Batches:
+        """What stays of some batches, whose fates are not `GOES`."""
+        keep = self.keep
+        asked = keep.fates(table) == UNDECIDED
+        if asked.any():
+            decoded = decode(table, payload)
+            stays = keep.records(table, decoded) | ~asked[decoded.batch]
+            horizons = keep.horizons(table, decoded, stays)
+            return filter_batches(data, table, decoded, stays, horizons)
+        if self.batch_bytes is not None:
+            return rebatch(data, table, payload, self.batch_bytes)
+        return copied(data, with_record_times(table, payload))
+
+
+def _as_batches(rows: Sequence[SegmentRow]) -> BatchTable:
+    """Whole segments as if each were one batch."""
+    table = np.zeros(len(rows), TABLE)
+    table["base_offset"] = [row.base_offset for row in rows]
+    table["last_offset"] = [row.end_offset - 1 for row in rows]
+    table["count"] = [row.record_count for row in rows]
+    table["max_timestamp"] = [row.max_timestamp for row in rows]
+    return table
+
+
+def _add(checks: dict[str, LogCheck], chunk: Chunk) -> None:
+    """Add a chunk's batches to the checks of their logs."""
+    owners = chunk.owner_of
+    firsts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1])[: len(owners)]).tolist()
+    view = memoryview(chunk.data)
+    for first, end in pairwise([*firsts, len(owners)]):
+        part = chunk.table[first:end]
+        start, stop = int(part["position"][0]), int(part["position"][-1] + part["size"][-1])
+        checks[chunk.pieces[owners[first]].segment.log_key].add(view[start:stop], part)

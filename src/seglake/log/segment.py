@@ -1,0 +1,80 @@
+"""A segment as readers see it: the keys and sizes of its files, the offsets it covers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.catalog.rows import SegmentRow
+from seglake.catalog.version.snapshot import PartitionView
+from seglake.format.records import Int64s
+from seglake.layout import LINK
+
+
+class LogRanges(NamedTuple):
+    """Ascending byte ranges [starts[i], ends[i]) of a log, each of whole record batches.
+
+    The batches in range i have offsets first_offsets[i] to end_offsets[i], exclusive. Base offsets
+    are outside a batch's checksum, so a fetch checks them against these.
+    """
+
+    starts: Int64s
+    ends: Int64s
+    first_offsets: Int64s
+    end_offsets: Int64s
+
+    @staticmethod
+    def one(start: int, end: int, first_offset: int, end_offset: int) -> LogRanges:
+        """A single range."""
+        return LogRanges(*np.array([[start], [end], [first_offset], [end_offset]], np.int64))
+
+    def take(self, rows: slice | npt.NDArray[np.bool_]) -> LogRanges:
+        """Some of the ranges."""
+        return LogRanges(*(column[rows] for column in self))
+
+
+class LogSegment(NamedTuple):
+    """One segment of a log partition; it covers offsets base_offset to end_offset (exclusive).
+
+    `record_count` is -1 where it is not known.
+    """
+
+    topic: str
+    partition: int
+    log_key: str
+    zonemap_key: str
+    base_offset: int
+    end_offset: int
+    log_bytes: int
+    zonemap_bytes: int
+    record_count: int = -1
+
+    @property
+    def log(self) -> LogRanges:
+        """The whole log as one range."""
+        return LogRanges.one(0, self.log_bytes, self.base_offset, self.end_offset)
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the log lies outside the lake, behind a link."""
+        return self.log_key.endswith(f".{LINK}")
+
+    @staticmethod
+    def of_row(row: SegmentRow) -> LogSegment:
+        """The segment of a row of the catalog."""
+        return LogSegment(
+            row.topic, row.partition, row.key("log"), row.key("zonemap"),
+            row.base_offset, row.end_offset, row.log_bytes, row.zonemap_bytes,
+        )  # fmt: skip
+
+    @staticmethod
+    def of(view: PartitionView, index: int) -> LogSegment:
+        """The segment at position `index` of `view`, counted from 0."""
+        row = view.segment(index)
+        return LogSegment(
+            row.topic, row.partition, row.key("log"), row.key("zonemap"),
+            row.base_offset, row.end_offset, row.sizes["log"], row.sizes["zonemap"],
+            row.record_count,
+        )  # fmt: skip

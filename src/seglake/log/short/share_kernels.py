@@ -1,0 +1,154 @@
+"""A share of a short window as a row of words, which threads hand to each other without Python.
+
+A thread of Python is awake only after it got the interpreter's lock, which takes as long as reading
+a second of events. So helpers wait in a kernel, for a byte from a pipe. A share stays in a helper's
+slot until somebody takes it: the helper, or, if that is not awake when all else is done, the thread
+that put it there.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, types  # type: ignore[attr-defined]  # it is documented
+from numba.extending import intrinsic
+
+from seglake.format.batch import TABLE
+from seglake.format.codecs.kernels import call_of, pointer
+from seglake.jit import njit
+from seglake.log.short.kernels import SEGMENT_FIELDS, STRETCHES, read_stretches
+
+# the words of a share: the address and the size of each array, then numbers
+ARRAYS = 28
+(
+    SEGMENTS, SEEN, PLANNED, LIBRARIES, LOG, BATCHES, OWNERS, POSITIONS, ROWS, WINDOWS, HELD,
+    HELD_BYTES, ARENA, ARENA_ENDS, SIZES, PLACE, COST, STATE, OFFSETS, TIMESTAMPS, TIMESTAMP_TYPES,
+    BATCH_OF, KEY_ENDS, KEYS, KEY_VALID, VALUE_ENDS, VALUES, VALUE_VALID,
+) = range(0, 2 * ARRAYS, 2)  # fmt: skip
+WORDS = 2 * ARRAYS + 9
+(FIRST, LAST, CACHES, LIMIT_BYTES, WANTED, MAX_BYTES, REASON, IN_SLOT, FINISHED) = range(
+    2 * ARRAYS, WORDS
+)
+
+SLOT_FIELDS = 8  # a line of the processor's cache
+SHARE, WAKES, BYTE = range(3)  # the address of a share's words or 0, the end of a pipe, its bytes
+
+CALLS = 4
+READ, WRITE, PREAD, YIELD = range(CALLS)  # functions of C by address
+
+_NO_SLOT = np.int64(0)
+_call1, _call3 = call_of(1), call_of(3)
+
+
+@intrinsic
+def _compare_and_swap(_typing_context, _address, _expected, _value):
+    """Put a value where another one is expected; returns what was there. No other step between."""
+
+    def generate(_context, builder, _signature, arguments):
+        place = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        found = builder.cmpxchg(place, arguments[1], arguments[2], "seq_cst", "seq_cst")
+        return builder.extract_value(found, 0)
+
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+compare_and_swap: Any = _compare_and_swap  # numba adds the first argument
+
+
+@njit(cache=True, nogil=True)
+def read_shares(shares, slots, calls):
+    """Read some shares, all but the first with the help of those who wait for the `slots`."""
+    for i in range(1, len(shares)):
+        _put(shares[i], _slot(slots, i - 1), calls)
+    _read(shares[0], calls)
+    for i in range(1, len(shares)):
+        if _took_back(shares[i], calls):
+            _read(shares[i], calls)
+
+
+@njit(cache=True, nogil=True)
+def help_readers(slot, wakes, calls):
+    """Read the shares that are put into a slot, as long as the pipe `wakes` gives bytes.
+
+    Returns what C's `read` gave instead: 0 at the end of the pipe, -1 for a signal.
+    """
+    place = slot.ctypes.data
+    while True:
+        count = _call3(calls[READ], (wakes, place + 8 * BYTE, 1))
+        if count != 1:
+            return count
+        taken = compare_and_swap(place, 0, 0)
+        if taken and compare_and_swap(place, taken, 0) == taken:
+            words: Any = pointer(taken)
+            _read(carray(words, (WORDS,), np.int64), calls)
+            compare_and_swap(taken + 8 * FINISHED, 0, 1)
+
+
+@njit(cache=True, nogil=True)
+def _slot(slots, number):
+    """The address of a slot, or `_NO_SLOT`."""
+    return slots.ctypes.data + 8 * SLOT_FIELDS * number if number < len(slots) else _NO_SLOT
+
+
+@njit(cache=True, nogil=True)
+def _put(share, slot, calls):
+    """Put a share into a slot, if there is one and it is empty, and wake the helper."""
+    share[IN_SLOT], share[FINISHED] = _NO_SLOT, 0
+    if slot != _NO_SLOT and compare_and_swap(slot, 0, share.ctypes.data) == 0:
+        share[IN_SLOT] = slot
+        words: Any = pointer(slot)
+        wakes = carray(words, (SLOT_FIELDS,), np.int64)[WAKES]
+        _call3(calls[WRITE], (wakes, slot, 1))  # any byte
+
+
+@njit(cache=True, nogil=True)
+def _took_back(share, calls):
+    """Whether no helper took the share; else it waits until the helper has finished."""
+    place, slot = share.ctypes.data, share[IN_SLOT]
+    if slot == _NO_SLOT or compare_and_swap(slot, place, 0) == place:
+        return True
+    while compare_and_swap(place + 8 * FINISHED, 1, 1) == 0:
+        _call1(calls[YIELD], (0,))
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _read(share, calls):
+    """Read a share by `read_stretches`, and put down the reason why that stopped."""
+    segments: Any = pointer(share[SEGMENTS])
+    seen: Any = pointer(share[SEEN])
+    planned: Any = pointer(share[PLANNED])
+    table: Any = pointer(share[BATCHES])
+    stretches = carray(planned, (STRETCHES, share[PLANNED + 1] // STRETCHES), np.int64)
+    share[REASON] = read_stretches(
+        carray(segments, (share[SEGMENTS + 1] // SEGMENT_FIELDS, SEGMENT_FIELDS), np.int64),
+        stretches[:, share[FIRST] : share[LAST]], calls[PREAD],
+        carray(seen, (share[SEEN + 1],), np.uint64), share[CACHES] != 0,
+        _longs(share, LIBRARIES), share[MAX_BYTES], _bytes(share, LOG),
+        carray(table, (share[BATCHES + 1],), TABLE), _ints(share, OWNERS), _longs(share, POSITIONS),
+        _longs(share, ROWS), _ints(share, WINDOWS), _longs(share, HELD), _longs(share, HELD_BYTES),
+        _bytes(share, ARENA), _longs(share, ARENA_ENDS), _longs(share, SIZES), _longs(share, PLACE),
+        _longs(share, COST), share[WANTED], share[LIMIT_BYTES], _longs(share, STATE),
+        _longs(share, OFFSETS), _longs(share, TIMESTAMPS), _bytes(share, TIMESTAMP_TYPES),
+        _ints(share, BATCH_OF), _ints(share, KEY_ENDS), _bytes(share, KEYS),
+        _bytes(share, KEY_VALID), _ints(share, VALUE_ENDS), _bytes(share, VALUES),
+        _bytes(share, VALUE_VALID),
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _bytes(share, array):
+    place: Any = pointer(share[array])
+    return carray(place, (share[array + 1],), np.uint8)
+
+
+@njit(cache=True, nogil=True)
+def _ints(share, array):
+    place: Any = pointer(share[array])
+    return carray(place, (share[array + 1],), np.int32)
+
+
+@njit(cache=True, nogil=True)
+def _longs(share, array):
+    place: Any = pointer(share[array])
+    return carray(place, (share[array + 1],), np.int64)

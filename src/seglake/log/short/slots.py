@@ -1,0 +1,74 @@
+"""The threads that help others to read short windows. They wait in a kernel, and never for Python.
+
+They start when they are first needed. A forked process starts its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from functools import cache
+
+import numpy as np
+
+from seglake.format.records import Int64s
+from seglake.log.short.share_kernels import CALLS, SLOT_FIELDS, WAKES, help_readers, read_shares
+from seglake.log.threads import DECODERS
+from seglake.store.forks import Lock
+
+_FUNCTIONS = "read", "write", "pread", "sched_yield"  # of C, as the kernels number them
+
+_LOCK = Lock()
+_slots: Int64s = np.zeros((0, SLOT_FIELDS), np.int64)
+_pipes: list[tuple[int, int]] = []
+
+
+def read(shares: Int64s) -> None:
+    """Read the shares that the rows are the words of, with help where there are several."""
+    read_shares(shares, _slots if len(shares) == 1 or len(_slots) else _started(), functions())
+
+
+@cache
+def functions() -> Int64s:
+    """The addresses of C's functions; empty where one is missing."""
+    library = ctypes.CDLL(None) if os.name == "posix" else None
+    found = [getattr(library, name, None) for name in _FUNCTIONS]
+    addresses = [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found if each]
+    return np.array(addresses if len(addresses) == CALLS else [], np.int64)
+
+
+def _started() -> Int64s:
+    """The slots of the helpers, who start."""
+    global _slots  # noqa: PLW0603  # those of this process
+    with _LOCK:
+        if not len(_slots):
+            slots = np.zeros((DECODERS - 1, SLOT_FIELDS), np.int64)
+            for slot in slots:
+                _pipes.append(os.pipe())
+                _start(slot, *_pipes[-1])
+            _slots = slots
+    return _slots
+
+
+def _start(slot: Int64s, reader: int, writer: int) -> None:
+    slot[WAKES] = writer
+    name = f"seglake-window-{reader}"
+    threading.Thread(target=_help, args=(slot, reader), name=name, daemon=True).start()
+
+
+def _help(slot: Int64s, reader: int) -> None:
+    while help_readers(slot, reader, functions()) < 0:
+        pass  # it was a signal
+
+
+def _forget() -> None:
+    """Threads do not survive a fork."""
+    global _slots  # noqa: PLW0603  # as above
+    _slots = _slots[:0]
+    for end in (end for pipe in _pipes for end in pipe):
+        os.close(end)
+    _pipes.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

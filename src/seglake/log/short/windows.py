@@ -1,0 +1,286 @@
+"""Short windows of a local lake: kernels go from zone maps to Arrow columns in one call.
+
+A window of some ten KiB is read in less time than Python takes to plan, fetch and decode it piece
+by piece. So what is usual is done in one call, with which other threads help. Where anything is not
+usual, nothing has happened, and the window is read as any other is; so errors, too, come from there
+alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from seglake.errors import SeglakeError
+from seglake.format.codecs import native
+from seglake.format.codecs.kernels import CRC32C
+from seglake.format.records import Int64s
+from seglake.limits import INT64_MAX
+from seglake.log.decode.kernels import DONE, FULL, UNKNOWN
+from seglake.log.execute import ReadStats, bytes_of_columns
+from seglake.log.partition import PartitionReader
+from seglake.log.piece import Window
+from seglake.log.reads import SharedReads
+from seglake.log.segment import LogSegment
+from seglake.log.short import slots
+from seglake.log.short.kernels import (
+    CHOSEN,
+    LIMITS,
+    RANGES,
+    SEGMENT_FIELDS,
+    SHELF,
+    START,
+    STOP,
+    STRETCHES,
+    choose,
+    plan_stretches,
+)
+from seglake.log.short.room import LOG_ROOM_BYTES, MOST_BATCHES, Done, Room, Wanted, places
+from seglake.log.short.share_kernels import WORDS
+from seglake.log.slabs import Shelved, SlabCache
+from seglake.log.threads import READERS
+from seglake.log.zones.search import ZoneSearch
+from seglake.store import OpenFile, Store, local_file
+
+# Bytes of a log in a share, by codec: least to be worth a thread, most to fit an Arrow batch.
+_LEAST_BYTES = {0: 2**18, 3: 64 * 1024, 4: 24 * 1024}
+_MOST_BYTES = {0: LOG_ROOM_BYTES, 3: 3 * 2**18, 4: 3 * 2**17}
+_LEAST_CACHED, _MOST_CACHED = 512 * 1024, 3 * 2**19  # the same of what is decompressed
+_MOST_SEGMENTS, _MOST_RANGES, _MOST_SHARES = 64, 8192, 4
+_MOST_ROWS = 2**16  # of the catalog, which are looked through
+_CHOICES = 8  # of partitions, remembered
+
+
+class ShortWindows:
+    """The short windows of one log. Safe for threads."""
+
+    def __init__(self, reads: SharedReads) -> None:
+        self._reads, self._halved = reads, 0  # how often a share was too much
+        self._seen = places(reads.cached_fetch.slabs.seen)
+        self._codec = 0  # of what was read last
+        self._unusual = set[bool]()  # True: where headers are asked for, False: also where not
+        self._choice = lru_cache(_CHOICES)(_Choice)
+
+    def read(
+        self,
+        readers: tuple[PartitionReader, ...],
+        window: Window,
+        schema: pa.Schema,
+        memory_bytes: int,
+        stats: ReadStats,
+    ) -> list[pa.RecordBatch] | None:
+        """The records of a window in a few Arrow batches; None if it is to be read otherwise.
+
+        That is so for a window of many bytes, and one with anything that is not usual.
+        `memory_bytes` and `stats` are those of `execute`.
+        """
+        with_headers = "headers" in schema.names
+        if not _is_possible() or with_headers in self._unusual:
+            return None
+        parts = self._parts(readers, window)
+        if not parts:
+            return None if parts is None else []
+        with READERS as threads:
+            wanted, cuts = self._shares(parts, schema, memory_bytes, threads)
+            slabs = self._reads.cached_fetch.slabs
+            done, batches = _OWN.read(wanted, cuts, slabs) if cuts else ([], [])
+        if not batches:
+            self._learn(done, with_headers)
+            return None
+        self._codec = done[0].codec
+        stats.requests += sum(each.requests for each in done)
+        stats.bytes_fetched += sum(each.size_bytes for each in done)
+        stats.bytes_matching += sum(each.matching_bytes for each in done)
+        stats.records += sum(map(len, batches))
+        return [batch for batch in batches if len(batch)]
+
+    def _parts(self, readers: tuple[PartitionReader, ...], window: Window) -> list[_Part] | None:
+        """What has a part of the window; None if that is too much, or not all at hand."""
+        found = self._choice(readers).meeting(window)
+        if found is None:
+            return None
+        parts = list[_Part]()
+        for reader, index, whole in found:
+            part = self._part(reader, index, window, whole)
+            if part is None:
+                return None
+            parts.append(part)
+        return parts
+
+    def _part(
+        self, reader: PartitionReader, index: int, window: Window, whole: bool
+    ) -> _Part | None:
+        segment, start = reader.segment(index), reader.view.log_start_offset
+        whole = whole and segment.base_offset >= start
+        zones = None if whole else self._reads.zone_maps.known(segment)
+        file = None if segment.is_external else _opened(self._reads.store, segment.log_key)
+        if file is None or not (whole or zones):
+            return None
+        return _Part(segment, file, zones, window.above(start).limits())
+
+    def _shares(
+        self, parts: list[_Part], schema: pa.Schema, memory_bytes: int, threads: int
+    ) -> tuple[Wanted, list[int]]:
+        """What is wanted, and where to cut its stretches into shares: nowhere if it is too much."""
+        segments, shelves = _OWN.segments[: len(parts)], list[Shelved | None]()
+        segments[:] = [part.row() for part in parts]
+        count, fresh, cached, again = self._planned(segments)
+        if again:  # all else need not know the shelves
+            shelves = self._shelve(parts, segments)
+            count, fresh, cached, _ = self._planned(segments)
+        shares = self._share_count(fresh, cached, threads)
+        if 0 < count < shares:  # as of one log partition
+            count, *_ = self._planned(segments, _ends(count)[-1] // shares)
+            shares = max(self._share_count(fresh, cached, 1), min(shares, count))
+        ends = _ends(count)
+        caches = ends[-1] <= self._reads.cached_fetch.largest_bytes
+        too_much = shares > min(_MOST_SHARES, count) or fresh > memory_bytes // 8
+        wanted = Wanted(
+            [part.segment for part in parts], _OWN.words(segments, self._seen), schema,
+            bytes_of_columns(memory_bytes), caches, (parts, shelves),
+        )  # fmt: skip
+        return wanted, [] if count < 1 or too_much else _cuts(ends, shares)
+
+    def _shelve(self, parts: list[_Part], segments: Int64s) -> list[Shelved | None]:
+        """Tell the kernels what is cached of the parts, and return what has to stay in memory."""
+        slabs = self._reads.cached_fetch.slabs
+        shelves = [slabs.shelved(part.segment.log_key) for part in parts]
+        segments[:, SHELF:LIMITS] = [each.place if each else (0, 0, 0) for each in shelves]
+        return shelves
+
+    def _share_count(self, fresh: int, cached: int, threads: int) -> int:
+        """How many shares hold so many bytes of the log, and of decompressed batches."""
+        work = fresh // _LEAST_BYTES.get(self._codec, LOG_ROOM_BYTES) + cached // _LEAST_CACHED
+        most = max(1, _MOST_BYTES.get(self._codec, LOG_ROOM_BYTES) >> self._halved)
+        least = max(-(-fresh // most), -(-cached // _MOST_CACHED))
+        return max(1, least, min(threads, work))
+
+    def _planned(self, segments: Int64s, most_bytes: int = INT64_MAX) -> tuple[int, int, int, bool]:
+        """What `plan_stretches` says of them."""
+        own, seen = _OWN, self._reads.cached_fetch.slabs.seen
+        found: tuple[int, int, int, bool]
+        found = plan_stretches(segments, own.ranges, own.stretches, seen, most_bytes)
+        return found
+
+    def _learn(self, done: list[Done], with_headers: bool) -> None:
+        """Notice what makes all windows of this log unusual."""
+        codec, reasons = done[0].codec if done else self._codec, {each.reason for each in done}
+        if FULL in reasons and codec == self._codec:
+            self._halved += 1  # it is compressed well
+        if UNKNOWN in reasons:  # it has headers, or a codec that kernels do not know
+            self._unusual |= {True, with_headers}
+        self._codec = codec
+
+
+class _Part(NamedTuple):
+    """A segment with a part of a window; all of it without `zones`."""
+
+    segment: LogSegment
+    file: OpenFile
+    zones: ZoneSearch | None
+    limits: tuple[int, int, int, int]
+
+    def row(self) -> tuple[int, ...]:
+        """What the kernels know of it, but for its shelf."""
+        segment, zones = self.segment, self.zones
+        return (
+            self.file.fd, hash(segment.log_key), segment.base_offset, segment.end_offset,
+            0 if zones else segment.log_bytes, *(zones.place if zones else (0, 0)),
+            0, 0, 0, *self.limits,
+        )  # fmt: skip
+
+
+class _Choice:
+    """The segments of some log partitions, one behind another."""
+
+    def __init__(self, readers: tuple[PartitionReader, ...]) -> None:
+        self._readers = readers
+        counts = [len(reader.view.segments.base_offsets) for reader in readers]
+        self._firsts, self._extents = np.cumsum([0, *counts]), np.empty((4, 0), np.int64)
+        if sum(counts) <= _MOST_ROWS:
+            columns = [np.array(reader.view.extents) for reader in readers]
+            self._extents = np.concatenate([self._extents, *columns], axis=1)
+
+    def meeting(self, window: Window) -> list[tuple[PartitionReader, int, bool]] | None:
+        """The segments that can hold a record of the window; None if there are too many.
+
+        Each comes with its partition's reader, its index there, and whether it lies in the window.
+        """
+        limits, found = np.array(window.limits()), _OWN.found
+        count = choose(self._extents, self._firsts, limits, found)
+        if count < 0 or not self._extents.size:
+            return None
+        rows = zip(*found[:, :count].tolist(), strict=True)
+        return [(self._readers[owner], index, bool(whole)) for owner, index, whole in rows]
+
+
+class _Own(threading.local):
+    """The arrays of a thread for what the kernels find on their way."""
+
+    def __init__(self) -> None:
+        self.found = np.empty((CHOSEN, _MOST_SEGMENTS), np.int64)
+        self.ranges = np.empty((RANGES, _MOST_RANGES), np.int64)
+        self.stretches = np.empty((STRETCHES, MOST_BATCHES), np.int64)
+        self.segments = np.empty((_MOST_SEGMENTS, SEGMENT_FIELDS), np.int64)
+        self._places = places(self.segments, self.stretches)
+        self._shares, self._rooms = np.zeros((_MOST_SHARES, WORDS), np.int64), list[Room]()
+
+    def words(self, segments: Int64s, seen: list[int]) -> list[int]:
+        """The places of these first `segments`, of what was `seen`, and of the stretches."""
+        return [self._places[0], segments.size, *seen, *self._places[2:]]
+
+    def read(
+        self, wanted: Wanted, cuts: list[int], slabs: SlabCache
+    ) -> tuple[list[Done], list[pa.RecordBatch]]:
+        """What came of the shares, and the records of each if all of them are done.
+
+        Batches that were read before go to the `slabs`.
+        """
+        count = len(cuts) - 1
+        while len(self._rooms) < count:
+            self._rooms.append(Room(self._shares[len(self._rooms)]))
+        rooms = self._rooms[:count]
+        for room, (first, last) in zip(rooms, pairwise(cuts), strict=True):
+            room.begin(wanted, first, last)
+        slots.read(self._shares[:count])
+        done = [room.done() for room in rooms]
+        if any(each.reason != DONE for each in done):
+            return done, []
+        for room in rooms:
+            room.keep(wanted, slabs)
+        return done, [room.columns(wanted).take() for room in rooms]
+
+
+_OWN = _Own()
+
+
+def _ends(count: int) -> list[int]:
+    """Where each of the planned stretches ends if they stand one behind another, 0 in front."""
+    starts, stops = _OWN.stretches[START, : max(count, 0)], _OWN.stretches[STOP, : max(count, 0)]
+    return [0, *accumulate((stops - starts).tolist())]
+
+
+def _cuts(starts: list[int], shares: int) -> list[int]:
+    """Where to cut what begins at `starts`, so that the shares are as equal as they can be."""
+    inner = [
+        min(range(len(starts)), key=lambda i: abs(starts[i] * shares - starts[-1] * number))
+        for number in range(1, shares)
+    ]
+    return sorted({0, *inner, len(starts) - 1})
+
+
+def _opened(store: Store, key: str) -> OpenFile | None:
+    try:
+        return local_file(store, key)
+    except SeglakeError:
+        return None
+
+
+def _is_possible() -> bool:
+    """Whether there is a C library to read with, and one to check with."""
+    return bool(len(slots.functions()) and native.addresses()[CRC32C])

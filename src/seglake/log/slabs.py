@@ -1,0 +1,335 @@
+"""Decompressed record batches in memory, in slabs: those of a log that were decompressed at once.
+
+A slab leaves the cache as a whole, the oldest first. A shelf says which slabs have which batches of
+a log. Both are arrays, and no objects for each batch: those would keep Python's garbage collector
+busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.format.batch import TABLE, BatchTable
+from seglake.format.codecs.payload import Payload
+from seglake.format.records import Bytes, Int32s, Int64s, fixed, join_tables, take_rows
+from seglake.limits import INT64_MAX
+from seglake.log.fetch_kernels import SEEN_SLOTS, count_seen, covering, mark_seen
+from seglake.log.segment import LogRanges
+from seglake.store.forks import Lock
+
+ABSENT = -1  # the slab of a batch whose records are not here
+_SLAB_BYTES = 1024  # beside its arrays
+_BATCH_BYTES = 2 * TABLE.itemsize + 9 * 8  # on the shelf, also as kernels take it
+_SWEEP_EVERY = 512  # slabs
+_STALE_SHARE = 16  # what kernels take may hold 1/16 of the cache that has left it
+_NOTHING: Bytes = np.empty(0, np.uint8)
+
+
+class Held(NamedTuple):
+    """Where the records of some batches are: in data[slabs[i]][starts[i] : ends[i]] those of i."""
+
+    slabs: Int64s
+    starts: Int64s
+    ends: Int64s
+    data: Sequence[Bytes]
+
+    @staticmethod
+    def joined(parts: Sequence[Held]) -> Held:
+        """Some batches, one after another."""
+        slabs, data = list[Int64s](), list[Bytes]()
+        for part in parts:
+            slabs.append(np.where(part.slabs == ABSENT, ABSENT, part.slabs + len(data)))
+            data += part.data
+        starts, ends = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
+        return Held(np.concatenate(slabs), starts, ends, data)
+
+    def take(self, rows: Any) -> Held:
+        """The batches at `rows`."""
+        return Held(self.slabs[rows], self.starts[rows], self.ends[rows], self.data)
+
+    def places(self) -> tuple[Int64s, Int64s]:
+        """Where the records of each batch are in memory, and their bytes; 0 where they are not."""
+        slabs = [0, *(slab.ctypes.data for slab in self.data)]
+        here = self.slabs != ABSENT
+        return np.where(
+            here, np.array(slabs)[self.slabs + 1] + self.starts, 0
+        ), self.ends - self.starts
+
+    def alike(self) -> int:
+        """How many batches from the first on are in one slab, or in none."""
+        others = np.flatnonzero(self.slabs != self.slabs[0])
+        return int(others[0]) if len(others) else len(self.slabs)
+
+    def payload(self, limit_bytes: int) -> Payload:
+        """The records of the first batches, as many as one slab has, up to `limit_bytes`.
+
+        The batch that reaches the limit is the last one. The first one's records are here.
+        """
+        stop = self.alike()
+        sizes = np.cumsum(self.ends[:stop] - self.starts[:stop])
+        stop = min(stop, 1 + int(sizes.searchsorted(limit_bytes)))
+        return Payload(self.data[self.slabs[0]], self.starts[:stop], self.ends[:stop])
+
+
+class _Shelf(NamedTuple):
+    """Cached batches of a log, by position, each with its slab and its place there.
+
+    Batch i lies between positions[i] and stops[i] of the log. Its records are at starts[i] to
+    ends[i] of slab slabs[i], and at addresses[i] of memory as long as the slab is there; starts[i]
+    is `ABSENT`, and addresses[i] 0, if only its header was wanted.
+    """
+
+    positions: Int64s
+    stops: Int64s
+    table: BatchTable
+    slabs: Int64s
+    starts: Int64s
+    ends: Int64s
+    addresses: Int64s
+
+    @staticmethod
+    def of(number: int, table: BatchTable, payload: Payload | None) -> _Shelf:
+        """A slab alone."""
+        positions, slabs = table["position"].astype(np.int64), np.full(len(table), number)
+        stops, absent = positions + table["size"], np.full(len(table), ABSENT)
+        if payload is None:
+            return _Shelf(positions, stops, table, slabs, absent, absent, np.zeros_like(absent))
+        starts, address = payload.starts, payload.data.ctypes.data
+        return _Shelf(positions, stops, table, slabs, starts, payload.ends, starts + address)
+
+    def plus(self, slabs: Sequence[_Shelf]) -> _Shelf:
+        """The shelf with other slabs, whose batches take the places of those that are here."""
+        joined = _Shelf(*(join_tables(each) for each in zip(self, *slabs, strict=True)))
+        order = joined.positions.argsort(kind="stable")
+        positions = joined.positions[order]
+        return joined.take(order[np.append(positions[1:] != positions[:-1], True)])
+
+    def take(self, numbers: Any) -> _Shelf:
+        columns: Any = self
+        return _Shelf(*(take_rows(column, numbers) for column in columns))
+
+    def covering(self, ranges: LogRanges) -> Any:
+        """The numbers of the batches that fill the ranges; None if one is not on the shelf."""
+        numbers = np.empty(len(self.positions), np.int64)
+        positions, stops, starts, ends = map(fixed, (*self[:2], *ranges[:2]))
+        count = covering(positions, stops, starts, ends, numbers)
+        if count < 0:
+            return None
+        first = int(numbers[0]) if count else 0
+        whole = count and numbers[count - 1] - first == count - 1
+        return slice(first, first + count) if whole else numbers[:count]
+
+
+class Shelved(NamedTuple):
+    """The cached batches of a log as kernels take them: `rows` see there, `table` with positions.
+
+    `place` has the addresses of both, and how many batches there are. `slabs` keeps the slabs in
+    memory, though they may leave the cache, which had dropped `dropped_bytes` before.
+    """
+
+    place: tuple[int, int, int]
+    rows: Int64s
+    table: BatchTable
+    slabs: dict[int, _Slab]
+    shelf: _Shelf
+    dropped_bytes: int
+
+    @staticmethod
+    def of(shelf: _Shelf, slabs: dict[int, _Slab], dropped_bytes: int) -> Shelved:
+        """The batches that are in `slabs`: all those of a cache, the oldest first."""
+        here = shelf.slabs >= next(iter(slabs), INT64_MAX)
+        columns = (shelf.positions, shelf.stops, shelf.addresses, shelf.ends - shelf.starts)
+        rows = np.array([column[here] for column in columns])
+        table = take_rows(shelf.table, here)
+        place = rows.ctypes.data, table.ctypes.data, len(table)
+        return Shelved(place, rows, table, slabs, shelf, dropped_bytes)
+
+
+class _Slab(NamedTuple):
+    data: Bytes
+    size_bytes: int
+
+
+def runs(owner_of: Int32s) -> Iterator[tuple[int, slice]]:
+    """Each owner with its rows, which are neighbours."""
+    cuts = (np.flatnonzero(np.diff(owner_of)) + 1).tolist()
+    edges = [0, *cuts, len(owner_of)] if len(owner_of) else []
+    for first, stop in pairwise(edges):
+        yield int(owner_of[first]), slice(first, stop)
+
+
+_INT64S: Int64s = np.empty(0, np.int64)
+_EMPTY = _Shelf(_INT64S, _INT64S, np.empty(0, TABLE), _INT64S, _INT64S, _INT64S, _INT64S)
+
+
+class SlabCache:
+    """Slabs, at most `limit_bytes` of them together, their batches on the shelves included."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.size_bytes = self.dropped_bytes = 0
+        self._slabs: dict[int, _Slab] = {}  # numbers without a gap
+        self._oldest = self._next = 0  # their numbers
+        self._copy: dict[int, _Slab] | None = None  # until one comes
+        self._shelves: dict[str, _Shelf] = {}
+        self._unshelved: dict[str, list[_Shelf]] = {}
+        self._shelved: dict[str, Shelved] = {}
+        self._lock = Lock()
+        self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # as the kernels mark it
+
+    def mostly_seen(self, log_keys: Sequence[str], owner_of: Int32s, positions: Int64s) -> bool:
+        """Whether this was asked before of most of the batches at these positions of their logs.
+
+        Batch b is of log_keys[owner_of[b]]. The cache remembers some 65,000 batches, and may
+        confuse two in a great while.
+        """
+        logs = np.array([hash(key) for key in log_keys])
+        found = count_seen(self.seen, logs, owner_of, positions)
+        mark_seen(self.seen, logs, owner_of, positions)
+        return 2 * int(found) > len(positions)
+
+    def shelved(self, log_key: str) -> Shelved | None:
+        """What is here of a log, for kernels; None if there is nothing."""
+        shelf = self._shelf(log_key)
+        if not len(shelf.table):
+            return None
+        found = self._shelved.get(log_key)
+        if found is None or found.shelf is not shelf or self._is_stale(found):
+            found = Shelved.of(shelf, *self._all())
+            others = {key: each for key, each in self._shelved.items() if not self._is_stale(each)}
+            self._shelved = others | {log_key: found}
+        return found
+
+    def _all(self) -> tuple[dict[int, _Slab], int]:
+        """All slabs, and the bytes that were dropped before."""
+        with self._lock:
+            if self._copy is None:
+                self._copy = self._slabs.copy()
+            return self._copy, self.dropped_bytes
+
+    def _is_stale(self, shelved: Shelved) -> bool:
+        """Whether it keeps too much in memory that has left the cache."""
+        return _STALE_SHARE * (self.dropped_bytes - shelved.dropped_bytes) > self.limit_bytes
+
+    def put(self, log_key: str, table: BatchTable, payload: Payload | None) -> None:
+        """Keep batches of a log; their positions in `table` are those there.
+
+        The array of the payload is kept, and never written to again. Without one, only the headers
+        are kept. What is larger than the cache is not kept.
+        """
+        data = _NOTHING if payload is None else payload.data
+        memory: Any = data if data.base is None else data.base
+        size = int(memory.nbytes) + _SLAB_BYTES + _BATCH_BYTES * len(table)
+        if size > self.limit_bytes:
+            return
+        with self._lock:
+            number = self._add(_Slab(data, size))
+            slabs = self._unshelved.setdefault(log_key, [])
+            slabs.append(_Shelf.of(number, table, payload))
+        if number % _SWEEP_EVERY == _SWEEP_EVERY - 1:
+            self._sweep()
+
+    def put_lent(
+        self, log_keys: Sequence[str], owner_of: Int32s, table: BatchTable, payload: Payload
+    ) -> None:
+        """As `put`, of batches of several logs: batch b is of log_keys[owner_of[b]].
+
+        The records are copied, for each log by itself.
+        """
+        for owner, rows in runs(owner_of):
+            own = Payload(payload.data, payload.starts[rows], payload.ends[rows])
+            self.put(log_keys[owner], table[rows], own.copy())
+
+    def put_headers(self, log_keys: Sequence[str], owner_of: Int32s, table: BatchTable) -> None:
+        """Keep the headers alone of batches that are not here, as in `put_lent`."""
+        for owner, rows in runs(owner_of):
+            batches = table[rows]
+            _, known = self.at(log_keys[owner], batches["position"])
+            if not known.all():
+                self.put(log_keys[owner], batches[~known], None)
+
+    def _add(self, slab: _Slab) -> int:
+        """Add a slab, for which the oldest ones leave; returns its number."""
+        while self.size_bytes + slab.size_bytes > self.limit_bytes:
+            self._drop()
+        number, self._next, self._copy = self._next, self._next + 1, None
+        self._slabs[number] = slab
+        self.size_bytes += slab.size_bytes
+        return number
+
+    def _drop(self) -> None:
+        """Drop the oldest slab."""
+        size = self._slabs.pop(self._oldest).size_bytes
+        self._oldest += 1
+        self.size_bytes -= size
+        self.dropped_bytes += size
+
+    def clear(self) -> None:
+        """Drop all slabs, and what kernels were given of them."""
+        with self._lock:
+            while self._slabs:
+                self._drop()
+            self._copy = None
+            self._shelves, self._unshelved, self._shelved = {}, {}, {}
+
+    def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, Held] | None:
+        """All batches in some ranges of a log, or None if one is not here."""
+        shelf = self._shelf(log_key)
+        numbers = shelf.covering(ranges) if len(shelf.table) else None
+        if numbers is None:
+            return None
+        found = shelf.take(numbers)
+        held, here = self._held(found)
+        return (found.table, held) if here.all() else None
+
+    def at(self, log_key: str, positions: Int64s) -> tuple[Held, npt.NDArray[np.bool_]]:
+        """Where the records of the batches at some positions of a log are, and which are here.
+
+        Of some that are here, only the headers may be.
+        """
+        shelf = self._shelf(log_key)
+        numbers = shelf.positions.searchsorted(positions)
+        known = np.append(shelf.positions, ABSENT)[numbers] == positions
+        places, starts, ends = (np.full(len(known), ABSENT) for _ in range(3))
+        if not known.any():
+            return Held(places, starts, ends, []), known
+        found, here = self._held(shelf.take(numbers[known]))
+        places[known], starts[known], ends[known] = found[:3]
+        known[known] = here
+        return Held(places, starts, ends, found.data), known
+
+    def _held(self, shelf: _Shelf) -> tuple[Held, npt.NDArray[np.bool_]]:
+        """Where the records of a shelf's batches are, and which batches are here still."""
+        numbers, slab_of = np.unique(shelf.slabs, return_inverse=True)
+        slabs = [self._slabs.get(number) for number in numbers.tolist()]
+        kept = np.array([slab is not None for slab in slabs], bool)
+        here: npt.NDArray[np.bool_] = kept[slab_of]
+        places = (kept.cumsum() - 1)[slab_of]
+        places[~here | (shelf.starts == ABSENT)] = ABSENT
+        data = [slab.data for slab in slabs if slab is not None]
+        return Held(places, shelf.starts, shelf.ends, data), here
+
+    def _shelf(self, log_key: str) -> _Shelf:
+        """The shelf of a log, with all slabs of it."""
+        if log_key not in self._unshelved:
+            return self._shelves.get(log_key, _EMPTY)
+        with self._lock:
+            shelf = self._shelves.get(log_key, _EMPTY)
+            if slabs := self._unshelved.pop(log_key, None):
+                shelf = self._shelves[log_key] = shelf.plus(slabs)
+        return shelf
+
+    def _sweep(self) -> None:
+        """Take from the shelves what has left the cache."""
+        for log_key in {*self._shelves, *self._unshelved}:
+            self._shelf(log_key)
+            with self._lock:
+                shelf = self._shelves.pop(log_key, _EMPTY)
+                shelf = shelf.take(shelf.slabs >= self._oldest)
+                if len(shelf.positions):
+                    self._shelves[log_key] = shelf

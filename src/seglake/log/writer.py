@@ -1,0 +1,206 @@
+"""Record batches become segments on storage: a log, its index files, its catalog row.
+
+`SegmentWriter` appends batches and rolls segments by Kafka's rules, as ingest does. `write_segment`
+writes the one segment that some batches are to be, as rewrites and imports do. `SegmentRow`s are
+made in one place, `_row`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import crc32c
+import numpy as np
+
+from seglake.catalog.rows import SegmentId, SegmentRow
+from seglake.config import Topic
+from seglake.format.batch import CODEC_MASK, LOG_APPEND_TIME, TABLE, TIMESTAMP_TYPES, BatchTable
+from seglake.format.codecs.compression import NAMES
+from seglake.format.encode import Batches
+from seglake.format.filter import blank
+from seglake.format.index import IndexPolicy
+from seglake.format.records import join_tables
+from seglake.format.segment import Roller, Sealed, rebuild
+from seglake.log.encoding import limits_of, policy_of
+from seglake.log.files import put_indexes
+from seglake.store import Store
+
+
+class NewSegment(NamedTuple):
+    """A segment to be: it covers the offsets from that of its id to `end_offset`, exclusive."""
+
+    id: SegmentId
+    end_offset: int
+    policy: IndexPolicy
+    created_at_ms: int
+
+
+class WrittenLog(NamedTuple):
+    """What the catalog row says of a log: bytes, checksum, timestamp type, codec.
+
+    `external` is the URI of a log that lies outside the lake.
+    """
+
+    size_bytes: int
+    crc32c: int
+    timestamp_type: str
+    codec: str
+    external: str | None = None
+
+
+class SegmentWriter:
+    """Writes the segments of a log partition from the offset of `first` on, by the topic's rules.
+
+    A context manager that publishes no file after an error.
+    """
+
+    def __init__(self, store: Store, first: SegmentId, topic: Topic, created_at_ms: int) -> None:
+        self._store, self._first, self._created_at_ms = store, first, created_at_ms
+        self._topic, self._policy = topic, policy_of(topic)
+        self._roller = Roller(first.base_offset, limits_of(topic), self._policy)
+        self._open: ExitStack | None = None
+        self._sink: Any = None
+        self._crc = 0
+        self.rows: list[SegmentRow] = []
+
+    def append(self, batches: Batches) -> None:
+        """Append record batches with absolute offsets, which rise.
+
+        A segment begins where the one before it ends, even if its first record stands higher.
+        """
+        table, row = batches.table, 0
+        while row < len(table):
+            appended = self._roller.append(table[row:])
+            if appended:
+                start = int(table["position"][row])
+                last = table[row + appended - 1]
+                self._write(batches.data[start : int(last["position"]) + int(last["size"])])
+            row += appended
+            if row < len(table):
+                self._seal()
+                self._roller.begin(self.rows[-1].end_offset)
+
+    def close(self) -> list[SegmentRow]:
+        """Seal the last segment; returns the rows of all segments."""
+        if self._roller.size_bytes:
+            self._seal()
+        return self.rows
+
+    def __enter__(self) -> SegmentWriter:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._open is not None:
+            self._open.__exit__(*error)
+
+    def _write(self, data: Any) -> None:
+        if self._open is None:
+            self._open = ExitStack()
+            self._sink = self._open.enter_context(self._store.writer(self._id.key("log")))
+            self._crc = 0
+        self._sink.write(data)
+        self._crc = crc32c.crc32c(data, self._crc)
+
+    @property
+    def _id(self) -> SegmentId:
+        return self._first._replace(base_offset=self._roller.base_offset)
+
+    def _seal(self) -> None:
+        assert self._open is not None  # noqa: S101  # a segment is sealed only after a write
+        self._open.close()
+        self._open = None
+        sealed = self._roller.seal()
+        new = NewSegment(self._id, sealed.end_offset, self._policy, self._created_at_ms)
+        kinds = self._topic.message_timestamp_type, self._topic.compression_type
+        log = WrittenLog(self._roller.size_bytes, self._crc, *kinds)
+        self.rows.append(_row(self._store, new, sealed, log))
+
+
+class LogWriter:
+    """A log being written into a stream: its checksum, and the table of its batches."""
+
+    def __init__(self, sink: Any, base_offset: int) -> None:
+        self._sink, self._tables = sink, [np.empty(0, TABLE)]
+        self.size = self.crc = 0
+        self.end = base_offset  # behind the offsets of the last batch
+
+    def write(self, batches: Batches) -> None:
+        """Append batches."""
+        if not len(batches.table):
+            return
+        self._sink.write(batches.data)
+        self.crc = crc32c.crc32c(batches.data.data, self.crc)
+        self.size += len(batches.data)
+        self.end = int(batches.table["last_offset"][-1]) + 1
+        self._tables.append(batches.table)
+
+    @property
+    def table(self) -> BatchTable:
+        """The table of all batches."""
+        table = join_tables(self._tables)
+        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+        return table
+
+
+def write_segment(store: Store, new: NewSegment, parts: Iterable[Batches]) -> SegmentRow:
+    """Write consecutive batches, with complete tables, as a segment.
+
+    An empty batch is added for offsets behind the last batch. The row's codec is that of most
+    bytes, its timestamp type that of the last record. Raises what `parts` raises, CorruptData,
+    UsageError and StoreError; then there is no segment, but its log may exist.
+    """
+    base = new.id.base_offset
+    with store.writer(new.id.key("log")) as sink:
+        log = LogWriter(sink, base)
+        for batches in parts:
+            log.write(batches)
+        if log.end < new.end_offset:
+            log.write(blank(log.end, new.end_offset - 1))
+    return sealed_row(store, new, log)
+
+
+def sealed_row(
+    store: Store, new: NewSegment, log: LogWriter, external: str | None = None
+) -> SegmentRow:
+    """The row of a segment whose log is written, or lies outside the lake; makes its index files.
+
+    Raises CorruptData, UsageError and StoreError.
+    """
+    table = log.table
+    sealed = rebuild(new.id.base_offset, table, new.policy)
+    return _row(store, new, sealed, WrittenLog(log.size, log.crc, *_kinds(table), external))
+
+
+def _row(store: Store, new: NewSegment, sealed: Sealed, log: WrittenLog) -> SegmentRow:
+    """The row of a segment; puts its index files."""
+    return SegmentRow(
+        topic=new.id.topic,
+        partition=new.id.partition,
+        base_offset=new.id.base_offset,
+        end_offset=new.end_offset,
+        record_count=sealed.record_count,
+        min_timestamp=sealed.min_timestamp,
+        max_timestamp=sealed.max_timestamp,
+        offset_of_max_timestamp=sealed.offset_of_max_timestamp,
+        max_lateness_ms=sealed.max_lateness_ms,
+        timestamp_type=log.timestamp_type,
+        codec=log.codec,
+        log_bytes=log.size_bytes,
+        log_crc32c=log.crc32c,
+        index_interval_kind=new.policy.by,
+        index_interval=new.policy.interval,
+        attempt_id=new.id.attempt_id,
+        created_at_ms=new.created_at_ms,
+        external=log.external,
+        **put_indexes(store, new.id, sealed),
+    )
+
+
+def _kinds(table: BatchTable) -> tuple[str, str]:
+    """Timestamp type and codec of a segment whose batches may differ."""
+    filled = table[table["count"] > 0]
+    sizes = np.bincount(filled["attributes"] & CODEC_MASK, filled["size"], len(NAMES))
+    stamped = len(filled) > 0 and bool(filled["attributes"][-1] & LOG_APPEND_TIME)
+    return TIMESTAMP_TYPES[stamped], NAMES[int(sizes.argmax())]

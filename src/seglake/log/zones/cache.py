@@ -1,0 +1,109 @@
+"""Zone maps of many segments: read at the first question, cached, made again where damaged.
+
+A small zone map is read and checked whole, in one request. Of a large one, the fences are read
+first, then only the entries that a question needs: a first lookup takes two requests. A missing or
+damaged zone map is made again from the log, in memory, with a warning: the answers are the same.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+
+from seglake.errors import CorruptData, MissingObject, StoreError
+from seglake.format import zonemap
+from seglake.format.batch import TABLE
+from seglake.format.decode import with_extremes
+from seglake.format.index import IndexPolicy
+from seglake.format.records import join_tables
+from seglake.format.segment import choose_indexed
+from seglake.log.byte_cache import ByteCache
+from seglake.log.fetch import LogFetch
+from seglake.log.segment import LogSegment
+from seglake.log.zones.search import ZoneSearch
+from seglake.store import Store
+
+_PART_BYTES = 2**20  # decompressed at a time
+
+_log = logging.getLogger(__name__)
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+
+
+class ZoneMapCache:
+    """The zone maps of a lake's segments."""
+
+    def __init__(self, store: Store, cache: ByteCache, fetch: LogFetch | None = None) -> None:
+        self._store, self._cache, self._fetch = store, cache, fetch or LogFetch(store)
+
+    def ask(
+        self,
+        segment: LogSegment,
+        question: Callable[Concatenate[ZoneSearch, _Arguments], _Answer],
+        *arguments: _Arguments.args,
+        **options: _Arguments.kwargs,
+    ) -> _Answer:
+        """The answer of a method of `ZoneSearch` for this segment."""
+        try:
+            zones = self.known(segment) or self._open(segment)
+            size = zones.size_bytes
+            answer = question(zones, *arguments, **options)
+        except (CorruptData, MissingObject) as damage:
+            zones, size = self._rebuild(segment, damage), 0
+            answer = question(zones, *arguments, **options)
+        if zones.size_bytes != size:
+            self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
+        return answer
+
+    def known(self, segment: LogSegment) -> ZoneSearch | None:
+        """The zone map of this segment, if it is in memory."""
+        found: ZoneSearch | None = self._cache.get(segment.zonemap_key)
+        return found
+
+    def _open(self, segment: LogSegment) -> ZoneSearch:
+        size = end = segment.zonemap_bytes
+        if large := size > zonemap.SMALL_BYTES:
+            end = zonemap.head_bytes_at_most(size)
+        (head,) = self._read(segment, [(0, end)])
+        if end < (more := min(zonemap.head_bytes(head), size)):  # it has smaller fences
+            (head,) = self._read(segment, [(0, more)])
+        read = partial(self._read, segment) if large else _ranges_of(head)
+        zones = ZoneSearch(segment, head, read)
+        if not large:
+            zones.load()
+        self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
+        return zones
+
+    def _read(self, segment: LogSegment, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """Ranges of the zone map. CorruptData if the file has not the size in the catalog."""
+        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+        try:
+            return self._store.read_ranges(segment.zonemap_key, starts, ends) if ranges else []
+        except MissingObject:
+            raise
+        except StoreError:
+            size = self._store.size(segment.zonemap_key)
+            if size == segment.zonemap_bytes:
+                raise
+            what = f"{size} bytes instead of {segment.zonemap_bytes} bytes"
+            raise CorruptData(what, file=segment.zonemap_key) from None
+
+    def _rebuild(self, segment: LogSegment, damage: Exception) -> ZoneSearch:
+        """The zone map made from the log; under any index policy the answers are the same."""
+        _log.warning("%s is made again from its log, in memory: %s", segment.zonemap_key, damage)
+        tables = [np.empty(0, TABLE)]
+        for chunk in self._fetch.chunks_of(segment, segment.log):
+            for part, decoded in chunk.decode_in_parts(chunk.table, _PART_BYTES):
+                tables.append(with_extremes(part, decoded))
+        table = join_tables(tables)
+        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+        zones = zonemap.build(segment.base_offset, table, choose_indexed(table, IndexPolicy()))
+        data = zonemap.encode(zones)
+        return ZoneSearch(segment, data, _ranges_of(data))
+
+
+def _ranges_of(data: Any) -> Callable[[Sequence[tuple[int, int]]], list[Any]]:
+    view = memoryview(data).cast("B")
+    return lambda ranges: [view[start:end] for start, end in ranges]

@@ -1,1 +1,0 @@
-"""Logs that lie outside the lake: read where they are, never written."""

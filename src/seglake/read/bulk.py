@@ -1,0 +1,123 @@
+"""Lookups of many times or offsets at once, in order, so that each block is decoded once."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seglake.format.records import Int64s
+from seglake.log.decode.columns import record_batch
+from seglake.log.fetch import LogFetch
+from seglake.log.partition import PartitionReader
+from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.zones.search import ZoneSearch, distinct
+
+_FETCH_BYTES = 2**20
+
+
+def offsets_for_times(reader: PartitionReader, times: Int64s) -> tuple[Int64s, Int64s]:
+    """`PartitionReader.offset_for_time` of each of `times`; -1 and -1 instead of None."""
+    order = np.argsort(times, kind="stable")
+    wanted = times[order]
+    answers = _Answers(wanted)
+    indexes = reader.segments_reaching(wanted)
+    count = len(reader.view.segments.base_offsets)
+    for index in distinct(indexes[indexes < count]).tolist():
+        first, last = np.searchsorted(indexes, [index, index + 1])
+        answers.search(reader, reader.segment(index), int(first), int(last))
+    answers.look_up(reader, (answers.offsets < 0) & (indexes < count))
+    offsets, timestamps = np.empty_like(times), np.empty_like(times)
+    offsets[order], timestamps[order] = answers.offsets, answers.timestamps
+    return offsets, timestamps
+
+
+class _Answers:
+    """Answers for ascending times, filled in as blocks are read."""
+
+    def __init__(self, times: Int64s) -> None:
+        self.times = times
+        self.offsets, self.timestamps = np.full((2, len(times)), -1, np.int64)
+
+    def search(self, reader: PartitionReader, segment: LogSegment, first: int, last: int) -> None:
+        """Answer times `first` to `last` (exclusive) from the blocks of a segment."""
+        blocks, which = reader.ask(segment, ZoneSearch.reaching, self.times[first:last])
+        which = which[which < len(blocks)]
+        touched = distinct(which)
+        begins, ends = blocks.first_offsets[which], blocks.end_offsets[which]
+        ranges = blocks.take(touched).ranges()
+        start = reader.view.log_start_offset
+        for offsets, stamps in _decoded(reader.fetch, segment, ranges, start):
+            # times ascend, and so do their blocks: the times of this chunk are neighbours
+            low = int(np.searchsorted(ends, offsets[0], "right"))
+            high = int(np.searchsorted(begins, offsets[-1], "right"))
+            part = slice(first + low, first + high)
+            self._place(part, offsets, stamps, begins[low:high], ends[low:high])
+
+    def _place(
+        self, part: slice, offsets: Int64s, stamps: Int64s, begins: Int64s, ends: Int64s
+    ) -> None:
+        # No block between those read reaches a time that a later block answers. So the first record
+        # of the chunk that reaches a time is its answer, if it stands in the block of that time.
+        highest = np.maximum.accumulate(stamps)
+        at = np.minimum(highest.searchsorted(self.times[part]), len(offsets) - 1)
+        hit = (stamps[at] >= self.times[part]) & (self.offsets[part] < 0)
+        hit &= (offsets[at] >= begins) & (offsets[at] < ends)
+        self.offsets[part] = np.where(hit, offsets[at], self.offsets[part])
+        self.timestamps[part] = np.where(hit, stamps[at], self.timestamps[part])
+
+    def look_up(self, reader: PartitionReader, missing: npt.NDArray[np.bool_]) -> None:
+        """Answer times one by one: the records that their blocks promised were deleted."""
+        for time in distinct(self.times[missing]).tolist():
+            first, last = np.searchsorted(self.times, [time, time + 1])
+            answer = reader.offset_for_time(time)
+            if answer is not None:
+                self.offsets[first:last], self.timestamps[first:last] = answer
+
+
+def _decoded(
+    fetch: LogFetch, segment: LogSegment, ranges: LogRanges, log_start: int
+) -> Iterator[tuple[Int64s, Int64s]]:
+    """Offsets and timestamps, chunk by chunk, of the records at or above the log start."""
+    for chunk in fetch.chunks_of(segment, ranges, fetch_bytes=_FETCH_BYTES):
+        for _, decoded in chunk.decode_in_parts(chunk.record_batches, _FETCH_BYTES):
+            first = int(np.searchsorted(decoded.offsets, log_start))
+            if first < len(decoded.offsets):
+                yield decoded.offsets[first:], decoded.records.timestamps[first:]
+
+
+def records_at(reader: PartitionReader, offsets: Int64s, schema: pa.Schema) -> pa.Table:
+    """The records at exactly these offsets, in their order. Errors as of `batch_at`."""
+    wanted, places = np.unique(offsets, return_inverse=True)
+    for offset in wanted[[0, -1]].tolist() if len(wanted) else []:
+        reader.require(offset, reader.view.end_offset - 1)
+    indexes = reader.view.segments.base_offsets.searchsorted(wanted, "right") - 1
+    parts, batches = [wanted[:0]], []
+    for index in distinct(indexes).tolist():
+        first, last = np.searchsorted(indexes, [index, index + 1])
+        for found, batch in _records_in(reader, reader.segment(index), wanted[first:last], schema):
+            parts.append(found)
+            batches.append(batch)
+    found = np.concatenate(parts)
+    if len(found) < len(wanted):
+        missing = wanted[: len(found) + 1] != np.append(found, -1)
+        raise reader.not_found(int(wanted[missing.argmax()]))
+    return pa.Table.from_batches(batches, schema).take(places)
+
+
+def _records_in(
+    reader: PartitionReader, segment: LogSegment, wanted: Int64s, schema: pa.Schema
+) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
+    """The records of a segment at those of the ascending offsets that have one."""
+    blocks, which = reader.ask(segment, ZoneSearch.holding, wanted)
+    ranges = blocks.take(distinct(which[which >= 0])).ranges()
+    for chunk in reader.fetch.chunks_of(segment, ranges, fetch_bytes=_FETCH_BYTES):
+        table = chunk.record_batches
+        firsts = wanted.searchsorted(table["base_offset"])
+        table = table[firsts < wanted.searchsorted(table["last_offset"], "right")]
+        for _, decoded in chunk.decode_in_parts(table, _FETCH_BYTES):
+            offsets = decoded.offsets
+            low, high = wanted.searchsorted(offsets[[0, -1]] + [0, 1]) if len(offsets) else (0, 0)
+            rows = offsets.searchsorted(wanted[low:high])
+            rows = rows[offsets[rows] == wanted[low:high]]
+            yield offsets[rows], record_batch(segment, decoded, rows, schema)

@@ -1,1 +1,0 @@
-"""Byte ranges of logs: fetched, checked, cached."""

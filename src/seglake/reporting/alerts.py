@@ -1,0 +1,146 @@
+"""Alerts: what is wrong with a topic, or may become so, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+from seglake.reporting.figures import TINY, TopicFigures
+from seglake.reporting.wording import counted, duration, minute
+
+Severity = Literal["problem", "warning", "note"]
+Kind = Literal[
+    "hole", "not closed", "no intervals", "future", "ancient", "no time", "rejects",
+    "tiny segments", "skew",
+]  # fmt: skip
+
+SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
+_LATE_INTERVALS = 2  # a topic is late if its coverage lag is more usual intervals than this
+_SKEW = 4  # times the mean count of records of the log partitions
+_SKEW_RECORDS = 1000
+_REJECTED_SHARE = 0.01
+_NAMED = 3
+
+
+class Alert(NamedTuple):
+    """One finding: `text` says what is wrong, `help` what to do."""
+
+    topic: str
+    kind: Kind
+    severity: Severity
+    text: str
+    help: str
+
+
+def severity_rank(alert: Alert) -> int:
+    """The order of alerts, the worst first."""
+    return SEVERITIES.index(alert.severity)
+
+
+def alerts(figures: TopicFigures) -> list[Alert]:
+    """The alerts of a topic, the worst first."""
+    found = [alert for check in _CHECKS for alert in check(figures)]
+    return sorted(found, key=severity_rank)
+
+
+def _holes(figures: TopicFigures) -> Iterator[Alert]:
+    holes = figures.coverage.holes
+    if holes:
+        named = ", ".join(f"{minute(start)} to {minute(end)}" for start, end in holes[:_NAMED])
+        more = f", and {len(holes) - _NAMED} more" if len(holes) > _NAMED else ""
+        missing = duration(sum(end - start for start, end in holes))
+        yield Alert(
+            figures.topic, "hole", "problem",
+            f"Declared intervals leave {counted(len(holes), 'hole')}, {missing} in all: "
+            f"{named}{more}. No window that reaches behind the first hole is closed.",
+            "Ingest what belongs there, with --interval-start and --interval-end. If nothing does, "
+            "a run over empty input (`on_empty = \"ok\"`) declares the interval, too.",
+        )  # fmt: skip
+
+
+def _not_closed(figures: TopicFigures) -> Iterator[Alert]:
+    lag = figures.coverage.lag_ms(figures.now_ms)
+    if lag is None and figures.committed:
+        yield Alert(
+            figures.topic, "no intervals", "note",
+            "No run declares an interval, so no window can be known as closed.",
+            "Give runs --interval-start and --interval-end.",
+        )  # fmt: skip
+    elif lag is not None and lag > _LATE_INTERVALS * figures.coverage.usual_ms:
+        yield Alert(
+            figures.topic, "not closed", "warning",
+            f"Windows are closed up to {minute(figures.coverage.closed_until_ms or 0)}, "
+            f"{duration(lag)} ago; an interval is usually {duration(figures.coverage.usual_ms)}.",
+            "See whether runs fail or wait: `seglake run-status`, or the scheduler.",
+        )  # fmt: skip
+
+
+def _stray(figures: TopicFigures) -> Iterator[Alert]:
+    if figures.future.segments:
+        yield Alert(
+            figures.topic, "future", "warning",
+            f"{counted(figures.future.segments, 'segment')} with timestamps in the future, up to "
+            f"{minute(figures.future.farthest_ms)}. Retention by time keeps them until then.",
+            "Look for a clock that is wrong, or a unit: microseconds as milliseconds. "
+            "`message.timestamp.after.max.ms` rejects such rows.",
+        )  # fmt: skip
+    if figures.ancient.segments:
+        yield Alert(
+            figures.topic, "ancient", "warning",
+            f"{counted(figures.ancient.segments, 'segment')} with timestamps long before all "
+            f"others, down to {minute(figures.ancient.farthest_ms)}.",
+            "Look for a default time such as 1970, or seconds as milliseconds. "
+            "`message.timestamp.before.max.ms` rejects such rows.",
+        )  # fmt: skip
+    if figures.undated_segments:
+        yield Alert(
+            figures.topic, "no time", "note",
+            f"{counted(figures.undated_segments, 'segment')} with records without a timestamp: "
+            "these are in no window.",
+            "Imports of old message formats bring such records; `seglake read` by offset has them.",
+        )  # fmt: skip
+
+
+def _rejects(figures: TopicFigures) -> Iterator[Alert]:
+    rows = sum(run.input_rows for run in figures.committed)
+    if figures.open_rejects:
+        share = figures.open_rejects / max(1, rows)
+        reasons = list(figures.reasons.items())[:_NAMED]
+        why = ", ".join(f"{reason} {count:,}" for reason, count in reasons)
+        yield Alert(
+            figures.topic, "rejects", "warning" if share >= _REJECTED_SHARE else "note",
+            f"{counted(figures.open_rejects, 'row')} rejected and not redriven, "
+            f"{share:.2%} of all{': ' if why else ''}{why}.",
+            "`seglake quarantine` shows them; `seglake redrive` ingests them with corrected "
+            "settings.",
+        )  # fmt: skip
+
+
+def _tiny(figures: TopicFigures) -> Iterator[Alert]:
+    needed = sum(-(-p.log_bytes // figures.segment_bytes) for p in figures.partitions)
+    tiny = figures.tiny_segments
+    if tiny >= 2 * max(5, needed) and 2 * tiny >= figures.segments:
+        yield Alert(
+            figures.topic, "tiny segments", "note",
+            f"{tiny:,} of {figures.segments:,} segments are smaller than a tenth of segment.bytes "
+            f"({figures.segment_bytes / TINY:,.0f} bytes). Each costs a request or two in a scan.",
+            "`seglake merge` makes few of many; `seglake maintain` does so on a schedule.",
+        )  # fmt: skip
+
+
+def _skew(figures: TopicFigures) -> Iterator[Alert]:
+    counts = [p.records for p in figures.partitions]
+    mean = figures.records / max(1, len(counts))
+    if figures.records >= _SKEW_RECORDS and max(counts) > _SKEW * mean:
+        largest = counts.index(max(counts))
+        yield Alert(
+            figures.topic, "skew", "note",
+            f"Partition {largest} has {max(counts) / figures.records:.0%} of the records, "
+            f"{max(counts) / mean:.1f} times the mean.",
+            "One key may dominate, or most rows have none. Another key.fields spreads new records.",
+        )  # fmt: skip
+
+
+_CHECKS: tuple[Callable[[TopicFigures], Iterator[Alert]], ...] = (
+    _holes, _not_closed, _stray, _rejects, _tiny, _skew,
+)  # fmt: skip

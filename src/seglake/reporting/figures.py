@@ -1,0 +1,392 @@
+"""The figures of a topic: everything that the page, its JSON twin and the metrics show.
+
+They come from one version of the catalog and from some zone maps. No record is read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from seglake.catalog.quarantine.expiry import expired_attempts
+from seglake.catalog.quarantine.redrives import open_attempts
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.catalog.rows import MaintenanceRow, RunRow, committed_runs
+from seglake.errors import CorruptData, MissingObject
+from seglake.format.records import Int64s
+from seglake.maintain.topic_settings import topic_of
+from seglake.read.lake import Lake
+from seglake.read.log import Log
+from seglake.reporting.activity import HOUR_MS, Bins, TimeSpans, Usual, spread, usual, wide
+from seglake.reporting.coverage import Coverage, coverage
+from seglake.reporting.segments import SegmentColumns, refined
+
+_log = logging.getLogger(__name__)
+
+_BINS, _CELLS = 200, 40_000  # at most: bins of the time line, bins of all log partitions
+_RUNS = 1000  # whose reports are read
+_SAMPLED, _SAMPLE = 10, 5  # runs with a sample of their rejects; rows of a sample
+_SHARES = (0.5, 0.9, 0.99, 1.0)
+TINY = 10  # a segment is tiny below a tenth of segment.bytes
+
+
+class PartitionFigures(NamedTuple):
+    """A log partition. Times are in ms, -1 without a record that has a timestamp."""
+
+    partition: int
+    records: int
+    log_start_offset: int
+    end_offset: int
+    segments: int
+    log_bytes: int
+    oldest_ms: int
+    newest_ms: int
+
+
+class Activity(NamedTuple):
+    """Records over time: `records[p][i]` of log partition p in bin i, and the end offset then.
+
+    `stray` counts records in no bin: those far from all others, and those without a timestamp.
+    """
+
+    start_ms: int
+    width_ms: int
+    records: list[list[int]]
+    end_offsets: list[list[int]]
+    stray: int
+
+
+class CodecFigures(NamedTuple):
+    """The segments of one codec."""
+
+    codec: str
+    segments: int
+    records: int
+    log_bytes: int
+    index_bytes: int
+
+
+class Lateness(NamedTuple):
+    """The largest lateness in a run. `time_ms` is the end of its interval, or its newest event."""
+
+    run_id: str
+    time_ms: int
+    lateness_ms: int
+    records: int
+
+
+class RunRejects(NamedTuple):
+    """The open rejects of a run: how many, why, and some of them as (file, line, reason)."""
+
+    run_id: str
+    rows: int
+    reasons: dict[str, int]
+    sample: list[tuple[str, int, str]]
+
+
+class Stray(NamedTuple):
+    """Segments with a timestamp far from the others: how many, and the farthest time in ms."""
+
+    segments: int
+    farthest_ms: int
+
+
+class WindowFigures(NamedTuple):
+    """What reading one window would cost; `segments` are the pieces of its plan."""
+
+    start_ms: int
+    end_ms: int
+    records_at_most: int
+    ranges: int
+    size_bytes: int
+    log_bytes: int
+    segments: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class TopicFigures:
+    """A topic in one version of the lake, as seen at `now_ms`.
+
+    `lateness` is that of the newest runs; `lateness_shares` has (share, ms): this share of their
+    records came in runs of at most this lateness. `log_lateness_ms` is the largest lateness that is
+    left in the logs. `segment_sizes` has (at least, segments) for powers of two of bytes.
+    `rejects` are those that no redrive took over and that have not expired, newest run first.
+    """
+
+    topic: str
+    version: int
+    now_ms: int
+    timestamp_type: str
+    partitioner: str
+    segment_bytes: int
+    partitions: list[PartitionFigures]
+    tiny_segments: int
+    activity: Activity | None
+    future: Stray
+    ancient: Stray
+    undated_segments: int
+    coverage: Coverage
+    log_lateness_ms: int
+    lateness: list[Lateness]
+    lateness_shares: list[tuple[float, int]]
+    codecs: list[CodecFigures]
+    segment_sizes: list[tuple[int, int]]
+    runs: list[RunRow]
+    maintenance: list[MaintenanceRow]
+    rejects: list[RunRejects]
+    window: WindowFigures | None
+
+    @property
+    def records(self) -> int:
+        """The records of all log partitions."""
+        return sum(each.records for each in self.partitions)
+
+    @property
+    def segments(self) -> int:
+        """The count of segments of all log partitions."""
+        return sum(each.segments for each in self.partitions)
+
+    @property
+    def log_bytes(self) -> int:
+        """The size of all logs."""
+        return sum(each.log_bytes for each in self.partitions)
+
+    @property
+    def index_bytes(self) -> int:
+        """The size of all index files."""
+        return sum(each.index_bytes for each in self.codecs)
+
+    @property
+    def oldest_ms(self) -> int:
+        """The smallest timestamp; -1 without one."""
+        return min((p.oldest_ms for p in self.partitions if p.oldest_ms >= 0), default=-1)
+
+    @property
+    def newest_ms(self) -> int:
+        """The largest timestamp; -1 without one."""
+        return max((p.newest_ms for p in self.partitions), default=-1)
+
+    @property
+    def open_rejects(self) -> int:
+        """The rejects that no redrive took over and that have not expired."""
+        return sum(each.rows for each in self.rejects)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """The open rejects by reason, the most first."""
+        found: Counter[str] = Counter()
+        for each in self.rejects:
+            found.update(each.reasons)
+        return dict(found.most_common())
+
+    @property
+    def committed(self) -> list[RunRow]:
+        """The runs that are committed, in the order of their commits."""
+        return committed_runs(self.runs)
+
+
+def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTable) -> TopicFigures:
+    """The figures of a topic. Raises UnknownTopic, StoreError and CorruptData."""
+    log = lake.topic(topic)
+    columns = SegmentColumns.of(log)
+    runs, upkeep = lake.history(topic), lake.maintenance(topic)
+    committed = committed_runs(runs)
+    spans = _blocks_of_wide(log, columns, now_ms)
+    time = usual(spans, now_ms)
+    segment_bytes = topic_of(log.settings).segment_bytes
+    still_open = {*open_attempts(committed)} - expired_attempts(upkeep)
+    rejected = [run for run in committed if run.quarantined and run.attempt_id in still_open]
+    intervals = [
+        (run.interval_start_ms, run.interval_end_ms)
+        for run in committed
+        if run.interval_start_ms is not None and run.interval_end_ms is not None
+    ]
+    lateness = _lateness(committed)
+    activity = None if time is None else _activity(log, columns, spans, time)
+    return TopicFigures(
+        topic=topic, version=log.version, now_ms=now_ms, timestamp_type=log.settings.timestamp_type,
+        partitioner=log.settings.partitioner, segment_bytes=segment_bytes,
+        partitions=_partitions(log, columns), tiny_segments=_tiny(columns, segment_bytes),
+        activity=activity, future=_future(columns.spans, now_ms),
+        ancient=_ancient(columns.spans, time),
+        undated_segments=int(_undated(columns.spans).sum()),
+        coverage=coverage(intervals, time.low_ms if time else None),
+        log_lateness_ms=int(columns.lateness_ms.max(initial=0)),
+        lateness=lateness, lateness_shares=_shares(lateness),
+        codecs=_codecs(columns), segment_sizes=_sizes(columns.log_bytes), runs=runs,
+        maintenance=upkeep,
+        rejects=_rejects(quarantine, topic, rejected),
+        window=_window(log, activity),
+    )  # fmt: skip
+
+
+def _partitions(log: Log, columns: SegmentColumns) -> list[PartitionFigures]:
+    count = len(log.partitions())
+    spans = columns.spans
+    starts, ends = log.beginning_offsets(), log.end_offsets()
+    records = _sums(spans.partitions, spans.records, count)
+    segments = np.bincount(spans.partitions, minlength=count)
+    sizes = _sums(spans.partitions, columns.log_bytes, count)
+    dated = spans.take((spans.records > 0) & (spans.lows >= 0))
+    oldest, newest = np.full(count, 2**62), np.full(count, -1)
+    np.minimum.at(oldest, dated.partitions, dated.lows)
+    np.maximum.at(newest, spans.partitions, spans.highs)
+    oldest[oldest == 2**62] = -1
+    rows = zip(records, segments, sizes, oldest, newest, strict=True)
+    return [
+        PartitionFigures(p, int(n), starts[p], ends[p], int(s), int(b), int(low), int(high))
+        for p, (n, s, b, low, high) in enumerate(rows)
+    ]
+
+
+def _sums(partitions: Int64s, values: Int64s, count: int) -> Int64s:
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, partitions, values)
+    return sums
+
+
+def _tiny(columns: SegmentColumns, segment_bytes: int) -> int:
+    """Segments below a tenth of segment.bytes; the last of a log partition may be small."""
+    partitions = columns.spans.partitions
+    last = np.append(partitions[1:] != partitions[:-1], True)[: len(partitions)]
+    return int(((columns.log_bytes * TINY < segment_bytes) & ~last).sum())
+
+
+def _undated(spans: TimeSpans) -> Any:
+    return (spans.lows < 0) & (spans.records > 0)
+
+
+def _future(spans: TimeSpans, now_ms: int) -> Stray:
+    late = spans.highs > now_ms + HOUR_MS
+    return Stray(int(late.sum()), int(spans.highs[late].max(initial=-1)))
+
+
+def _ancient(spans: TimeSpans, time: Usual | None) -> Stray:
+    low = time.low_ms if time else 0
+    early = (spans.lows >= 0) & (spans.lows < low) & (spans.records > 0)
+    return Stray(int(early.sum()), int(spans.lows[early].min(initial=low)))
+
+
+def _activity(log: Log, columns: SegmentColumns, spans: TimeSpans, time: Usual) -> Activity:
+    """`spans` are those of `columns`, or of their index blocks; see `_blocks_of_wide`."""
+    partitions = len(log.partitions())
+    bins = Bins.over(time.low_ms, time.high_ms, max(24, min(_BINS, _CELLS // partitions)))
+    inside = spans.take(time.inside(spans))
+    found = np.rint(spread(inside, bins, partitions)).astype(np.int64)
+    stray = int(columns.spans.records.sum() - inside.records.sum())
+    ends = _end_offsets(columns, bins, partitions)
+    return Activity(bins.start_ms, bins.width_ms, found.tolist(), ends.tolist(), max(0, stray))
+
+
+def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans:
+    """Spans of segments; stray ones, and those in several bins, are divided into index blocks."""
+    spans = columns.spans
+    future = spans.highs > now_ms + HOUR_MS
+    time = usual(spans, now_ms)
+    if time is None:
+        return refined(log, columns, future, spans)
+    bins = Bins.over(time.low_ms, time.high_ms, _BINS)
+    return refined(log, columns, future | ~time.inside(spans) | wide(spans, bins), spans)
+
+
+def _end_offsets(columns: SegmentColumns, bins: Bins, partitions: int) -> Int64s:
+    """By partition and bin: the largest end offset of the segments that end by then."""
+    ends = np.zeros((partitions, bins.length), np.int64)
+    np.maximum.at(ends, (columns.spans.partitions, bins.of(columns.spans.highs)), columns.ends)
+    running: Int64s = np.maximum.accumulate(ends, axis=1)
+    return running
+
+
+def _lateness(runs: Sequence[RunRow]) -> list[Lateness]:
+    """The lateness of the newest runs whose reports have it, in the order of their ends."""
+    found = []
+    for run in sorted(runs, key=lambda run: run.finished_at_ms)[-_RUNS:]:
+        report = json.loads(run.report)
+        late, newest = report.get("max_lateness_ms"), report.get("max_timestamp")
+        if late is not None:
+            time_ms = run.interval_end_ms or newest or run.finished_at_ms
+            found.append(Lateness(run.run_id, time_ms, late, run.records))
+    return found
+
+
+def _shares(lateness: Sequence[Lateness]) -> list[tuple[float, int]]:
+    """(share of the records, the lateness that they have at most)."""
+    by_size = sorted(lateness, key=lambda each: each.lateness_ms)
+    below = np.cumsum([each.records for each in by_size])
+    if not len(below) or not below[-1]:
+        return []
+    at = np.searchsorted(below, [share * int(below[-1]) for share in _SHARES])
+    return [(share, by_size[i].lateness_ms) for share, i in zip(_SHARES, at, strict=True)]
+
+
+def _codecs(columns: SegmentColumns) -> list[CodecFigures]:
+    found: list[CodecFigures] = []
+    names: list[Any] = pc.unique(columns.codecs).to_pylist()
+    for name in sorted(names):
+        mine = np.asarray(pc.equal(columns.codecs, name))
+        sums = [
+            int(each[mine].sum())
+            for each in (columns.spans.records, columns.log_bytes, columns.index_bytes)
+        ]
+        found.append(CodecFigures(name, int(mine.sum()), *sums))
+    return found
+
+
+def _sizes(log_bytes: Int64s) -> list[tuple[int, int]]:
+    """How many segments there are of each power of two, as (at least so many bytes, segments)."""
+    powers = np.log2(np.maximum(log_bytes, 1)).astype(np.int64)
+    counts = Counter(powers.tolist())
+    lowest, highest = min(counts, default=0), max(counts, default=-1)
+    return [(2**power, counts[power]) for power in range(lowest, highest + 1)]
+
+
+def _rejects(quarantine: QuarantineTable, topic: str, runs: Sequence[RunRow]) -> list[RunRejects]:
+    """The rejects of runs, the newest first; of the newest few a sample."""
+    newest = sorted(runs, key=lambda run: -run.finished_at_ms)
+    samples: dict[str, list[tuple[str, int, str]]] = {}
+    for table in quarantine.read(topic, {run.attempt_id for run in newest[:_SAMPLED]}):
+        for row in table.slice(0, _SAMPLE).to_pylist():
+            some = samples.setdefault(row["attempt_id"], [])
+            some.append((row["source_file"], row["line"], row["reason"]))
+    return [
+        RunRejects(
+            run.run_id, run.quarantined, json.loads(run.report).get("reasons", {}),
+            samples.get(run.attempt_id, [])[:_SAMPLE],
+        )
+        for run in newest
+    ]  # fmt: skip
+
+
+def _window(log: Log, activity: Activity | None) -> WindowFigures | None:
+    """The plan of one window: a tenth of the busiest bin. None if files are damaged."""
+    if activity is None:
+        return None
+    busiest = int(np.argmax(np.sum(activity.records, axis=0)))
+    start = activity.start_ms + busiest * activity.width_ms + activity.width_ms // 2
+    end = start + max(1, activity.width_ms // 10)
+    try:
+        planned = log.plan_range(start, end)
+    except (CorruptData, MissingObject) as damage:
+        _log.warning("the report explains no window: %s", damage)
+        return None
+    pieces = [
+        {
+            "segment": piece.segment.log_key,
+            "ranges": len(starts),
+            "bytes": int((ends - starts).sum()),
+            "of_bytes": piece.segment.log_bytes,
+            "records_at_most": piece.records_at_most,
+        }
+        for piece, (starts, ends) in zip(planned.pieces, planned.spans, strict=True)
+    ]
+    whole = sum(piece.segment.log_bytes for piece in planned.pieces)
+    return WindowFigures(
+        start, end, planned.records_at_most, planned.ranges, planned.size_bytes, whole, pieces
+    )

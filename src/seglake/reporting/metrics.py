@@ -1,0 +1,161 @@
+"""The figures of a lake as metrics: Prometheus text in a file or pushed, or OTLP.
+
+The metric to alert on is `seglake_coverage_lag_seconds`: the time since the end of the closed
+windows. It grows when runs fail, wait, or leave a hole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from seglake.errors import ConfigError, StoreError
+from seglake.reporting.alerts import SEVERITIES, alerts
+from seglake.reporting.figures import TopicFigures
+from seglake.reporting.report import LakeReport
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_JOB = "seglake"
+_PATIENCE_MS = 10_000
+
+
+class Sample(NamedTuple):
+    """One value: the metric's name and meaning, the labels of the value."""
+
+    name: str
+    meaning: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def samples(report: LakeReport) -> Iterator[Sample]:
+    """Every metric of a report; a value that is not known is left out."""
+    yield Sample("seglake_version", "Version of the catalog", {}, report.version)
+    for figures in report.topics:
+        topic = {"topic": figures.topic}
+        for name, meaning, value in _of_topic(figures):
+            if value is not None:
+                yield Sample(f"seglake_{name}", meaning, topic, value)
+        for each in figures.partitions:
+            labels = {**topic, "partition": str(each.partition)}
+            yield Sample("seglake_end_offset", "End offset", labels, each.end_offset)
+            yield Sample("seglake_log_start_offset", "Log start", labels, each.log_start_offset)
+        found = alerts(figures)
+        for severity in SEVERITIES:
+            count = sum(alert.severity == severity for alert in found)
+            yield Sample("seglake_alerts", "Alerts", {**topic, "severity": severity}, count)
+
+
+def _of_topic(figures: TopicFigures) -> Iterator[tuple[str, str, float | None]]:
+    lag = figures.coverage.lag_ms(figures.now_ms)
+    closed = figures.coverage.closed_until_ms
+    holes = figures.coverage.holes
+    newest = figures.newest_ms
+    yield "coverage_lag_seconds", "Time since the end of the closed windows", _seconds(lag)
+    yield "closed_until_timestamp_seconds", "Windows up to this time are closed", _seconds(closed)
+    yield "coverage_holes", "Holes between declared intervals", len(holes)
+    yield "coverage_hole_seconds", "Time in the holes", sum(e - s for s, e in holes) / 1000
+    newest_s = _seconds(newest if newest >= 0 else None)
+    yield "newest_event_timestamp_seconds", "Largest timestamp", newest_s
+    yield "records", "Records", figures.records
+    yield "segments", "Segments", figures.segments
+    yield "tiny_segments", "Segments below a tenth of segment.bytes", figures.tiny_segments
+    yield "log_bytes", "Size of logs", figures.log_bytes
+    yield "index_bytes", "Size of index files", figures.index_bytes
+    yield "open_rejects", "Rejected rows that no redrive took over", figures.open_rejects
+    latest = max((each.lateness_ms for each in figures.lateness), default=None)
+    yield (
+        "max_lateness_seconds",
+        "Lateness of the latest event of the newest runs",
+        _seconds(latest),
+    )
+    runs = sorted(figures.committed, key=lambda run: run.finished_at_ms)
+    for run in runs[-1:]:
+        took = run.finished_at_ms - run.started_at_ms
+        yield "last_run_timestamp_seconds", "End of the last run", _seconds(run.finished_at_ms)
+        yield "last_run_duration_seconds", "Duration of the last run", _seconds(took)
+        yield "last_run_records", "Records of the last run", run.records
+        yield "last_run_rejected_rows", "Rejects of the last run", run.quarantined
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def text(report: LakeReport) -> str:
+    """The metrics as Prometheus text; ConfigError without the extra `seglake[metrics]`."""
+    registry = _registry(report)
+    from prometheus_client import generate_latest  # noqa: PLC0415  # an extra
+
+    return generate_latest(registry).decode()
+
+
+def write_file(report: LakeReport, path: Path) -> None:
+    """Write the text for the textfile collector: whole, by a rename. Raises StoreError."""
+    registry = _registry(report)
+    from prometheus_client import write_to_textfile  # noqa: PLC0415  # an extra
+
+    try:
+        write_to_textfile(str(path), registry)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def push(report: LakeReport, gateway: str) -> None:
+    """Push the metrics to a gateway, where they replace the ones before. Raises StoreError.
+
+    The metrics of a report about one topic are a group of their own.
+    """
+    registry = _registry(report)
+    from prometheus_client import push_to_gateway  # noqa: PLC0415  # an extra
+
+    topics = [figures.topic for figures in report.topics]
+    group = {"topic": topics[0]} if len(topics) == 1 else None
+    try:
+        push_to_gateway(gateway, _JOB, registry, group, timeout=_PATIENCE_MS / 1000)
+    except OSError as error:
+        raise StoreError(f"{gateway}: does not take metrics: {error}") from error
+
+
+def send_otlp(report: LakeReport) -> None:
+    """Send the metrics by OTLP/HTTP, where the variables OTEL_EXPORTER_OTLP_… say.
+
+    Raises StoreError if they are not taken, ConfigError without the extra `seglake[otlp]`.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http import metric_exporter  # noqa: PLC0415  # extra
+        from opentelemetry.sdk.metrics import MeterProvider, export  # noqa: PLC0415  # the same
+    except ImportError as error:
+        raise ConfigError("OTLP needs libraries: pip install 'seglake[otlp]'") from error
+    reader, gauges = export.InMemoryMetricReader(), dict[str, Any]()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    meter = provider.get_meter("seglake")
+    for name, meaning, labels, value in samples(report):
+        if name not in gauges:
+            gauges[name] = meter.create_gauge(name, description=meaning)
+        gauges[name].set(value, dict(labels))
+    exporter, data = metric_exporter.OTLPMetricExporter(), reader.get_metrics_data()
+    sent = data is None or exporter.export(data, timeout_millis=_PATIENCE_MS)
+    exporter.shutdown()
+    provider.shutdown()
+    if sent not in (True, export.MetricExportResult.SUCCESS):
+        raise StoreError("the OTLP endpoint does not take metrics: its library's log says why")
+
+
+def _registry(report: LakeReport) -> CollectorRegistry:
+    try:
+        from prometheus_client import CollectorRegistry, Gauge  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise ConfigError(
+            "metrics need prometheus_client: pip install 'seglake[metrics]'"
+        ) from error
+    registry, gauges = CollectorRegistry(), dict[str, Gauge]()
+    for name, meaning, labels, value in samples(report):
+        if name not in gauges:
+            gauges[name] = Gauge(name, meaning, list(labels), registry=registry)
+        gauge = gauges[name].labels(**labels) if labels else gauges[name]
+        gauge.set(value)
+    return registry

@@ -1,0 +1,277 @@
+"""The tables of the page: one for each chart, and those that stand alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from seglake.catalog.rows import MaintenanceRow, RunRow
+from seglake.reporting.alerts import alerts
+from seglake.reporting.figures import TopicFigures
+from seglake.reporting.storage import StorageFigures
+from seglake.reporting.wording import duration, minute, short_bytes
+from seglake.times.instants import format_ms
+
+_ROWS = 200  # of a table
+
+
+class _Link(int):
+    """A number that links to an anchor on the page."""
+
+    href: str
+
+    def __new__(cls, number: int, href: str) -> _Link:
+        made = super().__new__(cls, number)
+        made.href = href
+        return made
+
+
+class _Anchor(NamedTuple):
+    """A text that links lead to."""
+
+    text: str
+    id: str
+
+
+class Cell(NamedTuple):
+    """A cell of a table: its text, the target of its link, its anchor."""
+
+    text: str
+    href: str = ""
+    id: str = ""
+
+
+class Table(NamedTuple):
+    """A table of a page: headings, rows, which columns are numbers, and what was left out."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    numbers: frozenset[int] = frozenset()
+    left_out: int = 0
+
+
+class Shown(NamedTuple):
+    """A chart on the page with its table, or only a table. `drawing` is HTML, or empty."""
+
+    name: str
+    title: str
+    text: str
+    drawing: str
+    table: Table
+
+
+def _table(headings: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> Table:
+    """A table of at most `_ROWS` rows; numbers are aligned to the right."""
+    given = list(rows)
+    numbers = frozenset(
+        i for i in range(len(given[0]) if given else 0)
+        if all(isinstance(row[i], int | float) for row in given)
+    )  # fmt: skip
+    cells = [[_cell(value) for value in row] for row in given[:_ROWS]]
+    return Table(headings.split("|"), cells, numbers, max(0, len(given) - _ROWS))
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, _Anchor):
+        return Cell(value.text, id=value.id)
+    return Cell(_text(value), href=value.href if isinstance(value, _Link) else "")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.3f}" if isinstance(value, float) else str(value)
+
+
+def _volume(figures: TopicFigures) -> Table:
+    """Newest first, since a table is cut at its end."""
+    rows = [
+        (minute(start), sum(counts), *(counts if len(counts) <= 12 else (min(counts), max(counts))))
+        for start, counts in _by_bin(figures)
+    ]
+    count = len(figures.partitions)
+    names = [f"partition {p}" for p in range(count)] if count <= 12 else ["fewest", "most"]
+    return _table("|".join(["from", "records", *names]), rows[::-1])
+
+
+def _by_bin(figures: TopicFigures) -> Iterator[tuple[int, list[int]]]:
+    activity = figures.activity
+    if activity is not None:
+        for number, counts in enumerate(zip(*activity.records, strict=True)):
+            yield activity.start_ms + number * activity.width_ms, list(counts)
+
+
+def _coverage(figures: TopicFigures) -> Table:
+    covered = [(start, end, "covered") for start, end in figures.coverage.covered]
+    holes = [(start, end, "hole") for start, end in figures.coverage.holes]
+    rows = sorted(covered + holes, reverse=True)
+    return _table(
+        "from|to|length|what",
+        [(minute(s), minute(e), duration(e - s), what) for s, e, what in rows],
+    )
+
+
+def _offsets(figures: TopicFigures) -> Table:
+    return _table(
+        "partition|records|log start|end offset|segments|log bytes|oldest|newest",
+        [
+            (str(p.partition), p.records, p.log_start_offset, p.end_offset, p.segments,
+             short_bytes(p.log_bytes), minute(p.oldest_ms), minute(p.newest_ms))
+            for p in figures.partitions
+        ],
+    )  # fmt: skip
+
+
+def _lateness(figures: TopicFigures) -> Table:
+    shares = [
+        (f"{share:.0%} of the records", duration(late)) for share, late in figures.lateness_shares
+    ]
+    left = ("left in the logs", duration(figures.log_lateness_ms))
+    runs = [(each.run_id, duration(each.lateness_ms)) for each in figures.lateness[::-1]]
+    return _table("run, or share|late by at most", [*shares, left, *runs])
+
+
+def _sizes(figures: TopicFigures) -> Table:
+    sizes = [(f"at least {short_bytes(size)}", n) for size, n in figures.segment_sizes]
+    return _table("log size|segments", sizes)
+
+
+def _seconds(figures: TopicFigures) -> Table:
+    rows = []
+    for run in figures.committed[::-1]:
+        seconds = json.loads(run.report).get("seconds", {})
+        steps = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
+        rows.append((run.run_id, float(sum(seconds.values())), steps))
+    return _table("run|seconds|by step", rows)
+
+
+TABLES = {
+    "volume": _volume, "heat": _volume, "coverage": _coverage, "offsets": _offsets,
+    "lateness": _lateness, "sizes": _sizes, "runs": _seconds,
+}  # fmt: skip
+
+
+def lone_tables(figures: TopicFigures) -> Iterator[Shown]:
+    """The tables without a chart."""
+    yield Shown("history", "Runs", "Newest first.", "", _history(figures))
+    if figures.rejects:
+        yield Shown(
+            "rejects", "Rejects",
+            "Rows that no redrive took over, with a sample of the newest runs. "
+            f"`seglake quarantine ROOT {figures.topic} --run-id RUN` shows their bytes.", "",
+            _rejects(figures),
+        )  # fmt: skip
+    if figures.maintenance:
+        rows = [
+            (minute(row.finished_at_ms), row.operation, _took(row))
+            for row in figures.maintenance[::-1]
+        ]
+        yield Shown("maintenance", "Maintenance", "Commits, newest first.", "",
+                    _table("finished|operation|took", rows))  # fmt: skip
+    yield Shown("codecs", "Compression", "", "", _codecs(figures))
+    if figures.window is not None:
+        yield _window(figures)
+
+
+def _rejects(figures: TopicFigures) -> Table:
+    rows: list[tuple[Any, ...]] = []
+    for run in figures.rejects:
+        why = ", ".join(f"{reason} {count:,}" for reason, count in run.reasons.items())
+        rows.append((_Anchor(run.run_id, _anchor(figures, run.run_id)), f"{run.rows:,}", why, ""))
+        rows += [("", "", reason, f"{file}:{line}") for file, line, reason in run.sample]
+    return _table("run|rows|reason|file and line", rows)
+
+
+def _anchor(figures: TopicFigures, run_id: str) -> str:
+    return f"{figures.topic}-rejects-{run_id}"
+
+
+def _history(figures: TopicFigures) -> Table:
+    rejected = {each.run_id for each in figures.rejects}
+    return _table(
+        "finished|run|interval|state|took|files|rows|records|rejected|output",
+        [
+            (minute(run.finished_at_ms), run.run_id, _interval(run), run.state,
+             _took(run), run.input_files,
+             run.input_rows, run.records,
+             _Link(run.quarantined, f"#{_anchor(figures, run.run_id)}")
+             if run.run_id in rejected else run.quarantined,
+             short_bytes(run.output_bytes))
+            for run in figures.runs[::-1]
+        ],
+    )  # fmt: skip
+
+
+def _took(row: RunRow | MaintenanceRow) -> str:
+    return duration(max(0, row.finished_at_ms - row.started_at_ms))
+
+
+def _interval(run: Any) -> str:
+    if run.interval_start_ms is None or run.interval_end_ms is None:
+        return "-"
+    start, end = minute(run.interval_start_ms), minute(run.interval_end_ms)
+    return f"{start[:-4]} to {end[11:-4] if start[:10] == end[:10] else end[:-4]}"
+
+
+def _codecs(figures: TopicFigures) -> Table:
+    return _table(
+        "codec|segments|records|logs|index files|bytes per record",
+        [
+            (each.codec, each.segments, each.records, short_bytes(each.log_bytes),
+             short_bytes(each.index_bytes), f"{each.log_bytes / max(1, each.records):,.1f}")
+            for each in figures.codecs
+        ],
+    )  # fmt: skip
+
+
+def _window(figures: TopicFigures) -> Shown:
+    window = figures.window
+    if window is None:
+        raise ValueError("no window")
+    share = window.size_bytes / max(1, window.log_bytes)
+    text = (
+        f"To read {format_ms(window.start_ms)} to {format_ms(window.end_ms)}, at most "
+        f"{window.records_at_most:,} records, Seglake fetches {short_bytes(window.size_bytes)} in "
+        f"{window.ranges:,} ranges of {len(window.segments):,} segments: {share:.1%} of their "
+        f"{short_bytes(window.log_bytes)}, and {window.size_bytes / max(1, figures.log_bytes):.3%} "
+        f"of the topic. The other {figures.segments - len(window.segments):,} segments are not "
+        "opened."
+    )
+    rows = [
+        (each["segment"], each["ranges"], short_bytes(each["bytes"]), short_bytes(each["of_bytes"]),
+         each["records_at_most"])
+        for each in window.segments
+    ]  # fmt: skip
+    return Shown("window", "One window explained", text, "",
+                 _table("segment|ranges|fetched|of|records at most", rows))  # fmt: skip
+
+
+def overview(topics: Sequence[TopicFigures]) -> Table:
+    """A row for each topic."""
+    rows = []
+    for each in topics:
+        closed = each.coverage.closed_until_ms
+        rows.append(
+            (each.topic, len(each.partitions), each.records, each.segments,
+             short_bytes(each.log_bytes), minute(each.oldest_ms), minute(each.newest_ms),
+             "never" if closed is None else minute(closed), len(alerts(each)))
+        )  # fmt: skip
+    headings = "topic|partitions|records|segments|logs|oldest|newest|closed until|alerts"
+    return _table(headings, rows)
+
+
+def versions(storage: StorageFigures) -> tuple[str, str, Table]:
+    """Which versions are retained, and what a vacuum would free."""
+    commits, freed = storage.commits, storage.freed
+    retained = f"A version that is replaced is retained for {duration(storage.retention_ms)}."
+    if freed is None:
+        text = "`seglake vacuum --dry-run` tells what it would free: it lists all objects."
+    else:
+        text = (
+            f"A vacuum would free {short_bytes(freed.size_bytes)} in {freed.objects:,} objects, "
+            f"and {short_bytes(freed.later_bytes)} in {freed.later_objects:,} more objects when "
+            "older versions and their grace period have ended."
+        )
+    rows = [(str(version), minute(ms)) for version, ms in commits[::-1]]
+    return retained, text, _table("version|committed", rows)

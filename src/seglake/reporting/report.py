@@ -1,0 +1,102 @@
+"""The report of a lake: figures and alerts, as JSON and as one page that needs no network."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from seglake.catalog.quarantine.table import QuarantineTable
+from seglake.read.lake import open as open_lake
+from seglake.reporting.alerts import Alert, alerts, severity_rank
+from seglake.reporting.figures import TopicFigures, topic_figures
+from seglake.reporting.page.document import page
+from seglake.reporting.storage import StorageFigures, storage_figures
+from seglake.store import open_store
+
+_LISTED_SEGMENTS = 20_000  # with at most so many, objects are listed by default
+_JSON_RUNS = 1000
+_SUMS = (
+    "open_rejects", "reasons", "records", "segments", "log_bytes", "index_bytes", "oldest_ms",
+    "newest_ms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LakeReport:
+    """A lake in one version, as seen at `made_ms`: its topics, the largest first."""
+
+    root: str
+    version: int
+    made_ms: int
+    topics: list[TopicFigures]
+    storage: StorageFigures
+
+    @property
+    def alerts(self) -> list[Alert]:
+        """The alerts of all topics, the worst first."""
+        found = [alert for topic in self.topics for alert in alerts(topic)]
+        return sorted(found, key=severity_rank)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values; of each topic the newest thousand runs."""
+        return {
+            "root": self.root,
+            "version": self.version,
+            "made_ms": self.made_ms,
+            "alerts": [alert._asdict() for alert in self.alerts],
+            "topics": [_plain(topic) for topic in self.topics],
+            "storage": _plain(self.storage),
+        }
+
+    def as_json(self) -> str:
+        """The report as one JSON object."""
+        return json.dumps(self.as_dict(), ensure_ascii=False)
+
+    def as_html(self) -> str:
+        """The report as a page; ConfigError without the extra `seglake[report]`."""
+        return page(self.root, self.version, self.made_ms, self.topics, self.storage)
+
+
+def report(
+    root: str,
+    topic: str | None = None,
+    *,
+    now_ms: int | None = None,
+    list_objects: bool | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> LakeReport:
+    """The report of a lake, or of one of its topics, from the catalog and some zone maps.
+
+    `list_objects` lists all objects of the lake, to say what a vacuum would free; None does so
+    in a lake of few segments. Raises UsageError, UnknownTopic, StoreError and CorruptData.
+    """
+    made_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    lake = open_lake(root, storage_options=storage_options)
+    names = lake.topics() if topic is None else [lake.topic(topic).topic]
+    quarantine = QuarantineTable(open_store(root, storage_options))
+    topics = [topic_figures(lake, name, made_ms, quarantine) for name in names]
+    topics.sort(key=lambda figures: (-figures.log_bytes, figures.topic))
+    few = sum(figures.segments for figures in topics) <= _LISTED_SEGMENTS
+    storage = storage_figures(
+        root, storage_options, list_objects=few if list_objects is None else list_objects
+    )
+    return LakeReport(root, lake.version, made_ms, topics, storage)
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses and named tuples as dicts by name."""
+    if isinstance(value, TopicFigures):
+        fields = {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        sums = {name: getattr(value, name) for name in _SUMS}
+        coverage = {**fields["coverage"], "lag_ms": value.coverage.lag_ms(value.now_ms)}
+        runs = [_plain(run) for run in value.runs[-_JSON_RUNS:]]
+        return {**fields, **sums, "coverage": coverage, "runs": runs}
+    if hasattr(value, "_asdict"):
+        return {name: _plain(each) for name, each in value._asdict().items()}
+    if hasattr(value, "__dataclass_fields__"):
+        row = asdict(value)
+        return {**row, "report": json.loads(row["report"])} if "report" in row else row
+    return [_plain(each) for each in value] if isinstance(value, list) else value

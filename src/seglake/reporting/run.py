@@ -1,0 +1,75 @@
+"""An ingest that sends metrics and lineage, where variables of the environment ask for them.
+
+    SEGLAKE_METRICS_FILE          Prometheus text; {topic} in it stands for the topic
+    SEGLAKE_PUSHGATEWAY           the URL of Prometheus' push gateway
+    OTEL_EXPORTER_OTLP_ENDPOINT   metrics by OTLP/HTTP; OTLP's other variables hold, too
+    OPENLINEAGE_URL or _CONFIG    events of OpenLineage, whose other variables hold, too
+
+A failure to send them is a warning in the log, and never changes the result of the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seglake.config import Pipeline
+from seglake.maintain import replace
+from seglake.reporting import lineage, metrics
+from seglake.reporting.report import LakeReport
+from seglake.reporting.report import report as lake_report
+from seglake.write.driver.report import Report
+
+if TYPE_CHECKING:
+    from seglake.maintain.replace import Replaces
+
+FILE, GATEWAY = "SEGLAKE_METRICS_FILE", "SEGLAKE_PUSHGATEWAY"
+_OTLP = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+
+_log = logging.getLogger(__name__)
+
+
+def ingest_or_replace(
+    pipeline: Pipeline, replaces: Replaces = None, *, interval: Any = (None, None), **how: Any
+) -> Report:
+    """As `maintain.replace.ingest_or_replace`; then send metrics and lineage of the run."""
+    started_ms = time.time_ns() // 1_000_000
+    try:
+        report = replace.ingest_or_replace(pipeline, replaces, interval=interval, **how)
+    except Exception as error:
+        failed = partial(lineage.failed, pipeline, interval, started_ms, error)
+        _softly("OpenLineage", failed)
+        raise
+    _softly("OpenLineage", lambda: lineage.completed(pipeline, interval, started_ms, report))
+    for what, tell in _metrics(pipeline):
+        _softly(what, tell)
+    return report
+
+
+def _metrics(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Where metrics of the topic go, and the calls that send them."""
+    topic = pipeline.topic.name
+
+    def figures() -> LakeReport:
+        return lake_report(
+            str(pipeline.root), topic, list_objects=False, storage_options=pipeline.storage
+        )
+
+    if file := os.environ.get(FILE):
+        yield FILE, lambda: metrics.write_file(figures(), Path(file.replace("{topic}", topic)))
+    if gateway := os.environ.get(GATEWAY):
+        yield GATEWAY, lambda: metrics.push(figures(), gateway)
+    if any(map(os.environ.get, _OTLP)):
+        yield "OTLP", lambda: metrics.send_otlp(figures())
+
+
+def _softly(what: str, tell: Callable[[], None]) -> None:
+    try:
+        tell()
+    except Exception as error:  # of any library, and of whatever it calls
+        _log.warning("the run cannot be sent to %s: %s", what, error)

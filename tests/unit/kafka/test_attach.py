@@ -1,0 +1,268 @@
+"""Logs attached where they lie: they read as the log that was copied, and nothing touches them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seglake
+from seglake.errors import CorruptData, MissingObject, UsageError
+from seglake.format.index import IndexPolicy
+from seglake.kafka.attach import attach_logs
+from seglake.kafka.exporting import export_logs
+from seglake.kafka.importing import Imported, import_logs
+from seglake.maintain.compaction.compact import compact
+from seglake.maintain.erasure.erase import erase
+from seglake.maintain.expiry.delete_records import delete_records
+from seglake.maintain.expiry.retention import retain
+from seglake.maintain.health.reindex import reindex
+from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.health.verify import verify
+from seglake.maintain.merge import merge
+from seglake.maintain.topic_settings import alter
+from seglake.maintain.vacuum import vacuum
+from tests.makers.broker_folders import BrokerLog, Step, logs
+from tests.makers.lakes import Event, Shape, Written
+from tests.makers.strategies import T, examples
+from tests.makers.tiered_bucket import Tiering, tier
+from tests.unit.kafka.test_importing import assert_sound, read, view_of
+from tests.unit.log.test_segments import MEMORY
+
+STEPS = [
+    Step(-1, tuple(Event(T + 10 * at, b"k%d" % (at % 3), b"value" * 5) for at in range(8))),
+    Step(-1, (Event(T + 5, b"a", b"late"),), rolls=True),
+    Step(-1, (Event(T + 90, b"a", None),)),
+    Step(-1, (Event(T + 95, b"k1", b"new"),), rolls=True),
+]
+TIERINGS = [Tiering("t/", 64, compressed) for compressed in (False, True)]
+
+
+def attached(tmp_path: Path, tiering: Tiering = TIERINGS[0]) -> tuple[Path, Path, list[Written]]:
+    """A lake with a topic in a bucket: both, and the records."""
+    log = BrokerLog(STEPS)
+    folder = log.write(tmp_path / "events-0")
+    tier(folder, tmp_path / "bucket", tiering)
+    take(tmp_path / "lake", tmp_path / "bucket")
+    return tmp_path / "lake", tmp_path / "bucket", log.committed()[0]
+
+
+def take(root: Path, bucket: Path, *, dry_run: bool = False) -> Imported:
+    (report,) = attach_logs(str(root), [str(bucket)], topic="events", dry_run=dry_run)
+    return report
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def plain(log: BrokerLog) -> BrokerLog:
+    """The log without transactions; its segments leave no offset between them."""
+    steps = [replace_step(each.step) for each in log.placed if each.step.events]
+    return BrokerLog(steps or STEPS, log.shape, log.start)
+
+
+def replace_step(step: Step) -> Step:
+    return step._replace(producer=-1, gap=0 if step.rolls else step.gap)
+
+
+@given(logs(), st.sampled_from(TIERINGS), st.integers(20, 300), st.data())
+@examples(60)
+def test_any_log_reads_as_its_copy(
+    made: BrokerLog, tiering: Tiering, chunk_bytes: int, data: st.DataObject
+) -> None:
+    """In two parts: all but some of the last segments first."""
+    log = plain(made)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as name:
+        home, root = Path(name), Path(name, "lake")
+        folder = log.write(home / "events-0")
+        manifests = tier(folder, home / "all", tiering._replace(chunk_bytes=chunk_bytes))
+        first = data.draw(st.integers(1, len(manifests)))
+        shutil.copytree(home / "all", home / "some")
+        for late in manifests[first:]:
+            (home / "some" / late.relative_to(home / "all")).unlink()
+        segments = 0
+        for bucket in ("some", "all", "all"):
+            before = content(home / bucket)
+            report = take(root, home / bucket)
+            segments += report.segments
+            assert content(home / bucket) == before
+            assert_sound(root)
+        assert (segments, report.version) == (len(manifests), -1)
+        assert read(root) == log.committed()[0]
+        (copy,) = import_logs(f"{name}/copy", [str(home / "all")])
+        ours, theirs = (view_of(Path(each)).segments for each in (root, f"{name}/copy"))
+        for column in ("base_offsets", "end_offsets", "min_timestamps", "max_timestamps"):
+            assert getattr(ours, column).tolist() == getattr(theirs, column).tolist()
+        assert read(Path(name, "copy")) == read(root)
+        assert copy.records == len(read(root))
+
+
+@pytest.mark.parametrize("tiering", TIERINGS)
+def test_what_the_lake_has_of_it(tmp_path: Path, tiering: Tiering) -> None:
+    root, bucket, records = attached(tmp_path, tiering)
+    assert not list(root.rglob("*.log"))
+    assert len(list(root.rglob("*.link"))) == 3
+    properties = [
+        json.loads(line)["metaData"]["configuration"]["seglake.format"]
+        for path in sorted(root.glob("catalog/log/_delta_log/*.json"))
+        for line in path.read_text().splitlines()
+        if "metaData" in line
+    ]
+    assert properties[-1] == "3"
+    assert read(root) == records
+    report = take(root, bucket, dry_run=True)
+    assert (report.segments, report.dry_run) == (0, True)
+
+
+@pytest.mark.parametrize("tiering", TIERINGS)
+def test_nothing_touches_the_bucket(tmp_path: Path, tiering: Tiering) -> None:
+    """Every verb that deletes or rewrites; the lake does what it does to its own segments."""
+    root, bucket, records = attached(tmp_path, tiering)
+    before, lake = content(bucket), str(root)
+    steps: list[Callable[[], object]] = [
+        partial(reindex, lake, "events", IndexPolicy("records", 1)),
+        partial(merge, lake, "events", everything=True),
+        partial(vacuum, lake, dry_run=False, grace_hours=0, retention_hours=0),
+    ]
+    for step in steps:
+        step()
+        assert read(root) == records
+        assert_sound(root)
+        assert content(bucket) == before
+    delete_records(lake, "events", {0: 9})
+    vacuum(lake, dry_run=False, grace_hours=0, retention_hours=0)
+    assert read(root) == [each for each in records if each.offset >= 9]
+    assert len(list(root.rglob("*.link"))) == 2
+    alter(lake, "events", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0})
+    compact(lake, "events")
+    vacuum(lake, dry_run=False, grace_hours=0, retention_hours=0)
+    assert content(bucket) == before
+    assert verify(lake, deep=True).findings == []
+
+
+def test_retention_only_takes_the_names(tmp_path: Path) -> None:
+    root, bucket, records = attached(tmp_path)
+    before = content(bucket)
+    alter(str(root), "events", {"cleanup.policy": "delete", "retention.ms": 1})
+    retain(str(root), "events")
+    vacuum(str(root), dry_run=False, grace_hours=0, retention_hours=0)
+    assert read(root) == []
+    assert not list(root.rglob("*.link"))
+    assert content(bucket) == before
+    assert take(root, bucket).version == -1, "what went does not come again"
+    assert len(records) == 11
+
+
+def test_an_erasure_is_refused(tmp_path: Path) -> None:
+    root, _, records = attached(tmp_path)
+    for dry_run in (True, False):
+        with pytest.raises(UsageError, match=r"3 segments of events are attached.*import"):
+            erase(str(root), "events", [b"a"], dry_run=dry_run, grace_hours=0)
+    assert read(root) == records
+
+
+@pytest.mark.parametrize("tiering", TIERINGS)
+def test_lost_catalog_and_lost_indexes_come_back(tmp_path: Path, tiering: Tiering) -> None:
+    root, _, records = attached(tmp_path, tiering)
+    shutil.rmtree(root / "catalog")
+    rebuild_catalog(str(root), dry_run=False)
+    assert read(root) == records
+    for path in [*root.rglob("*.zonemap"), *root.rglob("*.timeindex")]:
+        path.unlink()
+    repair_indexes(str(root))
+    assert_sound(root)
+    assert read(root) == records
+
+
+def test_export_and_import_go_on(tmp_path: Path) -> None:
+    root, bucket, records = attached(tmp_path, TIERINGS[1])
+    export_logs(str(root), "events", str(tmp_path / "exported"))
+    import_logs(str(tmp_path / "copy"), [str(tmp_path / "exported")])
+    assert read(tmp_path / "copy") == records
+    last = [Step(-1, (Event(T + 99, b"z"),), rolls=True), Step(3), Step(-1, (Event(T),))]
+    more = BrokerLog([*STEPS, *last])
+    shutil.rmtree(bucket)
+    tier(more.write(tmp_path / "more"), bucket, TIERINGS[1])
+    with pytest.raises(UsageError, match=r"offset 12 is of a transaction.*seglake import"):
+        take(root, bucket)
+    (report,) = import_logs(str(root), [str(bucket)], topic="events")
+    assert report.records == 2
+    assert read(root) == [*records, *more.committed()[0][-2:]]
+    assert_sound(root)
+
+
+def test_a_lost_or_changed_object_is_found(tmp_path: Path) -> None:
+    root, bucket, _ = attached(tmp_path)
+    first, second, _ = sorted(bucket.rglob("*.log"))
+    first.unlink()
+    second.write_bytes(second.read_bytes() + b"x")
+    found = verify(str(root)).findings
+    assert [(each.kind, Path(each.file).suffix) for each in found] == [
+        ("missing", ".link"), ("damaged", ".log"),
+    ]  # fmt: skip
+    with pytest.raises(MissingObject, match=first.name):
+        read(root)
+
+
+def test_a_damaged_object_is_named_where_it_is(tmp_path: Path) -> None:
+    folder = BrokerLog(STEPS).write(tmp_path / "events-0")
+    tier(folder, tmp_path / "bucket", TIERINGS[1])
+    (path, *_) = sorted((tmp_path / "bucket").rglob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[:4] = b"none"
+    path.write_bytes(data)
+    with pytest.raises(CorruptData, match="chunk 0 is no zstd frame") as damage:
+        take(tmp_path / "lake", tmp_path / "bucket")
+    assert damage.value.file == str(path)
+
+
+def test_copies_of_several_leaders(tmp_path: Path) -> None:
+    """The second leader copied its own segments, and one that both have begins in the first's."""
+    one = BrokerLog(STEPS, Shape())
+    other = BrokerLog([replace_rolls(step, at) for at, step in enumerate(STEPS)], Shape())
+    for number, log in enumerate((one, other)):
+        folder = log.write(tmp_path / f"{number}" / "events-0")
+        epochs = {0: 0} if not number else {0: 0, 1: 9}
+        tier(folder, tmp_path / "bucket", TIERINGS[0], epochs=epochs, number=number)
+    take(tmp_path / "lake", tmp_path / "bucket")
+    assert read(tmp_path / "lake") == one.committed()[0]
+    assert_sound(tmp_path / "lake")
+
+
+def replace_rolls(step: Step, at: int) -> Step:
+    return step._replace(rolls=at == 2)
+
+
+def test_a_folder_of_a_broker_is_refused(tmp_path: Path) -> None:
+    folder = BrokerLog(STEPS).write(tmp_path / "events-0")
+    with pytest.raises(UsageError, match="is not in a bucket of tiered storage"):
+        attach_logs(str(tmp_path / "lake"), [str(folder)])
+    assert not (tmp_path / "lake").exists()
+
+
+def test_an_unfinished_copy_is_left_out(tmp_path: Path) -> None:
+    folder = BrokerLog(STEPS).write(tmp_path / "events-0")
+    *_, last = tier(folder, tmp_path / "bucket")
+    last.with_suffix(".log").unlink()
+    report = take(tmp_path / "lake", tmp_path / "bucket")
+    assert report.segments == 2
+    assert any("left out" in note for note in report.notes)
+
+
+def test_a_bucket_that_moved(tmp_path: Path) -> None:
+    """A copy of the lake whose bucket moved is mended by the links alone."""
+    root, bucket, records = attached(tmp_path)
+    shutil.move(bucket, tmp_path / "moved")
+    for path in root.rglob("*.link"):
+        link = json.loads(path.read_text())
+        path.write_text(json.dumps({**link, "root": str(tmp_path / "moved")}))
+    assert read(root) == records
+    assert len(seglake.open(str(root)).topic("events").beginning_offsets()) == 1

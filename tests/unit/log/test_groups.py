@@ -1,0 +1,161 @@
+"""Which segments are merged, and how often a record is copied."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglake.catalog.rows import SegmentRow
+from seglake.format.index import IndexPolicy
+from seglake.format.segment import SegmentLimits
+from seglake.maintain.merge_groups import GROWTH, Group, Rules, due
+from tests.makers.strategies import T, examples
+
+KIB, MIB = 2**10, 2**20
+LIMITS = SegmentLimits(64 * MIB)
+RULES = Rules(LIMITS, IndexPolicy())
+
+
+def row(base: int, log_bytes: int, **others: object) -> SegmentRow:
+    """A segment of 100 offsets."""
+    columns: dict[str, object] = {
+        "topic": "events", "partition": 0, "base_offset": base, "end_offset": base + 100,
+        "record_count": 100, "min_timestamp": T, "max_timestamp": T, "max_lateness_ms": 0,
+        "offset_of_max_timestamp": base, "timestamp_type": "CreateTime", "codec": "zstd",
+        "log_bytes": log_bytes, "index_bytes": 0, "timeindex_bytes": 12, "zonemap_bytes": 96,
+        "log_crc32c": 0, "index_crc32c": 0, "timeindex_crc32c": 0, "zonemap_crc32c": 0,
+        "index_interval_kind": "bytes", "index_interval": 4096, "attempt_id": "a",
+        "created_at_ms": 0,
+    }  # fmt: skip
+    return SegmentRow(**{**columns, **others})  # type: ignore[arg-type]
+
+
+def rows_of(sizes: list[int]) -> list[SegmentRow]:
+    return [row(100 * number, size) for number, size in enumerate(sizes)]
+
+
+def merged(group: Group) -> SegmentRow:
+    first, last = group.rows[0], group.rows[-1]
+    return replace(
+        first, end_offset=last.end_offset, log_bytes=group.log_bytes,
+        record_count=sum(each.record_count for each in group.rows),
+    )  # fmt: skip
+
+
+def merge_once(rows: list[SegmentRow], rules: Rules) -> tuple[list[SegmentRow], int]:
+    """The segments after a merge, and the bytes that it copied."""
+    groups = due(rows, rules)
+    new = {group.rows[0].base_offset: group for group in groups}
+    gone = {each.base_offset for group in groups for each in group.rows[1:]}
+    after = [
+        merged(new[each.base_offset]) if each.base_offset in new else each
+        for each in rows
+        if each.base_offset not in gone
+    ]
+    return after, sum(group.log_bytes for group in groups)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("spread", [1, 30])
+def test_a_record_is_copied_few_times(seed: int, spread: int) -> None:
+    """A merge after each of hundreds of small runs."""
+    chance, rows, copied, total = random.Random(seed), list[SegmentRow](), 0, 0
+    for _ in range(1500):
+        end = rows[-1].end_offset if rows else 0
+        rows.append(row(end, 100 * KIB * chance.randint(1, spread)))
+        total += rows[-1].log_bytes
+        rows, written = merge_once(rows, RULES)
+        copied += written
+    steps = math.log(LIMITS.segment_bytes / (100 * KIB), GROWTH)
+    assert copied <= (steps + 2) * total
+    assert len(rows) <= total / (LIMITS.segment_bytes / 2) + 2 * GROWTH * steps
+    assert all(before.end_offset == after.base_offset for before, after in pairwise(rows))
+
+
+@given(st.lists(st.integers(61, 80 * MIB), max_size=60), st.booleans())
+@examples(200)
+def test_groups_are_neighbours_within_the_limits(sizes: list[int], everything: bool) -> None:
+    rows = rows_of(sizes)
+    groups = due(rows, RULES, everything=everything)
+    for group in groups:
+        assert len(group.rows) > 1
+        assert group.log_bytes <= LIMITS.segment_bytes
+        assert all(b.end_offset == a.base_offset for b, a in pairwise(group.rows))
+        least = 1 if everything else 2
+        assert group.log_bytes >= least * max(each.log_bytes for each in group.rows)
+    numbers = [each.base_offset for group in groups for each in group.rows]
+    assert numbers == sorted(set(numbers))
+    if everything:
+        after, _ = merge_once_of(rows, groups)
+        for before, behind in pairwise(after):
+            assert before.log_bytes + behind.log_bytes > LIMITS.segment_bytes
+
+
+def merge_once_of(rows: list[SegmentRow], groups: list[Group]) -> tuple[list[SegmentRow], int]:
+    first = {group.rows[0].base_offset: group for group in groups}
+    gone = {each.base_offset for group in groups for each in group.rows[1:]}
+    kept = [each for each in rows if each.base_offset not in gone]
+    after = [merged(first[e.base_offset]) if e.base_offset in first else e for e in kept]
+    return after, len(groups)
+
+
+@given(st.lists(st.integers(61, 80 * MIB), max_size=60))
+@examples(100)
+def test_merging_comes_to_rest(sizes: list[int]) -> None:
+    rows, copied = rows_of(sizes), 1
+    for _ in range(12):
+        rows, copied = merge_once(rows, RULES)
+    assert copied == 0
+
+
+def changed(**others: object) -> list[SegmentRow]:
+    """Twenty small segments, of which the last ten differ."""
+    rows = rows_of([KIB] * 20)
+    return rows[:10] + [replace(each, **others) for each in rows[10:]]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        changed(timestamp_type="LogAppendTime"),
+        changed(codec="gzip"),
+        changed(partition=1),
+        changed(max_timestamp=T + LIMITS.segment_ms + 1),
+        changed(min_timestamp=T - 2 * LIMITS.segment_ms)[:10]
+        + [row(2**31 + 100 * n, KIB) for n in range(10)],
+    ],
+    ids=["timestamp type", "codec", "partition", "segment.ms", "no neighbours"],
+)
+def test_rules_that_keep_segments_apart(rows: list[SegmentRow]) -> None:
+    groups = due(rows, RULES, everything=True)
+    assert [group.rows for group in groups] == [tuple(rows[:10]), tuple(rows[10:])]
+
+
+def test_offsets_and_indexes_have_limits() -> None:
+    far = [replace(each, base_offset=n * 2**30, end_offset=(n + 1) * 2**30)
+           for n, each in enumerate(rows_of([KIB] * 4))]  # fmt: skip
+    assert [len(group.rows) for group in due(far, RULES, everything=True)] == [2, 2]
+    tight = Rules(SegmentLimits(64 * MIB, index_bytes=12 * 202), IndexPolicy("records", 1))
+    groups = due(rows_of([KIB] * 4), tight, everything=True)
+    assert [len(group.rows) for group in groups] == [2, 2]  # 101 entries each, as it may be
+
+
+def test_records_without_timestamps_wait_for_nothing() -> None:
+    rows = rows_of([KIB] * 10)
+    early = [replace(each, min_timestamp=-1, max_timestamp=-1) for each in rows[:5]]
+    (group,) = due([*early, *rows[5:]], RULES)
+    assert len(group.rows) == 10
+
+
+def test_what_is_large_waits_for_as_much() -> None:
+    rows = rows_of([8 * MIB, *[MIB] * 7])
+    assert due(rows, RULES) == []
+    (group,) = due([*rows, row(800, MIB)], RULES)
+    assert group.rows[0].base_offset == 100  # the large one is not copied for eight small ones
+    assert len(group.rows) == 8

@@ -1,0 +1,233 @@
+"""Segments written again, against plain lists of what they hold."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import crc32c
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seglake
+from seglake.catalog.rows import SegmentRow
+from seglake.errors import CorruptData, OffsetNotFound, UsageError
+from seglake.format.batch import OVERHEAD
+from seglake.format.codecs.compression import NAMES
+from seglake.format.decode import scan_batches
+from seglake.format.index import IndexPolicy
+from seglake.layout import SUFFIXES, new_attempt
+from seglake.log.files import index_files
+from seglake.log.rewrite.keep import Keep, OnlyOffsets, WithoutKeys, WithoutOffsets
+from seglake.log.rewrite.segments import Target, rewrite
+from seglake.maintain.health.segment_files import check_segment, rebuild_index_files
+from seglake.maintain.health.verify import verify
+from tests.judges.oracle import as_written
+from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.strategies import T, event_lists, examples
+
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def only(offsets: Sequence[int], rows: Sequence[SegmentRow]) -> OnlyOffsets:
+    """Bitmaps, one for each segment."""
+    bitmaps = []
+    for row in rows:
+        flags = np.isin(np.arange(row.base_offset, row.end_offset), np.array(offsets, np.int64))
+        bitmaps.append((row.base_offset, np.packbits(flags, bitorder="little").tobytes()))
+    return OnlyOffsets.of(bitmaps)
+
+
+PLAIN = Shape()
+sizes = st.sampled_from([(1, 1500), (256, 1500), (256, 2**30), (16_384, 2**30)])
+shapes = st.builds(
+    lambda codec, sizes: Shape(codec, *sizes), codec=st.sampled_from(NAMES), sizes=sizes
+)
+run_lists = st.lists(event_lists(max_size=40), min_size=1, max_size=4)
+
+
+def with_gaps(events: Sequence[Event], gaps: Sequence[int]) -> list[Event]:
+    """Some of the events with offsets left out before them, but none before the first."""
+    padded = [0, *gaps, *[0] * len(events)]
+    return [event._replace(gap=gap) for event, gap in zip(events, padded, strict=False)]
+
+
+def replace_all(maker: LakeMaker, rows: Sequence[SegmentRow], new: SegmentRow) -> None:
+    """Commit the new segment in place of the others."""
+    maker.catalog.commit(
+        [new], topic=maker.topic, base=maker.catalog.snapshot(), attempt_id=new.attempt_id,
+        replaced=[(row.partition, row.base_offset) for row in rows],
+    )  # fmt: skip
+
+
+def read_all(root: str) -> list[Written]:
+    log = seglake.open(root).topic("events")
+    return as_written(log.plan_offsets({0: (0, log.end_offsets()[0])}).execute().read_all())
+
+
+@given(run_lists, shapes, st.lists(st.sampled_from([0, 0, 0, 1, 900])), st.data())
+@examples(25)
+def test_what_stays_stays_as_it_was(
+    runs: list[list[Event]], shape: Shape, gaps: list[int], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as root:
+        maker = LakeMaker(Path(root) / "lake")
+        for events in runs:
+            maker.run({0: with_gaps(events, gaps)}, shape)
+        rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
+        for _ in range(2):  # the second time from one segment that has lost records
+            written = maker.records()
+            keep, stays = data.draw(keeps(written, rows), label="keep")
+            policy = data.draw(st.sampled_from([None, IndexPolicy("records", 7)]))
+            target = Target(new_attempt(), policy)
+            new = rewrite(maker.store, rows, keep, target)
+            left = [record for record in written if stays(record)]
+            assert_row(new, rows, left, policy or rows[0].index_policy)
+            assert_sound(maker, new)
+            gone = {record.offset for record in written if not stays(record)}
+            assert_copied(maker, rows, new, gone)
+            replace_all(maker, rows, new)
+            maker.written["events"], rows = left, [new]
+            assert_answers(maker, left, gone)
+
+
+@st.composite
+def keeps(
+    draw: st.DrawFn, written: Sequence[Written], rows: Sequence[SegmentRow]
+) -> tuple[Keep, Callable[[Written], bool]]:
+    """What is to stay, and the same as a function of a record."""
+    kind = draw(st.sampled_from(["all", "ranges", "bits", "keys"]))
+    if kind == "all":
+        return Keep(), lambda _: True
+    if kind == "keys":
+        keys = draw(st.lists(st.sampled_from([w.key or b"" for w in written] or [b""])))
+        return WithoutKeys.of(keys), lambda record: record.key is None or record.key not in keys
+    end = rows[-1].end_offset
+    if kind == "ranges":
+        places = st.integers(0, end)
+        ranges = draw(st.lists(st.tuples(places, places), max_size=4))
+        inside = [range(start, stop) for start, stop in ranges]
+        return WithoutOffsets.of(ranges), lambda record: not any(record.offset in r for r in inside)
+    chosen = set(draw(st.lists(st.sampled_from([w.offset for w in written] or [0]))))
+    kept = {w.offset for w in written} & chosen
+    return only(sorted(kept), rows), lambda record: record.offset in kept
+
+
+def assert_row(
+    new: SegmentRow, rows: Sequence[SegmentRow], left: Sequence[Written], policy: IndexPolicy
+) -> None:
+    assert (new.base_offset, new.end_offset) == (rows[0].base_offset, rows[-1].end_offset)
+    times = [record.timestamp for record in left]
+    highest = max(times, default=-1)
+    first = next((record.offset for record in left if record.timestamp == highest), -1)
+    assert new.record_count == len(left)
+    assert (new.min_timestamp, new.max_timestamp) == (min(times, default=-1), highest)
+    assert new.offset_of_max_timestamp == first
+    assert new.index_policy == policy
+
+
+def assert_sound(maker: LakeMaker, new: SegmentRow) -> None:
+    """The files are what verify expects, and the log reaches the end of what it covers."""
+    assert check_segment(maker.store, new, deep=True) == []
+    assert check_segment(maker.store, new, deep=False) == []
+    files = index_files(rebuild_index_files(maker.store, new, new.index_policy))
+    log = bytes(maker.store.read_all(new.key("log")))
+    for suffix in SUFFIXES:
+        data = log if suffix == "log" else files[suffix]
+        assert bytes(maker.store.read_all(new.key(suffix))) == data
+        assert getattr(new, f"{suffix}_bytes") == len(data)
+        assert getattr(new, f"{suffix}_crc32c") == crc32c.crc32c(data)
+    table = scan_batches(log)
+    assert table["last_offset"][-1] + 1 == new.end_offset
+    assert (table["count"][:-1] > 0).all()
+    assert table["size"][-1] == OVERHEAD or table["count"][-1] > 0
+
+
+def assert_copied(
+    maker: LakeMaker, rows: Sequence[SegmentRow], new: SegmentRow, gone: set[int]
+) -> None:
+    """Batches that lose nothing are the same bytes; the others have gaps, or are gone."""
+    after = {batch[:8]: batch for batch in batches_of(maker, new)}
+    for row in rows:
+        for batch in batches_of(maker, row):
+            table = scan_batches(batch)
+            offsets = range(int(table["base_offset"][0]), int(table["last_offset"][0]) + 1)
+            if table["count"][0] and gone.isdisjoint(offsets):
+                assert after[batch[:8]] == batch
+
+
+def batches_of(maker: LakeMaker, row: SegmentRow) -> list[bytes]:
+    log = bytes(maker.store.read_all(row.key("log")))
+    table = scan_batches(log)
+    starts, ends = table["position"].tolist(), (table["position"] + table["size"]).tolist()
+    return [log[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def assert_answers(maker: LakeMaker, left: Sequence[Written], gone: set[int]) -> None:
+    """Reads give what stays, and lookups find it."""
+    root = str(maker.root)
+    assert read_all(root) == left
+    log = seglake.open(root).topic("events")
+    for record in left[:: max(1, len(left) // 5)]:
+        assert log.record_at(0, record.offset).value == record.value
+        found = log.offsets_for_times({0: max(record.timestamp, 0)})[0]
+        reaching = (r for r in left if r.timestamp >= max(record.timestamp, 0))
+        first = next(reaching, None)
+        assert (found and found.offset) == (first and first.offset)
+    for offset in sorted(gone)[:3]:
+        with pytest.raises(OffsetNotFound):
+            log.record_at(0, offset)
+    assert verify(root, deep=True).findings == []
+
+
+def made(root: Path, runs: int = 3, shape: Shape = PLAIN) -> tuple[LakeMaker, list[SegmentRow]]:
+    """A lake of some runs of 30 records, and its segments."""
+    maker = LakeMaker(root / "lake")
+    for start in range(T, T + 30 * runs, 30):
+        maker.run({0: [Event(start + n, b"k%d" % n, b"v" * 20) for n in range(30)]}, shape)
+    return maker, maker.catalog.segments(maker.catalog.snapshot(), "events")
+
+
+def test_a_range_without_records_is_one_empty_batch(tmp_path: Path) -> None:
+    maker, rows = made(tmp_path)
+    for row in rows:
+        (tmp_path / "lake" / row.key("log")).unlink()  # what goes as a whole is not read
+    new = rewrite(maker.store, rows, WithoutOffsets.of([(0, 90)]), Target(new_attempt()))
+    assert (new.log_bytes, new.record_count, new.zonemap_bytes) == (OVERHEAD, 0, 96)
+    assert (new.base_offset, new.end_offset, new.max_timestamp) == (0, 90, -1)
+    assert_sound(maker, new)
+    replace_all(maker, rows, new)
+    assert read_all(str(maker.root)) == []
+
+
+def test_more_than_two_to_the_31_offsets_are_not_one_segment(tmp_path: Path) -> None:
+    maker, rows = made(tmp_path, 2)
+    far = replace(rows[1], end_offset=rows[0].base_offset + 2**31 + 1)
+    with pytest.raises(UsageError, match="more than 2\\^31"):
+        rewrite(maker.store, [rows[0], far], Keep(), Target(new_attempt()))
+
+
+def test_segments_that_do_not_follow_each_other_are_refused(tmp_path: Path) -> None:
+    maker, rows = made(tmp_path)
+    with pytest.raises(UsageError, match="does not follow"):
+        rewrite(maker.store, [rows[0], rows[2]], Keep(), Target(new_attempt()))
+
+
+@pytest.mark.parametrize("keep", [Keep(), WithoutKeys.of([b"k3"]), WithoutOffsets.of([(40, 42)])])
+def test_no_damaged_byte_is_made_valid(tmp_path: Path, keep: Keep) -> None:
+    maker, rows = made(tmp_path, shape=Shape("zstd"))
+    path = tmp_path / "lake" / rows[1].key("log")
+    log = path.read_bytes()
+    for at in range(0, len(log), 7):
+        path.write_bytes(log[:at] + bytes([log[at] ^ 0x10]) + log[at + 1 :])
+        with pytest.raises(CorruptData) as raised:
+            rewrite(maker.store, rows, keep, Target(attempt := new_attempt()))
+        assert raised.value.file == rows[1].key("log")
+        assert not list((tmp_path / "lake").glob(f"topics/*/{attempt}/*"))
+    path.write_bytes(log[:-1])
+    with pytest.raises((CorruptData, seglake.errors.StoreError)):
+        rewrite(maker.store, rows, keep, Target(new_attempt()))

@@ -1,0 +1,117 @@
+"""Metrics: the figures of the report, as a Prometheus server parses them, in a file and pushed."""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from seglake.errors import ConfigError, StoreError
+from seglake.reporting import metrics
+from seglake.reporting.report import LakeReport, report
+from tests.makers.lakes import Event, LakeMaker
+from tests.makers.watched import HOUR_MS, NOW_MS
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> LakeReport:
+    maker = LakeMaker(tmp_path, partitions=2)
+    begin = NOW_MS - 9 * HOUR_MS
+    for hour in (0, 1, 4):
+        rows = [Event(begin + hour * HOUR_MS + second * 1000) for second in range(7)]
+        start = begin + hour * HOUR_MS
+        maker.run({0: rows}, interval=(start, start + HOUR_MS))
+    return report(str(tmp_path), now_ms=NOW_MS)
+
+
+def values(text: str) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *(v for k, v in sorted(sample.labels.items()) if k != "topic")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_the_text_has_the_figures(made: LakeReport) -> None:
+    found = values(metrics.text(made))
+    assert found["seglake_coverage_lag_seconds",] == 7 * 3600
+    assert found["seglake_coverage_holes",] == 1
+    assert found["seglake_coverage_hole_seconds",] == 2 * 3600
+    assert found["seglake_closed_until_timestamp_seconds",] == (NOW_MS - 7 * HOUR_MS) / 1000
+    assert found["seglake_records",] == 21
+    assert found["seglake_end_offset", "0"] == 21
+    assert found["seglake_end_offset", "1"] == 0
+    assert found["seglake_last_run_records",] == 7
+    assert found["seglake_alerts", "problem"] == 1
+    assert found["seglake_version",] == made.version
+
+
+def test_a_file_is_replaced_as_a_whole(made: LakeReport, tmp_path: Path) -> None:
+    path = tmp_path / "out.prom"
+    path.write_text("old")
+    kept = path.open()
+    metrics.write_file(made, path)
+    assert kept.read() == "old"  # a reader of the old file keeps it: it was renamed over
+    assert values(path.read_text()) == values(metrics.text(made))
+    assert [each.name for each in tmp_path.glob("out.prom*")] == ["out.prom"]
+    with pytest.raises(StoreError, match="cannot be written"):
+        metrics.write_file(made, tmp_path / "none" / "out.prom")
+
+
+class Gateway(BaseHTTPRequestHandler):
+    taken: list[tuple[str, str, bytes]]
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.taken.append((self.command, self.path, body))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def gateway() -> Iterator[HTTPServer]:
+    Gateway.taken = []
+    server = HTTPServer(("127.0.0.1", 0), Gateway)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_metrics_are_pushed(made: LakeReport, gateway: HTTPServer) -> None:
+    metrics.push(made, f"http://127.0.0.1:{gateway.server_port}")
+    ((method, path, body),) = Gateway.taken
+    assert (method, path) == ("PUT", "/metrics/job/seglake/topic/events")
+    assert values(body.decode()) == values(metrics.text(made))
+
+
+def test_a_gateway_that_is_not_there_is_named(made: LakeReport, gateway: HTTPServer) -> None:
+    address = f"http://127.0.0.1:{gateway.server_port + 1}"
+    with pytest.raises(StoreError, match="does not take metrics"):
+        metrics.push(made, address)
+
+
+def test_without_the_extra_the_remedy_is_named(
+    made: LakeReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *rest: Any) -> Any:
+        if name == "prometheus_client":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(ConfigError, match=r"pip install 'seglake\[metrics\]'"):
+        metrics.text(made)

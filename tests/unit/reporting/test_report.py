@@ -1,0 +1,212 @@
+"""The report of a lake: its figures against the records, its alerts, its JSON, its page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from typer.testing import CliRunner
+
+import seglake
+from seglake.cli.app import app
+from seglake.errors import ConfigError, UnknownTopic
+from seglake.maintain.undo import undo
+from seglake.reporting.alerts import alerts
+from seglake.reporting.page import document
+from seglake.reporting.report import LakeReport, report
+from seglake.store import counting, open_store
+from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.many_segments import many_segments
+from tests.makers.watched import BEGIN_MS, FUTURE_MS, HOUR_MS, MISSING, NOW_MS, TOPIC, watched_lake
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return watched_lake(tmp_path_factory.mktemp("watched"), hours=22, events=60)
+
+
+@pytest.fixture(scope="module")
+def found(root: str) -> LakeReport:
+    return report(root, now_ms=NOW_MS)
+
+
+def kinds(made: LakeReport) -> list[str]:
+    return [alert.kind for alert in made.alerts]
+
+
+def test_the_figures_are_those_of_the_records(root: str, found: LakeReport) -> None:
+    (figures,) = found.topics
+    log = seglake.open(root).topic(TOPIC)
+    for each in figures.partitions:
+        times = log.read_range(0, 2**62, partitions=[each.partition]).read_all()["timestamp"]
+        in_ms = times.cast(pa.int64())
+        assert each.records == len(times)
+        assert (each.oldest_ms, each.newest_ms) == (pc.min(in_ms).as_py(), pc.max(in_ms).as_py())
+    assert [p.end_offset for p in figures.partitions] == [*log.end_offsets().values()]
+    activity = figures.activity
+    assert activity is not None
+    shown = sum(map(sum, activity.records))
+    assert abs(shown + activity.stray - figures.records) <= activity.width_ms  # rounded in each bin
+    assert 1 <= activity.stray < 0.1 * figures.records  # the block with the time in the future
+    assert [ends[-1] for ends in activity.end_offsets] == [p.end_offset for p in figures.partitions]
+    assert sum(count for _, count in figures.segment_sizes) == figures.segments
+    assert figures.window is not None
+    assert figures.window.size_bytes <= figures.window.log_bytes
+
+
+def test_bins_have_the_records_of_their_time(root: str, found: LakeReport) -> None:
+    """As records are spread over a block's time, sums agree up to the blocks at both ends."""
+    activity = found.topics[0].activity
+    assert activity is not None
+    log = seglake.open(root).topic(TOPIC)
+    half = len(activity.records[0]) // 2
+    split = activity.start_ms + half * activity.width_ms
+    before = sum(sum(counts[:half]) for counts in activity.records)
+    assert before == pytest.approx(len(log.read_range(0, split).read_all()), rel=0.05)
+
+
+def test_alerts_name_what_is_wrong(found: LakeReport) -> None:
+    assert kinds(found) == ["hole", "not closed", "future", "rejects", "tiny segments"]
+    hole, late, future, rejects, _ = found.alerts
+    closed = BEGIN_MS + MISSING * HOUR_MS
+    assert found.topics[0].coverage.closed_until_ms == closed
+    assert hole.text.startswith("Declared intervals leave 1 hole, 1 h in all: 2026-06-01 11:00")
+    assert "2026-06-01 11:00 UTC, 1 d ago" in late.text
+    assert found.topics[0].future.farthest_ms == FUTURE_MS
+    assert future.text.startswith("1 segment with")
+    assert rejects.text.startswith("6 rows")
+    assert found.topics[0].reasons == {"timestamp missing": 3, "timestamp unreadable": 3}
+
+
+def test_samples_of_rejects_name_file_and_line(found: LakeReport) -> None:
+    newest = found.topics[0].rejects[0]
+    assert newest.run_id == "hour 017"
+    assert [(Path(file).name, line) for file, line, _ in newest.sample] == [
+        ("017.jsonl", 6), ("017.jsonl", 7),
+    ]  # fmt: skip
+
+
+def test_a_lake_that_is_well_has_no_alert(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path, partitions=2)
+    for number in range(3):
+        start = NOW_MS + (number - 3) * HOUR_MS
+        rows = [Event(start + each * 1000) for each in range(50)]
+        maker.run({0: rows, 1: rows}, interval=(start, start + HOUR_MS))
+    assert report(str(tmp_path), now_ms=NOW_MS).alerts == []
+
+
+def test_other_alerts(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path, partitions=6)
+    times = [NOW_MS - each * 1000 for each in range(2000)]
+    rows = [Event(86_400_000), *map(Event, times)]
+    maker.run({0: rows, 1: [Event(-1)]}, Shape(segment_bytes=2**30))
+    made = report(str(tmp_path), now_ms=NOW_MS)
+    assert kinds(made) == ["ancient", "no intervals", "no time", "skew"]
+    assert made.topics[0].ancient.farthest_ms == 86_400_000
+    assert alerts(made.topics[0]) == made.alerts
+
+
+def test_an_undone_run_does_not_count(tmp_path: Path) -> None:
+    root = watched_lake(tmp_path, hours=3, events=50)
+    undo(root, TOPIC, "hour 001", pipeline="hourly")
+    (figures,) = report(root, now_ms=NOW_MS).topics
+    assert [run.run_id for run in figures.committed] == ["hour 000", "hour 002"]
+    assert len(figures.runs) == 4  # its row, and that it is undone
+
+
+def test_an_empty_lake_and_an_unknown_topic(tmp_path: Path, root: str) -> None:
+    maker = LakeMaker(tmp_path, partitions=2)
+    maker.run({})
+    made = report(str(tmp_path), now_ms=NOW_MS)
+    assert made.topics[0].activity is None
+    assert "Nothing" in made.as_html()
+    with pytest.raises(UnknownTopic, match="'web'"):
+        report(root, "wab")
+
+
+def test_no_record_is_read(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = counting.CountingStore(open_store(root))
+    read: list[str] = []
+
+    def remember(key: str, *_: Any) -> Any:
+        read.append(key)
+
+    for name in ("read", "read_all", "read_ranges"):
+        real = getattr(type(store), name)
+
+        def call(self: Any, key: str, *rest: Any, _real: Any = real) -> Any:
+            remember(key)
+            return _real(self, key, *rest)
+
+        monkeypatch.setattr(counting.CountingStore, name, call)
+    for module in ("seglake.read.lake", "seglake.reporting.report", "seglake.reporting.storage"):
+        monkeypatch.setattr(f"{module}.open_store", lambda *_, **__: store)
+    report(root, now_ms=NOW_MS, list_objects=False)
+    assert any(key.endswith(".zonemap") for key in read)
+    assert not any(key.endswith(".log") for key in read)
+
+
+def test_damaged_files_do_not_hide_the_rest(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    maker.run({0: [Event(NOW_MS - 90 * HOUR_MS), *(Event(NOW_MS - n) for n in range(500, 0, -1))]})
+    whole = report(str(tmp_path), now_ms=NOW_MS).topics[0]
+    for suffix in ("log", "zonemap"):
+        for file in maker.files(suffix):
+            file.unlink()
+    found = report(str(tmp_path), now_ms=NOW_MS).topics[0]
+    assert found.window is None
+    assert found.partitions == whole.partitions
+
+
+def test_the_json_is_a_twin_of_the_page(found: LakeReport) -> None:
+    twin = json.loads(found.as_json())
+    (topic,) = twin["topics"]
+    assert twin["alerts"][0]["kind"] == "hole"
+    assert topic["records"] == found.topics[0].records
+    assert topic["coverage"]["lag_ms"] == NOW_MS - (BEGIN_MS + MISSING * HOUR_MS)
+    assert topic["runs"][0]["report"]["topic"] == TOPIC
+    assert f">{topic['records']:,}<" in found.as_html()
+
+
+def test_the_page_is_small_whole_and_escaped(found: LakeReport) -> None:
+    html = found.as_html()
+    assert len(html.encode()) < 2_000_000
+    assert not re.search(r"""(?:src|href)=["'](?!#)""", html.partition("<script")[0])
+    evil = LakeReport("<b>&", 1, NOW_MS, found.topics, found.storage).as_html()
+    assert "&lt;b&gt;&amp;" in evil
+    assert "<b>&" not in evil
+
+
+def test_many_segments_take_no_more_room(tmp_path: Path) -> None:
+    """The short form of `make bench-report`, which measures a million segments."""
+    now_ms = many_segments(str(tmp_path), 20_000, partitions=100)
+    made = report(str(tmp_path), now_ms=now_ms, list_objects=False)
+    assert (made.topics[0].segments, made.topics[0].records) == (20_000, 20_000_000)
+    assert len(made.as_html().encode()) < 2_000_000
+
+
+def test_without_the_extra_the_remedy_is_named(
+    found: LakeReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: Any) -> None:
+        raise ImportError("no bokeh", name="bokeh")
+
+    monkeypatch.setattr(document, "_sections", missing)
+    with pytest.raises(ConfigError, match=r"needs bokeh: pip install 'seglake\[report\]'"):
+        found.as_html()
+
+
+def test_the_command_writes_page_json_and_alerts(root: str, tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    target = tmp_path / "report.html"
+    done = run(app, ["report", root, TOPIC, "-o", str(target)])
+    assert done.exit_code == 0, done.output
+    assert target.read_text().startswith("<!DOCTYPE html>")
+    printed = run(app, ["report", root, "--json"])
+    assert json.loads(printed.output)["root"].endswith("lake")
+    assert "Declared intervals leave 1 hole" in run(app, ["report", root]).output

@@ -1,0 +1,164 @@
+"""An ingest tells of itself where the environment says so, and is never the worse for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+import seglake
+from seglake.config import Pipeline, from_tables
+from seglake.engine import LocalEngine
+from seglake.errors import SeglakeError
+from seglake.reporting.run import ingest_or_replace
+from tests.makers.watched import BEGIN_MS, HOUR_MS
+
+PARENT = "01926f6c-0000-7000-8000-000000000000"
+
+
+class Listener(BaseHTTPRequestHandler):
+    heard: list[tuple[str, bytes]]
+    status = 200
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            import gzip  # noqa: PLC0415
+
+            body = gzip.decompress(body)
+        self.heard.append((self.path, body))
+        self.send_response(self.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    Listener.heard, Listener.status = [], 200
+    server = HTTPServer(("127.0.0.1", 0), Listener)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    monkeypatch.setattr("seglake.write.api.SparkEngine", lambda *_: LocalEngine())
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"ts": BEGIN_MS + n}) + "\n" for n in range(9)))
+    return from_tables(
+        {
+            "pipeline": {"root": str(tmp_path / "lake"), "name": "hourly"},
+            "input": {"format": "jsonl", "paths": [str(source)]},
+            "timestamp": {"field": "ts", "format": "epoch_ms"},
+            "topic": {"name": "web", "partitions": 1},
+        }
+    )
+
+
+def ingest(pipeline: Pipeline) -> Any:
+    interval = (str(BEGIN_MS), str(BEGIN_MS + HOUR_MS))
+    return ingest_or_replace(pipeline, run_id="R", interval=interval)
+
+
+def events() -> list[dict[str, Any]]:
+    return [json.loads(body) for path, body in Listener.heard if "lineage" in path]
+
+
+def test_nothing_is_told_unless_it_is_asked_for(pipeline: Pipeline, address: str) -> None:
+    assert ingest(pipeline).records == 9
+    assert Listener.heard == []
+
+
+def test_metrics_of_the_topic_are_written(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEGLAKE_METRICS_FILE", str(tmp_path / "{topic}.prom"))
+    ingest(pipeline)
+    assert 'seglake_last_run_records{topic="web"} 9.0' in (tmp_path / "web.prom").read_text()
+
+
+def test_metrics_are_sent_by_otlp(
+    pipeline: Pipeline, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+    ingest(pipeline)
+    ((path, body),) = Listener.heard
+    assert path == "/v1/metrics"
+    request = ExportMetricsServiceRequest.FromString(body)
+    (scope,) = request.resource_metrics[0].scope_metrics
+    found = {metric.name: metric.gauge.data_points[0] for metric in scope.metrics}
+    assert found["seglake_records"].as_int == 9
+    (label,) = found["seglake_records"].attributes
+    assert (label.key, label.value.string_value) == ("topic", "web")
+    assert "seglake_coverage_lag_seconds" in found
+
+
+def test_openlineage_hears_of_the_run(
+    pipeline: Pipeline, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE_URL", address)
+    monkeypatch.setenv("OPENLINEAGE_PARENT_ID", f"airflow/dag.task/{PARENT}")
+    report = ingest(pipeline)
+    begin, end = events()
+    assert [begin["eventType"], end["eventType"]] == ["START", "COMPLETE"]
+    assert begin["run"]["runId"] == end["run"]["runId"] == report.attempt_id
+    assert (end["job"]["namespace"], end["job"]["name"]) == ("seglake", "hourly.web")
+    assert [each["name"] for each in end["inputs"]] == list(pipeline.input.paths)
+    (output,) = end["outputs"]
+    assert output["name"].endswith("lake/topics/web")
+    assert output["facets"]["version"]["datasetVersion"] == str(report.version)
+    assert output["outputFacets"]["outputStatistics"]["rowCount"] == 9
+    facets = end["run"]["facets"]
+    assert facets["nominalTime"]["nominalStartTime"] == "2026-06-01T00:00:00.000Z"
+    assert facets["nominalTime"]["nominalEndTime"] == "2026-06-01T01:00:00.000Z"
+    assert facets["parent"]["run"]["runId"] == PARENT
+
+
+def test_openlineage_hears_of_a_failure(
+    pipeline: Pipeline, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE_URL", address)
+    Path(pipeline.input.paths[0]).unlink()
+    with pytest.raises(SeglakeError):
+        ingest(pipeline)
+    begin, end = events()
+    assert (begin["eventType"], end["eventType"]) == ("START", "FAIL")
+    assert "in.jsonl" in end["run"]["facets"]["errorMessage"]["message"]
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "SEGLAKE_METRICS_FILE",
+        "SEGLAKE_PUSHGATEWAY",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OPENLINEAGE_URL",
+    ],
+)
+def test_whoever_does_not_listen_costs_a_warning(
+    variable: str,
+    pipeline: Pipeline,
+    address: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, logger="seglake.reporting.run")
+    Listener.status = 400
+    monkeypatch.setenv(variable, "/dev/null/x" if variable.endswith("FILE") else address)
+    assert ingest(pipeline).status == "committed"
+    assert "the run cannot be sent to" in caplog.text
+    assert seglake.open(str(pipeline.root)).topic("web").end_offsets() == {0: 9}

@@ -563,16 +563,9 @@ def _do_quietly(play: Play, deed: Deed, name: str) -> Outcome:
 
 def _finish(play: Play, *, thorough: bool) -> None:
     """When all is quiet, whatever died is done again; then the lake is what it must be."""
-    for number, deed in enumerate(play.waiting):
-        for again in range(_TRIES):
-            play.world.now_ms += 26 * HOUR_MS  # nobody takes what is there for a running attempt
-            outcome = _do_quietly(play, deed, f"end {number} {again}")
-            if play.problem or is_done(outcome):
-                break
-        else:
-            play.wrong(f"rerun of {deed.verb} fails", f"{deed}: {outcome.kind} {outcome.said}")
-        if play.problem:
-            return
+    _do_again(play)
+    if play.problem:
+        return
     _require_undone(play)
     _judge(play, "at the end", lambda: _compare(play))
     rebuilds = thorough or play.met["re-base"] or _left_no_mark(play)  # a vacuum would write it
@@ -580,6 +573,23 @@ def _finish(play: Play, *, thorough: bool) -> None:
         _judge(play, "rebuild", lambda: _rebuild(play))
     if play.problem is None:
         _judge(play, "upkeep", lambda: _upkeep(play, deep=thorough))
+
+
+def _do_again(play: Play) -> None:
+    """Run again what died or lost, in rounds: a redrive may have to wait for an erasure's end."""
+    waiting, failures = list(enumerate(play.waiting)), dict[int, Outcome]()
+    for again in range(_TRIES):
+        for number, deed in waiting:
+            play.world.now_ms += 26 * HOUR_MS  # nobody takes what is there for a running attempt
+            outcome = failures[number] = _do_quietly(play, deed, f"end {number} {again}")
+            if is_done(outcome):
+                del failures[number]
+            if play.problem:
+                return
+        waiting = [each for each in waiting if each[0] in failures]
+    for number, deed in waiting:
+        outcome = failures[number]
+        play.wrong(f"rerun of {deed.verb} fails", f"{deed}: {outcome.kind} {outcome.said}")
 
 
 def _require_undone(play: Play) -> None:

@@ -25,6 +25,7 @@ from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import PATIENCE, mark_recent, transact
 from seglake.catalog.version.segment_columns import Segments
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
+from seglake.clock import now_ms
 from seglake.config import Topic
 from seglake.errors import CommitConflict, InputError, MissingObject, UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
@@ -38,7 +39,7 @@ from seglake.log.encoding import policy_of
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.log.writer import NewSegment
 from seglake.maintain.commit import store_for
-from seglake.maintain.report import Report, TopicReport, now_ms
+from seglake.maintain.report import Report, TopicReport
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store
 

@@ -5,8 +5,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from seglake import layout
+from seglake.clock import now_ms
 from seglake.errors import UsageError
-from seglake.maintain.report import now_ms
 from seglake.store import Store
 
 

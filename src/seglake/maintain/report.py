@@ -1,20 +1,15 @@
 """Reports of maintenance, as plain values and as JSON, and the catalog's row of a commit."""
 
 import json
-import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from seglake.catalog.rows import MaintenanceRow, in_a_row
+from seglake.clock import now_ms
 from seglake.layout import new_attempt
 from seglake.shown import ShowsTable, Table, of_report
 
 Status = Literal["committed", "already done", "dry run"]
-
-
-def now_ms() -> int:
-    """The clock, in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(repr=False)

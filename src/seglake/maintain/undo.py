@@ -22,6 +22,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import mark, mark_recent
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
+from seglake.clock import now_ms
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
 from seglake.layout import new_attempt
@@ -29,7 +30,7 @@ from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import WithoutOffsets
 from seglake.log.rewrite.segments import Target, rewrite
 from seglake.maintain.commit import carry_out, opened
-from seglake.maintain.report import Status, TopicReport, now_ms
+from seglake.maintain.report import Status, TopicReport
 from seglake.store import Store
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ Memory holds a hash of each named object, and the keys of the others.
 
 import math
 import re
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from seglake.catalog.retention import expired_files, retained_rows
 from seglake.catalog.rows import Kind, MaintenanceRow, RunState, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.version import snapshot_files
+from seglake.clock import now_ms
 from seglake.errors import CorruptData, StoreError
 from seglake.maintain.clock import checked_hours, time_of_storage
 from seglake.maintain.report import Report
@@ -89,7 +89,7 @@ def vacuum(
     checked_hours("retention_hours", retention_hours or 0)
     store = open_store(root, storage_options)
     table, report = CatalogTable.open(store), Vacuumed(dry_run)
-    own = _Times(time.time_ns() // 1_000_000, grace_hours, retention_hours)
+    own = _Times(now_ms(), grace_hours, retention_hours)
     times = own if dry_run else _by_storage(table, own)
     if times is None:
         return report
@@ -282,8 +282,7 @@ def find_unnamed(
 
 def orphans(table: CatalogTable) -> Iterator[str]:
     """The keys of all objects that no retained version names, whatever their age."""
-    now_ms = time.time_ns() // 1_000_000
-    expired = {each.key for each in expired_files(table, now_ms=now_ms, before_ms=math.inf)}
+    expired = {each.key for each in expired_files(table, now_ms=now_ms(), before_ms=math.inf)}
     found, _ = find_unnamed(table, expired, table.unmarked(table.newest_files()))
     yield from (each.key for objects in found.values() for each in objects if not is_fate(each))
 

@@ -10,7 +10,6 @@ more than 100, the paths of the pipeline. `OPENLINEAGE_PARENT_ID`, namespace/job
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.table import CatalogTable
+from seglake.clock import now_ms
 from seglake.config import Pipeline
 from seglake.errors import ConfigError
 from seglake.store import open_store
@@ -78,7 +78,7 @@ def _emit(
     written = [_output(pipeline, report)]
     end = event_v2.RunState.FAIL if error else event_v2.RunState.COMPLETE
     client = OpenLineageClient()
-    times = {event_v2.RunState.START: started_ms, end: time.time_ns() // 1_000_000}
+    times = {event_v2.RunState.START: started_ms, end: now_ms()}
     for state, at in times.items():
         client.emit(
             event_v2.RunEvent(

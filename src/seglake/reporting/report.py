@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from seglake import clock
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.read.lake import open as open_lake
 from seglake.reporting.alerts import Alert, alerts, severity_rank
@@ -73,7 +73,7 @@ def report(
     `list_objects` lists all objects of the lake, to say what a vacuum would free; None does so
     in a lake of few segments. Raises UsageError, UnknownTopic, StoreError and CorruptData.
     """
-    made_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    made_ms = clock.now_ms() if now_ms is None else now_ms
     lake = open_lake(root, storage_options=storage_options)
     names = lake.topics() if topic is None else [lake.topic(topic).topic]
     quarantine = QuarantineTable(open_store(root, storage_options))

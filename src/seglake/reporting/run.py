@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seglake.clock import now_ms
 from seglake.config import Pipeline
 from seglake.maintain import replace
 from seglake.reporting import lineage, metrics
@@ -38,7 +38,7 @@ def ingest_or_replace(
     pipeline: Pipeline, replaces: Replaces = None, *, interval: Any = (None, None), **how: Any
 ) -> Report:
     """As `maintain.replace.ingest_or_replace`; then send metrics and lineage of the run."""
-    started_ms = time.time_ns() // 1_000_000
+    started_ms = now_ms()
     try:
         report = replace.ingest_or_replace(pipeline, replaces, interval=interval, **how)
     except Exception as error:

@@ -5,7 +5,6 @@ Nothing is written, no lake and no Spark are needed.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seglake.clock import now_ms
 from seglake.config import Pipeline
 from seglake.errors import ConfigError
 from seglake.format.partitioner import partition_of
@@ -113,7 +113,7 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
             f"input.format = {pipeline.input.format!r} has no files to check: "
             "seglake.ingest takes its rows"
         )
-    pipeline = pipeline.for_run(pipeline.topic, time.time_ns() // 1_000_000)
+    pipeline = pipeline.for_run(pipeline.topic, now_ms())
     store = InputStore(pipeline.storage, pipeline.input.compression)
     found = find_inputs(pipeline.input, store)
     splits = plan_splits(found.files, store, pipeline)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
+
+from seglake.clock import now_ms
 
 Action = dict[str, Any]
 Bounds = Mapping[str, tuple[int, int]]  # the smallest and largest value of integer columns
@@ -78,11 +79,6 @@ class DeltaCommit(NamedTuple):
         shared = self.removed.keys() & other.removed.keys()
         stops_all = self.redefines or self.fences
         return stops_all or bool(self.applications & other.applications or shared)
-
-
-def now_ms() -> int:
-    """The clock, in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 def add(file: WrittenFile, *, changes: bool = True) -> Action:

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from seglake.catalog.delta import table_contract
-from seglake.catalog.delta.actions import Action, AddedFile, header, now_ms, redefinition
+from seglake.catalog.delta.actions import Action, AddedFile, header, redefinition
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, LOGGED, DeltaLog
 from seglake.catalog.delta.table_contract import (
     FILE_RETENTION,
@@ -28,6 +28,7 @@ from seglake.catalog.delta.table_contract import (
     WRITER,
     Definition,
 )
+from seglake.clock import now_ms
 from seglake.errors import (
     CorruptData,
     MissingObject,

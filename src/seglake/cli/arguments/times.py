@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import re
-import time
 from datetime import datetime
 
+from seglake.clock import now_ms
 from seglake.errors import UsageError
 from seglake.times.instants import format_ms
 
@@ -23,8 +23,8 @@ def window(start: str | None, end: str | None, last: str | None, zone: str | Non
         return absolute(start, zone), absolute(end, zone)
     if start is not None or end is not None:
         raise UsageError("--last does not go with --start and --end: keep one")
-    now_ms = time.time_ns() // 1_000_000
-    return format_ms(now_ms - span_ms(last)), format_ms(now_ms)
+    end_ms = now_ms()
+    return format_ms(end_ms - span_ms(last)), format_ms(end_ms)
 
 
 def span_ms(text: str) -> int:

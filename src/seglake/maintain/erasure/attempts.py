@@ -17,9 +17,9 @@ from seglake import layout
 from seglake.catalog.fate import is_given_up
 from seglake.catalog.retention import NeverNamed
 from seglake.catalog.table import CatalogTable
+from seglake.clock import now_ms
 from seglake.errors import MissingObject
 from seglake.maintain.clock import time_of_storage
-from seglake.maintain.report import now_ms
 from seglake.maintain.vacuum import (
     HOUR_MS,
     TEMPORARY,

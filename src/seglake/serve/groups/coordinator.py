@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from seglake.clock import now_ms
 from seglake.errors import StoreError
 from seglake.limits import INT64_MAX
 from seglake.serve.codes import Code
@@ -54,7 +55,7 @@ class Coordinator:
         max_groups: int,
         counts: Counts,
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
-        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        wall_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._store, self._limits = store, limits
         self._max_groups, self._counts = max_groups, counts

@@ -1,6 +1,5 @@
 """One try at a run, with what all its steps need."""
 
-import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from seglake.catalog.rows import PartitionRow, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.clock import now_ms
 from seglake.config import Pipeline
 from seglake.engine import Engine
 from seglake.errors import UnknownTopic
@@ -58,11 +58,6 @@ class Replacement(Protocol):
 
 class PlanAgain(Exception):
     """Not an error: another commit changed what the attempt builds on. The run is planned again."""
-
-
-def now_ms() -> int:
-    """The clock, in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ from seglake.catalog.rows import Row, RunRow, SegmentRow
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.clock import now_ms
 from seglake.errors import UsageError
 from seglake.layout import new_attempt
-from seglake.write.driver.attempt import Attempt, PlanAgain, end_offsets, now_ms
+from seglake.write.driver.attempt import Attempt, PlanAgain, end_offsets
 from seglake.write.driver.rebase import Move
 from seglake.write.driver.report import Report
 from seglake.write.driver.run_input import SplitCounts

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any
 
 from seglake.catalog.failed_run import FailedRun, write_failed_run
+from seglake.clock import now_ms
 from seglake.errors import SeglakeError, StoreError
 from seglake.layout import new_attempt
 from seglake.store import Store
-from seglake.write.driver.attempt import now_ms
 from seglake.write.driver.report import Report
 
 _ERROR_LENGTH = 16_384  # characters of a message that are stored

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView
+from seglake.clock import now_ms
 from seglake.errors import UnknownTopic
 from seglake.maintain import clock
 from seglake.maintain.expiry import retention
 from seglake.maintain.expiry.log_start import change_of
 from seglake.maintain.expiry.retention import Retained, retain_topic
 from seglake.maintain.health.verify import verify
-from seglake.maintain.report import now_ms
 from tests.judges.retention_model import Closed, KafkaLog
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 from tests.makers.segment_lakes import Sketch, sketched_lake

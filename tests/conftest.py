@@ -18,6 +18,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 MARKED_FOLDERS = {
     "spark": ("spark",), "kafka": ("kafka",), "s3": ("s3",), "chaos": ("slow",),
     "browser": ("browser",), "scheduled": ("airflow", "rest"), "clients": ("slow",),
+    "simulation": ("slow",), "stored": ("slow",),
 }  # fmt: skip
 
 # `steady` tries the same examples each time; the second part of `make test-all` takes it.

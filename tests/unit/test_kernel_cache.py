@@ -28,7 +28,10 @@ print(invalid_utf8(*Spans.of([b"a", b"\\xff"])).tolist())
 """
 DAC_OVERRIDE, CAPBSET_DROP = 1, 24
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to obey permissions")
+pytestmark = [
+    pytest.mark.slow,  # processes of their own, which compile
+    pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to obey permissions"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # processes of their own
+
 PROJECT = Path(__file__).parents[2]
 ALONE = {"PYTHONPATH": str(PROJECT), "COLUMNS": "200", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 TESTS = """

@@ -9,14 +9,15 @@ import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from seglake import clock
 from seglake.cli.app import app
 from seglake.engine import LocalEngine
 from seglake.write import api
-from seglake.write.driver import attempt
 
 PAGE = Path(__file__).parents[2] / "docs" / "lookups.md"
 TEXT = PAGE.read_text()
@@ -66,7 +67,8 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 continue
             for command in block.replace("\\\n", "").splitlines():
                 (name,) = (name for name in times if f"--source {name}" in command)
-                monkeypatch.setattr(attempt, "now_ms", lambda now=times[name]: now)
+                stopped = SimpleNamespace(time_ns=lambda now=times[name]: now * 1_000_000)
+                monkeypatch.setattr(clock, "time", stopped)
                 run_shell(command)
     assert runner.failures == 0
     assert runner.tries > 40

@@ -11,6 +11,8 @@ import pytest
 
 from tests.harness.seed_of_the_day import seed_of_the_day
 
+pytestmark = pytest.mark.slow  # processes of their own
+
 PROJECT = Path(__file__).parents[2]
 PLUGIN = "-p", "tests.harness.seed_of_the_day", "-c", os.devnull
 ALONE = {"PYTHONPATH": str(PROJECT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

@@ -17,6 +17,8 @@ from seglake.store import open_store
 from tests.harness.object_server import ObjectServer, object_server
 from tests.makers.lakes import Event, LakeMaker, Shape
 
+pytestmark = pytest.mark.slow  # processes of their own
+
 T = 1_700_000_000_000
 FORKING = multiprocessing.get_context("fork")
 

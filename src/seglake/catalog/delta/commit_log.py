@@ -17,17 +17,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from seglake.catalog.delta.actions import (
-    FENCE,
-    Action,
-    DeltaCommit,
-    Operation,
-    header,
-    now_ms,
-    parsed,
-)
+from seglake.catalog.delta.actions import FENCE, Action, DeltaCommit, Operation, header, parsed
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.delta.table_contract import TableContract
+from seglake.clock import now_ms
 from seglake.errors import CommitConflict, CorruptData, MissingObject, VersionExpired
 from seglake.limits import REQUESTS
 from seglake.store import Store

@@ -20,7 +20,7 @@ FUZZ := --inputs 1000000
 MINUTES := 60
 PACKED := dist/seglake-environment.tar.gz
 MATRIX :=
-BENCH := --document docs/benchmarks.md --json docs/benchmarks.json
+BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build/benchmarks.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -146,6 +146,7 @@ coverage: $(INSTALLED) ## Run the tests that need no Java; fail below the floor,
 
 bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
 	$(PIP) install --target build/bench --upgrade --no-deps -r tests/bench/requirements.txt
+	@mkdir -p build
 	PYTHONPATH=build/bench $(BIN)/python -m tests.bench $(BENCH)
 
 wheel: $(INSTALLED) ## Build the wheel into dist

@@ -61,7 +61,7 @@ def _no_wait_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """Real logs to read: $SEGLAKE_DATA, or shared/data beside the project; see README.md."""
+    """Real logs to read: $SEGLAKE_DATA, or shared/data beside the project."""
     chosen = os.environ.get("SEGLAKE_DATA")
     folder = Path(chosen) if chosen else TESTS.parents[1] / "shared" / "data"
     if not folder.is_dir():

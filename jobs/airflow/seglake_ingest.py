@@ -1,7 +1,7 @@
 """An hour of events for each data interval: ingest, ask the catalog, read what is complete.
 
 Copy this file into Airflow's folder of DAGs and change what stands above the DAG. Airflow's workers
-need `pip install 'seglake[airflow]'` and a spark-submit that reaches your Spark; docs/airflow.md
+need `pip install 'seglake[airflow]'` and a spark-submit that reaches your Spark; docs/deployment.md
 tells what retry, clear and backfill do.
 """
 

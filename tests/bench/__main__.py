@@ -91,8 +91,10 @@ def _write(options: argparse.Namespace, about: dict[str, Any], sections: list[Se
     if options.json:
         results = report.as_json(about, sections)
         options.json.write_text(json.dumps(results, indent=1) + "\n")
+    if options.tables:
+        options.tables.write_text(report.as_markdown(about, sections))
     if options.document:
-        options.document.write_text(report.as_markdown(about, sections))
+        options.document.write_text(report.as_page(about, sections))
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -103,6 +105,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", type=_parts, default=list(PARTS), metavar="PART,…",
                         help="of " + ", ".join(PARTS))  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--tables", type=Path, metavar="FILE", help="write all tables as Markdown")
     parser.add_argument("--document", type=Path, metavar="FILE", help="write docs/benchmarks.md")
     parser.add_argument(
         "--folder", type=Path, help="where the temporary files go (a disk with room)"

@@ -46,7 +46,7 @@ def run(bench: Workbench) -> Section:
     section.tables = [Table("By number of blobs", columns, rows)]
     section.goals = [
         Goal(f"s to plan {last[0]:,} blobs", last[4], SECONDS, at_least=False),
-        Goal("MB of memory for that", last[5], MEGABYTES, at_least=False),
+        Goal(f"MB of memory to plan {last[0]:,} blobs", last[5], MEGABYTES, at_least=False),
     ]
     return section
 

@@ -1,4 +1,4 @@
-"""The results as JSON, and as the document that a full run writes."""
+"""The results: raw as JSON, with all their tables, and as the page that a full run writes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,23 @@ _INTRODUCTION = """\
 
 Every comparison ran side by side in one run, on the same events: contenders take turns in random
 order, round after round, after a warm-up that does not count. The page cache has the files that a
-run reads: each is read once more just before. Ratios are taken between the runs of the same round,
-and their smallest, median and largest value is given. What Seglake has opened and keeps in memory,
-others have too. Compare figures within this page only; another machine has others,
-and the ratios are what carries over.
+run reads: each is read once more just before. Ratios are taken between the runs of the same round.
+What Seglake has opened and keeps in memory, others have too. Compare figures of one run only;
+another machine has others, and the ratios are what carries over.
+"""
+
+_OF_THE_PAGE = """\
+Times, rates and ratios are medians where something ran several times. `make bench` prints all
+tables with what each part does, and writes them to `build/benchmarks.md`; the raw figures go to
+`build/benchmarks.json`.
+
+In the table *line* means that the value of a record is the whole line of the input. *Time* and
+*arrival* are orders of a topic; a topic has zstd unless a codec is named. *New* is what a process
+reads for the first time, *again* what it has read before. *Lean* is `offset_for_time`, which
+answers one time of one partition. *Vortex*, *Lance* and *Parquet* are files of the same events,
+sorted by time. A *padded* read ends late enough for every late record. *Deep* is how many requests
+wait for each other. *Amplification* is bytes fetched per byte of the batches that have a record of
+the window.
 """
 
 
@@ -62,8 +75,36 @@ def as_json(about: dict[str, Any], sections: list[Section]) -> dict[str, Any]:
     return {"environment": about, "sections": results}
 
 
+def as_page(about: dict[str, Any], sections: list[Section]) -> str:
+    """The page of the documents: every goal in one table, and why some were not reached."""
+    goals = [goal for section in sections for goal in section.goals]
+    rows = [_row(section, goal) for section in sections for goal in section.goals]
+    title = f"Goals: {sum(goal.reached for goal in goals)} of {len(goals)} reached"
+    table = _table(Table(title, ["part", "what", "measured", "goal", "reached"], rows))
+    parts = [_INTRODUCTION, _OF_THE_PAGE, _about(about), table.replace("###", "##", 1)]
+    return "\n".join([*parts, *_misses(sections)])
+
+
+def _row(section: Section, goal: Goal) -> list[Cell]:
+    reached = "yes" if goal.reached else "**no**"
+    return [section.title, goal.text, goal.measured, _target(goal), reached]
+
+
+def _misses(sections: list[Section]) -> list[str]:
+    """What did not come out as it was to, by part, and the reasons that profiles give."""
+    lines = []
+    for section in sections:
+        missed = sum(not goal.reached for goal in section.goals)
+        if section.failure:
+            lines.append(f"**{section.title}** failed, and has no figures: {section.failure}\n")
+        elif missed:
+            why = WHY.get(section.name, "The reason is not known yet.")
+            lines.append(f"**{section.title}: {missed} of {len(section.goals)}.**\n{why}\n")
+    return ["## Not reached, and why, by profiles\n", *lines] if lines else []
+
+
 def as_markdown(about: dict[str, Any], sections: list[Section]) -> str:
-    """The document."""
+    """All tables, with what each part does."""
     return "\n".join([_INTRODUCTION, _about(about), _overview(sections), *map(_section, sections)])
 
 
@@ -107,7 +148,7 @@ def _section(section: Section) -> str:
         parts.append(f"**This part failed, and has no figures**: {section.failure}\n")
     parts += [_table(table) for table in section.tables]
     if section.goals:
-        parts.append("\n".join(map(said, section.goals)) + "\n")
+        parts.append("\n".join(map(_said, section.goals)) + "\n")
     if section.name in WHY and not all(goal.reached for goal in section.goals):
         parts.append(f"**Why not, by profiles**: {WHY[section.name]}\n")
     return "\n".join(parts + [f"{note}\n" for note in section.notes])
@@ -142,11 +183,14 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def said(goal: Goal) -> str:
+def _said(goal: Goal) -> str:
     """A goal in words."""
-    word = "at least" if goal.at_least else "at most"
     outcome = "reached" if goal.reached else "**not reached**"
-    return f"- {goal.text}: {_cell(goal.measured)}. Goal: {word} {_cell(goal.target)}; {outcome}."
+    return f"- {goal.text}: {_cell(goal.measured)}. Goal: {_target(goal)}; {outcome}."
+
+
+def _target(goal: Goal) -> str:
+    return f"at {'least' if goal.at_least else 'most'} {_cell(goal.target)}"
 
 
 def _cell(value: Cell) -> str:

@@ -173,8 +173,21 @@ def test_missed_goals_have_a_reason(name: str) -> None:
     assert name in __main__.PARTS
     for measured in (2.0, 3.0):
         section = Section(name, "Title", "Text.", goals=[Goal("Faster", measured, 3.0)])
-        text = report.as_markdown(report.environment({}), [section])
-        assert (WHY[name] in text) == (measured < 3.0)
+        for write in (report.as_markdown, report.as_page):
+            text = write(report.environment({}), [section])
+            assert (WHY[name] in text) == (measured < 3.0)
+
+
+def test_the_page_has_every_goal_and_no_other_table() -> None:
+    table = Table("T", ["records", "µs"], [[1000, 0.1234]])
+    section = Section("s", "Title", "Text.", [table], [Goal("Faster", 2.0, 3.0)], ["A note."])
+    good = Section("t", "Other", "Text.", goals=[Goal("Small", 1.0, 2.0, at_least=False)])
+    text = report.as_page(report.environment({"events": 7}), [section, good])
+    assert "## Goals: 1 of 2 reached" in text
+    assert "| Title | Faster | 2 | at least 3 | **no** |" in text
+    assert "| Other | Small | 1 | at most 2 | yes |" in text
+    assert "**Title: 1 of 1.**\nThe reason is not known yet." in text
+    assert "records" not in text.partition("## Goals")[2]
 
 
 def test_a_part_that_fails_is_named_and_loses_no_other(
@@ -184,15 +197,18 @@ def test_a_part_that_fails_is_named_and_loses_no_other(
     monkeypatch.setitem(__main__.PARTS, "cold", lambda _bench: good)
     monkeypatch.setitem(__main__.PARTS, "merge", lambda _bench: 1 / 0)
     monkeypatch.setattr(report, "_java", lambda: "17")
-    target = tmp_path / "page.json"
-    code = __main__.main(["--only", "merge,cold", "--json", str(target)])
+    target, tables = tmp_path / "page.json", tmp_path / "tables.md"
+    code = __main__.main(["--only", "merge,cold", "--json", str(target), "--tables", str(tables)])
     assert code == 1
+    assert "## Cold start" in tables.read_text()
     failed, whole = json.loads(target.read_text())["sections"]
     assert failed["failure"] == "ZeroDivisionError: division by zero"
     assert whole["goals"][0]["reached"] is True
-    text = report.as_markdown(report.environment({}), [Section(**failed), good])
-    assert "**This part failed, and has no figures**: ZeroDivisionError" in text
-    assert "## Goals: 1 of 1 reached" in text
+    for write in (report.as_markdown, report.as_page):
+        text = write(report.environment({}), [Section(**failed), good])
+        assert "failed, and has no figures" in text
+        assert "ZeroDivisionError" in text
+        assert "## Goals: 1 of 1 reached" in text
 
 
 def _brief(begin: float, end: float) -> Request:

@@ -6,8 +6,8 @@ A third of the time is zstd. In order of time, a tenth is the spool, through whi
 written plain and read again
 ([decision 18](decisions/0018-no-finished-batches-in-order-of-time.md)).""",
     "lookup": """\
-A new lookup decompresses one batch, 16 KiB of records: that is the difference between zstd and no
-codec in the table above, and alone it is more than a twentieth of the broker's answer. The rest is
+A new lookup decompresses one batch, 16 KiB of records. So with zstd its median is three times that
+without a codec, and only this step takes more than a twentieth of the broker's answer. The rest is
 the read of a block, and some Python calls.""",
     "window": """\
 Of a new window with zstd, zstd itself takes more than half, and most of the rest is memory that is
@@ -29,16 +29,17 @@ Measured apart, an *again* lookup in a log of 3.5 GB takes 6 to 7 µs, as in a s
 times are from the same copy, and 9 µs or more if they are from all 100: more arrays are in use than
 the processor's caches hold.""",
     "merge": """\
-Large segments are decompressed and compressed again, which zstd does no faster. Small ones have a
-few hundred bytes each: what counts is the time to open, read and check a file, not bytes.""",
+A merge copies record batches, but zone maps need the time of every record, so it decompresses all
+of them, and zstd does that no faster. Small segments have a few hundred bytes each: what counts is
+the time to open, read and check a file, not bytes.""",
     "archive": """\
 Of the archive's time, a half is Spark's Kafka source alone, and a fifth more its way to Python
 workers; Delta's writer stays in the JVM.""",
     "kafka": """\
 Zone maps need the time of every record, so an import decompresses all of the log: zstd and lz4 do
-not do that faster. What has no codec goes as fast as the disk takes it; compare *copy*.""",
+not do that faster. What has no codec goes as fast as the disk takes it.""",
     "serve": """\
-The rate of the Java consumer differs by some percent from page to page: it was 1.01 times the
-broker's on the one before, of the same server. A lookup takes 10 to 50 µs of an answer to
-ListOffsets; the rest is the event loop and the parser, which are Python.""",
+The rate of the Java consumer differs by some percent from run to run: runs of one server lay on
+both sides of the broker's rate. A lookup takes 10 to 50 µs of an answer to ListOffsets; the rest is
+the event loop and the parser, which are Python.""",
 }

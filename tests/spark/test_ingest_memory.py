@@ -25,7 +25,7 @@ from tests.makers.raw_events import pipeline_of, segments_of
 PROJECT = Path(__file__).parents[2]
 SIZES = {"small": TASK_BYTES, "large": 20 * TASK_BYTES}
 CORES, HEAP = 2, 512 * MIB
-# What docs/operations.md says beside the heap: of the JVM, of a Python worker, of the driver.
+# What docs/deployment.md says beside the heap: of the JVM, of a Python worker, of the driver.
 JVM, WORKER, DRIVER = 384 * MIB, 512 * MIB, 512 * MIB
 
 

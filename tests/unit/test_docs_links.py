@@ -34,3 +34,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_readme_leads_to_every_page() -> None:
     named = set(re.findall(r"\(docs/([\w]+\.md)\)", (PROJECT / "README.md").read_text()))
     assert named == {page.name for page in PROJECT.glob("docs/*.md")}
+
+
+def test_the_site_leads_to_every_page() -> None:
+    """`make site` is strict: it fails at a page that its menu lacks."""
+    menu = (PROJECT / "conf" / "site" / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = re.findall(r"[\w/-]+\.md", menu)
+    pages = [str(page.relative_to(PROJECT / "docs")) for page in PROJECT.glob("docs/**/*.md")]
+    assert sorted(named) == sorted(["index.md", *pages])

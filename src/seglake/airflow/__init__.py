@@ -5,7 +5,7 @@
     SeglakeRetryPolicy       a task whose settings or input are wrong fails at once
     forget_spark_job         a cleared task submits its job again
 
-Operators are Airflow's own. `jobs/airflow` has DAGs to copy, `docs/airflow.md` explains them.
+Operators are Airflow's own. `jobs/airflow` has DAGs to copy, `docs/deployment.md` explains them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows that are many, tiny, wide or bad take the memory that docs/operations.md declares.
+"""Rows that are many, tiny, wide or bad take the memory that docs/deployment.md declares.
 
 Every task has its default bounds, and every file is larger than one chunk of them.
 """
@@ -20,7 +20,7 @@ from tests.harness.tiers import rest_but
 from tests.makers.raw_events import T
 
 SIZE = 48 * MIB  # unpacked: more than `task.chunk_bytes`
-DECLARED = 400 * MIB  # docs/operations.md: what a task takes, beside Python and its libraries
+DECLARED = 400 * MIB  # docs/deployment.md: what a task takes, beside Python and its libraries
 
 
 class Hostile(NamedTuple):

@@ -115,7 +115,9 @@ picture: docs/picture.svg ## Draw docs/picture.svg from docs/picture.dot; needs 
 docs/picture.svg: docs/picture.dot
 	dot -Tsvg $< -o $@
 
-site: ## Build the docs as a site into build/site, links checked
+site: $(INSTALLED) ## Build the docs as a site into build/site, with references of Python and commands
+	@mkdir -p build
+	$(BIN)/typer seglake.cli.app utils docs --name seglake --output build/commands.md
 	python3 -m venv .venv-site
 	.venv-site/bin/pip install --quiet --disable-pip-version-check -r conf/site/requirements.txt
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet -f conf/site/mkdocs.yml

@@ -35,7 +35,7 @@ setup: check-java $(READY) ## Install everything that is needed into .venv; fetc
 demo: setup ## Make a million events, ingest them with Spark, look some up
 	$(BIN)/seglake demo
 
-# Types are checked beside the tests, and told behind them.
+# Types are checked beside the tests, and shown after them.
 test: check-java setup style ## Run every check and the tests: all parts, in short forms (ten minutes)
 	@mkdir -p build; $(MAKE) --no-print-directory types >build/types.txt 2>&1 & types=$$!; \
 	trap 'kill $$types 2>/dev/null' INT TERM; \

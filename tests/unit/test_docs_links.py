@@ -36,6 +36,22 @@ def test_the_readme_leads_to_every_page() -> None:
     assert named == {page.name for page in PROJECT.glob("docs/*.md")}
 
 
+def test_code_names_pages_that_exist() -> None:
+    """Messages, docstrings and settings of tools name pages by their paths."""
+    folders = ("src", "jobs", "conf", "tests")
+    files = [file for folder in folders for file in sorted((PROJECT / folder).rglob("*"))]
+    texts = [*files, PROJECT / "Makefile", PROJECT / "pyproject.toml", PROJECT / "CONTRIBUTING.md"]
+    kinds = {".py", ".toml", ".yml", ".sh", ".conf", ".md", ""}
+    gone = [
+        (str(file.relative_to(PROJECT)), page)
+        for file in texts
+        if file.is_file() and file.suffix in kinds and "__pycache__" not in file.parts
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", file.read_text(errors="replace"))
+        if not (PROJECT / page).exists()
+    ]
+    assert gone == []
+
+
 def test_the_site_leads_to_every_page() -> None:
     """`make site` is strict: it fails at a page that its menu lacks."""
     menu = (PROJECT / "conf" / "site" / "mkdocs.yml").read_text().partition("\nnav:\n")[2]

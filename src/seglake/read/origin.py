@@ -16,10 +16,10 @@ from seglake.catalog.rows import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import MissingObject, SeglakeError, UnknownTopic, VersionExpired
+from seglake.locks import Lock
 from seglake.read.fetch.log_segment import LogSegment
 from seglake.read.lookup.shared_reads import CACHE_BYTES, SharedReads
 from seglake.store import Store, open_store
-from seglake.store.forks import Lock
 
 
 class Origin:

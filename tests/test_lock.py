@@ -1,10 +1,13 @@
 """The lock is whole: a fresh machine installs what it names, whatever the registry has by then."""
 
 import importlib.metadata
+import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 LOCK = Path(__file__).parents[1] / "requirements.lock"
 
@@ -19,6 +22,19 @@ def test_the_lock_names_the_extras_that_its_packages_ask_for() -> None:
     assert [
         str(each) for each in asked if not each.extras <= extras[canonicalize_name(each.name)]
     ] == []
+
+
+@pytest.mark.parametrize("name", ["crc32c", "lz4", "numba", "zstandard"])
+def test_packages_whose_inside_is_used_have_upper_bounds(name: str) -> None:
+    """The newest minor release that they allow is that of the lock (decision 22)."""
+    project = tomllib.loads(LOCK.with_name("pyproject.toml").read_text())["project"]
+    asked = [Requirement(text) for text in project["dependencies"]]
+    (bounds,) = [each.specifier for each in asked if each.name == name]
+    (line,) = [line for line in LOCK.read_text().splitlines() if line.startswith(f"{name}==")]
+    pinned = Version(line.split()[0].partition("==")[2])
+    assert pinned in bounds
+    assert f"{pinned.major}.{pinned.minor}.999" in bounds
+    assert f"{pinned.major}.{pinned.minor + 1}" not in bounds
 
 
 def _asked_by(name: str) -> list[Requirement]:

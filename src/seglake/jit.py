@@ -1,36 +1,71 @@
-"""numba's `njit`, with caches for every place that Seglake is installed in.
+"""numba's `njit`, which keeps compiled kernels in the caches of `kernel_cache`.
 
-numba keeps a compiled kernel beside its source, or else in the user's cache. Where it can write to
-neither, as in a container without a home, numba raises, and does not use the kernels that are
-there. This module uses kernels beside their sources even if only others may write there: `seglake
-warm` puts them there when an image is built. A kernel that is missing is compiled, and kept in the
-first place that this user can write to: beside the source, the user's cache, or the user's own
-folder among the temporary files. Without a safe place it is not kept. `NUMBA_CACHE_DIR` goes first.
-
-A kept kernel contains the code of the kernels that it calls. So it is valid while the source of its
-module, and of all Seglake modules that this module imports, is unchanged. numba checks the first.
+Those are made of private parts of numba. This module names them, and looks at its import whether
+they are what they were. If not, kernels work but are not kept: each process compiles them again,
+and a warning says so. numba's own cache would be faster, and wrong where a callee changed.
+docs/decisions/0022-foreign-code-by-address.md says more.
 """
 
-import hashlib
+import inspect
 import logging
-import os
-import re
-import stat
-import tempfile
-from collections.abc import Callable, Iterator
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numba
 from numba.core import caching
-from numba.core.runtime.nrt import rtsys
+from numba.core.runtime import nrt
 
 __all__ = ["njit"]
 
 _log = logging.getLogger(__name__)
-_ROOT = Path(__file__).parents[1]
-_IMPORT = re.compile(r"^from (seglake[\w.]*) import ", re.MULTILINE)
+
+# What `kernel_cache` uses of these modules; functions have their parameters, others None.
+_LOCATOR = {
+    "from_function": "cls py_func py_file",
+    "ensure_cache_path": "self",
+    "get_cache_path": "self",
+    "get_source_stamp": "self",
+    "get_suitable_cache_subpath": "cls py_file",
+}
+_CACHING = {
+    "NullCache.load_overload": "self sig target_context",
+    "NullCache.save_overload": "self sig cres",
+    "NullCache.cache_path": None,
+    **{f"UserProvidedCacheLocator.{name}": of for name, of in _LOCATOR.items()},
+    **{f"InTreeCacheLocator.{name}": of for name, of in _LOCATOR.items()},
+    **{f"UserWideCacheLocator.{name}": of for name, of in _LOCATOR.items()},
+    "CompileResultCacheImpl.__init__": "self py_func",
+    "CompileResultCacheImpl._locator_classes": None,
+    "CompileResultCacheImpl.locator": None,
+    "FunctionCache.__init__": "self py_func",
+    "FunctionCache._impl_class": None,
+    "FunctionCache.cache_path": None,
+    "FunctionCache.load_overload": "self sig target_context",
+    "FunctionCache._load_overload": "self sig target_context",
+    "FunctionCache.save_overload": "self sig data",
+}
+_NRT = {"rtsys.initialize": "self ctx"}
+
+
+def _changes(module: object, parts: Mapping[str, str | None]) -> Iterator[str]:
+    """The parts of a module that are missing, or have other parameters."""
+    for name, parameters in parts.items():
+        try:
+            part = attrgetter(name)(module)
+        except AttributeError:
+            yield name
+            continue
+        if parameters is not None and _parameters(part) != parameters:
+            yield name
+
+
+def _parameters(function: Any) -> str:
+    """The names of a function's parameters; none of what is no function of Python."""
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    code: CodeType | None = getattr(function, "__code__", None)
+    return " ".join(code.co_varnames[: code.co_argcount]) if code else ""
 
 
 def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -39,183 +74,45 @@ def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     def compiled(function: Callable[..., Any]) -> Any:
         kernel = numba.njit(**{**options, "cache": False})(function)
         if options.get("cache") and hasattr(kernel, "py_func"):  # else numba is switched off
-            # numba offers no other way to choose a function's cache
-            kernel._cache = _KernelCache(function)  # noqa: SLF001
+            _keep(kernel, function)
         return kernel
 
     return compiled
 
 
+def _keep(kernel: Any, function: Callable[..., Any]) -> None:
+    """Give a kernel its cache, unless numba has changed."""
+    if _CHANGED:
+        return
+    try:
+        cached = KernelCache(function)
+    except (AttributeError, TypeError) as error:
+        _give_up(str(error))
+        return
+    if isinstance(getattr(kernel, "_cache", None), caching.NullCache):
+        kernel._cache = cached  # noqa: SLF001  # numba offers no other way to choose it
+    else:
+        _give_up("Dispatcher._cache")
+
+
+def _give_up(*changed: str) -> None:
+    """Keep no kernels from now on, and say why."""
+    _CHANGED.extend(changed)
+    _log.warning(
+        "numba %s has changed inside (%s): kernels are not kept, and every process compiles them"
+        " again; install a version of numba that Seglake names",
+        numba.__version__,
+        ", ".join(changed),
+    )
+
+
+_CHANGED = list[str]()
+if changes := [*_changes(caching, _CACHING), *_changes(nrt, _NRT)]:
+    _give_up(*changes)
+else:
+    from seglake.kernel_cache import KernelCache
+
 if TYPE_CHECKING:
     from numba import njit  # which keeps the types of functions
 else:
     njit = _njit
-
-
-class _KernelCache(caching.NullCache):
-    """The cache of one kernel: first what came with the package, then what this user has."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._kept = _located(_Kept, function)
-        self._shipped: Any = caching.NullCache()
-        if not isinstance(self._kept, _Kept) or self._kept.within(_OfUser, _Temporary):
-            self._shipped = _located(_Shipped, function)
-
-    @property
-    def cache_path(self) -> Any:
-        """The folder for kernels that are compiled now. None if they are not kept."""
-        return self._kept.cache_path
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The kernel for these types of arguments. None if it has to be compiled."""
-        found = self._shipped.load_overload(sig, target_context)
-        return found or self._kept.load_overload(sig, target_context)
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a kernel that was compiled."""
-        if not isinstance(self._kept, _Kept):
-            _warn("every process compiles them again")
-        elif self._kept.within(_Temporary):
-            _warn(f"they are kept in {_own_folder()}; NUMBA_CACHE_DIR names another folder")
-        self._kept.save_overload(sig, data)
-
-
-@cache
-def _warn(what_happens: str) -> None:
-    _log.warning(
-        "kernels are compiled, and can be kept neither beside their sources nor in the user's"
-        " cache: %s; `seglake warm` compiles them all where the package is installed",
-        what_happens,
-    )
-
-
-class _Stamped:
-    """A place for the kernels of a module, with a stamp of everything that they are made from."""
-
-    _py_file: str
-
-    def get_source_stamp(self) -> bytes:
-        """A hash of the module and of Seglake's modules that it imports."""
-        return _stamp(Path(self._py_file))
-
-
-class _Given(_Stamped, caching.UserProvidedCacheLocator):
-    """`NUMBA_CACHE_DIR`."""
-
-
-class _Beside(_Stamped, caching.InTreeCacheLocator):
-    """`__pycache__` beside the source."""
-
-
-class _BesideReadOnly(_Beside):
-    """`__pycache__` beside the source, which need not be writable."""
-
-    def ensure_cache_path(self) -> None:
-        """A cache that is only read needs no folder."""
-
-
-class _OfUser(_Stamped, caching.UserWideCacheLocator):
-    """The user's cache."""
-
-    def ensure_cache_path(self) -> None:
-        """Raises OSError where the user has no home: then the path is relative to nothing."""
-        if not Path(self._cache_path).is_absolute():
-            raise FileNotFoundError("the user has no home")
-        super().ensure_cache_path()  # type: ignore[no-untyped-call]  # numba has no types
-
-
-class _Temporary(_Stamped, caching.InTreeCacheLocator):
-    """A folder among the temporary files."""
-
-    def __init__(self, py_func: Any, py_file: str) -> None:
-        # numba has no types
-        super().__init__(py_func, py_file)  # type: ignore[no-untyped-call]
-        subfolder = self.get_suitable_cache_subpath(py_file)  # type: ignore[no-untyped-call]
-        self._cache_path = str(Path(_own_folder() or "/dev/null", subfolder))
-
-
-class _KeptPlaces(caching.CompileResultCacheImpl):
-    _locator_classes = [_Given, _Beside, _OfUser, _Temporary]  # noqa: RUF012  # as in numba
-
-
-class _ShippedPlace(caching.CompileResultCacheImpl):
-    _locator_classes = [_BesideReadOnly]  # noqa: RUF012  # as in numba
-
-
-class _Kernels(caching.FunctionCache):
-    """The kernels of a function in one place.
-
-    Before it loads a kernel, numba imports everything that it could compile, which takes 0.2 s of
-    each process. A kernel that is kept needs only numba's runtime.
-    """
-
-    _impl_class: Any = None
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The kernel for these types of arguments. None if it has to be compiled."""
-        rtsys.initialize(target_context)
-        return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
-
-
-class _Kept(_Kernels):
-    """The kernels of a function, in the first place that this user can write to."""
-
-    _impl_class = _KeptPlaces
-
-    def within(self, *places: type) -> bool:
-        """Whether it is one of these places."""
-        return isinstance(self._impl.locator, places)
-
-
-class _Shipped(_Kernels):
-    """The kernels of a function that are beside its source."""
-
-    _impl_class = _ShippedPlace
-
-
-def _located(kind: Any, function: Callable[..., Any]) -> Any:
-    """A cache of this kind; one that keeps nothing if there is no place, as in an archive."""
-    try:
-        return kind(function)
-    except RuntimeError as error:
-        if "no locator" not in str(error):
-            raise
-        return caching.NullCache()
-
-
-@cache
-def _stamp(module: Path) -> bytes:
-    """A hash of a module's source, and of the modules of Seglake that it imports."""
-    sources, found = {module: module.read_bytes()}, [module]
-    while found:
-        for path in _imported(sources[found.pop()].decode()):
-            if path not in sources:
-                sources[path] = path.read_bytes()
-                found.append(path)
-    del sources[module]  # it comes first, whatever its folder is named
-    parts = [module.read_bytes(), *(sources[path] for path in sorted(sources))]
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
-
-
-def _imported(source: str) -> Iterator[Path]:
-    """The files of Seglake's modules that a source imports from."""
-    for name in _IMPORT.findall(source):
-        path = _ROOT.joinpath(*name.split("."))
-        yield path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-
-
-@cache
-def _own_folder() -> Path | None:
-    """This user's folder for kernels. None unless nobody else can write: kernels are code."""
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    try:
-        folder = Path(tempfile.gettempdir(), f"seglake-kernels-{user}")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o022:
-            raise PermissionError(f"{folder} is not a folder that only this user can write to")
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        _log.info("no folder for kernels among the temporary files: %s", error)
-        return None
-    return folder

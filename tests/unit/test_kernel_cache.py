@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import os
 import shutil
@@ -10,10 +11,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from numba.core import caching
 
 import seglake
+from seglake import jit
+from tests.harness.tiers import rest_but
 
 USE = """
 import logging, sys
@@ -74,15 +79,15 @@ def obey_permissions() -> None:
         assert ctypes.CDLL(None).prctl(CAPBSET_DROP, DAC_OVERRIDE, 0, 0, 0) == 0
 
 
-def used(package: Path, temporary: Path, **more: str) -> list[str]:
+def used(package: Path, temporary: Path, before: str = "", **more: str) -> list[str]:
     """What a process says that uses kernels; its user's home is nowhere."""
     environment = {
         "PATH": os.environ["PATH"], "PYTHONPATH": str(package), "TMPDIR": str(temporary),
         "HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none", **more,
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-B", "-c", USE, str(package)], env=environment, text=True, check=False,
-        capture_output=True, preexec_fn=obey_permissions, cwd=temporary,
+        [sys.executable, "-B", "-c", before + USE, str(package)], env=environment, text=True,
+        check=False, capture_output=True, preexec_fn=obey_permissions, cwd=temporary,
     )  # fmt: skip
     assert done.stdout == "[False, True]\n", done.stderr
     return done.stderr.splitlines()
@@ -153,3 +158,77 @@ def test_kernels_of_a_folder_that_others_can_write_to_are_not_loaded(
         (said,) = used(package, temporary, NUMBA_CPU_NAME="generic")
     assert "every process compiles them again" in said
     assert not [*folder.iterdir()]
+
+
+CHANGED_NUMBA = {
+    "FunctionCache._load_overload": "del caching.Cache._load_overload",
+    "UserWideCacheLocator": "del caching.UserWideCacheLocator",
+    "get_source_stamp": "caching.InTreeCacheLocator.get_source_stamp = lambda self, deep: b''",
+    "rtsys.initialize": "nrt.rtsys = None",
+    "_impl": """
+def init(self, py_func):
+    self._cache_path = "/"
+caching.FunctionCache.__init__ = init
+""",
+    "Dispatcher._cache": """
+same = {name: part for name, part in vars(caching.NullCache).items() if name[0] != "_"}
+dispatcher.NullCache = type("Other", (caching._Cache,), same)
+""",
+}
+
+
+@pytest.mark.parametrize("changed", rest_but(CHANGED_NUMBA, "UserWideCacheLocator", "_impl"))
+def test_with_another_numba_kernels_are_not_kept(
+    package: Path, temporary: Path, changed: str
+) -> None:
+    """Nor loaded: what was kept may be stale, and only the private parts can say."""
+    imports = "from numba.core import caching, dispatcher\nfrom numba.core.runtime import nrt\n"
+    before, first = imports + CHANGED_NUMBA[changed], compiled(package)
+    (said,) = used(package, temporary, before)
+    assert "every process compiles them again" in said
+    assert changed in said
+    assert compiled(package) == first
+    assert not [*temporary.iterdir()]
+
+
+def test_the_private_parts_of_numba_that_are_used() -> None:
+    """Whoever adds one adds it here, to the check of `seglake.jit`, and to decision 22."""
+    trees = [ast.parse(path.read_text()) for path in Path(seglake.__file__).parent.rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imports = {
+        f"{node.module}.{alias.name}"
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("numba.")
+        for alias in node.names
+    }
+    assert {name for name in imports if not name.startswith("numba.extending.")} == {
+        "numba.core.caching", "numba.core.runtime.nrt", "numba.core.runtime.nrt.rtsys",
+        "numba.core.cgutils", "numba.core.compiler_lock.global_compiler_lock",
+    }  # fmt: skip
+    parts = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "caching"
+    }
+    assert parts == {name.split(".")[0] for name in jit._CACHING}
+
+
+@pytest.mark.parametrize("name", jit._CACHING)
+def test_each_private_part_is_checked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, _, attribute = name.partition(".")
+    monkeypatch.setattr(caching, owner, _Without(getattr(caching, owner), attribute))
+    assert name in jit._changes(caching, jit._CACHING)
+
+
+class _Without:
+    """A class that lacks an attribute."""
+
+    def __init__(self, of: type, attribute: str) -> None:
+        self._of, self._attribute = of, attribute
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._attribute:
+            raise AttributeError(name)
+        return getattr(self._of, name)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from seglake import layout
 from seglake.errors import MissingObject, StoreError
+from seglake.locks import Lock
 from seglake.store import Store
-from seglake.store.forks import Lock
 
 _LOCAL_S, _REMOTE_S = 1.0, 30.0  # between looks of a reader that nobody refreshes
 _UNENDED_S = 60.0  # between losses of the caches while a deletion has not ended: it may be killed

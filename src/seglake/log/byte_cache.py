@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
-from seglake.store.forks import Lock
+from seglake.locks import Lock
 
 
 class _Entry:

@@ -18,9 +18,9 @@ from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.records import Bytes, Int32s, Int64s, fixed, join_tables, take_rows
 from seglake.limits import INT64_MAX
+from seglake.locks import Lock
 from seglake.log.fetch_kernels import SEEN_SLOTS, count_seen, covering, mark_seen
 from seglake.log.segment import LogRanges
-from seglake.store.forks import Lock
 
 ABSENT = -1  # the slab of a batch whose records are not here
 _SLAB_BYTES = 1024  # beside its arrays

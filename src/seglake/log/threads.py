@@ -14,7 +14,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from seglake.errors import SeglakeError
 from seglake.limits import REQUESTS
-from seglake.store.forks import Lock
+from seglake.locks import Lock
 
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 DECODERS = min(4, _CORES)

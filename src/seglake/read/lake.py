@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 from seglake.catalog.rows import MaintenanceRow, RunRow
+from seglake.locks import Lock
 from seglake.log.reads import CACHE_BYTES, SharedReads
 from seglake.read.listings import Commits, summed
 from seglake.read.log import Log
 from seglake.read.origin import Origin
 from seglake.shown import ShowsTable, Table
 from seglake.store import Store, open_store
-from seglake.store.forks import Lock
 
 _SHOWN = 20  # topics in a table
 

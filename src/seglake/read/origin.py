@@ -16,10 +16,10 @@ from seglake.catalog.rows import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import MissingObject, SeglakeError, UnknownTopic, VersionExpired
+from seglake.locks import Lock
 from seglake.log.reads import CACHE_BYTES, SharedReads
 from seglake.log.segment import LogSegment
 from seglake.store import Store, open_store
-from seglake.store.forks import Lock
 
 
 class Origin:

@@ -1,4 +1,4 @@
-"""What a forked process inherits: locks that are free, and libraries that it must leave alone.
+"""Libraries that a forked process inherits, and must leave alone.
 
 delta-rs and obstore run threads of their own, which a fork does not copy. In a forked process their
 calls wait for ever or abort. Worse, the two processes share sockets and the list of those that are
@@ -9,34 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 import weakref
-from types import TracebackType
 
 from seglake.errors import UsageError
-
-
-class Lock:
-    """A lock for `with`. Data behind it must be consistent at every moment for other readers."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        _LOCKS.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
-        self._lock.release()
-
-    def renew(self) -> None:
-        """Free the lock in a forked process."""
-        self._lock = threading.Lock()
 
 
 class ThreadedLibrary:
@@ -63,15 +38,12 @@ class ThreadedLibrary:
         self._process = process
 
 
-_LOCKS: weakref.WeakSet[Lock] = weakref.WeakSet()
 _HOLDERS: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
     for holder in list(_HOLDERS):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))  # so not even the end frees it
-    for lock in list(_LOCKS):
-        lock.renew()
 
 
 os.register_at_fork(after_in_child=_after_fork)

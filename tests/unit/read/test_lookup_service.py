@@ -28,8 +28,8 @@ from numba.core.compiler_lock import global_compiler_lock
 import seglake
 from seglake.errors import OffsetNotFound, OffsetOutOfRange, UsageError
 from seglake.format.index import IndexPolicy
+from seglake.locks import Lock
 from seglake.read.log import Log
-from seglake.store.forks import Lock
 from seglake.times.intervals import covers
 from tests.judges.oracle import as_written, check_offset, check_times
 from tests.makers.gaps import Loss

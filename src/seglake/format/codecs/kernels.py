@@ -21,6 +21,7 @@ ADDRESSES = 8
     ZSTD_BOUND, ZSTD_DECOMPRESS, ZSTD_CONTEXT, LZ4_DECOMPRESS, LZ4_CONTEXT, CRC32C,
     ZSTD_COMPRESS, ZSTD_COMPRESS_CONTEXT,
 ) = range(ADDRESSES)  # fmt: skip
+CALLS = 2, 3, 5, 6  # the words that the functions take
 ZSTD_MORE_BYTES = 128  # what zstd may add to records, beside a 256th of them
 NOT_HERE = -1  # the bound of a batch that is decompressed elsewhere
 
@@ -57,7 +58,7 @@ def _pointer(_typing_context, _address):
 
 
 pointer: Any = _pointer  # numba adds the first argument
-_call2, _call3, _call5, _call6 = call_of(2), call_of(3), call_of(5), call_of(6)
+_call2, _call3, _call5, _call6 = map(call_of, CALLS)
 
 
 @njit(cache=True, nogil=True)

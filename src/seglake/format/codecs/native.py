@@ -1,13 +1,15 @@
 """The libraries of zstd, lz4 and CRC-32C by address, for kernels that treat many batches at once.
 
 The wheels of `zstandard`, `lz4` and `crc32c` have them. Where one does not export what is needed,
-its addresses are 0, and Python calls the library batch by batch.
+or gives a wrong answer to its `self_test`, its addresses are 0, and Python calls the library batch
+by batch. docs/decisions/0022-foreign-code-by-address.md says why, and what is not checked.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
+import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,53 +19,89 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy as np
 
-from seglake.format.codecs import kernels
+from seglake.format.codecs import kernels, self_test
 from seglake.format.records import Int64s
+from seglake.locks import Lock
 
 _LZ4F_VERSION = 100  # of its interface, since 2014
 
+_log = logging.getLogger(__name__)
 
-class _Library(NamedTuple):
-    """What a codec needs: its functions by the kernels' numbers, and a context for each thread."""
 
-    functions: dict[int, int]
-    context: int  # the kernels' number of the context
+class _Context(NamedTuple):
+    """What functions of a codec work with: each thread needs a context of its own."""
+
+    number: int  # the kernels' number of it
     create: Callable[[], int | None]
     free: Callable[[int], object]
 
 
-class _Thread(threading.local):
-    """The addresses for the kernels, with contexts of this thread."""
+class _Library(NamedTuple):
+    """The functions that kernels call, by their numbers, and a test whether they are right."""
 
-    def __init__(self) -> None:
-        self.addresses = new_addresses()
+    package: str
+    functions: dict[int, int]
+    is_right: Callable[[Int64s], bool]
+    slower: str  # what takes longer without it
+    context: _Context | None = None
+
+    def put(self, addresses: Int64s) -> None:
+        """Put the functions into `addresses`, with a new context, which is freed with the array."""
+        if self.context is not None:
+            context = self.context.create()
+            if not context:
+                return
+            weakref.finalize(addresses, self.context.free, context)
+            addresses[self.context.number] = context
+        addresses[list(self.functions)] = list(self.functions.values())
 
 
 def new_addresses() -> Int64s:
     """As `addresses`, with contexts of their own, which are freed with the array."""
-    found: Int64s = np.zeros(kernels.ADDRESSES, np.int64)
-    found[kernels.CRC32C] = _crc32c()
-    for library in _libraries():
-        if context := library.create():
-            weakref.finalize(found, library.free, context)
-            found[library.context] = context
-            found[list(library.functions)] = list(library.functions.values())
-    return found
+    addresses: Int64s = np.zeros(kernels.ADDRESSES, np.int64)
+    with _LOCK:
+        libraries = _libraries()
+    for library in libraries:
+        library.put(addresses)
+    return addresses
 
 
 def addresses() -> Int64s:
     """The libraries' functions and this thread's contexts, by the kernels' numbers; 0: not here."""
-    return _THREAD.addresses
+    try:
+        known: Int64s = _THREAD.addresses
+    except AttributeError:  # the first call of this thread
+        return renew()
+    return known
 
 
-def renew() -> None:
+def renew() -> Int64s:
     """Give this thread new contexts: after damaged data, lz4's is of no more use."""
-    _THREAD.__init__()  # type: ignore[misc]
+    _THREAD.addresses = new = new_addresses()
+    return new
 
 
 @cache
 def _libraries() -> list[_Library]:
-    return [library for make in (_zstd, _zstd_writer, _lz4) if (library := make()) is not None]
+    """The libraries that are here and right. The first call in a process tests them."""
+    made = [make() for make in (_crc32c, _zstd, _zstd_writer, _lz4)]
+    return [library for library in made if library is not None and _is_right(library)]
+
+
+def _is_right(library: _Library) -> bool:
+    """Whether a library gives the answers of its package. Logs a warning if it does not."""
+    addresses: Int64s = np.zeros(kernels.ADDRESSES, np.int64)
+    library.put(addresses)
+    if addresses.any() and library.is_right(addresses):
+        return True
+    _log.warning(
+        "a function of the package %s gives a wrong answer when it is called by its address; the"
+        " package is called from Python instead, and %s are slower: install a version that Seglake"
+        " names",
+        library.package,
+        library.slower,
+    )
+    return False
 
 
 def _zstd() -> _Library | None:
@@ -75,7 +113,8 @@ def _zstd() -> _Library | None:
         kernels.ZSTD_DECOMPRESS: _address(library.ZSTD_decompressDCtx),
     }
     create, free = library.ZSTD_createDCtx, library.ZSTD_freeDCtx
-    return _with_context(functions, kernels.ZSTD_CONTEXT, create, free)
+    context = _context(kernels.ZSTD_CONTEXT, create, free)
+    return _Library("zstandard", functions, self_test.zstd_is_right, "reads", context)
 
 
 def _zstd_writer() -> _Library | None:
@@ -84,13 +123,14 @@ def _zstd_writer() -> _Library | None:
         return None
     functions = {kernels.ZSTD_COMPRESS: _address(library.ZSTD_compressCCtx)}
     create, free = library.ZSTD_createCCtx, library.ZSTD_freeCCtx
-    return _with_context(functions, kernels.ZSTD_COMPRESS_CONTEXT, create, free)
+    context = _context(kernels.ZSTD_COMPRESS_CONTEXT, create, free)
+    return _Library("zstandard", functions, self_test.zstd_writer_is_right, "writes", context)
 
 
-def _with_context(functions: dict[int, int], context: int, create: Any, free: Any) -> _Library:
-    """Functions of C that need a context, which `create` returns."""
+def _context(number: int, create: Any, free: Any) -> _Context:
+    """The context that a function of C creates."""
     create.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    return _Library(functions, context, create, free)
+    return _Context(number, create, free)
 
 
 def _lz4() -> _Library | None:
@@ -102,18 +142,23 @@ def _lz4() -> _Library | None:
 
     def create() -> int | None:
         context = ctypes.c_void_p()
-        library.LZ4F_createDecompressionContext(ctypes.byref(context), _LZ4F_VERSION)
-        return context.value
+        error = library.LZ4F_createDecompressionContext(ctypes.byref(context), _LZ4F_VERSION)
+        return None if error else context.value
 
     functions = {kernels.LZ4_DECOMPRESS: _address(library.LZ4F_decompress)}
-    return _Library(functions, kernels.LZ4_CONTEXT, create, free)
+    context = _Context(kernels.LZ4_CONTEXT, create, free)
+    return _Library("lz4", functions, self_test.lz4_is_right, "reads", context)
 
 
-@cache
-def _crc32c() -> int:
+def _crc32c() -> _Library | None:
     """The function for processors with an instruction for it; the others gain nothing."""
     library = _load("crc32c._crc32c", "_crc32c_hw_adler") if crc32c.hardware_based else None
-    return _address(library._crc32c_hw_adler) if library else 0  # noqa: SLF001  # so it is exported
+    if library is None:
+        return None
+    address = _address(library._crc32c_hw_adler)  # noqa: SLF001  # so it is exported
+    return _Library(
+        "crc32c", {kernels.CRC32C: address}, self_test.checksum_is_right, "reads and writes"
+    )
 
 
 def _load(module: str, *names: str) -> ctypes.CDLL | None:
@@ -132,4 +177,5 @@ def _address(function: object) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
 
-_THREAD = _Thread()
+_THREAD = threading.local()
+_LOCK = Lock()  # so that libraries are tested once

@@ -13,9 +13,9 @@ from functools import cache
 import numpy as np
 
 from seglake.format.records import Int64s
+from seglake.locks import Lock
 from seglake.log.short.share_kernels import CALLS, SLOT_FIELDS, WAKES, help_readers, read_shares
 from seglake.log.threads import DECODERS
-from seglake.store.forks import Lock
 
 _FUNCTIONS = "read", "write", "pread", "sched_yield"  # of C, as the kernels number them
 

@@ -1,0 +1,96 @@
+"""Each library that kernels call by address, tried on a few hundred bytes before it is used.
+
+The other way is the Python API of the same package. Here the kernels' own text runs as Python, and
+calls the addresses with the same words, but through ctypes. So no kernel is compiled or loaded for
+a test, and a word in the wrong place shows. A wrong signature may also crash the process: no test
+can catch that, so `pyproject.toml` has upper bounds for these packages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+import crc32c
+import lz4.frame
+import numpy as np
+import zstandard
+
+from seglake.format.batch import MAX_BATCH_BYTES
+from seglake.format.codecs import kernels
+from seglake.format.records import Bytes, Int64s, fixed
+
+_TEXT = bytes(range(256)) + b"offset, timestamp, key, value; " * 20
+_LONG_TEXT = 30 * _TEXT  # checksums of 24 KiB and more go by tables, which the library makes
+_LZ4, _ZSTD = 3, 4  # as record batches number them
+_LEVEL = 1
+
+
+def checksum_is_right(addresses: Int64s) -> bool:
+    """Whether the function for checksums finds those that the package `crc32c` finds."""
+    checksum, data = _as_python()["checksum"], fixed(np.frombuffer(_LONG_TEXT, np.uint8))
+    spans = [(0, len(data)), (3, 900), (5, 9), (5, 5)]
+    found = [checksum(data, start, end, addresses) for start, end in spans]
+    return found == [crc32c.crc32c(_LONG_TEXT[start:end]) for start, end in spans]
+
+
+def zstd_is_right(addresses: Int64s) -> bool:
+    """Whether the functions decompress frames of `zstandard`, and refuse a part of one."""
+    frame = zstandard.ZstdCompressor(_LEVEL).compress(_TEXT)
+    bound = _as_python()["payload_bound"]
+    data = fixed(np.frombuffer(frame, np.uint8))
+    found = bound(data, 0, len(data), _ZSTD, addresses, MAX_BATCH_BYTES)
+    return bool(found == len(_TEXT)) and _decompresses(_ZSTD, data, addresses)
+
+
+def lz4_is_right(addresses: Int64s) -> bool:
+    """Whether the function decompresses frames of `lz4`, and refuses a part of one."""
+    data = fixed(np.frombuffer(lz4.frame.compress(_TEXT), np.uint8))
+    return _decompresses(_LZ4, data, addresses)
+
+
+def zstd_writer_is_right(addresses: Int64s) -> bool:
+    """Whether the package `zstandard` decompresses what the function compressed."""
+    records, size = fixed(np.frombuffer(_TEXT, np.uint8)), len(_TEXT)
+    out = np.empty(kernels.ZSTD_MORE_BYTES + size + (size >> 8), np.uint8)
+    found = _as_python()["put_compressed"](out, 0, len(out), records, size, _LEVEL, addresses)
+    try:
+        frame = out[: max(found, 0)].tobytes()
+        return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False) == _TEXT
+    except zstandard.ZstdError:
+        return False
+
+
+def _decompresses(codec: int, frame: Bytes, addresses: Int64s) -> bool:
+    """Whether a frame of the text becomes the text, and a frame that is cut short is refused."""
+    put_payload, sizes = _as_python()["put_payload"], np.empty(2, np.int64)
+    out, size = np.zeros(len(_TEXT), np.uint8), len(_TEXT)
+    whole = put_payload(out, 0, size, frame, 0, len(frame), codec, addresses, sizes)
+    right = whole == size and out.tobytes() == _TEXT
+    cut = put_payload(out, 0, size, frame, 0, len(frame) - 1, codec, addresses, sizes)
+    return bool(right and cut < 0)
+
+
+@cache
+def _as_python() -> dict[str, Any]:
+    """The names of the kernels' module, where kernels are Python and addresses go to ctypes."""
+    names = dict(vars(kernels))
+    names |= {f"_call{count}": _call_of(count) for count in kernels.CALLS}
+    for name, kernel in vars(kernels).items():
+        function = getattr(kernel, "py_func", kernel)  # itself where numba is switched off
+        if isinstance(function, FunctionType) and function.__module__ == kernels.__name__:
+            names[name] = FunctionType(function.__code__, names, name)
+    return names
+
+
+def _call_of(count: int) -> Callable[[int, tuple[Any, ...]], int]:
+    """As the kernels' `call_of`: words of 64 bits go to the function, and one comes back."""
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)
+
+    def call(address: int, words: tuple[Any, ...]) -> int:
+        return int(prototype(int(address))(*map(int, words)))
+
+    return call

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.deletions import Deletions
 from seglake.catalog.rows import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
@@ -33,7 +32,7 @@ class Origin:
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES, catalog_id: str = "") -> None:
         self.store, self._catalog_id = store, catalog_id
         self.reads = SharedReads(store, cache_bytes, Vacuumed(store))
-        self.deletions = Deletions(store, self.reads.forget)
+        self.deletions = self.reads.deletions
         self._lock = Lock()  # a handle of the catalog is for one thread at a time
         self._opened: CatalogTable | None = None
 

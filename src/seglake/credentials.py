@@ -4,6 +4,7 @@ Credentials come from the environment, or from the storage options of one proces
 must not hold them, and a store that is pickled does not carry them.
 """
 
+import os
 import re
 from urllib.parse import urlsplit
 
@@ -11,7 +12,13 @@ _SECRET = re.compile(
     r"secret|password|passwd|token|(access|account|master|customer|encryption)_?key|sas_", re.I
 )
 _PRIVATE_WORDS = frozenset({"key", "sas"})
+_CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
 _NO_SECRET = ("_file", "token_service_url", "_enabled", "kms_key_id")
+
+
+def from_environment() -> dict[str, str]:
+    """The variables of the environment that clients of object stores read."""
+    return {name: value for name, value in os.environ.items() if name.upper().startswith(_CLOUDS)}
 
 
 def is_secret(option: str) -> bool:

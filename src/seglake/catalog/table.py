@@ -141,6 +141,11 @@ class CatalogTable:
         """
         return self.handle.lake
 
+    @property
+    def id(self) -> str:
+        """The identity of this catalog, a UUID; a catalog that is rebuilt has another."""
+        return self.handle.id
+
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The newest version, or a given one.
 

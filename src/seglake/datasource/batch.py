@@ -1,11 +1,12 @@
 """Batch queries: one version of the lake, offsets bound once, records read by tasks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from seglake.credentials import from_environment
 from seglake.datasource import tasks
 from seglake.datasource.offsets import available, bind, readers_of, resolved
 from seglake.datasource.options import Bound, Options
@@ -70,7 +71,7 @@ def read_task(partition: InputPartition, options: Options) -> Iterator[pa.Record
     """The records of a task; Spark makes one without a value from an empty plan."""
     if partition.value is None:
         return
-    store = _store(options.root, tuple(sorted(options.storage.items())))
+    store = _store(options.root, _items(options.storage), _items(from_environment()))
     columns = options.columns
     schema = read_schema(columns)
     try:
@@ -83,7 +84,17 @@ def read_task(partition: InputPartition, options: Options) -> Iterator[pa.Record
     spare_the_collector()
 
 
+_Items = tuple[tuple[str, str], ...]
+
+
+def _items(options: Mapping[str, str]) -> _Items:
+    return tuple(sorted(options.items()))
+
+
 @lru_cache(8)
-def _store(root: str, storage: tuple[tuple[str, str], ...]) -> Store:
-    """A store for many tasks: a worker reads few lakes, and a store has open connections."""
+def _store(root: str, storage: _Items, _environment: _Items) -> Store:
+    """A store for many tasks: a worker reads few lakes, and a store has open connections.
+
+    It reads the environment once.
+    """
     return open_store(root, dict(storage))

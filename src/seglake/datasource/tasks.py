@@ -8,32 +8,29 @@ segment. A block on a cut is read by both tasks, and each yields its own records
 
 import logging
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.deletions import Deletions
 from seglake.datasource.newer import Newer, with_offsets
 from seglake.datasource.options import Options
 from seglake.errors import MissingObject, VersionExpired
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
-from seglake.log.byte_cache import ByteCache
 from seglake.log.execute import execute
-from seglake.log.fetch import LogFetch
 from seglake.log.piece import Piece
+from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges
 from seglake.log.zones.cache import ZoneMapCache
 from seglake.log.zones.search import ZoneSearch
 from seglake.read.origin import Vacuumed
-from seglake.store import Store, release
+from seglake.store import Store
 
 MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, unless an option is set
 _TASKS = 8  # for a read of less than this many times MOST_BYTES
-_ZONE_BYTES = 16 * 2**20
+_CACHE_BYTES = 32 * 2**20  # half of it for zone maps
 _MOST_EMPTY = 16  # parts of a segment for each one that its records need
 
 _log = logging.getLogger(__name__)
@@ -124,9 +121,12 @@ def records(
     """
     reader = _TaskReader(store, with_offsets(schema), fail_on_data_loss)
     columns = list(range(len(schema)))
-    for part in task:
-        for batch in reader.records(part):
-            yield batch if batch.num_columns == len(columns) else batch.select(columns)
+    try:
+        for part in task:
+            for batch in reader.records(part):
+                yield batch if batch.num_columns == len(columns) else batch.select(columns)
+    finally:
+        reader.close()
 
 
 class _TaskReader:
@@ -134,20 +134,22 @@ class _TaskReader:
 
     def __init__(self, store: Store, schema: pa.Schema, fail_on_data_loss: bool) -> None:
         self._schema, self._fail = schema, fail_on_data_loss
-        self._fetch = LogFetch(store, Vacuumed(store))
-        self._zone_maps = ZoneMapCache(store, ByteCache(_ZONE_BYTES), self._fetch)
-        self._deletions = Deletions(store, partial(release, store))
+        self._reads = SharedReads(store, _CACHE_BYTES, Vacuumed(store))
         self._newer = Newer(store, fail_on_data_loss=fail_on_data_loss)
+
+    def close(self) -> None:
+        """Close all files: a worker that waits for a task does not look for deletions."""
+        self._reads.forget()
 
     def records(self, part: Part) -> Iterator[pa.RecordBatch]:
         """The records of a part, each once."""
         next_offset = 0
         try:
-            piece = _narrowed(part.piece, self._zone_maps) if part.cut else part.piece
-            for batch in execute(self._fetch, [piece], self._schema, threads=1):
+            piece = _narrowed(part.piece, self._reads.zone_maps) if part.cut else part.piece
+            for batch in execute(self._reads.fetch, [piece], self._schema, threads=1):
                 next_offset = batch["offset"][-1].as_py() + 1
                 yield batch
-                self._deletions.look_if_due()
+                self._reads.deletions.look_if_due()
         except MissingObject as error:
             if self._fail:
                 raise

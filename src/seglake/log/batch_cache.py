@@ -10,7 +10,7 @@ is read again: most batches never are, and new memory costs as much as decompres
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -31,10 +31,16 @@ _Batches = tuple[BatchTable, Held]
 
 
 class BatchCache:
-    """Another fetch, with a cache in front of it. Pickled, it is the other fetch alone."""
+    """Another fetch, with a cache in front of it. Pickled, it is the other fetch alone.
 
-    def __init__(self, fetch: Fetch, slabs: SlabCache) -> None:
-        self._fetch, self.slabs = fetch, slabs
+    Before it gets a chunk, it calls `look`, which may find that logs were deleted, and clear the
+    cache: whoever has a plan reads without asking the log again.
+    """
+
+    def __init__(
+        self, fetch: Fetch, slabs: SlabCache, look: Callable[[], None] = lambda: None
+    ) -> None:
+        self._fetch, self.slabs, self._look = fetch, slabs, look
 
     def __reduce__(self) -> tuple[Any, ...]:
         return copy, (self._fetch,)
@@ -53,6 +59,14 @@ class BatchCache:
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
     ) -> Iterator[Chunk]:
         """As `Fetch.chunks`; chunks of cached batches have no data."""
+        self._look()
+        for chunk in self._chunks(pieces, fetch_bytes, ahead_bytes):
+            yield chunk
+            self._look()
+
+    def _chunks(
+        self, pieces: Iterable[Piece], fetch_bytes: int, ahead_bytes: int
+    ) -> Iterator[Chunk]:
         small, pieces = self._measured(pieces)
         if not small:
             yield from self._fetch.chunks(pieces, fetch_bytes=fetch_bytes, ahead_bytes=ahead_bytes)

@@ -110,6 +110,11 @@ def _chunk(log: ChunkedLog, number: int) -> bytes:
     return log.decompressed(number)
 
 
+def forget() -> None:
+    """Let go of all decompressed chunks of this process, and of their logs."""
+    _chunk.cache_clear()
+
+
 class ChunkedLogs:
     """The logs in some objects of a store, by key, for reading only."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglake.errors import CorruptData
 from seglake.layout import LINK
+from seglake.log import chunked_log
 from seglake.log.chunked_log import ChunkedLog, Chunks
 from seglake.store import Reader, open_store
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _FORMAT = 1
-_OPEN_LINKS = 1024
+_OPEN_LINKS, _OPEN_STORES = 1024, 8
 _SUFFIX = f".{LINK}"
 
 
@@ -51,10 +52,10 @@ class Link(NamedTuple):
         """The inverse of `dump`. Raises CorruptData, which names the file."""
         try:
             found: Mapping[str, Any] = json.loads(bytes(data))
-            chunks = {name: found["chunks"][name] for name in Chunks._fields}
-            chunks["sizes"] = tuple(map(int, chunks["sizes"]))
+            cut = {name: found["chunks"][name] for name in Chunks._fields}
+            cut["sizes"] = tuple(map(int, cut["sizes"]))
             values = {name: found[name] for name in Link._fields}
-            link = Link(**{**values, "chunks": Chunks(**chunks)})
+            link = Link(**{**values, "chunks": Chunks(**cut)})
             sound = found["format"] == _FORMAT and link.is_sound
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptData(f"this is no link: {error!r}", file=file) from error
@@ -96,7 +97,7 @@ class LakeLogs:
     def __init__(self, store: Reader) -> None:
         self._store, self.remote = store, store.remote
         self._targets = lru_cache(_OPEN_LINKS)(self._target)
-        self._stores = lru_cache(None)(self._outside)
+        self._stores = lru_cache(_OPEN_STORES)(self._outside)
 
     def __reduce__(self) -> tuple[object, ...]:
         return LakeLogs, (self._store,)
@@ -124,8 +125,10 @@ class LakeLogs:
         return self._store.read_all(key)
 
     def forget(self) -> None:
-        """Read each link anew."""
+        """Read each link anew, and let go of what was read behind it."""
         self._targets.cache_clear()
+        self._stores.cache_clear()
+        chunked_log.forget()
 
     def _target(self, key: str) -> _Target:
         link = Link.load(self._store.read_all(key), key)

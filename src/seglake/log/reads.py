@@ -1,5 +1,6 @@
 """What all reads of a lake share: its store, and what they cache of it."""
 
+from seglake.catalog.deletions import Deletions
 from seglake.log.batch_cache import BatchCache
 from seglake.log.byte_cache import ByteCache
 from seglake.log.fetch import LogFetch, Meaning
@@ -16,7 +17,8 @@ class SharedReads:
 
     Half of these are for zone maps and the batches of lookups, half for the batches of windows.
     `fetch` gets batches from logs; `cached_fetch` does so through the cache of windows. `missing`
-    says what it means that a log does not exist, see `LogFetch`.
+    says what it means that a log does not exist, see `LogFetch`. `deletions` has all of it let go
+    when logs were deleted.
     """
 
     def __init__(
@@ -25,7 +27,9 @@ class SharedReads:
         self.store, self.cache_bytes = store, cache_bytes
         cache = ByteCache(cache_bytes // 2)
         self.fetch = LogFetch(store, missing) if missing else LogFetch(store)
-        self.cached_fetch = BatchCache(self.fetch, SlabCache(cache_bytes - cache_bytes // 2))
+        self.deletions = Deletions(store, self.forget)
+        slabs = SlabCache(cache_bytes - cache_bytes // 2)
+        self.cached_fetch = BatchCache(self.fetch, slabs, self.deletions.look_if_due)
         self.zone_maps = ZoneMapCache(store, cache, self.fetch)
         self.blocks = BlockSearch(self.fetch, cache)
         self._cache, self.forgotten = cache, 0  # how often

@@ -41,10 +41,15 @@ class Lake(ShowsTable):
     """
 
     def __init__(
-        self, store: Store, version: int | None = None, *, cache_bytes: int = CACHE_BYTES
+        self,
+        store: Store,
+        version: int | None = None,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        catalog_id: str = "",
     ) -> None:
         self._store = store
-        self._origin = Origin(store, cache_bytes)
+        self._origin = Origin(store, cache_bytes, catalog_id)
         self._snapshot = self._origin.snapshot(version)
         self._lock = Lock()  # of `refresh`, so that the newest snapshot stays
 
@@ -58,9 +63,11 @@ class Lake(ShowsTable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         public: Any = self._store.__reduce__()  # leaves credentials out
-        root, *options = public[1]
-        open_again = partial(open, cache_bytes=self._origin.reads.cache_bytes)
-        return open_again, (root, self.version, *options)
+        origin = self._origin
+        open_again = partial(
+            _opened_again, cache_bytes=origin.reads.cache_bytes, catalog_id=origin.catalog_id
+        )
+        return open_again, (self.version, *public[1])
 
     @property
     def reads(self) -> SharedReads:
@@ -126,3 +133,10 @@ class Lake(ShowsTable):
 
     def _names(self, topic: str | None) -> list[str]:
         return self.topics() if topic is None else [self._snapshot.topic(topic).topic]
+
+
+def _opened_again(
+    version: int, root: str, storage_options: Mapping[str, str] | None = None, **options: Any
+) -> Lake:
+    """A lake that was pickled; VersionExpired if the root has another catalog by now."""
+    return Lake(open_store(root, storage_options), version, **options)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.deletions import Deletions
 from seglake.catalog.rows import Kind, MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.credentials import from_environment
 from seglake.errors import MissingObject, SeglakeError, UnknownTopic, VersionExpired
 from seglake.locks import Lock
 from seglake.log.reads import CACHE_BYTES, SharedReads
@@ -23,22 +23,35 @@ from seglake.store import Store, open_store
 
 
 class Origin:
-    """A lake, whatever its version. Safe for threads."""
+    """A lake, whatever its version. Safe for threads.
 
-    def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
-        self.store = store
+    With a `catalog_id` it answers from that catalog only. A lake that is made anew has another
+    catalog, perhaps with the same numbers of versions.
+    """
+
+    def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES, catalog_id: str = "") -> None:
+        self.store, self._catalog_id = store, catalog_id
         self.reads = SharedReads(store, cache_bytes, Vacuumed(store))
-        self.deletions = Deletions(store, self.reads.forget)
+        self.deletions = self.reads.deletions
         self._lock = Lock()  # a handle of the catalog is for one thread at a time
         self._opened: CatalogTable | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _in_this_process, (self.store, self.reads.cache_bytes)
+        return _in_this_process, (self.store, self.reads.cache_bytes, self.catalog_id)
+
+    @property
+    def catalog_id(self) -> str:
+        """The identity of the catalog that answers; "" if none was opened, or asked for, yet."""
+        return self._catalog_id if self._opened is None else self._opened.id
 
     @property
     def _catalog(self) -> CatalogTable:
         if self._opened is None:  # `cached_property` has a lock, which a fork would not free
-            self._opened = CatalogTable.open(self.store)
+            opened = CatalogTable.open(self.store)
+            if self._catalog_id not in ("", opened.id):
+                what = "has another catalog now than the one that was pickled: open the lake again"
+                raise VersionExpired(f"{self.store.uri} {what}")
+            self._opened = opened
         return self._opened
 
     def snapshot(self, version: int | None) -> Snapshot:
@@ -163,10 +176,18 @@ def _names(snapshot: Snapshot, segment: LogSegment) -> bool:
     return any(view.segment(index).key("log") == segment.log_key for index in same)
 
 
-def _in_this_process(store: Store, cache_bytes: int) -> Origin:
-    return _origin_at(store.uri, tuple(sorted(store.public_options.items())), cache_bytes)
+_Items = tuple[tuple[str, str], ...]
+
+
+def _in_this_process(store: Store, cache_bytes: int, catalog_id: str) -> Origin:
+    options = tuple(sorted(store.public_options.items()))
+    environment = tuple(sorted(from_environment().items())) if store.remote else ()
+    return _origin_at(store.uri, options, environment, cache_bytes, catalog_id)
 
 
 @lru_cache(8)
-def _origin_at(root: str, options: tuple[tuple[str, str], ...], cache_bytes: int) -> Origin:
-    return Origin(open_store(root, dict(options)), cache_bytes)
+def _origin_at(
+    root: str, options: _Items, _environment: _Items, cache_bytes: int, catalog_id: str
+) -> Origin:
+    """The origin for all that this process unpickles; its store reads the environment once."""
+    return Origin(open_store(root, dict(options)), cache_bytes, catalog_id)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _LEAST_OPEN_FILES, _MOST_OPEN_FILES = 64, 256
 _BUFFER_BYTES = 2**16  # of small writes; larger ones pass it by, without a copy
+_MOST_SYNCED = 4096  # folders that a store remembers: each attempt has its own
 _EARLY_BYTES = 4 * 2**20  # of a file that the disk is given at once, before the sync
 _SYNC_FILE_RANGE_WRITE = 2  # begin, and do not wait
 
@@ -188,6 +189,8 @@ class _LocalStore:
         self.make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         _sync(folder.parent)
+        if len(self._synced) >= _MOST_SYNCED:
+            self._synced.clear()
         self._synced.add(folder)
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
@@ -208,6 +211,7 @@ class _LocalStore:
             with store_errors(self.uri, key):
                 path.unlink(missing_ok=True)
             changed.add(_removed_if_empty(path.parent))
+            self._synced.discard(path.parent)  # if it comes back, its name is new
         for folder in sorted(changed):
             with store_errors(self.uri, ""), contextlib.suppress(FileNotFoundError):
                 _sync(folder)

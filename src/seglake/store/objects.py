@@ -9,7 +9,6 @@ the names that `deltalake` uses. A pickled store carries no credentials: a worke
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -27,7 +26,7 @@ from obstore.exceptions import (
 )
 from obstore.store import from_url
 
-from seglake.credentials import has_credentials, is_private
+from seglake.credentials import from_environment, has_credentials, is_private
 from seglake.errors import ConfigError, MissingObject, StoreError
 from seglake.limits import GAP_BYTES
 from seglake.store.forks import ThreadedLibrary
@@ -106,7 +105,8 @@ class _ObjectStore:
             return from_url("memory:///")
         config: Any = dict(self.storage_options)
         client: Any = dict(_CLIENT)
-        for name, value in (_environment() | self.storage_options).items():
+        # obstore reads the environment itself, but only if it is given no client option
+        for name, value in (from_environment() | self.storage_options).items():
             if known := _CLIENT_OPTIONS.fullmatch(name.lower()):
                 client[known[1]] = value
                 config.pop(name, None)
@@ -196,12 +196,6 @@ class _ObjectStore:
                 for name in names:
                     with contextlib.suppress(FileNotFoundError):
                         _asked(partial(obstore.delete, self.client, name))
-
-
-def _environment() -> dict[str, str]:
-    """The variables that obstore reads itself, but only if it is given no client option."""
-    clouds = ("AWS_", "AZURE_", "GOOGLE_")
-    return {name: value for name, value in os.environ.items() if name.upper().startswith(clouds)}
 
 
 def _asked(request: Callable[[], _Answer]) -> _Answer:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import ConfigError, MissingObject, StoreError
-from seglake.store import CountingStore, Store, open_store
+from seglake.store import CountingStore, Store, local, open_store
 from tests.makers.strategies import examples
 
 KEYS = st.sampled_from(["a", "b/c", "b/d", "b/d.x", "bb/c", "e/f/g/h"])
@@ -395,3 +395,11 @@ def test_counting_store__counts(tmp_path: Path) -> None:
     store.read_ranges("k", [0, 4], [1, 6])
     store.read_all("k")
     assert (store.counts.requests, store.counts.bytes_read) == (6, 11)
+
+
+def test_a_store_remembers_few_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_MOST_SYNCED", 3)
+    store: Any = open_store(str(tmp_path))
+    for number in range(10):
+        store.put(f"attempts/{number}/begun", b"")
+    assert len(store._synced) <= 3

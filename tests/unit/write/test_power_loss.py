@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from seglake.catalog.delta import commit_log
+from seglake.store import open_store
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, write_file
 
@@ -89,6 +90,17 @@ def test_folders_are_synced_once_and_not_for_every_file(
         assert disk.syncs[str(folder)] == 1  # for the attempt's folder
         assert disk.syncs[str(attempt)] == len(list(attempt.iterdir())) >= 8  # its files
     assert disk.syncs[str(tmp_path / "new/topics")] == 3  # partitions
+
+
+def test_a_folder_that_came_back_is_synced_again(tmp_path: Path, disk: Disk) -> None:
+    """Not by whom it was made: what is not durable makes folders, too."""
+    store = open_store(str(tmp_path / "new"))
+    store.put("attempts/a/begun", b"")
+    store.delete(["attempts/a/begun"])
+    with store.writer("attempts/a/0", durable=False) as stream:
+        stream.write(b"a blob")
+    store.put("attempts/a/success", b"")
+    assert disk.lost() == [str(tmp_path / "new/attempts/a/0")]
 
 
 def test_commits_go_once_the_checkpoint_is_on_the_disk(

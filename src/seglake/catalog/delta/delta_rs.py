@@ -61,13 +61,20 @@ _Result = TypeVar("_Result")
 
 
 class TableHandle:
-    """A table in delta-rs, at the newest version seen so far. Raises as `open_table`."""
+    """A table in delta-rs, at the newest version seen so far. Raises as `open_table`.
+
+    `id` is the table's: a table that is created anew has another. `lake` is the identity of the
+    lake whose catalog this is, a UUID. It is of version 5, made of the table's id, if the catalog
+    had none in the beginning.
+    """
 
     def __init__(self, log: DeltaLog) -> None:
         _DELTA_RS.use(self)
         self._log, self._uri = log, log.table_uri
-        self._newest = open_table(log)
-        self._id = self._newest.metadata().id
+        self._newest, self._is_own = open_table(log), True
+        metadata = self._newest.metadata()
+        self.id, given = str(metadata.id), metadata.configuration.get(LAKE)
+        self.lake = str(given or uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.id}"))
 
     def newest(self) -> DeltaTable:
         """The newest version; VersionExpired if the table was created anew since it was opened.
@@ -75,15 +82,16 @@ class TableHandle:
         Raises CorruptData if it no longer keeps its contract.
         """
         _DELTA_RS.use(self)
+        self._is_own = False  # an update may take commits of a table that was created anew
         try:
             self._newest.update_incremental()
             is_same = self._log.is_same_table()
         except (DeltaError, OSError):  # a failure, or a clean-up deleted commits that it needs
             is_same = False
         newest = self._newest if is_same else open_table(self._log)
-        if newest.metadata().id != self._id:
+        if str(newest.metadata().id) != self.id:
             raise self._log.created_anew()
-        self._newest = newest
+        self._newest, self._is_own = newest, True
         return _checked(self._log, self._newest)
 
     def at(self, version: int) -> DeltaTable:
@@ -92,7 +100,7 @@ class TableHandle:
         Raises StoreError if storage fails.
         """
         _DELTA_RS.use(self)
-        if self._newest.version() == version:
+        if self._is_own and self._newest.version() == version:
             return self._newest
         newest = self.newest().version()
         if version > newest:
@@ -107,17 +115,6 @@ class TableHandle:
                 raise VersionExpired(message) from None
             except OverflowError:
                 raise VersionExpired(f"there is no version {version}") from None
-
-    @property
-    def lake(self) -> str:
-        """The identity of the lake whose catalog this is, a UUID.
-
-        It is of version 5, made of the table's id, if the catalog had none in the beginning.
-        """
-        _DELTA_RS.use(self)
-        metadata = self._newest.metadata()
-        given = metadata.configuration.get(LAKE)
-        return str(given or uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{metadata.id}"))
 
     def redefined(
         self, schema: pa.Schema, later: Collection[str], known_format: str

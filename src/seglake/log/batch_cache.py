@@ -1,11 +1,12 @@
-"""Decompressed record batches of small reads, cached: windows are read again, and overlap.
+"""A cache of the decompressed record batches of small reads: windows are read again, and overlap.
 
 Decompression is most of the cost of a small window; waiting for storage is the rest. If the cache
-has all wanted batches of a piece, nothing of it is fetched. If it has some of them, the piece is
-fetched, but these batches are not decompressed again.
+has all wanted batches of a piece, the piece is not fetched. If the cache has some of the batches,
+the piece is fetched, and only the other batches are decompressed.
 
-From an object store, a batch is kept when it is first read. From a local disk, it is kept when it
-is read again: most batches never are, and new memory costs as much as decompression.
+A batch from an object store is cached when it is first read. A batch from a local disk is cached
+when it is read a second time: most batches are read once, and new memory costs as much as
+decompression.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _Batches = tuple[BatchTable, Held]
 
 
 class BatchCache:
-    """Another fetch, with a cache in front of it. Pickled, it is the other fetch alone."""
+    """Another fetch, with a cache in front of it. Only the other fetch is pickled."""
 
     def __init__(self, fetch: Fetch, slabs: SlabCache) -> None:
         self._fetch, self.slabs = fetch, slabs
@@ -41,18 +42,18 @@ class BatchCache:
 
     @property
     def gap_bytes(self) -> int:
-        """As that of the other fetch."""
+        """The `gap_bytes` of the other fetch."""
         return self._fetch.gap_bytes
 
     @property
     def largest_bytes(self) -> int:
-        """A larger read, in bytes of logs, bypasses the cache."""
+        """Bytes of logs: a read of more bypasses the cache."""
         return self.slabs.limit_bytes // _LARGEST_SHARE
 
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
     ) -> Iterator[Chunk]:
-        """As `Fetch.chunks`; chunks of cached batches have no data."""
+        """As `Fetch.chunks`. A chunk of cached batches has no data."""
         small, pieces = self._measured(pieces)
         if not small:
             yield from self._fetch.chunks(pieces, fetch_bytes=fetch_bytes, ahead_bytes=ahead_bytes)
@@ -69,7 +70,7 @@ class BatchCache:
                 yield self._caching(chunk)
 
     def _measured(self, pieces: Iterable[Piece]) -> tuple[bool, Iterable[Piece]]:
-        """Whether the pieces together are small enough to be cached, and the pieces."""
+        """Whether the pieces together are small enough for the cache, and the pieces."""
         limit, first, rest = self.largest_bytes, list[Piece](), iter(pieces)
         for piece in rest:
             first.append(piece)
@@ -88,9 +89,9 @@ class BatchCache:
         return None if (wanted & (held.slabs == ABSENT)).any() else found
 
     def _caching(self, chunk: Chunk) -> Chunk:
-        """The chunk with the records that the cache has; what it decompresses is cached.
+        """The chunk with the records that the cache has; it caches what it decompresses.
 
-        Batches from before the window are never decompressed; their headers are cached here.
+        A batch from before the window is never decompressed, so its header is cached here.
         """
         if not len(chunk.table) or not (self.gap_bytes or self._again(chunk)):
             return chunk
@@ -128,7 +129,7 @@ class _CachingChunk(Chunk):
         payload = super().fresh(rows, limit_bytes)
         kept = payload
         if np.may_share_memory(payload.data, read_only(self.data)):
-            kept = payload.copy()  # else all that was fetched would stay in memory
+            kept = payload.copy()  # else all fetched bytes would stay in memory
         self.keep(rows[: len(payload.ends)], kept)
         return payload
 
@@ -150,7 +151,7 @@ def _in_log(chunk: Chunk, rows: Any) -> BatchTable:
 
 
 def _cached_chunk(pieces: Sequence[tuple[Piece, _Batches]]) -> Chunk:
-    """A chunk of cached batches alone; without data, their positions are their numbers."""
+    """A chunk of cached batches only. It has no data, so the position of a batch is its number."""
     table = join_tables([batches for _, (batches, _) in pieces])
     log_positions = table["position"].copy()
     table["position"] = np.arange(len(table))

@@ -1,9 +1,9 @@
 """A link: a small object of the lake in the place of a log that lies outside of it.
 
-It is one JSON object: `format` is 1, `root` and `key` name the object outside, `start` is where the
-segment begins in its log, `log_bytes` are those of the segment, `chunks` says how the object holds
-its log (`Chunks`). Whatever deletes a segment's files deletes the link; what it points to is only
-ever opened for reading.
+A link is one JSON object. `format` is 1. `root` and `key` name the object outside. `start` is the
+byte of the log where the segment begins, and `log_bytes` is the size of the segment. `chunks` says
+how the object holds the log (`Chunks`). Whatever deletes a segment's files deletes the link. The
+object outside is only opened for reading.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Link(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """The object outside."""
+        """The URI of the object outside."""
         return f"{self.root}/{self.key}"
 
     def dump(self) -> bytes:
@@ -48,7 +48,7 @@ class Link(NamedTuple):
 
     @staticmethod
     def load(data: Any, file: str) -> Link:
-        """The inverse of `dump`. Raises CorruptData, which names the file."""
+        """The link with this content: the inverse of `dump`. Raises CorruptData with the file."""
         try:
             found: Mapping[str, Any] = json.loads(bytes(data))
             chunks = {name: found["chunks"][name] for name in Chunks._fields}
@@ -70,7 +70,7 @@ class Link(NamedTuple):
 
 
 class _Target:
-    """What a link points to."""
+    """The part of a log to which a link points."""
 
     def __init__(self, store: Reader, link: Link) -> None:
         self._log, self._link = ChunkedLog(store, link.key, link.chunks), link
@@ -88,9 +88,9 @@ class _Target:
 
 
 class LakeLogs:
-    """The objects of a lake, where the key of a link stands for the log that it points to.
+    """The objects of a lake, for reading only. The key of a link stands for the log of the link.
 
-    For reading only. A link is read once. Raises as the store, and CorruptData for a bad link.
+    A link is read once. Methods raise as the store's methods, and CorruptData for a bad link.
     """
 
     def __init__(self, store: Reader) -> None:
@@ -112,19 +112,19 @@ class LakeLogs:
         return self._store.read(key, start, end)
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """The same for every pair."""
+        """Bytes [starts[i], ends[i]), for each i."""
         if key.endswith(_SUFFIX):
             return self._targets(key).read_ranges(starts, ends)
         return self._store.read_ranges(key, starts, ends)
 
     def read_all(self, key: str) -> Buffer:
-        """The whole of it."""
+        """All bytes of the object, or of the log."""
         if key.endswith(_SUFFIX):
             return self.read(key, 0, self.size(key))
         return self._store.read_all(key)
 
     def forget(self) -> None:
-        """Read each link anew."""
+        """Forget all links, so that they are read again."""
         self._targets.cache_clear()
 
     def _target(self, key: str) -> _Target:
@@ -132,5 +132,5 @@ class LakeLogs:
         return _Target(self._stores(link.root), link)
 
     def _outside(self, root: str) -> Reader:
-        """The store of a bucket, with the options that the lake was opened with."""
+        """The store of a bucket outside, with the options with which the lake was opened."""
         return open_store(root, self._store.storage_options)

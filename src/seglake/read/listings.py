@@ -1,4 +1,4 @@
-"""What a lake lists, runs and segments: shown as a table, and given as an Arrow table."""
+"""Lists of runs and segments of a lake. They are shown as tables, and become Arrow tables."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def summed(views: Sequence[PartitionView]) -> tuple[Any, ...]:
 
 
 class SegmentList(ShowsTable):
-    """The segments of a topic, put in the order of the log. Arrow's consumers take it as it is."""
+    """The segments of a topic, in the order of the log. Consumers of Arrow take the list itself."""
 
     def __init__(self, topic: str, rows: pa.Table) -> None:
         self._topic = topic

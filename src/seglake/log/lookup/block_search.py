@@ -1,7 +1,7 @@
 """The last step of a lookup: from one index block to one record, through a cache.
 
-The cache has the batches of a block, the offsets and timestamps of those that lookups by time
-searched, and the keys and values only of batches from which a record was read.
+The cache has the batch headers of a block. It has the offsets and timestamps of a batch if a lookup
+by time searched the batch. It has the keys and values of a batch if a record of the batch was read.
 """
 
 import threading
@@ -22,8 +22,8 @@ from seglake.log.lookup import kernels
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.search import Block
 
-_OWN_BYTES = 350  # of an array in the cache, and of its key
-_ROOM, _ARENA_BYTES = 2**16, 2**20  # what a block and a batch have room for, in the kernel
+_OWN_BYTES = 350  # of an array in the cache and of its key, without the numbers in the array
+_ROOM, _ARENA_BYTES = 2**16, 2**20  # room in the kernel: numbers of a block, bytes of a batch
 _COLUMNS = {
     "position": kernels.POSITION, "size": kernels.SIZE, "attributes": kernels.ATTRIBUTES,
     "base_offset": kernels.BASE_OFFSET, "last_offset": kernels.LAST_OFFSET,
@@ -42,7 +42,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class _Room(threading.local):
-    """What the kernel writes to, one for each thread."""
+    """The arrays to which the kernel writes, for each thread its own."""
 
     def __init__(self) -> None:
         self.arena: Bytes = np.empty(_ARENA_BYTES, np.uint8)
@@ -78,7 +78,7 @@ class BlockSearch:
     def _read(
         self, segment: LogSegment, block: Block, known: Int64s, timestamp: int, from_offset: int
     ) -> tuple[Int64s, Sequence[int]]:
-        """What is known of a block once its bytes were searched, and the answer."""
+        """Read a block and search it. Returns what is known of the block now, and the answer."""
         data = self._fetch.read(segment, block.position, block.end)
         room = _ROOMS
         *answer, used = kernels.read_first_reaching(
@@ -116,20 +116,20 @@ class BlockSearch:
         return decoded
 
     def _surveyed(self, segment: LogSegment, block: Block, data: Bytes) -> Int64s:
-        """What is known of a block with these bytes, without the times of its batches."""
+        """The headers in a block with these bytes, in the form of `kernels`, without times."""
         known, addresses = _ROOMS.known, native.addresses()
         if kernels.survey(data, block.first_offset, block.end_offset, addresses, known):
             return known[: known[kernels.USED]].copy()
         return _known(self._fetch.chunk_of(segment, block.ranges).table)
 
     def _records(self, segment: LogSegment, batch: Int64s, position: int, data: Any) -> Decoded:
-        """The records of one batch, from the bytes of its block or else fetched again."""
+        """The records of one batch, from the bytes of its block, or fetched if `data` is None."""
         start, size = batch[[kernels.POSITION, kernels.SIZE]].tolist()
         if data is None:
             first, last = batch[[kernels.BASE_OFFSET, kernels.LAST_OFFSET]].tolist()
             ranges = LogRanges.one(position, position + size, first, last + 1)
             data, start = self._fetch.chunk_of(segment, ranges).data, 0
-        own = bytes(memoryview(data)[start : start + size])  # of the block, no more
+        own = bytes(memoryview(data)[start : start + size])  # a copy lets go of the block's bytes
         try:
             return decode_batches(own, scan_batches(own), check_crc=False)
         except CorruptData as damage:
@@ -137,7 +137,7 @@ class BlockSearch:
 
 
 def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:
-    """The block's key in the cache, with its end: a re-index may move that in the same log."""
+    """The block's key in the cache, with the block's end: a re-index of a log may move the end."""
     return segment.log_key, block.position, block.end
 
 
@@ -148,7 +148,7 @@ def _size_of(decoded: Decoded) -> int:
 
 
 def _known(table: BatchTable) -> Int64s:
-    """What is known of a block with these batches, without their times."""
+    """The batch headers of a block, in the form of `kernels`, without times."""
     batches = np.zeros((len(table), kernels.FIELDS), np.int64)
     for name, field in _COLUMNS.items():
         batches[:, field] = table[name]
@@ -162,7 +162,7 @@ def _batches_of(known: Int64s) -> Int64s:
 
 
 def _with_times(known: Int64s, place: int, chunk: Chunk) -> Int64s:
-    """What is known, with the times of the batch whose fields begin at `place`."""
+    """A copy of `known` with the times of the batch whose fields begin at `place`."""
     number = (place - kernels.FIRST) // kernels.FIELDS
     batch, times = chunk.table[number : number + 1], np.empty((3, 0), np.int64)
     if not batch["attributes"][0] & CONTROL:

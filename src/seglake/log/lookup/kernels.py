@@ -1,8 +1,8 @@
 """The compiled loop of lookups: from the bytes of an index block to a record in one call.
 
-What is known of a block is one array: how many batches it has, where the array ends, and for each
-batch the fields below. Behind them come the times of the batches that were searched: offsets,
-timestamps, running maximum of the timestamps.
+One array, `known`, has what was read of a block: the number of batches, the end of the used part of
+the array, and for each batch the fields below. After the fields come the times of each batch that
+was searched: offsets, timestamps, running maximum of the timestamps.
 """
 
 import numpy as np
@@ -31,17 +31,17 @@ BATCHES, USED, FIRST = range(3)  # of the array; the fields of the first batch b
 FIELDS = 9
 (
     POSITION, SIZE, ATTRIBUTES, BASE_OFFSET, LAST_OFFSET, BASE_TIMESTAMP, MAX_TIMESTAMP, RECORDS,
-    TIMES,  # where its times begin; 0: it was not searched
+    TIMES,  # where the times of the batch begin in the array; 0: the batch was not searched
 ) = range(FIELDS)  # fmt: skip
-FOUND, NONE, UNREAD, UNKNOWN = range(4)  # what `first_reaching` knows
+FOUND, NONE, UNREAD, UNKNOWN = range(4)  # kinds of answers, see `first_reaching`
 
 
 @njit(cache=True, nogil=True)
 def survey(data, first_offset, end_offset, addresses, known):
-    """Put the batches of a block into `known`, and return whether all is as it must be.
+    """Put the batch headers of a block into `known`. Returns whether the block is sound.
 
-    It is not if a checksum or a header is wrong, if offsets do not ascend from `first_offset` to
-    below `end_offset`, or if there is no room or no function for checksums.
+    Returns False if a checksum or a header is wrong, if offsets do not ascend from `first_offset`
+    to below `end_offset`, or if there is no room or no function for checksums.
     """
     count, _, problem = find_batches(data)
     known[BATCHES], known[USED] = count, FIRST + count * FIELDS
@@ -70,8 +70,8 @@ def survey(data, first_offset, end_offset, addresses, known):
 def first_reaching(known, timestamp, from_offset):
     """The block's first record at `timestamp` or later with an offset >= `from_offset`.
 
-    (`FOUND`, its offset, its timestamp), or (`NONE`, 0, 0). (`UNREAD`, p, 0) if the batch whose
-    fields begin at known[p] has to be searched first.
+    Returns (`FOUND`, offset, timestamp) of the record, or (`NONE`, 0, 0) if there is none. Returns
+    (`UNREAD`, p, 0) if the batch whose fields begin at known[p] must be searched first.
     """
     for place in range(FIRST, FIRST + known[BATCHES] * FIELDS, FIELDS):
         if known[place + MAX_TIMESTAMP] < timestamp:
@@ -93,10 +93,11 @@ def read_first_reaching(
     data, before, timestamp, from_offset, first_offset, end_offset,
     addresses, max_bytes, arena, sizes, known,
 ):  # fmt: skip
-    """`first_reaching` in a block with the bytes `data`; `before` is what was known of it, if any.
+    """`first_reaching` in a block with the bytes `data`.
 
-    The answer has a fourth number: up to where `known` is filled. `UNKNOWN` if something is
-    damaged, or not for this kernel.
+    `before` is the `known` array of the block from an earlier call, or empty. The answer has a
+    fourth number: the end of the used part of `known`. The answer is `UNKNOWN` if the block is
+    damaged, or if this kernel cannot decode a batch.
     """
     known[: len(before)] = before
     if len(before) == 0 and not survey(data, first_offset, end_offset, addresses, known):
@@ -111,7 +112,7 @@ def read_first_reaching(
 
 @njit(cache=True, nogil=True)
 def _read_times(data, known, place, addresses, max_bytes, arena, sizes):
-    """Put the times of a batch into `known`; returns whether they are there."""
+    """Put the times of a batch into `known`. Returns False if the batch cannot be decoded here."""
     attributes, at = known[place + ATTRIBUTES], known[USED]
     known[place + TIMES] = at
     if attributes & CONTROL:

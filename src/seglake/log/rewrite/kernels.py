@@ -1,4 +1,4 @@
-"""Compiled loops over bitmaps of offsets; a bitmap's bit 0 is the lowest of its first byte."""
+"""Compiled loops over bitmaps of offsets; bit 0 of a bitmap is the lowest bit of its first byte."""
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,6 @@ def count_bits(bits: Bytes, starts: Int64s, ends: Int64s, counts: Int64s) -> Non
 
 @njit(cache=True, nogil=True)
 def pick_bits(bits: Bytes, numbers: Int64s, found: npt.NDArray[np.bool_]) -> None:
-    """Fill `found` with the bits of these numbers."""
+    """Fill `found` with the bits that have these numbers."""
     for i in range(len(numbers)):
         found[i] = (bits[numbers[i] >> 3] >> (numbers[i] & 7)) & 1

@@ -1,7 +1,8 @@
-"""The compiled loops of a short window: from zone maps to Arrow columns without a stop.
+"""The compiled loops of a short window: from zone maps to Arrow columns in one call.
 
-They do what planning, fetching and decoding do, with their kernels. But they know the usual alone:
-files of this machine, zone maps in memory, batches as they should be. All else they leave to them.
+These loops plan, fetch and decode, with the kernels of planning, fetching and decoding. They
+handle only the usual case: files of this machine, zone maps in memory, sound batches. In any other
+case they stop, and the window is planned, fetched and decoded step by step.
 """
 
 from typing import Any
@@ -38,31 +39,37 @@ from seglake.log.zones.kernels import (
     meeting,
 )
 
-# a segment with a part of the window: its open file, its mark in the cache of batches, its offsets,
-# the bytes of its log if all of it is wanted, its pages and its shelf by address, the limits
+# A segment that may have records of the window: its open file, its mark in the cache of batches,
+# its offsets, the bytes of its log if every record is wanted or else 0, the addresses of its pages
+# and of its shelf, and the limits of the window.
 SEGMENT_FIELDS = 14
 (
     FD, MARK, BASE, END, WHOLE_BYTES, PAGES, PAGE_COUNT, SHELF, SHELF_TABLE, SHELF_COUNT, LIMITS,
 ) = range(SEGMENT_FIELDS - 3)  # fmt: skip
 
-CHOSEN = 3  # rows of chosen segments
-RANGES = 4  # rows of byte ranges of logs: see `join_meeting`
-STRETCHES = 7  # rows of ranges with their segments, and where they are on the segment's shelf
+CHOSEN = 3  # rows of the array of chosen segments, see `choose`
+RANGES = 4  # rows of the array of byte ranges, see `join_meeting`
+# A stretch is a byte range of a segment's log: the number of the segment, start and stop (bytes),
+# first and end offset; and on the segment's shelf, the first row or -1, and the number of batches.
+STRETCHES = 7
 OWNER, START, STOP, FIRST, END_OFFSET, SHELVED, BATCHES = range(STRETCHES)
+# What a read did: requests, fetched bytes, batches for the cache with records, and all batches for
+# the cache.
 COSTS = 4
-REQUESTS, SIZE, KEPT, ALL = range(COSTS)  # and batches for the cache: with records, with others
-ELSEWHERE = 3  # beside the reasons of `fill`: the window is not for these kernels
+REQUESTS, SIZE, KEPT, ALL = range(COSTS)
+ELSEWHERE = 3  # beside the reasons of `fill`: these kernels cannot read the window
 
 _call4 = call_of(4)
 
 
 @njit(cache=True, nogil=True)
 def choose(extents, firsts, limits, found):
-    """Find the segments that can hold a record within the limits; returns their number, or -1.
+    """Find the segments that can hold a record within the limits. Returns how many, or -1.
 
-    `extents` has base and end offsets, smallest and largest timestamps; the segments from firsts[p]
-    on are those of partition p. Fills in partitions, positions in them, and whether all records are
-    wanted. There are too many where it returns -1.
+    `extents` has a column for each segment: base offset, end offset (exclusive), smallest and
+    largest timestamp. The segments of partition p begin at column firsts[p]. The kernel fills in
+    the partition of each segment, the segment's position in the partition, and whether all records
+    of the segment are wanted. It returns -1 if there is no room for the segments.
     """
     rows = np.empty((2, extents.shape[1]), np.int64)
     bases, ends, lows, highs = extents[0], extents[1], extents[2], extents[3]
@@ -78,12 +85,12 @@ def choose(extents, firsts, limits, found):
 
 @njit(cache=True, nogil=True)
 def plan_stretches(segments, ranges, stretches, seen, most_bytes):
-    """Find the ranges that can hold a wanted record, and which of them are cached.
+    """Find the ranges that can hold a wanted record, and which ranges are cached.
 
-    A range has at most `most_bytes`, if it can be cut. Returns how many there are, their bytes in
-    the log if they are not cached, in memory if they are, and whether one of the former begins with
-    a batch that was read before. The number is -1 if there is no room for them, or a page is not in
-    memory.
+    A range has at most `most_bytes`, if it can be cut. Returns how many ranges there are, the bytes
+    in logs of the ranges that are not cached, the bytes in memory of those that are, and whether a
+    range that is not cached begins with a batch that was read before. The number of ranges is -1 if
+    there is no room for them, or if a page is not in memory.
     """
     count, fresh_bytes, cached_bytes, known = 0, np.int64(0), np.int64(0), 0
     for s in range(len(segments)):
@@ -112,17 +119,43 @@ def read_stretches(
     offsets, timestamps, timestamp_types, batches,
     key_ends, keys, key_valid, value_ends, values, value_valid,
 ):  # fmt: skip
-    """Append the records of some stretches to columns; returns why it stopped: see `fill`.
+    """Append the records of some stretches to columns. Returns why it stopped.
 
-    Or else it is `ELSEWHERE`. `pread` is the address of the C function. With `caches`, batches that
-    are read again are for the cache: they are looked for among the `seen` ones, and marked there.
-    If most are, then costs[ALL] batches, from the first on, are in `table`, `window_of` and
-    `positions`. The first costs[KEPT] of them are those with wanted records. Where `held` is 0,
-    these are in `arena` up to `arena_ends`. From `log` to `costs` there is room for what is found
-    on the way; `costs` says what was fetched. The others are those of `fill`.
+    The reasons are those of `fill`, and `ELSEWHERE` if these kernels cannot read the stretches. The
+    parameters by group:
+
+    Stretches
+        segments          a row of `SEGMENT_FIELDS` for each segment
+        stretches         a column of `STRETCHES` for each stretch
+        pread             the address of C's function
+    Cache
+        seen              marks of the batches that were read before, see `mark_seen`
+        caches            whether batches that were read before are for the cache
+    Codecs
+        addresses         as in `fill`
+        max_bytes         as in `fill`
+    Room for batches
+        log               the fetched bytes
+        table             the headers of the batches
+        owner_of          for each batch, the number of its segment
+        positions         for each batch, its position in its log
+        rows              the numbers of the wanted batches
+        window_of         for each wanted batch, the number of its window: that of its segment
+        held, held_bytes  as in `fill`
+        arena, arena_ends, sizes, place  as in `fill`
+    Costs
+        costs             output: see `COSTS`
+    Columns
+        all others        as in `fill`
+
+    With `caches`, the batches are looked up among the `seen` batches, and marked there. If most
+    were seen, the caller caches them. Then costs[ALL] batches are in `table`, `window_of` and
+    `positions`, the first costs[KEPT] of them with wanted records. Of these, the records of the
+    batches that were not held are in `arena`, and end there at `arena_ends`.
     """
     place[:], costs[:] = 0, 0
     marks = segments[:, MARK]
+    # 1. Collect the batches: headers from the shelf or from the log, which is read and checked.
     n = _gather(
         segments, stretches, pread, addresses, log, table, owner_of, positions, held, held_bytes,
         costs,
@@ -130,8 +163,12 @@ def read_stretches(
     if n < 0:
         return ELSEWHERE
     owners, places = owner_of[:n], positions[:n]
+    # 2. Decide whether the batches are for the cache: most were read before, and some were fetched.
+    # A batch that is read once is not worth the memory.
     keeps = caches and costs[REQUESTS] > 0 and 2 * count_seen(seen, marks, owners, places) > n
     limits = segments[:, LIMITS:]
+    # 3. Put the wanted batches first, as `fill` takes them. The others stay after them only for the
+    # cache, which has room for their headers.
     count = wanted_batches(table[:n], owners, limits, rows)
     if keeps:
         costs[KEPT], costs[ALL] = count, n
@@ -141,20 +178,24 @@ def read_stretches(
         if not keeps:
             table[i], window_of[i] = table[row], owner_of[row]
         held[i], held_bytes[i] = held[row], held_bytes[row]
+    # 4. Decode the wanted batches into the columns.
     reason = fill(
         log, table[:count], window_of, limits, held, held_bytes, addresses, max_bytes,
         arena, keeps, arena_ends, sizes, place, wanted, limit_bytes, state,
         offsets, timestamps, timestamp_types, batches,
         key_ends, keys, key_valid, value_ends, values, value_valid,
     )  # fmt: skip
+    # 5. Mark the batches, so that the next read of them caches them. Only a read that succeeded
+    # counts: another one is repeated in the usual way, which marks the batches.
     if reason == DONE and caches:
         mark_seen(seen, marks, window_of[:n] if keeps else owners, places)
-    return reason if reason in (DONE, FULL) or not keeps else ELSEWHERE  # perhaps for lack of room
+    # An arena that keeps all batches may lack room, so `UNKNOWN` does not condemn the codec.
+    return reason if reason in (DONE, FULL) or not keeps else ELSEWHERE
 
 
 @njit(cache=True, nogil=True)
 def _put_others_last(rows, count, table, owners, places, window_of):
-    """Put the `count` batches at `rows` first, and all others behind them."""
+    """Put the `count` batches at `rows` first, and all other batches after them."""
     found, was_at, was_of = table.copy(), places.copy(), owners.copy()
     wanted, other = 0, count
     for row in range(len(found)):
@@ -171,7 +212,8 @@ def _put_others_last(rows, count, table, owners, places, window_of):
 def _on_shelf(segment, start, stop):
     """(first row on the segment's shelf, number of rows, bytes of records) of a range's batches.
 
-    The first row is -1 if one is not there, or lacks records that may be wanted.
+    The first row is -1 if a batch is not on the shelf, or if its records may be wanted and are not
+    in memory.
     """
     nothing = -1, 0, np.int64(0)
     if segment[SHELF_COUNT] == 0:
@@ -191,7 +233,7 @@ def _on_shelf(segment, start, stop):
 
 @njit(cache=True, nogil=True)
 def _held(segment, position):
-    """The address and the size of the records of the batch at a position; 0 if not cached."""
+    """Address and size of the records of the batch at a position; (0, 0) if they are not cached."""
     if segment[SHELF_COUNT] == 0:
         return np.int64(0), np.int64(0)
     shelf, _ = _shelf(segment)
@@ -213,9 +255,9 @@ def _shelf(segment):
 def _gather(
     segments, stretches, pread, addresses, log, table, owner_of, positions, held, held_bytes, costs
 ):
-    """Put the batches of all stretches, cached or fetched, in a table; returns how many, or -1.
+    """Put the headers of all batches of the stretches in a table. Returns how many, or -1.
 
-    It is -1 if there is no room for them, a read is short, or a batch is not as it should be.
+    Returns -1 if there is no room for the batches, if a read is short, or if a batch is damaged.
     """
     n = 0
     for i in range(stretches.shape[1]):
@@ -237,7 +279,7 @@ def _gather(
 
 @njit(cache=True, nogil=True)
 def _take(segment, stretch, table, held, held_bytes, n):
-    """Put the cached batches of a stretch behind `n` others; returns their number, -1: no room."""
+    """Put the cached batches of a stretch after `n` others. Returns the new number; -1: no room."""
     if n + stretch[BATCHES] > len(table):
         return -1
     shelf, rows = _shelf(segment)
@@ -249,7 +291,7 @@ def _take(segment, stretch, table, held, held_bytes, n):
 
 @njit(cache=True, nogil=True)
 def _fetch(segment, stretch, pread, addresses, log, table, n, costs):
-    """Fetch the batches of a stretch and check them; as `_take`, -1 also for anything unusual."""
+    """Fetch and check the batches of a stretch, as `_take`; -1 also if a batch is damaged."""
     at, size = costs[SIZE], stretch[STOP] - stretch[START]
     if size > len(log) - at:
         return -1
@@ -276,7 +318,10 @@ def _fetch(segment, stretch, pread, addresses, log, table, n, costs):
 
 @njit(cache=True, nogil=True)
 def _ranges_of(segment, ranges, most_bytes):
-    """Fill in the ranges of a segment's log that can hold a wanted record, as `plan_stretches`."""
+    """Fill in the ranges of a segment's log that can hold a wanted record.
+
+    Returns how many, or -1 as `plan_stretches`.
+    """
     if segment[WHOLE_BYTES]:
         ranges[0, 0], ranges[1, 0] = 0, segment[WHOLE_BYTES]
         ranges[2, 0], ranges[3, 0] = segment[BASE], segment[END]

@@ -1,4 +1,4 @@
-"""The arrays of a share of a short window, and their addresses as the kernels have them."""
+"""The arrays for a share of a short window, and their addresses in the form that kernels take."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from seglake.log.short import share_kernels as words
 from seglake.log.short.kernels import ALL, COSTS, KEPT, REQUESTS, SIZE
 from seglake.log.slabs import SlabCache
 
-LOG_ROOM_BYTES = 2 * 2**20  # of a log, for one share
+LOG_ROOM_BYTES = 2 * 2**20  # room for the bytes of a log in one share
 MOST_BATCHES = 2048  # of a share
-_ARENA_BYTES = 2 * 2**20  # what may need more is decompressed elsewhere
+_ARENA_BYTES = 2 * 2**20  # room for decompressed records; a share that may need more is not read
 
 
 class Wanted(NamedTuple):
-    """What the shares of a window have in common. `words` has `places` of its arrays."""
+    """What the shares of a window have in common. `words` has the `places` of the arrays."""
 
     segments: Sequence[LogSegment]
     words: list[int]
     schema: pa.Schema
     column_bytes: int
     caches: bool
-    keeps: object  # in memory: what those arrays name by address
+    keeps: object  # stays in memory: the objects to which addresses in the arrays point
 
 
 class Done(NamedTuple):
-    """What came of a share: records in the columns of its room, if the reason is `DONE`."""
+    """The result of a share. If `reason` is `DONE`, its records are in the columns of its room."""
 
     reason: int
     requests: int
@@ -54,7 +54,7 @@ def places(*arrays: npt.NDArray[Any]) -> list[int]:
 
 
 class Room:
-    """Room for one share at a time, which the kernels find by the row `share` of words."""
+    """Room for one share at a time. The words `share` tell the kernels where the arrays are."""
 
     def __init__(self, share: Int64s) -> None:
         self._share, count = share, MOST_BATCHES
@@ -72,18 +72,18 @@ class Room:
         share[words.LOG : words.STATE] = places(*self._arrays)
         share[words.MAX_BYTES] = MAX_BATCH_BYTES
         self._made: Columns | None = None
-        self._moves = 0  # of the columns, whose places the words have
+        self._moves = 0  # `Columns.moves` when the words got the places of the columns
         self._renew()
 
     def begin(self, wanted: Wanted, first: int, last: int) -> None:
-        """Be ready for the stretches [first, last) of a window."""
+        """Prepare for the stretches [first, last) of a window."""
         self.columns(wanted).begin(wanted.segments, self._window_of)
         self._share[words.SEGMENTS : words.LIBRARIES] = wanted.words
         numbers = first, last, wanted.caches, wanted.column_bytes
         self._share[words.FIRST : words.WANTED] = numbers
 
     def done(self) -> Done:
-        """What came of the share."""
+        """The result of the share."""
         reason, costs = int(self._share[words.REASON]), self._costs.tolist()
         if reason != DONE:
             self._renew()
@@ -91,7 +91,7 @@ class Room:
         return Done(reason, costs[REQUESTS], costs[SIZE], matching, codec)
 
     def keep(self, wanted: Wanted, slabs: SlabCache) -> None:
-        """Cache the batches of the share if most of them were read before."""
+        """Cache the batches of the share, if most of them were read before."""
         count, total = self._costs[[KEPT, ALL]].tolist()
         if not total:
             return
@@ -105,7 +105,7 @@ class Room:
         slabs.put_headers(keys, owners[count:], table[count:])
 
     def columns(self, wanted: Wanted) -> Columns:
-        """The columns for what is wanted."""
+        """The columns for the records of the window; their places are in the words."""
         columns, size = self._made, wanted.column_bytes
         if columns is None or columns.schema is not wanted.schema or columns.size_bytes < size:
             columns = self._made = Columns(wanted.schema, size // LEAST_RECORD_BYTES, size)
@@ -117,6 +117,6 @@ class Room:
         return columns
 
     def _renew(self) -> None:
-        """Have new contexts of the codecs: after damaged data, lz4's is of no more use."""
+        """Make new contexts of the codecs, because lz4's context is unusable after damaged data."""
         self._libraries = native.new_addresses()
         self._share[words.LIBRARIES : words.LOG] = places(self._libraries)

@@ -1,8 +1,8 @@
 """The records around each of many moments: for every row of a table, the events near its time.
 
 A batch of rows is answered as a whole. The union of its windows decides which blocks are fetched,
-so a block that windows share is fetched and decoded once. Two binary searches find the rows of a
-record, since windows of one width end in the order in which they start.
+so a block that windows share is fetched and decoded once. All windows have one width, so they end
+in the order in which they start, and two binary searches find the rows of a record.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from seglake.log.zones.search import distinct
 from seglake.read.window.plan import pieces_of
 from seglake.times.instants import to_epoch_ms_array
 
-_PAIRS = 65_536  # of a row and a record, joined at a time
+_PAIRS = 65_536  # pairs of a row and a record that are joined at a time
 
 
 class _Log(Protocol):
-    """As much of `seglake.read.log.Log` as is needed here."""
+    """The part of `seglake.read.log.Log` that is needed here."""
 
     def partitions(self) -> Sequence[int]: ...
     def partition_counts(self) -> Sequence[int]: ...
@@ -42,7 +42,7 @@ class _Log(Protocol):
 class Around:
     """A function from batches of rows to batches of rows with events; see `Log.read_around`.
 
-    It can be pickled, with the log's list of segments; where it is unpickled it needs no catalog.
+    The function is pickled with the log's list of segments, so it needs no catalog afterwards.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Around:
         self._partition_counts = log.partition_counts() if key else ()
 
     def check(self, given: pa.Schema, added: Iterable[str]) -> None:
-        """UsageError if the schema `given` lacks a column, or has a name that is also `added`."""
+        """Raise UsageError if the schema `given` lacks a column, or has a name that is `added`."""
         self._require_columns(given.names)
         names = {name.lower() for name in given.names}  # Spark does not tell A from a
         for name in added:
@@ -75,13 +75,13 @@ class Around:
                 raise UsageError(f"there is no column {name!r}; there are {', '.join(given)}")
 
     def schema(self, given: pa.Schema) -> pa.Schema:
-        """The columns of the result for rows of the schema `given`."""
+        """The schema of the result for rows of the schema `given`."""
         return pa.schema([*given, *self._schema])
 
     def __call__(
         self, rows: Iterable[pa.RecordBatch], memory_bytes: int, stats: ReadStats | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Each row once with each of its records, in no order, in batches of 1/8 of the memory."""
+        """Pairs of a row and a record in its window, unordered, in batches of 1/8 of the memory."""
         for batch in rows:
             schema = self.schema(batch.schema)
             moments = self._moments(batch)
@@ -101,7 +101,7 @@ class Around:
             spans = _spans(keys)
             homes = tuple(partition_of(spans, count) for count in self._partition_counts)
         low, high = self._before_ms, INT64_MAX - self._after_ms
-        # windows begin at 0 or later: a record without a timestamp (-1) is in none
+        # Windows begin at 0 or later, so a record without a timestamp (-1) is in no window.
         starts = np.maximum(times, low) - low
         ends = np.minimum(times, high) + self._after_ms
         asked = np.flatnonzero(known & (codes >= 0) & (starts < ends))
@@ -111,7 +111,7 @@ class Around:
     def _records(
         self, reader: PartitionReader, own: _Moments, memory_bytes: int, stats: ReadStats | None
     ) -> Iterator[pa.RecordBatch]:
-        """The records of the blocks that the windows meet, with the columns that joining needs."""
+        """The records of the blocks that meet the windows, with the columns that the join needs."""
         windows = union(np.sort(own.starts), np.sort(own.ends))
         window = Window(int(windows[0, 0]), int(windows[1, -1]))
         needed = ["timestamp"] if own.keys is None else ["timestamp", "key"]
@@ -124,7 +124,7 @@ class Around:
 def with_plain_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """The stream with string and binary columns in place of views.
 
-    Polars makes views, and Arrow cannot repeat their items.
+    Polars makes views, and Arrow cannot repeat the items of a view.
     """
     plain: Any = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     fields = [field.with_type(plain.get(field.type, field.type)) for field in rows.schema]
@@ -134,8 +134,8 @@ def with_plain_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 class _Moments(NamedTuple):
     """Rows of a batch by (code, time): positions, windows [start, end) in ms, codes of their keys.
 
-    Each of `homes` has one partition for each key, where its records may be. Without any, records
-    may be in every partition.
+    Each array of `homes` has, for each key, a partition that may hold records of the key. If there
+    is no array, every partition may.
     """
 
     rows: Int64s
@@ -157,7 +157,8 @@ class _Moments(NamedTuple):
 class _Matching:
     """Finds the moments whose windows hold a record.
 
-    The bounds of all windows are numbered, so that a code and a bound make one number.
+    The bounds of all windows are numbered. A code and the number of a bound make one number, so
+    that one binary search compares both.
     """
 
     def __init__(self, moments: _Moments) -> None:
@@ -171,7 +172,7 @@ class _Matching:
         return places + self._bounds.searchsorted(times, "right")
 
     def of(self, records: pa.RecordBatch) -> tuple[Int64s, Int64s]:
-        """For each record the number of its first moment, and that after its last."""
+        """For each record the number of its first moment, and the number after its last moment."""
         times = records["timestamp"].cast(pa.int64()).to_numpy()
         codes = np.zeros(len(records), np.int64)
         if self._keys is not None:
@@ -189,7 +190,7 @@ def _joined(
     schema: pa.Schema,
     limit_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch beside their records, in batches of about `limit_bytes`."""
+    """Pairs of a row and a record, side by side, in batches of about `limit_bytes`."""
     matching = _Matching(moments)
     row_bytes = _row_bytes(batch)[moments.rows]
     added = schema.names[len(batch.schema) :]
@@ -238,7 +239,7 @@ def _bytes(column: Array) -> Array:
 
 
 def _spans(items: Array) -> Spans:
-    """An array of binary, without nulls, as spans over its buffer."""
+    """A binary array without nulls, as spans over its buffer."""
     _, offsets, data = items.buffers()
     ends = np.frombuffer(offsets, np.int32)[items.offset :][: len(items) + 1]
     content = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)

@@ -24,11 +24,11 @@ from seglake.format.codecs.payload import Payload
 from seglake.format.records import copy_rows, join_tables, read_only, take_rows
 from seglake.log.chunk import FETCH_BYTES, Chunk, Fetch
 from seglake.log.piece import Cost, Piece
-from seglake.log.slabs import ABSENT, Held, SlabCache, runs
+from seglake.log.slabs import ABSENT, CachedRecords, SlabCache, runs
 
 _LARGEST_SHARE = 32  # a read of more than 1/32 of the cache bypasses it, or would evict too much
 
-_Batches = tuple[BatchTable, Held]
+_Batches = tuple[BatchTable, CachedRecords]
 
 
 class BatchCache:
@@ -81,12 +81,12 @@ class BatchCache:
 
     def _batches_of(self, piece: Piece) -> _Batches | None:
         """All batches of a piece, or None if the cache lacks one that is wanted."""
-        found = self.slabs.all_in(piece.segment.log_key, piece.ranges)
-        if found is None:
+        batches = self.slabs.all_in(piece.segment.log_key, piece.ranges)
+        if batches is None:
             return None
-        table, held = found
-        wanted = table["max_timestamp"] >= piece.window.start_ms
-        return None if (wanted & (held.slabs == ABSENT)).any() else found
+        table, places = batches
+        in_time = table["max_timestamp"] >= piece.window.start_ms
+        return None if (in_time & (places.slabs == ABSENT)).any() else batches
 
     def _caching(self, chunk: Chunk) -> Chunk:
         """The chunk with the records that the cache has; it caches what it decompresses.
@@ -95,18 +95,18 @@ class BatchCache:
         """
         if not len(chunk.table) or not (self.gap_bytes or self._again(chunk)):
             return chunk
-        parts = list[Held]()
+        parts = list[CachedRecords]()
         for owner, rows in runs(chunk.owner_of):
             piece, batches = chunk.pieces[owner], _in_log(chunk, rows)
             log_key = piece.segment.log_key
-            held, known = self.slabs.at(log_key, batches["position"])
-            parts.append(held)
-            early = (batches["max_timestamp"] < piece.window.start_ms) & ~known
+            places, cached = self.slabs.at(log_key, batches["position"])
+            parts.append(places)
+            early = (batches["max_timestamp"] < piece.window.start_ms) & ~cached
             if early.any():
                 self.slabs.put(log_key, batches[early], None)
         return _CachingChunk(
             chunk.data, chunk.table, chunk.owner_of, chunk.log_positions, chunk.pieces,
-            Held.joined(parts), chunk.cost, self.slabs,
+            CachedRecords.joined(parts), chunk.cost, self.slabs,
         )  # fmt: skip
 
     def _again(self, chunk: Chunk) -> bool:
@@ -127,10 +127,10 @@ class _CachingChunk(Chunk):
 
     def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
         payload = super().fresh(rows, limit_bytes)
-        kept = payload
+        cached = payload
         if np.may_share_memory(payload.data, read_only(self.data)):
-            kept = payload.copy()  # else all fetched bytes would stay in memory
-        self.keep(rows[: len(payload.ends)], kept)
+            cached = payload.copy()  # else all fetched bytes would stay in memory
+        self.keep(rows[: len(payload.ends)], cached)
         return payload
 
     def keep(self, rows: BatchTable, payload: Payload) -> None:
@@ -157,5 +157,7 @@ def _cached_chunk(pieces: Sequence[tuple[Piece, _Batches]]) -> Chunk:
     table["position"] = np.arange(len(table))
     counts = [len(batches) for _, (batches, _) in pieces]
     owner_of = np.repeat(np.arange(len(pieces), dtype=np.int32), counts)
-    held = Held.joined([each for _, (_, each) in pieces])
-    return Chunk(b"", table, owner_of, log_positions, [piece for piece, _ in pieces], held, Cost())
+    places = CachedRecords.joined([part for _, (_, part) in pieces])
+    return Chunk(
+        b"", table, owner_of, log_positions, [piece for piece, _ in pieces], places, Cost()
+    )

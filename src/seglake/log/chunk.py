@@ -16,7 +16,7 @@ from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode import Decoded, Within, decode
 from seglake.format.records import Int32s, Int64s, read_only
 from seglake.log.piece import Cost, Piece
-from seglake.log.slabs import ABSENT, Held
+from seglake.log.slabs import ABSENT, CachedRecords
 
 FETCH_BYTES = 4 * 2**20
 
@@ -28,9 +28,9 @@ class Chunk:
     """Whole record batches of some pieces. Their checksums and places are checked.
 
     The positions in `table` are positions in `data`. Batch i belongs to pieces[owner_of[i]], and
-    begins at byte log_positions[i] of its log. `held` has the decompressed records of some batches
-    of `table`; the data may lack these batches. `cost` counts the requests and bytes that no
-    earlier chunk has counted.
+    begins at byte log_positions[i] of its log. `cached` has the decompressed records of some
+    batches of `table`; the data may lack these batches. `cost` counts the requests and bytes that
+    no earlier chunk has counted.
     """
 
     data: Any
@@ -38,7 +38,7 @@ class Chunk:
     owner_of: Int32s
     log_positions: Int64s
     pieces: Sequence[Piece]
-    held: Held | None
+    cached: CachedRecords | None
     cost: Cost
 
     @property
@@ -49,14 +49,14 @@ class Chunk:
     def keep(self, rows: BatchTable, payload: Payload) -> None:
         """Cache the decompressed records of the batches `rows` for later reads."""
 
-    def held_places(self, rows: BatchTable) -> tuple[Int64s, Int64s]:
-        """The addresses in memory of the held records of the batches `rows`, and their sizes.
+    def cached_places(self, rows: BatchTable) -> tuple[Int64s, Int64s]:
+        """The addresses in memory of the cached records of the batches `rows`, and their sizes.
 
-        A batch that is not held has the address 0. Sizes are in bytes.
+        A batch that is not cached has the address 0. Sizes are in bytes.
         """
-        if self.held is None:
+        if self.cached is None:
             return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-        return self.held.take(self.table["position"].searchsorted(rows["position"])).places()
+        return self.cached.take(self.table["position"].searchsorted(rows["position"])).places()
 
     @property
     def record_batches(self) -> BatchTable:
@@ -76,8 +76,8 @@ class Chunk:
 
         def records_of(part: BatchTable, payload: Payload) -> tuple[BatchTable, Decoded]:
             stop = first + len(part)
-            wanted = within and within._replace(window_of=within.window_of[first:stop])
-            return part, decode(part, payload, wanted)
+            part_within = within and within._replace(window_of=within.window_of[first:stop])
+            return part, decode(part, payload, part_within)
 
         for part, decoded in self.in_parts(rows, limit_bytes, records_of):
             yield part, decoded
@@ -103,15 +103,15 @@ class Chunk:
 
     def decompress(self, rows: BatchTable, limit_bytes: int) -> Payload:
         """The payloads of the first `rows`, at most up to the batch that reaches the limit."""
-        if self.held is None:
+        if self.cached is None:
             return self.fresh(rows, limit_bytes)
-        held = self.held.take(self.table["position"].searchsorted(rows["position"]))
-        if held.slabs[0] != ABSENT:
-            return held.payload(limit_bytes)
-        return self.fresh(rows[: held.alike()], limit_bytes)
+        cached = self.cached.take(self.table["position"].searchsorted(rows["position"]))
+        if cached.slabs[0] != ABSENT:
+            return cached.payload(limit_bytes)
+        return self.fresh(rows[: cached.alike()], limit_bytes)
 
     def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
-        """As `decompress`, of batches that are not held."""
+        """As `decompress`, of batches that are not cached."""
         return payload_of(read_only(self.data), rows, enough_bytes=limit_bytes)
 
     def _in_file(self, damage: CorruptData) -> CorruptData:

@@ -61,10 +61,10 @@ class ChunkedLog:
 
     def size(self) -> int:
         """Bytes of the log. Raises CorruptData if the object does not have the expected size."""
-        found, expected = self._store.size(self._key), self._chunks.object_bytes
-        if found != expected:
-            what = f"the object has {found} bytes, not {expected}"
-            raise CorruptData(what, file=self.uri, position=min(found, expected))
+        size, expected = self._store.size(self._key), self._chunks.object_bytes
+        if size != expected:
+            what = f"the object has {size} bytes, not {expected}"
+            raise CorruptData(what, file=self.uri, position=min(size, expected))
         return self._chunks.log_bytes
 
     def read_ranges(self, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
@@ -118,7 +118,7 @@ class ChunkedLogs:
         self.uri, self.remote, self.storage_options = store.uri, store.remote, store.storage_options
         self.chunks = chunks
         self._store = store
-        self._logs = {key: ChunkedLog(store, key, each) for key, each in chunks.items()}
+        self._logs = {key: ChunkedLog(store, key, layout) for key, layout in chunks.items()}
 
     def __reduce__(self) -> tuple[object, ...]:
         return ChunkedLogs, (self._store, self.chunks)

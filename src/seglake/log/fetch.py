@@ -59,9 +59,9 @@ class LogFetch:
         fetched, size, least, cost = list[_Fetched](), 0, fetch_bytes, Cost()
         piece, last_offset, begun = None, -1, list[_Request]()
         requests = _requests(pieces, fetch_bytes, self.gap_bytes)
-        for each in self._in_order(requests, ahead_bytes, begun):
-            fetched.append(each)
-            size, cost = size + each.request.size, cost.plus(each.request.cost)
+        for part in self._in_order(requests, ahead_bytes, begun):
+            fetched.append(part)
+            size, cost = size + part.request.size, cost.plus(part.request.cost)
             if size < least:
                 continue
             same = fetched[0].request.piece is piece
@@ -105,11 +105,13 @@ class LogFetch:
         would copy all fetched bytes.
         """
         if self._store.remote and ahead_bytes:
-            calls = ((each.cost.size_bytes, partial(self._fetch, each)) for each in requests)
+            calls = (
+                (request.cost.size_bytes, partial(self._fetch, request)) for request in requests
+            )
             yield from ahead(calls, ahead_bytes)
             return
-        for each in requests:
-            yield self._fetch(each.going_on(begun.pop()) if begun else each)
+        for request in requests:
+            yield self._fetch(request.going_on(begun.pop()) if begun else request)
 
     def _fetch(self, request: _Request) -> _Fetched:
         parts = self._read(request.piece.segment, request.starts, request.ends)
@@ -215,15 +217,15 @@ def _chunk_of(
 
     `last_offset` is the last offset of the batch before them in the same piece, or -1.
     """
-    data = fetched[0].data if len(fetched) == 1 else b"".join([each.data for each in fetched])
+    data = fetched[0].data if len(fetched) == 1 else b"".join([part.data for part in fetched])
     table, damage = scan(data)
     stretches = _Stretches.of(fetched)
     try:
         check_crcs(data, table)  # first: a wrong length shows only where the batch ends
         chunk = _placed(data, table, stretches, last_offset, cost)
         return chunk, damage and _rest(data, stretches, fetched[-1].request, damage)
-    except CorruptData as found:
-        raise stretches.in_file(found) from found
+    except CorruptData as error:
+        raise stretches.in_file(error) from error
 
 
 class _Stretches(NamedTuple):

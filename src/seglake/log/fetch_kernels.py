@@ -63,20 +63,20 @@ def covering(
     Batch i is at [positions[i], stops[i]) of a log; batches ascend. Returns -1 if a byte of a range
     is in no batch, or if a batch extends beyond its range.
     """
-    found = 0
+    count = 0
     for i in range(len(starts)):
         at = starts[i]
         number = np.searchsorted(positions, at)
         while at < ends[i]:
-            if number == len(positions) or positions[number] != at or found == len(numbers):
+            if number == len(positions) or positions[number] != at or count == len(numbers):
                 return -1
-            numbers[found] = number
-            found += 1
+            numbers[count] = number
+            count += 1
             at = stops[number]
             number += 1
         if at != ends[i]:
             return -1
-    return found
+    return count
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -97,10 +97,10 @@ def count_seen(
     seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
 ) -> int:
     """How many of the batches are marked; batch b is at positions[b] of logs[owner_of[b]]."""
-    found = 0
+    count = 0
     for b in range(len(positions)):
-        found += was_seen(seen, logs[owner_of[b]], positions[b])
-    return found
+        count += was_seen(seen, logs[owner_of[b]], positions[b])
+    return count
 
 
 @njit(cache=True, nogil=True)

@@ -35,19 +35,19 @@ def put_indexes(store: Store, segment: SegmentId, sealed: Sealed) -> dict[str, A
     return columns
 
 
-def check_size(row: SegmentRow, suffix: Suffix, found: int) -> None:
+def check_size(row: SegmentRow, suffix: Suffix, size: int) -> None:
     """Raise CorruptData unless a file has the size that the segment's row names."""
     expected = getattr(row, f"{suffix}_bytes")
-    if found != expected:
-        what = f"the file has {found} bytes, the catalog says {expected}"
-        raise CorruptData(what, file=row.key(suffix), position=min(found, expected))
+    if size != expected:
+        what = f"the file has {size} bytes, the catalog says {expected}"
+        raise CorruptData(what, file=row.key(suffix), position=min(size, expected))
 
 
-def check_crc(row: SegmentRow, suffix: Suffix, found: int, position: int = 0) -> None:
+def check_crc(row: SegmentRow, suffix: Suffix, crc: int, position: int = 0) -> None:
     """Raise CorruptData unless a file has the checksum that the segment's row names."""
     expected = getattr(row, f"{suffix}_crc32c")
-    if found != expected:
-        what = f"CRC-32C of the file is {found:08x}, the catalog says {expected:08x}"
+    if crc != expected:
+        what = f"CRC-32C of the file is {crc:08x}, the catalog says {expected:08x}"
         raise CorruptData(what, file=row.key(suffix), position=position)
 
 

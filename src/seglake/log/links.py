@@ -50,12 +50,12 @@ class Link(NamedTuple):
     def load(data: Any, file: str) -> Link:
         """The link with this content: the inverse of `dump`. Raises CorruptData with the file."""
         try:
-            found: Mapping[str, Any] = json.loads(bytes(data))
-            chunks = {name: found["chunks"][name] for name in Chunks._fields}
+            document: Mapping[str, Any] = json.loads(bytes(data))
+            chunks = {name: document["chunks"][name] for name in Chunks._fields}
             chunks["sizes"] = tuple(map(int, chunks["sizes"]))
-            values = {name: found[name] for name in Link._fields}
+            values = {name: document[name] for name in Link._fields}
             link = Link(**{**values, "chunks": Chunks(**chunks)})
-            sound = found["format"] == _FORMAT and link.is_sound
+            sound = document["format"] == _FORMAT and link.is_sound
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptData(f"this is no link: {error!r}", file=file) from error
         if not sound:

@@ -46,14 +46,14 @@ class PartitionReader:
     def offset_for_time(self, timestamp: int) -> OffsetAndTimestamp | None:
         """The first record in offset order at `timestamp` (ms, not negative) or later, if any."""
         if self._cut and self._highs[0] >= timestamp:
-            found = self._first_in(0, timestamp)
-            if found is not None:
-                return found
+            record = self._first_in(0, timestamp)
+            if record is not None:
+                return record
         index = self._cut + int(self._highest.searchsorted(timestamp))
         while index < len(self._highs):
-            found = self._first_in(index, timestamp)
-            if found is not None:
-                return found
+            record = self._first_in(index, timestamp)
+            if record is not None:
+                return record
             later = np.flatnonzero(self._highs[index + 1 :] >= timestamp)
             index = index + 1 + int(later[0]) if len(later) else len(self._highs)
         return None
@@ -70,9 +70,9 @@ class PartitionReader:
             block = self.ask(segment, ZoneSearch.block_at, start)
         block = block or self.ask(segment, ZoneSearch.next_reaching, timestamp)
         while block is not None:
-            found = self._blocks.first_reaching(segment, block, timestamp, start)
-            if found is not None:
-                return found
+            record = self._blocks.first_reaching(segment, block, timestamp, start)
+            if record is not None:
+                return record
             block = self.ask(segment, ZoneSearch.next_reaching, timestamp, block.number)
         return None
 
@@ -81,11 +81,11 @@ class PartitionReader:
         low, high, newest = -1, int(self._highs.max(initial=-1)), None
         middle = high  # this is the answer, unless the record with this timestamp was deleted
         while low < high:
-            found = self.offset_for_time(middle)
-            if found is None:
+            record = self.offset_for_time(middle)
+            if record is None:
                 high = middle - 1
             else:
-                low, newest = found.timestamp, found
+                low, newest = record.timestamp, record
             middle = (low + high + 1) // 2
         return newest
 

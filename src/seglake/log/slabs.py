@@ -30,7 +30,7 @@ _STALE_SHARE = 16  # a `Shelved` may keep dropped slabs of 1/16 of the cache in 
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
 
-class Held(NamedTuple):
+class CachedRecords(NamedTuple):
     """Where records are cached: those of batch i are data[slabs[i]][starts[i] : ends[i]]."""
 
     slabs: Int64s
@@ -39,18 +39,18 @@ class Held(NamedTuple):
     data: Sequence[Bytes]
 
     @staticmethod
-    def joined(parts: Sequence[Held]) -> Held:
+    def joined(parts: Sequence[CachedRecords]) -> CachedRecords:
         """The batches of all parts, one part after another."""
         slabs, data = list[Int64s](), list[Bytes]()
         for part in parts:
             slabs.append(np.where(part.slabs == ABSENT, ABSENT, part.slabs + len(data)))
             data += part.data
         starts, ends = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
-        return Held(np.concatenate(slabs), starts, ends, data)
+        return CachedRecords(np.concatenate(slabs), starts, ends, data)
 
-    def take(self, rows: Any) -> Held:
+    def take(self, rows: Any) -> CachedRecords:
         """The batches at `rows`."""
-        return Held(self.slabs[rows], self.starts[rows], self.ends[rows], self.data)
+        return CachedRecords(self.slabs[rows], self.starts[rows], self.ends[rows], self.data)
 
     def places(self) -> tuple[Int64s, Int64s]:
         """The address of each batch's records, or 0 if they are not cached; and their bytes."""
@@ -105,7 +105,7 @@ class _Shelf(NamedTuple):
 
     def plus(self, slabs: Sequence[_Shelf]) -> _Shelf:
         """This shelf and others. A batch of a later shelf replaces the same batch of an earlier."""
-        joined = _Shelf(*(join_tables(each) for each in zip(self, *slabs, strict=True)))
+        joined = _Shelf(*(join_tables(column) for column in zip(self, *slabs, strict=True)))
         order = joined.positions.argsort(kind="stable")
         positions = joined.positions[order]
         return joined.take(order[np.append(positions[1:] != positions[:-1], True)])
@@ -192,21 +192,23 @@ class SlabCache:
         batches. On rare occasions it takes one batch for another.
         """
         logs = np.array([hash(key) for key in log_keys])
-        found = count_seen(self.seen, logs, owner_of, positions)
+        count = count_seen(self.seen, logs, owner_of, positions)
         mark_seen(self.seen, logs, owner_of, positions)
-        return 2 * int(found) > len(positions)
+        return 2 * int(count) > len(positions)
 
     def shelved(self, log_key: str) -> Shelved | None:
         """The cached batches of a log, for kernels; None if there are none."""
         shelf = self._shelf(log_key)
         if not len(shelf.table):
             return None
-        found = self._shelved.get(log_key)
-        if found is None or found.shelf is not shelf or self._is_stale(found):
-            found = Shelved.of(shelf, *self._all())
-            others = {key: each for key, each in self._shelved.items() if not self._is_stale(each)}
-            self._shelved = others | {log_key: found}
-        return found
+        batches = self._shelved.get(log_key)
+        if batches is None or batches.shelf is not shelf or self._is_stale(batches):
+            batches = Shelved.of(shelf, *self._all())
+            others = {
+                key: other for key, other in self._shelved.items() if not self._is_stale(other)
+            }
+            self._shelved = others | {log_key: batches}
+        return batches
 
     def _all(self) -> tuple[dict[int, _Slab], int]:
         """All slabs, and how many bytes were dropped until now."""
@@ -252,9 +254,9 @@ class SlabCache:
         """As `put_lent`, but cache only the headers, of batches that are not cached yet."""
         for owner, rows in runs(owner_of):
             batches = table[rows]
-            _, known = self.at(log_keys[owner], batches["position"])
-            if not known.all():
-                self.put(log_keys[owner], batches[~known], None)
+            _, cached = self.at(log_keys[owner], batches["position"])
+            if not cached.all():
+                self.put(log_keys[owner], batches[~cached], None)
 
     def _add(self, slab: _Slab) -> int:
         """Add a slab, and drop the oldest slabs to make room. Returns the number of the slab."""
@@ -280,42 +282,42 @@ class SlabCache:
             self._copy = None
             self._shelves, self._unshelved, self._shelved = {}, {}, {}
 
-    def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, Held] | None:
+    def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, CachedRecords] | None:
         """All batches in some ranges of a log, or None if a batch is not cached."""
         shelf = self._shelf(log_key)
         numbers = shelf.covering(ranges) if len(shelf.table) else None
         if numbers is None:
             return None
-        found = shelf.take(numbers)
-        held, here = self._held(found)
-        return (found.table, held) if here.all() else None
+        batches = shelf.take(numbers)
+        places, here = self._places_of(batches)
+        return (batches.table, places) if here.all() else None
 
-    def at(self, log_key: str, positions: Int64s) -> tuple[Held, npt.NDArray[np.bool_]]:
+    def at(self, log_key: str, positions: Int64s) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
         """Where the records of the batches at some positions are, and which batches are cached.
 
         A batch may be cached without its records.
         """
         shelf = self._shelf(log_key)
         numbers = shelf.positions.searchsorted(positions)
-        known = np.append(shelf.positions, ABSENT)[numbers] == positions
-        places, starts, ends = (np.full(len(known), ABSENT) for _ in range(3))
-        if not known.any():
-            return Held(places, starts, ends, []), known
-        found, here = self._held(shelf.take(numbers[known]))
-        places[known], starts[known], ends[known] = found[:3]
-        known[known] = here
-        return Held(places, starts, ends, found.data), known
+        cached = np.append(shelf.positions, ABSENT)[numbers] == positions
+        places, starts, ends = (np.full(len(cached), ABSENT) for _ in range(3))
+        if not cached.any():
+            return CachedRecords(places, starts, ends, []), cached
+        batches, here = self._places_of(shelf.take(numbers[cached]))
+        places[cached], starts[cached], ends[cached] = batches[:3]
+        cached[cached] = here
+        return CachedRecords(places, starts, ends, batches.data), cached
 
-    def _held(self, shelf: _Shelf) -> tuple[Held, npt.NDArray[np.bool_]]:
+    def _places_of(self, shelf: _Shelf) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
         """Where the records of a shelf's batches are, and which batches are still cached."""
         numbers, slab_of = np.unique(shelf.slabs, return_inverse=True)
         slabs = [self._slabs.get(number) for number in numbers.tolist()]
-        kept = np.array([slab is not None for slab in slabs], bool)
-        here: npt.NDArray[np.bool_] = kept[slab_of]
-        places = (kept.cumsum() - 1)[slab_of]
+        present = np.array([slab is not None for slab in slabs], bool)
+        here: npt.NDArray[np.bool_] = present[slab_of]
+        places = (present.cumsum() - 1)[slab_of]
         places[~here | (shelf.starts == ABSENT)] = ABSENT
         data = [slab.data for slab in slabs if slab is not None]
-        return Held(places, shelf.starts, shelf.ends, data), here
+        return CachedRecords(places, shelf.starts, shelf.ends, data), here
 
     def _shelf(self, log_key: str) -> _Shelf:
         """The shelf of a log, with the batches of all its slabs."""

@@ -104,8 +104,8 @@ class SegmentTasks(NamedTuple):
         results: dict[int, Any] = {}
         for first in range(0, len(shares), engine.cores):
             wave = shares[first : first + engine.cores]
-            found = engine.map(task, [[rows[number] for number in share] for share in wave])
-            results |= zip(chain.from_iterable(wave), chain.from_iterable(found), strict=True)
+            answers = engine.map(task, [[rows[number] for number in share] for share in wave])
+            results |= zip(chain.from_iterable(wave), chain.from_iterable(answers), strict=True)
             self.progress(sum(sizes[number] for number in results), sum(sizes))
         return [results[number] for number in range(len(rows))]
 

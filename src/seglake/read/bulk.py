@@ -19,9 +19,9 @@ _FETCH_BYTES = 2**20
 def offsets_for_times(reader: PartitionReader, times: Int64s) -> tuple[Int64s, Int64s]:
     """`PartitionReader.offset_for_time` for each of `times`: offsets, timestamps; -1 for None."""
     order = np.argsort(times, kind="stable")
-    wanted = times[order]
-    answers = _Answers(wanted)
-    indexes = reader.segments_reaching(wanted)
+    ascending = times[order]
+    answers = _Answers(ascending)
+    indexes = reader.segments_reaching(ascending)
     count = len(reader.view.segments.base_offsets)
     for index in distinct(indexes[indexes < count]).tolist():
         first, last = np.searchsorted(indexes, [index, index + 1])
@@ -88,36 +88,38 @@ def _decoded(
 
 def records_at(reader: PartitionReader, offsets: Int64s, schema: pa.Schema) -> pa.Table:
     """The records at exactly these offsets, in the order of `offsets`. Raises as `batch_at`."""
-    wanted, places = np.unique(offsets, return_inverse=True)
-    for offset in wanted[[0, -1]].tolist() if len(wanted) else []:
+    ascending, places = np.unique(offsets, return_inverse=True)
+    for offset in ascending[[0, -1]].tolist() if len(ascending) else []:
         reader.require(offset, reader.view.end_offset - 1)
-    indexes = reader.view.segments.base_offsets.searchsorted(wanted, "right") - 1
-    parts, batches = [wanted[:0]], []
+    indexes = reader.view.segments.base_offsets.searchsorted(ascending, "right") - 1
+    parts, batches = [ascending[:0]], []
     for index in distinct(indexes).tolist():
         first, last = np.searchsorted(indexes, [index, index + 1])
-        for found, batch in _records_in(reader, reader.segment(index), wanted[first:last], schema):
-            parts.append(found)
+        for present, batch in _records_in(
+            reader, reader.segment(index), ascending[first:last], schema
+        ):
+            parts.append(present)
             batches.append(batch)
-    found = np.concatenate(parts)
-    if len(found) < len(wanted):
-        missing = wanted[: len(found) + 1] != np.append(found, -1)
-        raise reader.not_found(int(wanted[missing.argmax()]))
+    present = np.concatenate(parts)
+    if len(present) < len(ascending):
+        missing = ascending[: len(present) + 1] != np.append(present, -1)
+        raise reader.not_found(int(ascending[missing.argmax()]))
     return pa.Table.from_batches(batches, schema).take(places)
 
 
 def _records_in(
-    reader: PartitionReader, segment: LogSegment, wanted: Int64s, schema: pa.Schema
+    reader: PartitionReader, segment: LogSegment, targets: Int64s, schema: pa.Schema
 ) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
-    """The records of a segment at the ascending offsets `wanted`, without offsets in gaps."""
-    blocks, which = reader.ask(segment, ZoneSearch.holding, wanted)
+    """The records of a segment at the ascending offsets `targets`, without offsets in gaps."""
+    blocks, which = reader.ask(segment, ZoneSearch.holding, targets)
     ranges = blocks.take(distinct(which[which >= 0])).ranges()
     for chunk in reader.fetch.chunks_of(segment, ranges, fetch_bytes=_FETCH_BYTES):
         table = chunk.record_batches
-        firsts = wanted.searchsorted(table["base_offset"])
-        table = table[firsts < wanted.searchsorted(table["last_offset"], "right")]
+        firsts = targets.searchsorted(table["base_offset"])
+        table = table[firsts < targets.searchsorted(table["last_offset"], "right")]
         for _, decoded in chunk.decode_in_parts(table, _FETCH_BYTES):
             offsets = decoded.offsets
-            low, high = wanted.searchsorted(offsets[[0, -1]] + [0, 1]) if len(offsets) else (0, 0)
-            rows = offsets.searchsorted(wanted[low:high])
-            rows = rows[offsets[rows] == wanted[low:high]]
+            low, high = targets.searchsorted(offsets[[0, -1]] + [0, 1]) if len(offsets) else (0, 0)
+            rows = offsets.searchsorted(targets[low:high])
+            rows = rows[offsets[rows] == targets[low:high]]
             yield offsets[rows], record_batch(segment, decoded, rows, schema)

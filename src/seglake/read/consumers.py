@@ -41,8 +41,8 @@ def _first_timestamp(reader: PartitionReader, offset: int) -> int:
         batch, row = reader.batch_at(offset)
         return int(batch.records.timestamps[row])
     except OffsetNotFound:  # a gap
-        found = records_from(reader, offset, 1, schema_of(["timestamp"]))
-        timestamps = found["timestamp"].cast(pa.int64()).to_numpy()
+        records = records_from(reader, offset, 1, schema_of(["timestamp"]))
+        timestamps = records["timestamp"].cast(pa.int64()).to_numpy()
         return int(timestamps[0]) if len(timestamps) else -1
 
 
@@ -78,5 +78,5 @@ def offset_from(reader: PartitionReader, time: int) -> int:
     """
     if time < 0:
         return reader.view.log_start_offset
-    found = reader.offset_for_time(time)
-    return reader.view.end_offset if found is None else found.offset
+    record = reader.offset_for_time(time)
+    return reader.view.end_offset if record is None else record.offset

@@ -70,13 +70,13 @@ def took(row: RunRow | MaintenanceRow) -> str:
 def summed(views: Sequence[PartitionView]) -> tuple[Any, ...]:
     """Records, segments, bytes of logs, oldest and newest timestamp of some log partitions."""
     segments = [view.segments for view in views if len(view)]
-    lows = [int(dated.min()) for each in segments
-            if len(dated := each.min_timestamps[each.min_timestamps >= 0])]  # fmt: skip
-    highs = [int(each.max_timestamps.max()) for each in segments]
+    lows = [int(dated.min()) for columns in segments
+            if len(dated := columns.min_timestamps[columns.min_timestamps >= 0])]  # fmt: skip
+    highs = [int(columns.max_timestamps.max()) for columns in segments]
     return (
-        sum(int(each.details["record_count"].sum()) for each in segments),
-        sum(each.size for each in segments),
-        sum(int(each.details["sizes"][:, 0].sum(dtype="i8")) for each in segments),
+        sum(int(columns.details["record_count"].sum()) for columns in segments),
+        sum(columns.size for columns in segments),
+        sum(int(columns.details["sizes"][:, 0].sum(dtype="i8")) for columns in segments),
         _instant("timestamp", min(lows, default=-1)),
         _instant("timestamp", max(highs, default=-1)),
     )

@@ -140,10 +140,10 @@ class Log(ShowsTable):
 
         Returns the offset and the timestamp for each time; both are -1 if there is no record.
         """
-        wanted = to_epoch_ms_array(times)
-        if wanted.min(initial=0) < 0:
+        times_ms = to_epoch_ms_array(times)
+        if times_ms.min(initial=0) < 0:
             raise UsageError("a time lies before 1970: a target time cannot be negative")
-        return offsets_for_times(self.reader(partition), wanted)
+        return offsets_for_times(self.reader(partition), times_ms)
 
     def max_timestamps(
         self, partitions: Iterable[int] | None = None
@@ -168,10 +168,10 @@ class Log(ShowsTable):
 
         All records are in memory at once. Raises as `record_at`.
         """
-        wanted = np.asarray(offsets)
-        if wanted.ndim != 1 or (len(wanted) and wanted.dtype.kind not in "iu"):
+        numbers = np.asarray(offsets)
+        if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
             raise UsageError("offsets are one array of integers")
-        return records_at(self.reader(partition), wanted.astype(np.int64), schema_of(columns))
+        return records_at(self.reader(partition), numbers.astype(np.int64), schema_of(columns))
 
     def read(
         self,
@@ -289,10 +289,10 @@ class Log(ShowsTable):
         """
         schema = schema_of(columns)
         around = Around(self, at, before_ms, after_ms, key, schema)
-        given = with_plain_types(pa.RecordBatchReader.from_stream(rows))
-        around.check(given.schema, schema.names)
-        batches = around(given, memory_bytes, stats)
-        return pa.RecordBatchReader.from_batches(around.schema(given.schema), batches)
+        stream = with_plain_types(pa.RecordBatchReader.from_stream(rows))
+        around.check(stream.schema, schema.names)
+        batches = around(stream, memory_bytes, stats)
+        return pa.RecordBatchReader.from_batches(around.schema(stream.schema), batches)
 
     def closed(self, start: Time, end: Time, lateness_ms: int = 0) -> bool:
         """Whether the window [start, end) is complete, if no event is later than `lateness_ms`.

@@ -95,10 +95,10 @@ class Columns:
 
     def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
         self.schema, self.size_bytes = schema, size_bytes
-        self.wanted = sum(flag for name, flag in _WANTED.items() if name in schema.names)
+        self.fields = sum(flag for name, flag in _FLAGS.items() if name in schema.names)
         self._numbers = _Numbers.of(records)
         self._keys, self._values = (
-            _Items(records, size_bytes) if self.wanted & flag else _Items(0, 0)
+            _Items(records, size_bytes) if self.fields & flag else _Items(0, 0)
             for flag in (KEYS, VALUES)
         )
         self.moves = 0  # how often `take` lent a buffer, so that another one took its place
@@ -131,7 +131,7 @@ class Columns:
     def for_kernel(self, limit_bytes: int) -> tuple[Any, ...]:
         """The arguments of the kernel `fill` from `wanted` on; the limit is that of `fill`."""
         return (
-            self.wanted, limit_bytes - self._headers.used_bytes, self._state,
+            self.fields, limit_bytes - self._headers.used_bytes, self._state,
             *self._numbers, *self._keys.buffers, *self._values.buffers,
         )  # fmt: skip
 
@@ -148,11 +148,11 @@ class Columns:
         if stop > len(self._numbers.offsets) or used > limit:
             return False
         self._numbers.put(at, decoded, first_batch)
-        if self.wanted & KEYS:
+        if self.fields & KEYS:
             self._state[NULL_KEYS] += self._keys.append(at, decoded.records.keys)
-        if self.wanted & VALUES:
+        if self.fields & VALUES:
             self._state[NULL_VALUES] += self._values.append(at, decoded.records.values)
-        if self.wanted & HEADERS:
+        if self.fields & HEADERS:
             self._headers.append(at, decoded.records.headers)
         self._state[COUNT] = stop
         return True
@@ -179,14 +179,14 @@ class Columns:
 
     def partitions(self) -> Array:
         """The partition of each record."""
-        numbers = [each.partition for each in self._segments]
+        numbers = [segment.partition for segment in self._segments]
         if len(set(numbers)) == 1:
             return _constant(numbers[0], len(self))
         return _array(pa.int32(), len(self), [None, np.array(numbers, np.int32)[self._owners()]])
 
     def topics(self) -> Array:
         """The topic of each record."""
-        names = [each.topic for each in self._segments]
+        names = [segment.topic for segment in self._segments]
         if len(set(names)) == 1:
             return _constant(names[0], len(self))
         return pa.array(names, pa.string()).take(self._owners())
@@ -218,7 +218,7 @@ _ARRAYS: dict[str, Callable[[Columns], Array]] = {
     "value": Columns.values,
     "headers": Columns.headers,
 }
-_WANTED = {"key": KEYS, "value": VALUES, "headers": HEADERS}
+_FLAGS = {"key": KEYS, "value": VALUES, "headers": HEADERS}
 
 
 class _Numbers(NamedTuple):

@@ -28,7 +28,7 @@ class Direct:
         self._chunk, self._rows = chunk, fixed(rows)
         self._log = read_only(chunk.data)
         self._windows = fixed(within.window_of), fixed(within.windows)
-        self._held = chunk.held_places(rows)
+        self._cached = chunk.cached_places(rows)
         self._place, self._sizes = np.zeros(STATES, np.int64), np.empty(2, np.int64)
         self._arena: Bytes | None = None
         self._ends = _NO_ENDS
@@ -47,7 +47,7 @@ class Direct:
             return UNKNOWN
         arena = arena_of_thread() if self._arena is None else self._arena
         return int(fill(
-            self._log, self._rows, *self._windows, *self._held, addresses, MAX_BATCH_BYTES, arena,
+            self._log, self._rows, *self._windows, *self._cached, addresses, MAX_BATCH_BYTES, arena,
             self._arena is not None, self._ends, self._sizes, self._place, *columns,
         ))  # fmt: skip
 
@@ -61,7 +61,7 @@ class Direct:
         size = int(self._place[ARENA_BYTES])
         if self._arena is None or not size:
             return
-        fresh = np.flatnonzero(self._held[0][: self.row] == 0)
+        fresh = np.flatnonzero(self._cached[0][: self.row] == 0)
         data, ends = self._arena[:size], self._ends[fresh]
         if size < len(self._arena) // 4 * 3:
             data = data.copy()
@@ -69,14 +69,14 @@ class Direct:
         self._chunk.keep(take_rows(self._rows, fresh), payload)
 
     def _own_arena(self) -> tuple[Bytes, Int64s]:
-        """Room for the records of all batches that are not held, and for the end of each batch."""
+        """Room for the records of batches that are not cached, and for the end of each batch."""
         rows, bounds = self._rows, np.zeros(len(self._rows), np.int64)
         starts, ends = rows["position"] + OVERHEAD, rows["position"] + rows["size"]
         codec_kernels.payload_bounds(
             self._log, starts, ends, rows["attributes"].copy(), native.addresses(), MAX_BATCH_BYTES,
             bounds,
         )  # fmt: skip
-        room = int(np.maximum(bounds, 0)[self._held[0] == 0].sum())
+        room = int(np.maximum(bounds, 0)[self._cached[0] == 0].sum())
         return np.empty(room, np.uint8), np.zeros(len(rows), np.int64)
 
 

@@ -41,7 +41,7 @@ def wanted_batches(
     Piece p has the window limits[p]: smallest and largest timestamp, smallest and largest offset,
     all inclusive. Returns how many numbers are filled in.
     """
-    found = 0
+    count = 0
     for i in range(len(table)):
         row, window = table[i], limits[owner_of[i]]
         if (
@@ -50,9 +50,9 @@ def wanted_batches(
             and row.last_offset >= window[2]
             and row.base_offset <= window[3]
         ):
-            rows[found] = i
-            found += 1
-    return found
+            rows[count] = i
+            count += 1
+    return count
 
 
 @njit(cache=True, nogil=True)
@@ -85,8 +85,8 @@ def append_items(
 
 @njit(cache=True, nogil=True)
 def fill(
-    log, table, window_of, windows, held, held_bytes, addresses, max_bytes,
-    arena, keeps, arena_ends, sizes, place, wanted, limit_bytes, state,
+    log, table, window_of, windows, cached_at, cached_bytes, addresses, max_bytes,
+    arena, keeps, arena_ends, sizes, place, fields, limit_bytes, state,
     offsets, timestamps, timestamp_types, batches,
     key_ends, keys, key_valid, value_ends, values, value_valid,
 ):  # fmt: skip
@@ -99,7 +99,8 @@ def fill(
         table             the headers of the batches; their positions are positions in `log`
         window_of         for each batch, the number of its window
         windows           windows: smallest and largest timestamp, smallest and largest offset
-        held, held_bytes  for each batch, address and size of its cached records; address 0: none
+        cached_at         for each batch, the address of its cached records; 0: not cached
+        cached_bytes      for each batch, the size of its cached records
     Codecs
         addresses         the functions of the codecs' libraries, see `native`
         max_bytes         a batch that may decompress to more bytes is `UNKNOWN`
@@ -130,7 +131,7 @@ def fill(
         start, end = batch.position + OVERHEAD, batch.position + batch.size
         # 1. Find the decompressed records: in the cache, in the log if the batch is not compressed,
         # else in the arena. Only the arena outlives the call, so `keeps` needs a copy there.
-        address, size = held[row], held_bytes[row]
+        address, size = cached_at[row], cached_bytes[row]
         if address == 0 and batch.attributes & CODEC_MASK == 0 and not keeps:
             address, size = log.ctypes.data + start, end - start
         elif address == 0:
@@ -149,9 +150,9 @@ def fill(
         if batch.count < 0 or np.int64(batch.count) * LEAST_RECORD_BYTES > size:
             return UNKNOWN
         first, used = state[COUNT], np.int64(0)
-        if wanted & KEYS:
+        if fields & KEYS:
             used += key_ends[first]
-        if wanted & VALUES:
+        if fields & VALUES:
             used += value_ends[first]
         if first + batch.count > len(offsets) or used + size > limit_bytes:
             return FULL
@@ -159,14 +160,14 @@ def fill(
         # `state` counts any record of the batch.
         count, null_keys, null_values = _fill_one(
             carray(pointer(address), (size,), np.uint8),
-            batch, row, window, wanted, first,
+            batch, row, window, fields, first,
             offsets, timestamps, timestamp_types, batches,
             key_ends, keys, key_valid, value_ends, values, value_valid,
         )  # fmt: skip
         if count < 0:
             return UNKNOWN
         # 4. Count the batch: its arena bytes are kept, its records are in the columns.
-        if held[row] == 0 and keeps:
+        if cached_at[row] == 0 and keeps:
             place[ARENA_BYTES] += size
             arena_ends[row] = place[ARENA_BYTES]
         place[LOG_BYTES] += batch.size if count else 0
@@ -179,7 +180,7 @@ def fill(
 
 @njit(cache=True, nogil=True)
 def _fill_one(
-    data, batch, row, window, wanted, first,
+    data, batch, row, window, fields, first,
     offsets, timestamps, timestamp_types, batches,
     key_ends, keys, key_valid, value_ends, values, value_valid,
 ):  # fmt: skip
@@ -194,8 +195,8 @@ def _fill_one(
     append_time = (batch.attributes & LOG_APPEND_TIME) != 0
     at, batch_end, previous = np.int64(0), len(data), np.int64(-1)
     n, null_keys, null_values = first, 0, 0
-    key_at = np.int64(key_ends[n] if wanted & KEYS else 0)
-    value_at = np.int64(value_ends[n] if wanted & VALUES else 0)
+    key_at = np.int64(key_ends[n] if fields & KEYS else 0)
+    value_at = np.int64(value_ends[n] if fields & VALUES else 0)
     for _ in range(batch.count):
         valid = False
         if batch_end - at >= 8:
@@ -215,7 +216,7 @@ def _fill_one(
                 or offset < low_offset or offset > high_offset):  # fmt: skip
             at = end
             continue
-        if wanted:
+        if fields:
             key_start, key_length, at = parse_field(data, at, end)
             if at == BAD:
                 return np.int64(BAD), 0, 0
@@ -225,13 +226,13 @@ def _fill_one(
             headers, at = get_varint(data, at, end, 5)
             if at == BAD or headers < 0 or headers * 2 > end - at:
                 return np.int64(BAD), 0, 0
-            if (headers == 0) != (at == end) or (headers and wanted & HEADERS):
+            if (headers == 0) != (at == end) or (headers and fields & HEADERS):
                 return np.int64(BAD), 0, 0
-            if wanted & KEYS:
+            if fields & KEYS:
                 key_at = put_bytes(keys, key_at, data, key_start, key_length)
                 key_valid[n], key_ends[n + 1] = key_length >= 0, key_at
                 null_keys += key_length < 0
-            if wanted & VALUES:
+            if fields & VALUES:
                 value_at = put_bytes(values, value_at, data, value_start, value_length)
                 value_valid[n], value_ends[n + 1] = value_length >= 0, value_at
                 null_values += value_length < 0

@@ -45,7 +45,7 @@ def shares_of(chunk: Chunk, schema: pa.Schema, limit_bytes: int, count: int) -> 
     rows = np.empty(len(chunk.table), np.int64)
     rows = rows[: wanted_batches(chunk.table, chunk.owner_of, limits, rows)]
     table, owner_of = take_rows(chunk.table, rows), chunk.owner_of[rows]
-    for first, last in pairwise(_cuts(table["size"], count, chunk.held is not None)):
+    for first, last in pairwise(_cuts(table["size"], count, chunk.cached is not None)):
         within = Within(limits, owner_of[first:last])
         yield _share(chunk, table[first:last], within, schema, limit_bytes)
 

@@ -47,7 +47,7 @@ class _Room(threading.local):
     def __init__(self) -> None:
         self.arena: Bytes = np.empty(_ARENA_BYTES, np.uint8)
         self.sizes: Int64s = np.empty(2, np.int64)
-        self.known: Int64s = np.empty(_ROOM, np.int64)
+        self.outline: Int64s = np.empty(_ROOM, np.int64)
 
 
 _ROOMS = _Room()
@@ -64,46 +64,46 @@ class BlockSearch:
     ) -> OffsetAndTimestamp | None:
         """The block's first record at `timestamp` or later with an offset >= `from_offset`."""
         name = _name(segment, block)
-        known: Int64s | None = self._cache.get(name)
+        outline: Int64s | None = self._cache.get(name)
         answer: Sequence[int] = _UNREAD
-        if known is not None:
-            answer = kernels.first_reaching(known, timestamp, from_offset)
+        if outline is not None:
+            answer = kernels.first_reaching(outline, timestamp, from_offset)
         if answer[0] == kernels.UNREAD:
-            before = _NOTHING if known is None else known
-            known, answer = self._read(segment, block, before, timestamp, from_offset)
-            self._cache.put(name, known, known.nbytes + _OWN_BYTES)
-        state, offset, found = answer
-        return OffsetAndTimestamp(offset, found) if state == kernels.FOUND else None
+            before = _NOTHING if outline is None else outline
+            outline, answer = self._read(segment, block, before, timestamp, from_offset)
+            self._cache.put(name, outline, outline.nbytes + _OWN_BYTES)
+        state, offset, record_time = answer
+        return OffsetAndTimestamp(offset, record_time) if state == kernels.FOUND else None
 
     def _read(
-        self, segment: LogSegment, block: Block, known: Int64s, timestamp: int, from_offset: int
+        self, segment: LogSegment, block: Block, outline: Int64s, timestamp: int, from_offset: int
     ) -> tuple[Int64s, Sequence[int]]:
-        """Read a block and search it. Returns what is known of the block now, and the answer."""
+        """Read a block and search it. Returns the outline of the block, and the answer."""
         data = self._fetch.read(segment, block.position, block.end)
         room = _ROOMS
         *answer, used = kernels.read_first_reaching(
-            read_only(data), known, timestamp, from_offset, block.first_offset, block.end_offset,
-            native.addresses(), MAX_BATCH_BYTES, room.arena, room.sizes, room.known,
+            read_only(data), outline, timestamp, from_offset, block.first_offset, block.end_offset,
+            native.addresses(), MAX_BATCH_BYTES, room.arena, room.sizes, room.outline,
         )  # fmt: skip
         if answer[0] != kernels.UNKNOWN:
-            return room.known[:used].copy(), answer
+            return room.outline[:used].copy(), answer
         chunk = self._fetch.chunk_of(segment, block.ranges)
-        known = _known(chunk.table)
-        while (answer := kernels.first_reaching(known, timestamp, from_offset))[
+        outline = _outline_of(chunk.table)
+        while (answer := kernels.first_reaching(outline, timestamp, from_offset))[
             0
         ] == kernels.UNREAD:
-            known = _with_times(known, answer[1], chunk)
-        return known, answer
+            outline = _with_times(outline, answer[1], chunk)
+        return outline, answer
 
     def batch_of(self, segment: LogSegment, block: Block, offset: int) -> Decoded | None:
         """The block's first batch that ends at `offset` or above, or None."""
         name, data = _name(segment, block), None
-        known: Int64s | None = self._cache.get(name)
-        if known is None:
+        outline: Int64s | None = self._cache.get(name)
+        if outline is None:
             data = self._fetch.read(segment, block.position, block.end)
-            known = self._surveyed(segment, block, read_only(data))
-            self._cache.put(name, known, known.nbytes + _OWN_BYTES)
-        batches = _batches_of(known)
+            outline = self._surveyed(segment, block, read_only(data))
+            self._cache.put(name, outline, outline.nbytes + _OWN_BYTES)
+        batches = _batches_of(outline)
         row = int(batches[:, kernels.LAST_OFFSET].searchsorted(offset))
         if row == len(batches):
             return None
@@ -116,11 +116,11 @@ class BlockSearch:
         return decoded
 
     def _surveyed(self, segment: LogSegment, block: Block, data: Bytes) -> Int64s:
-        """The headers in a block with these bytes, in the form of `kernels`, without times."""
-        known, addresses = _ROOMS.known, native.addresses()
-        if kernels.survey(data, block.first_offset, block.end_offset, addresses, known):
-            return known[: known[kernels.USED]].copy()
-        return _known(self._fetch.chunk_of(segment, block.ranges).table)
+        """The outline of a block with these bytes, without times."""
+        outline, addresses = _ROOMS.outline, native.addresses()
+        if kernels.survey(data, block.first_offset, block.end_offset, addresses, outline):
+            return outline[: outline[kernels.USED]].copy()
+        return _outline_of(self._fetch.chunk_of(segment, block.ranges).table)
 
     def _records(self, segment: LogSegment, batch: Int64s, position: int, data: Any) -> Decoded:
         """The records of one batch, from the bytes of its block, or fetched if `data` is None."""
@@ -147,29 +147,29 @@ def _size_of(decoded: Decoded) -> int:
     return 1024 + 64 * len(decoded.offsets) + 24 * items + len(decoded.records.values.data)
 
 
-def _known(table: BatchTable) -> Int64s:
-    """The batch headers of a block, in the form of `kernels`, without times."""
+def _outline_of(table: BatchTable) -> Int64s:
+    """The outline of a block with these batches, without times."""
     batches = np.zeros((len(table), kernels.FIELDS), np.int64)
     for name, field in _COLUMNS.items():
         batches[:, field] = table[name]
     return np.append([len(table), kernels.FIRST + batches.size], batches)
 
 
-def _batches_of(known: Int64s) -> Int64s:
+def _batches_of(outline: Int64s) -> Int64s:
     """A row of fields for each batch."""
-    end = kernels.FIRST + int(known[kernels.BATCHES]) * kernels.FIELDS
-    return known[kernels.FIRST : end].reshape(-1, kernels.FIELDS)
+    end = kernels.FIRST + int(outline[kernels.BATCHES]) * kernels.FIELDS
+    return outline[kernels.FIRST : end].reshape(-1, kernels.FIELDS)
 
 
-def _with_times(known: Int64s, place: int, chunk: Chunk) -> Int64s:
-    """A copy of `known` with the times of the batch whose fields begin at `place`."""
+def _with_times(outline: Int64s, place: int, chunk: Chunk) -> Int64s:
+    """A copy of `outline` with the times of the batch whose fields begin at `place`."""
     number = (place - kernels.FIRST) // kernels.FIELDS
     batch, times = chunk.table[number : number + 1], np.empty((3, 0), np.int64)
     if not batch["attributes"][0] & CONTROL:
         for _, decoded in chunk.decode_in_parts(batch, 1):
             stamps = decoded.records.timestamps
             times = np.array([decoded.offsets, stamps, np.maximum.accumulate(stamps)])
-    more = np.append(known, times)
-    more[place + kernels.TIMES], more[place + kernels.RECORDS] = len(known), times.shape[1]
+    more = np.append(outline, times)
+    more[place + kernels.TIMES], more[place + kernels.RECORDS] = len(outline), times.shape[1]
     more[kernels.USED] = len(more)
     return more

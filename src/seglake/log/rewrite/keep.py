@@ -139,10 +139,10 @@ class OnlyOffsets(Keep):
         first, end = table["base_offset"], table["last_offset"] + 1
         number, start = self._places_of(first)
         stop = self._within(number, end)
-        found = np.empty(len(table), np.int64)
-        count_bits(fixed(self.bits), start, stop, found)
-        fates = np.where(found == table["count"], STAYS, UNDECIDED)
-        fates[found == 0] = GOES
+        counts = np.empty(len(table), np.int64)
+        count_bits(fixed(self.bits), start, stop, counts)
+        fates = np.where(counts == table["count"], STAYS, UNDECIDED)
+        fates[counts == 0] = GOES
         later = np.append(self.bases, INT64_MAX)[number + 1]  # where the next bitmap begins
         fates[later < end] = UNDECIDED  # the batch extends into the next bitmap
         return fates.astype(np.int8)
@@ -193,8 +193,8 @@ class WithoutKeys(Keep):
         return ~gone
 
 
-def among(items: Spans, wanted: Collection[bytes]) -> Flags:
-    """Whether each item is one of `wanted`; a null is not."""
+def among(items: Spans, keys: Collection[bytes]) -> Flags:
+    """Whether each item is one of `keys`; a null is not."""
     sizes = np.maximum(items.lengths, 0).astype(np.int64)
     ends = np.cumsum(sizes)
     data = np.empty(ends[-1] if len(ends) else 0, np.uint8)
@@ -202,6 +202,6 @@ def among(items: Spans, wanted: Collection[bytes]) -> Flags:
     arrays: list[Any] = [np.append(0, ends), data]
     buffers: list[Any] = [None, *map(pa.py_buffer, arrays)]
     array = pa.Array.from_buffers(pa.large_binary(), len(items), buffers)
-    found: Any = pc.is_in(array, pa.array(list(wanted), pa.large_binary()))
-    flags: Flags = found.to_numpy(zero_copy_only=False) & (items.lengths >= 0)
+    matches: Any = pc.is_in(array, pa.array(list(keys), pa.large_binary()))
+    flags: Flags = matches.to_numpy(zero_copy_only=False) & (items.lengths >= 0)
     return flags

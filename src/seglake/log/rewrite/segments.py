@@ -120,7 +120,7 @@ class _OldLogs:
     def batches(self) -> Iterator[Batches]:
         """The batches that stay, with complete tables, some at a time. Raises CorruptData."""
         read = self._sieve.keep.fates(_as_batches(self._rows)) != GOES
-        rows = [row for row, wanted in zip(self._rows, read, strict=True) if wanted]
+        rows = [row for row, needed in zip(self._rows, read, strict=True) if needed]
         segments = [LogSegment.of_row(row) for row in rows]
         checks = {row.key("log"): LogCheck(row) for row in rows}
         pieces = [Piece.of(segment, segment.log) for segment in segments]
@@ -137,7 +137,7 @@ class _OldLogs:
     def _staying(self, chunk: Chunk) -> Iterator[Batches]:
         table = chunk.table[chunk.table["count"] > 0]
         left = table[self._sieve.keep.fates(table) != GOES]
-        return chunk.in_parts(left, DECODE_BYTES, partial(self._sieve.kept, chunk.data))
+        return chunk.in_parts(left, DECODE_BYTES, partial(self._sieve.staying, chunk.data))
 
 
 class _Sieve(NamedTuple):
@@ -146,7 +146,7 @@ class _Sieve(NamedTuple):
     keep: Keep
     batch_bytes: int | None
 
-    def kept(self, data: Any, table: BatchTable, payload: Payload) -> Batches:
+    def staying(self, data: Any, table: BatchTable, payload: Payload) -> Batches:
         """The records that stay of some batches, none of which has the fate `GOES`."""
         keep = self.keep
         asked = keep.fates(table) == UNDECIDED

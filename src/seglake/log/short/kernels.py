@@ -63,7 +63,7 @@ _call4 = call_of(4)
 
 
 @njit(cache=True, nogil=True)
-def choose(extents, firsts, limits, found):
+def choose(extents, firsts, limits, chosen):
     """Find the segments that can hold a record within the limits. Returns how many, or -1.
 
     `extents` has a column for each segment: base offset, end offset (exclusive), smallest and
@@ -74,12 +74,12 @@ def choose(extents, firsts, limits, found):
     rows = np.empty((2, extents.shape[1]), np.int64)
     bases, ends, lows, highs = extents[0], extents[1], extents[2], extents[3]
     count = meeting(lows, highs, bases, ends, 0, limits, _NO_WINDOWS, rows)
-    if count > found.shape[1]:
+    if count > chosen.shape[1]:
         return -1
     for i in range(count):
         partition = np.searchsorted(firsts, rows[0, i], "right") - 1
-        found[0, i], found[1, i] = partition, rows[0, i] - firsts[partition]
-        found[2, i] = rows[1, i]
+        chosen[0, i], chosen[1, i] = partition, rows[0, i] - firsts[partition]
+        chosen[2, i] = rows[1, i]
     return count
 
 
@@ -92,13 +92,13 @@ def plan_stretches(segments, ranges, stretches, seen, most_bytes):
     range that is not cached begins with a batch that was read before. The number of ranges is -1 if
     there is no room for them, or if a page is not in memory.
     """
-    count, fresh_bytes, cached_bytes, known = 0, np.int64(0), np.int64(0), 0
+    count, fresh_bytes, cached_bytes, repeated = 0, np.int64(0), np.int64(0), 0
     for s in range(len(segments)):
         segment = segments[s]
-        found = _ranges_of(segment, ranges, most_bytes)
-        if found < 0 or count + found > stretches.shape[1]:
+        more = _ranges_of(segment, ranges, most_bytes)
+        if more < 0 or count + more > stretches.shape[1]:
             return -1, fresh_bytes, cached_bytes, False
-        for r in range(found):
+        for r in range(more):
             start, stop = ranges[0, r], ranges[1, r]
             stretches[OWNER, count], stretches[START:SHELVED, count] = s, ranges[:, r]
             first, batches, size = _on_shelf(segment, start, stop)
@@ -106,16 +106,16 @@ def plan_stretches(segments, ranges, stretches, seen, most_bytes):
             cached_bytes += size
             if first < 0:
                 fresh_bytes += stop - start
-                known += was_seen(seen, segment[MARK], start)
+                repeated += was_seen(seen, segment[MARK], start)
             count += 1
-    return count, fresh_bytes, cached_bytes, known > 0
+    return count, fresh_bytes, cached_bytes, repeated > 0
 
 
 @njit(cache=True, nogil=True)
 def read_stretches(
     segments, stretches, pread, seen, caches, addresses, max_bytes,
-    log, table, owner_of, positions, rows, window_of, held, held_bytes,
-    arena, arena_ends, sizes, place, costs, wanted, limit_bytes, state,
+    log, table, owner_of, positions, rows, window_of, cached_at, cached_bytes,
+    arena, arena_ends, sizes, place, costs, fields, limit_bytes, state,
     offsets, timestamps, timestamp_types, batches,
     key_ends, keys, key_valid, value_ends, values, value_valid,
 ):  # fmt: skip
@@ -141,7 +141,7 @@ def read_stretches(
         positions         for each batch, its position in its log
         rows              the numbers of the wanted batches
         window_of         for each wanted batch, the number of its window: that of its segment
-        held, held_bytes  as in `fill`
+        cached_at, cached_bytes  as in `fill`
         arena, arena_ends, sizes, place  as in `fill`
     Costs
         costs             output: see `COSTS`
@@ -151,14 +151,14 @@ def read_stretches(
     With `caches`, the batches are looked up among the `seen` batches, and marked there. If most
     were seen, the caller caches them. Then costs[ALL] batches are in `table`, `window_of` and
     `positions`, the first costs[KEPT] of them with wanted records. Of these, the records of the
-    batches that were not held are in `arena`, and end there at `arena_ends`.
+    batches that were not cached are in `arena`, and end there at `arena_ends`.
     """
     place[:], costs[:] = 0, 0
     marks = segments[:, MARK]
     # 1. Collect the batches: headers from the shelf or from the log, which is read and checked.
     n = _gather(
-        segments, stretches, pread, addresses, log, table, owner_of, positions, held, held_bytes,
-        costs,
+        segments, stretches, pread, addresses, log, table, owner_of, positions,
+        cached_at, cached_bytes, costs,
     )  # fmt: skip
     if n < 0:
         return ELSEWHERE
@@ -177,11 +177,11 @@ def read_stretches(
         row = rows[i]
         if not keeps:
             table[i], window_of[i] = table[row], owner_of[row]
-        held[i], held_bytes[i] = held[row], held_bytes[row]
+        cached_at[i], cached_bytes[i] = cached_at[row], cached_bytes[row]
     # 4. Decode the wanted batches into the columns.
     reason = fill(
-        log, table[:count], window_of, limits, held, held_bytes, addresses, max_bytes,
-        arena, keeps, arena_ends, sizes, place, wanted, limit_bytes, state,
+        log, table[:count], window_of, limits, cached_at, cached_bytes, addresses, max_bytes,
+        arena, keeps, arena_ends, sizes, place, fields, limit_bytes, state,
         offsets, timestamps, timestamp_types, batches,
         key_ends, keys, key_valid, value_ends, values, value_valid,
     )  # fmt: skip
@@ -196,16 +196,16 @@ def read_stretches(
 @njit(cache=True, nogil=True)
 def _put_others_last(rows, count, table, owners, places, window_of):
     """Put the `count` batches at `rows` first, and all other batches after them."""
-    found, was_at, was_of = table.copy(), places.copy(), owners.copy()
-    wanted, other = 0, count
-    for row in range(len(found)):
+    headers, was_at, was_of = table.copy(), places.copy(), owners.copy()
+    first, other = 0, count
+    for row in range(len(headers)):
         at = other
-        if wanted < count and rows[wanted] == row:
-            at = wanted
-            wanted += 1
+        if first < count and rows[first] == row:
+            at = first
+            first += 1
         else:
             other += 1
-        table[at], places[at], window_of[at] = found[row], was_at[row], was_of[row]
+        table[at], places[at], window_of[at] = headers[row], was_at[row], was_of[row]
 
 
 @njit(cache=True, nogil=True)
@@ -232,7 +232,7 @@ def _on_shelf(segment, start, stop):
 
 
 @njit(cache=True, nogil=True)
-def _held(segment, position):
+def _cached_records(segment, position):
     """Address and size of the records of the batch at a position; (0, 0) if they are not cached."""
     if segment[SHELF_COUNT] == 0:
         return np.int64(0), np.int64(0)
@@ -253,7 +253,17 @@ def _shelf(segment):
 
 @njit(cache=True, nogil=True)
 def _gather(
-    segments, stretches, pread, addresses, log, table, owner_of, positions, held, held_bytes, costs
+    segments,
+    stretches,
+    pread,
+    addresses,
+    log,
+    table,
+    owner_of,
+    positions,
+    cached_at,
+    cached_bytes,
+    costs,
 ):
     """Put the headers of all batches of the stretches in a table. Returns how many, or -1.
 
@@ -264,7 +274,7 @@ def _gather(
         owner, first = stretches[OWNER, i], n
         segment = segments[owner]
         if stretches[SHELVED, i] >= 0:
-            n = _take(segment, stretches[:, i], table, held, held_bytes, n)
+            n = _take(segment, stretches[:, i], table, cached_at, cached_bytes, n)
         else:
             n = _fetch(segment, stretches[:, i], pread, addresses, log, table, n, costs)
         if n < 0:
@@ -273,18 +283,18 @@ def _gather(
         for row in range(first, n):
             owner_of[row], positions[row] = owner, table[row].position + shift
             if stretches[SHELVED, i] < 0:
-                held[row], held_bytes[row] = _held(segment, positions[row])
+                cached_at[row], cached_bytes[row] = _cached_records(segment, positions[row])
     return n
 
 
 @njit(cache=True, nogil=True)
-def _take(segment, stretch, table, held, held_bytes, n):
+def _take(segment, stretch, table, cached_at, cached_bytes, n):
     """Put the cached batches of a stretch after `n` others. Returns the new number; -1: no room."""
     if n + stretch[BATCHES] > len(table):
         return -1
     shelf, rows = _shelf(segment)
     for row in range(stretch[SHELVED], stretch[SHELVED] + stretch[BATCHES]):
-        table[n], held[n], held_bytes[n] = rows[row], shelf[ADDRESS, row], shelf[LENGTH, row]
+        table[n], cached_at[n], cached_bytes[n] = rows[row], shelf[ADDRESS, row], shelf[LENGTH, row]
         n += 1
     return n
 
@@ -301,10 +311,10 @@ def _fetch(segment, stretch, pread, addresses, log, table, n, costs):
     count, _, problem = find_batches(data)
     if problem or n + count > len(table):
         return -1
-    found, last = table[n : n + count], stretch[FIRST] - 1
-    read_headers(data, at, UNKNOWN, found)
+    headers, last = table[n : n + count], stretch[FIRST] - 1
+    read_headers(data, at, UNKNOWN, headers)
     for b in range(count):
-        batch, start = found[b], found[b].position
+        batch, start = headers[b], headers[b].position
         if batch.base_offset <= last or batch.last_offset >= stretch[END_OFFSET]:
             return -1
         last = batch.last_offset

@@ -26,7 +26,7 @@ MOST_BATCHES = 2048  # of a share
 _ARENA_BYTES = 2 * 2**20  # room for decompressed records; a share that may need more is not read
 
 
-class Wanted(NamedTuple):
+class ShareContext(NamedTuple):
     """What the shares of a window have in common. `words` has the `places` of the arrays."""
 
     segments: Sequence[LogSegment]
@@ -49,7 +49,7 @@ class Done(NamedTuple):
 
 def places(*arrays: npt.NDArray[Any]) -> list[int]:
     """The address and the size of each array."""
-    pairs = ((each.__array_interface__["data"][0], each.size) for each in arrays)
+    pairs = ((array.__array_interface__["data"][0], array.size) for array in arrays)
     return list(chain.from_iterable(pairs))
 
 
@@ -60,12 +60,12 @@ class Room:
         self._share, count = share, MOST_BATCHES
         self._place, self._costs = np.zeros(STATES, np.int64), np.zeros(COSTS, np.int64)
         self._table, self._window_of = np.zeros(count, TABLE), np.empty(count, np.int32)
-        self._positions, self._held, self._ends = np.zeros((3, count), np.int64)
+        self._positions, self._cached_at, self._ends = np.zeros((3, count), np.int64)
         self._arena = np.empty(_ARENA_BYTES, np.uint8)
         self._attributes = self._table["attributes"]
         self._arrays = (
             np.empty(LOG_ROOM_BYTES, np.uint8), self._table, np.empty(count, np.int32),
-            self._positions, np.empty(count, np.int64), self._window_of, self._held,
+            self._positions, np.empty(count, np.int64), self._window_of, self._cached_at,
             np.zeros(count, np.int64), self._arena, self._ends, np.empty(2, np.int64),
             self._place, self._costs,
         )  # fmt: skip
@@ -75,12 +75,12 @@ class Room:
         self._moves = 0  # `Columns.moves` when the words got the places of the columns
         self._renew()
 
-    def begin(self, wanted: Wanted, first: int, last: int) -> None:
+    def begin(self, context: ShareContext, first: int, last: int) -> None:
         """Prepare for the stretches [first, last) of a window."""
-        self.columns(wanted).begin(wanted.segments, self._window_of)
-        self._share[words.SEGMENTS : words.LIBRARIES] = wanted.words
-        numbers = first, last, wanted.caches, wanted.column_bytes
-        self._share[words.FIRST : words.WANTED] = numbers
+        self.columns(context).begin(context.segments, self._window_of)
+        self._share[words.SEGMENTS : words.LIBRARIES] = context.words
+        numbers = first, last, context.caches, context.column_bytes
+        self._share[words.FIRST : words.FIELDS] = numbers
 
     def done(self) -> Done:
         """The result of the share."""
@@ -90,28 +90,28 @@ class Room:
         matching, codec = int(self._place[LOG_BYTES]), int(self._attributes[0]) & CODEC_MASK
         return Done(reason, costs[REQUESTS], costs[SIZE], matching, codec)
 
-    def keep(self, wanted: Wanted, slabs: SlabCache) -> None:
+    def keep(self, context: ShareContext, slabs: SlabCache) -> None:
         """Cache the batches of the share, if most of them were read before."""
         count, total = self._costs[[KEPT, ALL]].tolist()
         if not total:
             return
         table, owners = copy_rows(self._table[:total]), self._window_of[:total].copy()
         table["position"] = self._positions[:total]
-        keys = [segment.log_key for segment in wanted.segments]
-        fresh = np.flatnonzero(self._held[:count] == 0)
+        keys = [segment.log_key for segment in context.segments]
+        fresh = np.flatnonzero(self._cached_at[:count] == 0)
         ends = self._ends[fresh]
         payload = Payload(self._arena, np.append(0, ends)[:-1], ends)
         slabs.put_lent(keys, owners[fresh], take_rows(table, fresh), payload)
         slabs.put_headers(keys, owners[count:], table[count:])
 
-    def columns(self, wanted: Wanted) -> Columns:
+    def columns(self, context: ShareContext) -> Columns:
         """The columns for the records of the window; their places are in the words."""
-        columns, size = self._made, wanted.column_bytes
-        if columns is None or columns.schema is not wanted.schema or columns.size_bytes < size:
-            columns = self._made = Columns(wanted.schema, size // LEAST_RECORD_BYTES, size)
+        columns, size = self._made, context.column_bytes
+        if columns is None or columns.schema is not context.schema or columns.size_bytes < size:
+            columns = self._made = Columns(context.schema, size // LEAST_RECORD_BYTES, size)
             self._moves = -1
         if columns.moves != self._moves:
-            self._share[words.WANTED], _, *buffers = columns.for_kernel(size)
+            self._share[words.FIELDS], _, *buffers = columns.for_kernel(size)
             self._share[words.STATE : words.FIRST] = places(*buffers)
             self._moves = columns.moves
         return columns

@@ -21,12 +21,12 @@ from seglake.log.short.kernels import SEGMENT_FIELDS, STRETCHES, read_stretches
 # The words of a share: the address and the size of each array, then numbers.
 ARRAYS = 28
 (
-    SEGMENTS, SEEN, PLANNED, LIBRARIES, LOG, BATCHES, OWNERS, POSITIONS, ROWS, WINDOWS, HELD,
-    HELD_BYTES, ARENA, ARENA_ENDS, SIZES, PLACE, COST, STATE, OFFSETS, TIMESTAMPS, TIMESTAMP_TYPES,
-    BATCH_OF, KEY_ENDS, KEYS, KEY_VALID, VALUE_ENDS, VALUES, VALUE_VALID,
+    SEGMENTS, SEEN, PLANNED, LIBRARIES, LOG, BATCHES, OWNERS, POSITIONS, ROWS, WINDOWS, CACHED_AT,
+    CACHED_BYTES, ARENA, ARENA_ENDS, SIZES, PLACE, COST, STATE, OFFSETS, TIMESTAMPS,
+    TIMESTAMP_TYPES, BATCH_OF, KEY_ENDS, KEYS, KEY_VALID, VALUE_ENDS, VALUES, VALUE_VALID,
 ) = range(0, 2 * ARRAYS, 2)  # fmt: skip
 WORDS = 2 * ARRAYS + 9
-(FIRST, LAST, CACHES, LIMIT_BYTES, WANTED, MAX_BYTES, REASON, IN_SLOT, FINISHED) = range(
+(FIRST, LAST, CACHES, LIMIT_BYTES, FIELDS, MAX_BYTES, REASON, IN_SLOT, FINISHED) = range(
     2 * ARRAYS, WORDS
 )
 
@@ -49,8 +49,8 @@ def _compare_and_swap(_typing_context, _address, _expected, _value):
 
     def generate(_context, builder, _signature, arguments):
         place = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        found = builder.cmpxchg(place, arguments[1], arguments[2], "seq_cst", "seq_cst")
-        return builder.extract_value(found, 0)
+        result = builder.cmpxchg(place, arguments[1], arguments[2], "seq_cst", "seq_cst")
+        return builder.extract_value(result, 0)
 
     return types.int64(types.int64, types.int64, types.int64), generate
 
@@ -135,9 +135,10 @@ def _read(share, calls):
         carray(seen, (share[SEEN + 1],), np.uint64), share[CACHES] != 0,
         _longs(share, LIBRARIES), share[MAX_BYTES], _bytes(share, LOG),
         carray(table, (share[BATCHES + 1],), TABLE), _ints(share, OWNERS), _longs(share, POSITIONS),
-        _longs(share, ROWS), _ints(share, WINDOWS), _longs(share, HELD), _longs(share, HELD_BYTES),
-        _bytes(share, ARENA), _longs(share, ARENA_ENDS), _longs(share, SIZES), _longs(share, PLACE),
-        _longs(share, COST), share[WANTED], share[LIMIT_BYTES], _longs(share, STATE),
+        _longs(share, ROWS), _ints(share, WINDOWS), _longs(share, CACHED_AT),
+        _longs(share, CACHED_BYTES), _bytes(share, ARENA), _longs(share, ARENA_ENDS),
+        _longs(share, SIZES), _longs(share, PLACE),
+        _longs(share, COST), share[FIELDS], share[LIMIT_BYTES], _longs(share, STATE),
         _longs(share, OFFSETS), _longs(share, TIMESTAMPS), _bytes(share, TIMESTAMP_TYPES),
         _ints(share, BATCH_OF), _ints(share, KEY_ENDS), _bytes(share, KEYS),
         _bytes(share, KEY_VALID), _ints(share, VALUE_ENDS), _bytes(share, VALUES),

@@ -33,8 +33,10 @@ def read(shares: Int64s) -> None:
 def functions() -> Int64s:
     """The addresses of C's functions; empty where one is missing."""
     library = ctypes.CDLL(None) if os.name == "posix" else None
-    found = [getattr(library, name, None) for name in _FUNCTIONS]
-    addresses = [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found if each]
+    pointers = [getattr(library, name, None) for name in _FUNCTIONS]
+    addresses = [
+        ctypes.cast(pointer, ctypes.c_void_p).value or 0 for pointer in pointers if pointer
+    ]
     return np.array(addresses if len(addresses) == CALLS else [], np.int64)
 
 

@@ -40,7 +40,7 @@ from seglake.log.short.kernels import (
     choose,
     plan_stretches,
 )
-from seglake.log.short.room import LOG_ROOM_BYTES, MOST_BATCHES, Done, Room, Wanted, places
+from seglake.log.short.room import LOG_ROOM_BYTES, MOST_BATCHES, Done, Room, ShareContext, places
 from seglake.log.short.share_kernels import WORDS
 from seglake.log.slabs import Shelved, SlabCache
 from seglake.log.threads import READERS
@@ -87,16 +87,16 @@ class ShortWindows:
         if not parts:
             return None if parts is None else []
         with READERS as threads:
-            wanted, cuts = self._shares(parts, schema, memory_bytes, threads)
+            context, cuts = self._shares(parts, schema, memory_bytes, threads)
             slabs = self._reads.cached_fetch.slabs
-            done, batches = _OWN.read(wanted, cuts, slabs) if cuts else ([], [])
+            done, batches = _OWN.read(context, cuts, slabs) if cuts else ([], [])
         if not batches:
             self._learn(done, with_headers)
             return None
         self._codec = done[0].codec
-        stats.requests += sum(each.requests for each in done)
-        stats.bytes_fetched += sum(each.size_bytes for each in done)
-        stats.bytes_matching += sum(each.matching_bytes for each in done)
+        stats.requests += sum(share.requests for share in done)
+        stats.bytes_fetched += sum(share.size_bytes for share in done)
+        stats.bytes_matching += sum(share.matching_bytes for share in done)
         stats.records += sum(map(len, batches))
         return [batch for batch in batches if len(batch)]
 
@@ -105,11 +105,11 @@ class ShortWindows:
 
         None if there are too many, or if a file or a zone map is not at hand.
         """
-        found = self._choice(readers).meeting(window)
-        if found is None:
+        segments = self._choice(readers).meeting(window)
+        if segments is None:
             return None
         parts = list[_Part]()
-        for reader, index, whole in found:
+        for reader, index, whole in segments:
             part = self._part(reader, index, window, whole)
             if part is None:
                 return None
@@ -121,7 +121,7 @@ class ShortWindows:
     ) -> _Part | None:
         segment, start = reader.segment(index), reader.view.log_start_offset
         whole = whole and segment.base_offset >= start
-        zones = None if whole else self._reads.zone_maps.known(segment)
+        zones = None if whole else self._reads.zone_maps.cached(segment)
         file = None if segment.is_external else _opened(self._reads.store, segment.log_key)
         if file is None or not (whole or zones):
             return None
@@ -129,7 +129,7 @@ class ShortWindows:
 
     def _shares(
         self, parts: list[_Part], schema: pa.Schema, memory_bytes: int, threads: int
-    ) -> tuple[Wanted, list[int]]:
+    ) -> tuple[ShareContext, list[int]]:
         """The common part of the shares, and where to cut the stretches into shares.
 
         There are no cuts if the window has too many bytes or stretches.
@@ -147,17 +147,17 @@ class ShortWindows:
         ends = _ends(count)
         caches = ends[-1] <= self._reads.cached_fetch.largest_bytes
         too_much = shares > min(_MOST_SHARES, count) or fresh > memory_bytes // 8
-        wanted = Wanted(
+        context = ShareContext(
             [part.segment for part in parts], _OWN.words(segments, self._seen), schema,
             bytes_of_columns(memory_bytes), caches, (parts, shelves),
         )  # fmt: skip
-        return wanted, [] if count < 1 or too_much else _cuts(ends, shares)
+        return context, [] if count < 1 or too_much else _cuts(ends, shares)
 
     def _shelve(self, parts: list[_Part], segments: Int64s) -> list[Shelved | None]:
         """Tell the kernels which batches are cached. Returns the shelves, which must stay alive."""
         slabs = self._reads.cached_fetch.slabs
         shelves = [slabs.shelved(part.segment.log_key) for part in parts]
-        segments[:, SHELF:LIMITS] = [each.place if each else (0, 0, 0) for each in shelves]
+        segments[:, SHELF:LIMITS] = [shelf.place if shelf else (0, 0, 0) for shelf in shelves]
         return shelves
 
     def _share_count(self, fresh: int, cached: int, threads: int) -> int:
@@ -170,13 +170,13 @@ class ShortWindows:
     def _planned(self, segments: Int64s, most_bytes: int = INT64_MAX) -> tuple[int, int, int, bool]:
         """The result of `plan_stretches` for these segments."""
         own, seen = _OWN, self._reads.cached_fetch.slabs.seen
-        found: tuple[int, int, int, bool]
-        found = plan_stretches(segments, own.ranges, own.stretches, seen, most_bytes)
-        return found
+        plan: tuple[int, int, int, bool]
+        plan = plan_stretches(segments, own.ranges, own.stretches, seen, most_bytes)
+        return plan
 
     def _learn(self, done: list[Done], with_headers: bool) -> None:
         """Remember what makes windows of this log unusual."""
-        codec, reasons = done[0].codec if done else self._codec, {each.reason for each in done}
+        codec, reasons = done[0].codec if done else self._codec, {share.reason for share in done}
         if FULL in reasons and codec == self._codec:
             self._halved += 1  # the log compresses well, so a share must have fewer of its bytes
         if UNKNOWN in reasons:  # the log has headers, or a codec that the kernels do not know
@@ -219,11 +219,11 @@ class _Choice:
         Returns for each segment the reader of its partition, its index there, and whether the
         window holds all its records.
         """
-        limits, found = np.array(window.limits()), _OWN.found
-        count = choose(self._extents, self._firsts, limits, found)
+        limits, chosen = np.array(window.limits()), _OWN.chosen
+        count = choose(self._extents, self._firsts, limits, chosen)
         if count < 0 or not self._extents.size:
             return None
-        rows = zip(*found[:, :count].tolist(), strict=True)
+        rows = zip(*chosen[:, :count].tolist(), strict=True)
         return [(self._readers[owner], index, bool(whole)) for owner, index, whole in rows]
 
 
@@ -231,7 +231,7 @@ class _Own(threading.local):
     """The arrays of a thread, which the kernels fill."""
 
     def __init__(self) -> None:
-        self.found = np.empty((CHOSEN, _MOST_SEGMENTS), np.int64)
+        self.chosen = np.empty((CHOSEN, _MOST_SEGMENTS), np.int64)
         self.ranges = np.empty((RANGES, _MOST_RANGES), np.int64)
         self.stretches = np.empty((STRETCHES, MOST_BATCHES), np.int64)
         self.segments = np.empty((_MOST_SEGMENTS, SEGMENT_FIELDS), np.int64)
@@ -243,7 +243,7 @@ class _Own(threading.local):
         return [self._places[0], segments.size, *seen, *self._places[2:]]
 
     def read(
-        self, wanted: Wanted, cuts: list[int], slabs: SlabCache
+        self, context: ShareContext, cuts: list[int], slabs: SlabCache
     ) -> tuple[list[Done], list[pa.RecordBatch]]:
         """The results of the shares, and the records of each share if all shares are done.
 
@@ -254,14 +254,14 @@ class _Own(threading.local):
             self._rooms.append(Room(self._shares[len(self._rooms)]))
         rooms = self._rooms[:count]
         for room, (first, last) in zip(rooms, pairwise(cuts), strict=True):
-            room.begin(wanted, first, last)
+            room.begin(context, first, last)
         slots.read(self._shares[:count])
         done = [room.done() for room in rooms]
-        if any(each.reason != DONE for each in done):
+        if any(share.reason != DONE for share in done):
             return done, []
         for room in rooms:
-            room.keep(wanted, slabs)
-        return done, [room.columns(wanted).take() for room in rooms]
+            room.keep(context, slabs)
+        return done, [room.columns(context).take() for room in rooms]
 
 
 _OWN = _Own()

@@ -48,7 +48,7 @@ class ZoneMapCache:
     ) -> _Answer:
         """The answer of `question`, a method of `ZoneSearch`, for this segment."""
         try:
-            zones = self.known(segment) or self._open(segment)
+            zones = self.cached(segment) or self._open(segment)
             size = zones.size_bytes
             answer = question(zones, *arguments, **options)
         except (CorruptData, MissingObject) as damage:
@@ -58,10 +58,10 @@ class ZoneMapCache:
             self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
         return answer
 
-    def known(self, segment: LogSegment) -> ZoneSearch | None:
+    def cached(self, segment: LogSegment) -> ZoneSearch | None:
         """The zone map of this segment if it is in memory, else None."""
-        found: ZoneSearch | None = self._cache.get(segment.zonemap_key)
-        return found
+        zones: ZoneSearch | None = self._cache.get(segment.zonemap_key)
+        return zones
 
     def _open(self, segment: LogSegment) -> ZoneSearch:
         size = end = segment.zonemap_bytes

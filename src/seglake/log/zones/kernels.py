@@ -38,7 +38,7 @@ def meeting(
     are wanted.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
-    found = 0
+    count = 0
     for i in range(len(lows)):
         low, high, first, end = lows[i], highs[i], base + firsts[i], base + ends[i]
         if high < low_time or low > high_time or end <= low_offset or first > high_offset:
@@ -50,9 +50,9 @@ def meeting(
             if at < 0:
                 continue
             whole = whole and windows[0, at] <= low and high < windows[1, at]
-        rows[0, found], rows[1, found] = i, whole
-        found += 1
-    return found
+        rows[0, count], rows[1, count] = i, whole
+        count += 1
+    return count
 
 
 @njit(cache=True, nogil=True)

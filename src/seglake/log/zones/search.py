@@ -134,9 +134,9 @@ class ZoneSearch:
                 if number == len(self._lows):
                     return None
             page = self._page(number)
-            found = next_block(page.blocks, row, page.end_offset, page.end_position, timestamp)
-            if found[0] >= 0:
-                return self._block(number, found)
+            block = next_block(page.blocks, row, page.end_offset, page.end_position, timestamp)
+            if block[0] >= 0:
+                return self._block(number, block)
             number, row = number + 1, 0
         return None
 
@@ -160,8 +160,8 @@ class ZoneSearch:
 
         The block is given by its position in the returned blocks; their count stands for "none".
         """
-        wanted = distinct(np.maximum.accumulate(self._highs).searchsorted(timestamps))
-        blocks = self._blocks(wanted[wanted < len(self._lows)])
+        pages = distinct(np.maximum.accumulate(self._highs).searchsorted(timestamps))
+        blocks = self._blocks(pages[pages < len(self._lows)])
         return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
 
     def holding(self, offsets: Int64s) -> tuple[Blocks, Int64s]:
@@ -170,8 +170,8 @@ class ZoneSearch:
         That block begins at the offset or before it. The block is given by its position in the
         returned blocks; -1 stands for "none".
         """
-        wanted = distinct(self._firsts.searchsorted(offsets - self._base, "right") - 1)
-        blocks = self._blocks(wanted[wanted >= 0])
+        pages = distinct(self._firsts.searchsorted(offsets - self._base, "right") - 1)
+        blocks = self._blocks(pages[pages >= 0])
         return blocks, blocks.first_offsets.searchsorted(offsets, "right") - 1
 
     def times(self) -> tuple[Int64s, Int64s, Int64s]:
@@ -208,7 +208,7 @@ class ZoneSearch:
         missing = np.array([number for number in asked if number not in loaded], np.int64)
         if len(missing):
             groups = np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1)
-            ranges = [self._fences.entries_range(int(each[0]), int(each[-1])) for each in groups]
+            ranges = [self._fences.entries_range(int(group[0]), int(group[-1])) for group in groups]
             for group, data in zip(groups, self._read(ranges), strict=True):
                 first, last = int(group[0]), int(group[-1])
                 self._add(first, zonemap.checked_entries(data, self._fences, first, last))
@@ -230,9 +230,9 @@ class ZoneSearch:
             self.size_bytes += _PAGE_BYTES
         self.size_bytes += blocks.nbytes + _READ_BYTES
 
-    def _block(self, page: int, found: tuple[int, int, int, int, int]) -> Block:
+    def _block(self, page: int, block: tuple[int, int, int, int, int]) -> Block:
         """The block that a kernel found in a page."""
-        row, position, end, first, stop = found
+        row, position, end, first, stop = block
         number = page * self._fences.fence_span + row
         return Block(number, position, end, first + self._base, stop + self._base)
 

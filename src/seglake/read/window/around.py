@@ -55,28 +55,28 @@ class Around:
         self._before_ms, self._after_ms = before_ms, after_ms
         self._partition_counts = log.partition_counts() if key else ()
 
-    def check(self, given: pa.Schema, added: Iterable[str]) -> None:
-        """Raise UsageError if the schema `given` lacks a column, or has a name that is `added`."""
-        self._require_columns(given.names)
-        names = {name.lower() for name in given.names}  # Spark does not tell A from a
+    def check(self, row_schema: pa.Schema, added: Iterable[str]) -> None:
+        """Raise UsageError if `row_schema` lacks a column, or has a name that is `added`."""
+        self._require_columns(row_schema.names)
+        names = {name.lower() for name in row_schema.names}  # Spark does not tell A from a
         for name in added:
             if name.lower() in names:
                 raise UsageError(
                     f"both the rows and the records have a column {name!r}: rename it in the rows, "
                     "or choose other columns of the records"
                 )
-        _times(pa.array([], given.field(self._at).type))
+        _times(pa.array([], row_schema.field(self._at).type))
         if self._key:
-            _bytes(pa.array([], given.field(self._key).type))
+            _bytes(pa.array([], row_schema.field(self._key).type))
 
-    def _require_columns(self, given: Sequence[str]) -> None:
+    def _require_columns(self, names: Sequence[str]) -> None:
         for name in filter(None, (self._at, self._key)):
-            if name not in given:
-                raise UsageError(f"there is no column {name!r}; there are {', '.join(given)}")
+            if name not in names:
+                raise UsageError(f"there is no column {name!r}; there are {', '.join(names)}")
 
-    def schema(self, given: pa.Schema) -> pa.Schema:
-        """The schema of the result for rows of the schema `given`."""
-        return pa.schema([*given, *self._schema])
+    def schema(self, row_schema: pa.Schema) -> pa.Schema:
+        """The schema of the result for rows of `row_schema`."""
+        return pa.schema([*row_schema, *self._schema])
 
     def __call__(
         self, rows: Iterable[pa.RecordBatch], memory_bytes: int, stats: ReadStats | None = None
@@ -92,7 +92,7 @@ class Around:
                     yield from _joined(batch, own, records, schema, memory_bytes // 8)
 
     def _moments(self, batch: pa.RecordBatch) -> _Moments:
-        times, known = _times(batch.column(self._at))
+        times, valid = _times(batch.column(self._at))
         codes, keys = np.zeros(len(batch), np.int64), None
         homes: tuple[Int32s, ...] = ()
         if self._key:
@@ -104,7 +104,7 @@ class Around:
         # Windows begin at 0 or later, so a record without a timestamp (-1) is in no window.
         starts = np.maximum(times, low) - low
         ends = np.minimum(times, high) + self._after_ms
-        asked = np.flatnonzero(known & (codes >= 0) & (starts < ends))
+        asked = np.flatnonzero(valid & (codes >= 0) & (starts < ends))
         order = asked[np.lexsort((times[asked], codes[asked]))]
         return _Moments(order, starts[order], ends[order], codes[order], keys, homes)
 
@@ -219,15 +219,15 @@ def _pairs(lows: Int64s, highs: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
 def _times(column: Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """A column of times in ms, rounded up, and where it is not null."""
     kind: Any = column.type
-    known = column.is_valid().to_numpy(zero_copy_only=False)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_integer(kind):
-        return to_epoch_ms_array(column.fill_null(0).to_numpy()), known
+        return to_epoch_ms_array(column.fill_null(0).to_numpy()), valid
     if not pa.types.is_timestamp(kind) or kind.tz is None:
         raise UsageError(f"times are timestamps with a zone, or integer milliseconds, not {kind}")
     if kind.unit == "s":
         column = column.cast(pa.timestamp("ms", kind.tz))
     units = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[kind.unit]
-    return -(-column.cast(pa.int64()).fill_null(0).to_numpy() // units), known
+    return -(-column.cast(pa.int64()).fill_null(0).to_numpy() // units), valid
 
 
 def _bytes(column: Array) -> Array:

@@ -25,15 +25,15 @@ _SHOWN = 20  # segments in a table
 
 
 def pieces_of(
-    wanted: Sequence[tuple[PartitionReader, Window]], windows: Int64s | None = None
+    reads: Sequence[tuple[PartitionReader, Window]], windows: Int64s | None = None
 ) -> Iterator[Piece]:
     """The pieces of a read of some log partitions, partition after partition, in offset order.
 
     With `windows` (in the form of `Bounds`), only the blocks that meet one of them are read. Zone
     maps on an object store are read several at a time.
     """
-    calls = _calls(wanted, windows)
-    if any(partition.store.remote for partition, _ in wanted):
+    calls = _calls(reads, windows)
+    if any(partition.store.remote for partition, _ in reads):
         pieces = ahead(((1, call) for call in calls), REQUESTS)
     else:
         pieces = (call() for call in calls)
@@ -41,11 +41,11 @@ def pieces_of(
 
 
 def _calls(
-    wanted: Iterable[tuple[PartitionReader, Window]], windows: Int64s | None
+    reads: Iterable[tuple[PartitionReader, Window]], windows: Int64s | None
 ) -> Iterator[Callable[[], Piece]]:
     """A call for each piece. The piece that a call returns may be empty."""
     bounds = Bounds.of(Window(), windows)
-    for partition, asked in wanted:
+    for partition, asked in reads:
         view = partition.view
         window = asked.above(view.log_start_offset)
         if window != bounds.window:  # nearly always, partitions have the same window

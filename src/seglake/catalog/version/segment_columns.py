@@ -116,9 +116,9 @@ class Segments(NamedTuple):
 
     def beginning_at(self, base_offsets: Int64s) -> npt.NDArray[np.intp]:
         """The positions of the segments that begin at these offsets, where there is one."""
-        found: npt.NDArray[np.intp] = self.base_offsets.searchsorted(base_offsets)
-        here: npt.NDArray[np.bool_] = np.append(self.base_offsets, -1)[found] == base_offsets
-        return found[here]
+        places: npt.NDArray[np.intp] = self.base_offsets.searchsorted(base_offsets)
+        here: npt.NDArray[np.bool_] = np.append(self.base_offsets, -1)[places] == base_offsets
+        return places[here]
 
     def without(self, base_offsets: Int64s) -> Segments:
         """The segments, except those that begin at one of `base_offsets`."""
@@ -258,9 +258,9 @@ def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], Attempts]:
     both = pa.chunked_array([*logs.chunks, *indexes.chunks], pa.string()).combine_chunks()
     coded: Any = both.dictionary_encode()
     try:
-        found = b"".join(uuid.UUID(name).bytes for name in coded.dictionary.to_pylist())
+        ids = b"".join(uuid.UUID(name).bytes for name in coded.dictionary.to_pylist())
     except ValueError as error:
         raise CorruptData("an attempt id in a segment row is not a UUID") from error
     if both.null_count:
         raise CorruptData("attempt_id is null in a segment row")
-    return _values(coded.indices).reshape(2, -1).T, Attempts(np.frombuffer(found, ATTEMPT).copy())
+    return _values(coded.indices).reshape(2, -1).T, Attempts(np.frombuffer(ids, ATTEMPT).copy())

@@ -106,22 +106,22 @@ def export_logs(
     views = {view.partition: view for view in snapshot.partitions(topic)}
     target = open_store(dest, storage_options)
     require_outside(table.store, target)
-    for found in target.list():
-        raise UsageError(f"{target.uri} is not empty, it holds {found.key}: name a new folder")
+    for item in target.list():
+        raise UsageError(f"{target.uri} is not empty, it holds {item.key}: name a new folder")
     rows = [row for row in table.segments(snapshot, topic) if _is_wanted(row, views, window)]
     work = partial(_write, target=target, window=window)
     tasks = [*_tasks(rows, views)]
     with _removed_on_error(target):
         written = SegmentTasks(table.store, None, progress).map(work, tasks)
-        logs = [each for each in written if each is not None]
+        logs = [part for part in written if part is not None]
         report = Exported(topic, snapshot.version)
         for number, view in views.items():
-            own = [each for each in logs if each.partition == number]
+            own = [part for part in logs if part.partition == number]
             report.partitions.append(_finish(target, view, own, topic_id, whole=window is None))
-        starts = {(topic, each.partition): each.log_start_offset for each in report.partitions}
+        starts = {(topic, part.partition): part.log_start_offset for part in report.partitions}
         target.put(checkpoint.LOG_STARTS, checkpoint.offsets_text(starts))
-    report.segments = sum(each.segments for each in report.partitions)
-    report.log_bytes = sum(each.log_bytes for each in report.partitions)
+    report.segments = sum(part.segments for part in report.partitions)
+    report.log_bytes = sum(part.log_bytes for part in report.partitions)
     return report
 
 
@@ -136,8 +136,8 @@ def require_outside(lake: Store, target: Store) -> None:
         inside = f"{target.uri}/".startswith(f"{lake.uri}/")
     else:
         place = Path(target.uri).resolve()
-        existing = (each for each in (place, *place.parents) if each.exists())
-        inside = any(each.samefile(lake.uri) for each in existing)
+        existing = (folder for folder in (place, *place.parents) if folder.exists())
+        inside = any(folder.samefile(lake.uri) for folder in existing)
     if inside:
         raise UsageError(f"{target.uri} lies in the lake {lake.uri}: name a folder outside it")
 
@@ -276,8 +276,8 @@ def _finish(
     target: Store, view: PartitionView, logs: list[_Written], topic_id: str | None, *, whole: bool
 ) -> ExportedPartition:
     """What a broker needs beside the logs of a partition."""
-    end = view.end_offset if whole or not logs else max(each.end_offset for each in logs)
-    first = min((each.base_offset for each in logs), default=end)
+    end = view.end_offset if whole or not logs else max(log.end_offset for log in logs)
+    first = min((log.base_offset for log in logs), default=end)
     folder = _folder(view)
     for suffix in _EMPTY:
         target.put(f"{folder}/{end:020d}.{suffix}", b"")
@@ -290,7 +290,7 @@ def _finish(
         log_start_offset=max(view.log_start_offset, first),
         end_offset=end,
         segments=len(logs),
-        log_bytes=sum(each.log_bytes for each in logs),
+        log_bytes=sum(log.log_bytes for log in logs),
     )
 
 
@@ -308,5 +308,5 @@ def _removed_on_error(target: Store) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        target.delete([found.key for found in target.list()])
+        target.delete([item.key for item in target.list()])
         raise

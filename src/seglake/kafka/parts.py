@@ -89,8 +89,8 @@ def _staying(chunk: Chunk, aborted: Transactions) -> BatchTable:
     producers = headers_of(chunk.data, some)["producer_id"].astype("i8")
     goes = of_transactions.copy()
     goes[of_transactions] = are_aborted(producers, some["base_offset"], near)
-    kept: BatchTable = table[~goes]
-    return kept
+    staying: BatchTable = table[~goes]
+    return staying
 
 
 def _settled(data: Any, part: BatchTable, payload: Payload) -> Batches:

@@ -21,10 +21,10 @@ def find(
     for source in sources:
         store = open_store(source, storage_options)
         if _is_tiered(store):
-            sizes = {each.key: each.size for each in store.list()}
-            found = tiered_partitions(store, sizes, topic)
-            wanted = [each for each in found if topic or not folder.is_internal(each.topic)]
-            folders += wanted
+            sizes = {item.key: item.size for item in store.list()}
+            partitions = tiered_partitions(store, sizes, topic)
+            chosen = [item for item in partitions if topic or not folder.is_internal(item.topic)]
+            folders += chosen
         else:
             more = folder.find([source], topic, storage_options)
             folders += more.folders
@@ -34,9 +34,9 @@ def find(
 
 def _is_tiered(store: Store) -> bool:
     """Whether manifests of tiered storage come before any log of a broker's folder."""
-    for each in store.list():
-        if is_manifest(each.key):
+    for item in store.list():
+        if is_manifest(item.key):
             return True
-        if folder.is_log(each.key.rpartition("/")[2]):
+        if folder.is_log(item.key.rpartition("/")[2]):
             return False
     return False

@@ -129,11 +129,11 @@ def _merge(table: CatalogTable, report: Merged, asked: _Asked, tasks: SegmentTas
     size = settings.batch_size if asked.rebatch else None
     target = Target(report.attempt_id, policy_of(settings), size)
     results = tasks.map(partial(_merge_group, target=target), groups)
-    report.damaged = [DamagedFile(**found["damage"]) for found in results if "damage" in found]
+    report.damaged = [DamagedFile(**result["damage"]) for result in results if "damage" in result]
     merged = {
-        group: SegmentRow(**found["row"])
-        for group, found in zip(groups, results, strict=True)
-        if "row" in found
+        group: SegmentRow(**result["row"])
+        for group, result in zip(groups, results, strict=True)
+        if "row" in result
     }
     _commit(table, merged, report)
 
@@ -166,7 +166,7 @@ def _groups(table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _As
     small.sort(key=lambda row: (row.partition, row.base_offset))
     rules = Rules(limits, policy_of(settings))
     parts = (list(rows) for _, rows in groupby(small, key=part))
-    return [each for rows in parts for each in due(rows, rules, everything=asked.everything)]
+    return [group for rows in parts for group in due(rows, rules, everything=asked.everything)]
 
 
 def _merge_group(store: Store, group: Group, *, target: Target) -> dict[str, Any]:

@@ -43,10 +43,10 @@ def due(rows: Iterable[SegmentRow], rules: Rules, *, everything: bool = False) -
 
     With `everything` whatever may be one segment is due.
     """
-    found: list[Group] = []
+    groups: list[Group] = []
     for group, growth in _joinable(rows, rules):
-        found += _worthwhile(group, 1 if everything else growth)
-    return found
+        groups += _worthwhile(group, 1 if everything else growth)
+    return groups
 
 
 def _worthwhile(rows: Sequence[SegmentRow], growth: int) -> Iterator[Group]:

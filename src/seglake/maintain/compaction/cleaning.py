@@ -75,8 +75,8 @@ class CleanGroups(NamedTuple):
         return [self._cleaned(group) for group in groups]
 
     def _cleaned(self, group: Group) -> SegmentRow:
-        kept, fresh = (self._offsets(group, kind) for kind in (KEPT, TOMBSTONES))
-        keep = Latest(kept, fresh, self.horizon_ms)
+        newest, fresh = (self._offsets(group, kind) for kind in (KEPT, TOMBSTONES))
+        keep = Latest(newest, fresh, self.horizon_ms)
         return rewrite(self.store, group.rows, keep, Target(self.attempt_id))
 
     def _offsets(self, group: Group, kind: int) -> OnlyOffsets:
@@ -112,5 +112,5 @@ class Latest(Keep):
         return np.where(self._has_fresh(table), self.horizon_ms, NO_HORIZON).astype(np.int64)
 
     def _has_fresh(self, table: BatchTable) -> Flags:
-        found: Flags = self.fresh.fates(table) != GOES
-        return found
+        flags: Flags = self.fresh.fates(table) != GOES
+        return flags

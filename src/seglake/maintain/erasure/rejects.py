@@ -48,9 +48,9 @@ class RejectErasure:
     `leaving` is the list of those that `find` found last.
     """
 
-    def __init__(self, store: Store, topic: str, wanted: Wanted, engine: Engine) -> None:
+    def __init__(self, store: Store, topic: str, criteria: Wanted, engine: Engine) -> None:
         self._store, self._topic, self._engine = store, topic, engine
-        self._table, self._goes = QuarantineTable(store), _Goes(wanted, {})
+        self._table, self._goes = QuarantineTable(store), _Goes(criteria, {})
         self._found: dict[str, _Found] = {}
         self._told = set[str]()  # the attempts that had rejects when `find` was called last
         self.leaving: Leaving = {}
@@ -62,12 +62,14 @@ class RejectErasure:
         """
         if earlier != self._goes.earlier:
             self._goes, self._found = self._goes._replace(earlier=earlier), {}
-        found, all_of = self._live().values(), Counter[str]()
-        for each in found:
-            all_of.update(each.all)
-        self._told, self.leaving = {*all_of}, joined(each.go for each in found)
+        live, all_of = self._live().values(), Counter[str]()
+        for file in live:
+            all_of.update(file.all)
+        self._told, self.leaving = {*all_of}, joined(file.go for file in live)
         go = {attempt_id: count(files) for attempt_id, files in sorted(self.leaving.items())}
-        return sum(go.values()), {each: all_of[each] - number for each, number in go.items()}
+        return sum(go.values()), {
+            attempt: all_of[attempt] - number for attempt, number in go.items()
+        }
 
     def files(self) -> list[str]:
         """The files of the quarantine, by their keys, that have some of them now.
@@ -101,8 +103,8 @@ class RejectErasure:
         """What is found in every file that the quarantine names now."""
         keys = self._table.all_keys(self._topic)
         left = [key for key in keys if key not in self._found]
-        found = self._engine.map(partial(_find, self._store, self._goes), left)
-        self._found |= zip(left, found, strict=True)
+        results = self._engine.map(partial(_find, self._store, self._goes), left)
+        self._found |= zip(left, results, strict=True)
         return {key: self._found[key] for key in keys}
 
 
@@ -135,8 +137,8 @@ def _kept(
 class SampleErasure:
     """The samples of rejects that failed attempts at a topic left."""
 
-    def __init__(self, store: Store, topic: str, wanted: Wanted) -> None:
-        self._store, self._topic, self._wanted = store, topic, wanted
+    def __init__(self, store: Store, topic: str, criteria: Wanted) -> None:
+        self._store, self._topic, self._wanted = store, topic, criteria
 
     def find(self) -> int:
         """How many rows go now. Raises CorruptData and StoreError."""

@@ -54,11 +54,11 @@ def change_of(
     """The commit that moves the log starts of a topic; `report` is that of the operation."""
     rows: list[Row] = []
     replaced: list[tuple[int, int]] = []
-    for each in moves:
-        view = base.partition(report.topic, each.partition)
-        rows.append(_row(view, each.after))
-        gone = view.segments.base_offsets[: each.segments].tolist()
-        replaced += [(each.partition, base_offset) for base_offset in gone]
+    for move in moves:
+        view = base.partition(report.topic, move.partition)
+        rows.append(_row(view, move.after))
+        gone = view.segments.base_offsets[: move.segments].tolist()
+        replaced += [(move.partition, base_offset) for base_offset in gone]
     return Change([*rows, report.row(operation)], replaced)
 
 

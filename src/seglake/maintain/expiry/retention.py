@@ -106,18 +106,24 @@ def retain_topic(
 
     def find(base: Snapshot, settings: Topic) -> list[_Partition]:
         views = base.partitions(topic)
-        return [_Partition(table, base, each, settings, report.now_ms) for each in views]
+        return [_Partition(table, base, partition, settings, report.now_ms) for partition in views]
 
     def plan(base: Snapshot) -> Change | None:
         settings = topic_of(base.topic(topic))
-        found = find(base, settings)
-        if careful_ms is not None and any(each.count for each in found):
+        partitions = find(base, settings)
+        if careful_ms is not None and any(partition.count for partition in partitions):
             report.now_ms = careful_ms()
-            found = find(base, settings)
-        report.moved = [moved(each.view, each.log_start) for each in found if each.count]
-        report.blocked = [each.blocked() for each in found if each.shielded.any()]
+            partitions = find(base, settings)
+        report.moved = [
+            moved(partition.view, partition.log_start)
+            for partition in partitions
+            if partition.count
+        ]
+        report.blocked = [
+            partition.blocked() for partition in partitions if partition.shielded.any()
+        ]
         for name in ("segments", "records", "log_bytes"):
-            setattr(report, name, sum(getattr(each, name) for each in report.moved))
+            setattr(report, name, sum(getattr(partition, name) for partition in report.moved))
         return change_of(base, report, "retain", report.moved) if report.moved else None
 
     carry_out(table, report, plan, dry_run=dry_run, base=base)

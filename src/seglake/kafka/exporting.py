@@ -41,7 +41,7 @@ from seglake.log.rewrite.segments import staying
 from seglake.log.segment import LogSegment
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.log.writer import LogWriter
-from seglake.maintain.report import Report
+from seglake.maintain.report import MaintenanceReport
 from seglake.store import Store, open_store
 from seglake.times.instants import Time, to_epoch_ms
 
@@ -53,7 +53,7 @@ _EMPTY = ("log", *_COPIED)  # the files of a segment without a record
 
 
 @dataclass
-class ExportedPartition(Report):
+class ExportedPartition(MaintenanceReport):
     """A partition folder that was written: its log, from `log_start_offset` to `end_offset`."""
 
     partition: int
@@ -65,7 +65,7 @@ class ExportedPartition(Report):
 
 
 @dataclass(repr=False)
-class Exported(Report):
+class Exported(MaintenanceReport):
     """The result of an export of one version of the lake."""
 
     topic: str
@@ -142,7 +142,7 @@ def require_outside(lake: Store, target: Store) -> None:
         raise UsageError(f"{target.uri} lies in the lake {lake.uri}: name a folder outside it")
 
 
-class _Window(NamedTuple):
+class _TimeWindow(NamedTuple):
     """Times from `start_ms` to `end_ms`, exclusive."""
 
     start_ms: int
@@ -162,7 +162,7 @@ class _Window(NamedTuple):
         return row.min_timestamp < self.end_ms and row.max_timestamp >= self.start_ms
 
 
-class _Task(NamedTuple):
+class _ExportTask(NamedTuple):
     """A segment to write; `has_epochs` if its batches can have other leader epochs than 0."""
 
     row: SegmentRow
@@ -184,10 +184,10 @@ class _Written(NamedTuple):
     log_bytes: int
 
 
-def _window(start: Time | None, end: Time | None) -> _Window | None:
+def _window(start: Time | None, end: Time | None) -> _TimeWindow | None:
     if start is None and end is None:
         return None
-    window = _Window(
+    window = _TimeWindow(
         INT64_MIN if start is None else to_epoch_ms(start),
         INT64_MAX if end is None else to_epoch_ms(end),
     )
@@ -196,19 +196,23 @@ def _window(start: Time | None, end: Time | None) -> _Window | None:
     return window
 
 
-def _tasks(rows: Iterable[SegmentRow], views: Mapping[int, PartitionView]) -> Iterator[_Task]:
+def _tasks(rows: Iterable[SegmentRow], views: Mapping[int, PartitionView]) -> Iterator[_ExportTask]:
     for partition, its in groupby(rows, key=lambda row: row.partition):
         has_epochs = (views[partition].leader_epoch or 0) > FIRST_EPOCH
         for number, row in enumerate(its):
-            yield _Task(row, has_epochs, number == 0)
+            yield _ExportTask(row, has_epochs, number == 0)
 
 
-def _is_wanted(row: SegmentRow, views: Mapping[int, PartitionView], window: _Window | None) -> bool:
+def _is_wanted(
+    row: SegmentRow, views: Mapping[int, PartitionView], window: _TimeWindow | None
+) -> bool:
     above = row.end_offset > views[row.partition].log_start_offset
     return above and (window is None or (row.record_count > 0 and window.meets(row)))
 
 
-def _write(store: Store, task: _Task, *, target: Store, window: _Window | None) -> _Written | None:
+def _write(
+    store: Store, task: _ExportTask, *, target: Store, window: _TimeWindow | None
+) -> _Written | None:
     """A segment of the lake as files of a broker; None if none of its records is wanted."""
     row = task.row
     if window is not None and not window.holds(row):

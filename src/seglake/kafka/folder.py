@@ -85,7 +85,7 @@ def smallest_limits(folders: Iterable[PartitionFolder]) -> dict[int, int]:
     return limits
 
 
-class Found(NamedTuple):
+class SourceFolders(NamedTuple):
     """The partition folders of some sources, and the folders that were left out."""
 
     folders: list[PartitionFolder]
@@ -94,7 +94,7 @@ class Found(NamedTuple):
 
 def find(
     sources: Iterable[str], topic: str | None, storage_options: Mapping[str, str] | None
-) -> Found:
+) -> SourceFolders:
     """The partition folders in the sources: such folders themselves, or folders that hold some.
 
     Without `topic`, a broker's internal topics are left out. Raises InputError for a source without
@@ -112,7 +112,7 @@ def find(
                 skipped += [f"{root.uri}/{name}"] * any(_LOG.fullmatch(file) for file in files)
             elif chosen or (topic is None and not is_internal(name)):
                 folders.append(notes.folder(match[1], int(match[2]), files))
-    return Found(folders, skipped)
+    return SourceFolders(folders, skipped)
 
 
 def is_log(name: str) -> bool:

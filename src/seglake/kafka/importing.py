@@ -38,7 +38,7 @@ from seglake.log.encoding import policy_of
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.log.writer import NewSegment
 from seglake.maintain.commit import store_for
-from seglake.maintain.report import Report, TopicReport, now_ms
+from seglake.maintain.report import MaintenanceReport, TopicReport, now_ms
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store
 
@@ -47,7 +47,7 @@ TOPIC_ID = "kafka.topic.id"  # Kafka's, among the settings in a topic's row
 
 
 @dataclass
-class ImportedPartition(Report):
+class ImportedPartition(MaintenanceReport):
     """What came in from a partition folder, or would: offsets `start_offset` to `end_offset`.
 
     The end is exclusive, and below the end of the broker's log if that is above the high watermark
@@ -145,7 +145,7 @@ def take_in(
     notes = [f"{path} is set aside, or no partition of a topic: left out" for path in skipped]
     begun = list[_Import]()
     with store_for(root, storage_options, dry_run=asked["dry_run"]) as store:
-        lake = _Lake(store, progress)
+        lake = _TargetLake(store, progress)
         for topic_name in sorted(topics):
             own = topics[topic_name]
             begun.append(_Import(lake, way, name or topic_name, own, [] if begun else notes))
@@ -153,7 +153,7 @@ def take_in(
         return [run.tell() if asked["dry_run"] else run.run() for run in begun]
 
 
-class _Lake:
+class _TargetLake:
     """The lake that topics come into; it is created at the first need."""
 
     def __init__(self, store: Store, progress: Progress) -> None:
@@ -180,7 +180,7 @@ class _Import:
 
     def __init__(
         self,
-        lake: _Lake,
+        lake: _TargetLake,
         way: Way,
         name: str,
         folders: Sequence[PartitionFolder],

@@ -16,7 +16,7 @@ from seglake.errors import CorruptData, InputError
 from seglake.format.batch import DELETE_HORIZON
 from seglake.format.records import read_only
 from seglake.kafka.markers import headers_of
-from seglake.kafka.survey import Extent, Part, stretches
+from seglake.kafka.survey import Extent, SegmentPart, stretches
 
 _BATCH = np.dtype(
     [
@@ -46,7 +46,7 @@ class _Side(NamedTuple):
             if part.end_offset > self.start and part.base_offset < self.end:
                 yield from self._of_part(number, part)
 
-    def _of_part(self, number: int, part: Part) -> Iterator[_Batches]:
+    def _of_part(self, number: int, part: SegmentPart) -> Iterator[_Batches]:
         for stretch in stretches(self.extent.folder.store, part.log):
             if isinstance(stretch, CorruptData):
                 return  # it is behind the part

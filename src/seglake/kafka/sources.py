@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from seglake.kafka import folder
-from seglake.kafka.folder import Found, PartitionFolder
+from seglake.kafka.folder import PartitionFolder, SourceFolders
 from seglake.kafka.tiered import is_manifest, tiered_partitions
 from seglake.store import Store, open_store
 
 
 def find(
     sources: Iterable[str], topic: str | None, storage_options: Mapping[str, str] | None
-) -> Found:
+) -> SourceFolders:
     """The partitions in the sources, as `folder.find` says; or in buckets of tiered storage.
 
     Raises as `folder.find` and `tiered_partitions`.
@@ -29,7 +29,7 @@ def find(
             more = folder.find([source], topic, storage_options)
             folders += more.folders
             skipped += more.skipped
-    return Found(folders, skipped)
+    return SourceFolders(folders, skipped)
 
 
 def _is_tiered(store: Store) -> bool:

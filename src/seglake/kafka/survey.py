@@ -45,7 +45,7 @@ from seglake.store import Reader
 READ_BYTES = 4 * 2**20
 
 
-class Stretch(NamedTuple):
+class LogBytes(NamedTuple):
     """Whole record batches of a log; their positions count from the start of `data`."""
 
     position: int  # of the data in the log
@@ -97,7 +97,7 @@ class Scan:
     cut: str | None = None
     events: list[Events] = field(default_factory=list)
 
-    def add(self, stretch: Stretch, task: LogToScan) -> None:
+    def add(self, stretch: LogBytes, task: LogToScan) -> None:
         """Count the batches of a stretch that are wanted. Raises CorruptData."""
         table = stretch.table
         _require_order(table, max(self.log_end, task.log.base_offset), task.next_offset)
@@ -138,7 +138,7 @@ def _require_order(table: BatchTable, first: int, end: int) -> None:
         raise CorruptData(what, position=int(table["position"][row]))
 
 
-class Part(NamedTuple):
+class SegmentPart(NamedTuple):
     """A part of a log that becomes a segment over offsets `base_offset` to `end_offset`."""
 
     log: LogFile
@@ -168,7 +168,7 @@ class Extent(NamedTuple):
     log_end: int
     last_stable: int | None
     unsettled: int | None
-    parts: list[Part]
+    parts: list[SegmentPart]
     aborted: Transactions
     leader_epoch: int
     records: int
@@ -213,7 +213,7 @@ def _located(damage: CorruptData, task: LogToScan) -> CorruptData:
     return damage if damage.file else damage.within(task.folder.place(task.log.key))
 
 
-def stretches(store: Reader, log: LogFile) -> Iterator[Stretch | CorruptData]:
+def stretches(store: Reader, log: LogFile) -> Iterator[LogBytes | CorruptData]:
     """The batches of a log, some MiB at a time; in the end, what is wrong with the bytes there.
 
     The position of that damage counts from the start of the log.
@@ -225,7 +225,7 @@ def stretches(store: Reader, log: LogFile) -> Iterator[Stretch | CorruptData]:
         table, damage = scan(data)
         whole = int(table["size"].sum(dtype=np.int64))
         if len(table):
-            yield Stretch(at, data, table)
+            yield LogBytes(at, data, table)
         if damage is not None and not (damage.cut_short and stop < log.size):
             yield damage.error.within("", at)
             return
@@ -243,7 +243,7 @@ def _size_at(data: Any, damage: Damage | None, size: int) -> int:
     return max(int.from_bytes(head, "big") + LOG_OVERHEAD, size + 1)
 
 
-def _intact(task: LogToScan, stretch: Stretch, result: Scan) -> Stretch:
+def _intact(task: LogToScan, stretch: LogBytes, result: Scan) -> LogBytes:
     """The stretch up to the first batch that a stop of the broker left unfinished, if any.
 
     Only a broker that did not stop cleanly leaves such batches, above its recovery point.
@@ -347,7 +347,7 @@ class Ends(NamedTuple):
 
 def _parts(
     folder: PartitionFolder, ends: Ends, scans: Sequence[tuple[LogToScan, Scan]], waiting: Events
-) -> Iterator[Part]:
+) -> Iterator[SegmentPart]:
     """The segments to be: each is of one log, and they leave no offset between them."""
     bases = [log.base_offset for log in folder.logs]
     for task, scanned in scans:
@@ -361,7 +361,7 @@ def _parts(
         open_here = waiting[waiting["offset"] == ends.end]
         if len(open_here) and ends.end < after:
             stop = int(open_here["position"][0])
-        yield Part(task.log, min(scanned.begin, stop), stop, first, end)
+        yield SegmentPart(task.log, min(scanned.begin, stop), stop, first, end)
 
 
 def _check_transactions(task: LogToScan, transactions: Transactions) -> None:

@@ -69,7 +69,7 @@ class Link(NamedTuple):
         return 0 <= self.start <= self.start + self.log_bytes <= end
 
 
-class _Target:
+class _LinkedLog:
     """The part of a log to which a link points."""
 
     def __init__(self, store: Reader, link: Link) -> None:
@@ -127,9 +127,9 @@ class LakeLogs:
         """Forget all links, so that they are read again."""
         self._targets.cache_clear()
 
-    def _target(self, key: str) -> _Target:
+    def _target(self, key: str) -> _LinkedLog:
         link = Link.load(self._store.read_all(key), key)
-        return _Target(self._stores(link.root), link)
+        return _LinkedLog(self._stores(link.root), link)
 
     def _outside(self, root: str) -> Reader:
         """The store of a bucket outside, with the options with which the lake was opened."""

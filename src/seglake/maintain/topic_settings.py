@@ -15,7 +15,7 @@ from seglake.config import Topic, combined_topic
 from seglake.config.topic import DEFAULTS, IDENTITY
 from seglake.errors import UsageError
 from seglake.maintain.commit import carry_out
-from seglake.maintain.report import Report, TopicReport
+from seglake.maintain.report import MaintenanceReport, TopicReport
 from seglake.store import open_store
 from seglake.write.driver.topics import settings_json, stored_settings
 
@@ -23,7 +23,7 @@ _OF_IDENTITY = {info.alias or name for name, info in Topic.model_fields.items() 
 
 
 @dataclass
-class Setting(Report):
+class Setting(MaintenanceReport):
     """A setting of a topic: its value, its default, whether both differ, and what it means."""
 
     key: str

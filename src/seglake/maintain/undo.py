@@ -27,7 +27,7 @@ from seglake.errors import UsageError
 from seglake.layout import new_attempt
 from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import WithoutOffsets
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.commit import carry_out, opened
 from seglake.maintain.report import Status, TopicReport, now_ms
 from seglake.store import Store
@@ -142,7 +142,7 @@ def _as_done(report: Undone, table: CatalogTable) -> Undone:
     return replace(report, **{name: deed[name] for name in _OF_THE_DEED})
 
 
-def _describe(report: Undone, place: Place, table: CatalogTable, base: Snapshot) -> None:
+def _describe(report: Undone, place: RunPlace, table: CatalogTable, base: Snapshot) -> None:
     report.runs = [run.run_id for run in place.runs]
     report.offsets = dict(place.ranges)
     report.segments = sum(map(len, place.groups))
@@ -184,7 +184,7 @@ def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
     return f" by run {run_id!r}, so it has no records: undo {run_id!r}"
 
 
-class Place(NamedTuple):
+class RunPlace(NamedTuple):
     """Where the records of some runs are: their ranges of offsets, by partition.
 
     Each group of segments becomes one segment without these offsets.
@@ -235,7 +235,7 @@ class RunRemoval:
     def _has_topic(self, base: Snapshot) -> bool:
         return any(row.topic == self._topic for row in base.topics())
 
-    def place(self, base: Snapshot) -> Place:
+    def place(self, base: Snapshot) -> RunPlace:
         """Where their records are. Raises UsageError if compaction is in the way."""
         runs, ranges, places = self.runs(base), dict[int, Ranges](), list[list[tuple[int, int]]]()
         for partition, offsets in _offset_ranges(self._table.store, runs).items():
@@ -248,13 +248,13 @@ class RunRemoval:
         chosen = [place for group in places for place in group]
         rows = iter(self._table.segments_at(base, self._topic, sorted(chosen)))
         by_place = {(row.partition, row.base_offset): row for row in rows}
-        return Place(runs, ranges, [[by_place[number] for number in group] for group in places])
+        return RunPlace(runs, ranges, [[by_place[number] for number in group] for group in places])
 
     def change(self, base: Snapshot) -> Change:
         """The change that takes the runs out of a version."""
         return self.change_of(self.place(base))
 
-    def change_of(self, place: Place) -> Change:
+    def change_of(self, place: RunPlace) -> Change:
         """The change that takes the runs out; writes the segments without their records."""
         runs, ranges, groups = place
         new = self._rewritten(ranges, groups)
@@ -290,7 +290,7 @@ def _without(
 ) -> SegmentRow:
     """The task: some segments → one segment without the offsets in the ranges."""
     keep = WithoutOffsets.of(ranges[rows[0].partition])
-    return rewrite(store, rows, keep, Target(attempt_id))
+    return rewrite(store, rows, keep, RewriteTarget(attempt_id))
 
 
 def _offset_ranges(store: Store, runs: Iterable[RunRow]) -> dict[int, Ranges]:

@@ -39,7 +39,7 @@ from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.version import snapshot_files
 from seglake.errors import CorruptData, StoreError
 from seglake.maintain.clock import checked_hours, time_of_storage
-from seglake.maintain.report import Report
+from seglake.maintain.report import MaintenanceReport
 from seglake.store import Listed, Store, open_store
 
 Unnamed = dict[str | None, list[Listed]]
@@ -53,7 +53,7 @@ TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # what a crash leaves of a l
 
 
 @dataclass(repr=False)
-class Vacuumed(Report):
+class Vacuumed(MaintenanceReport):
     """The objects that a vacuum deleted, or would delete.
 
     `catalog_files` are data files of the catalog, `deleted` all other objects, `deleted_bytes` the
@@ -89,7 +89,7 @@ def vacuum(
     checked_hours("retention_hours", retention_hours or 0)
     store = open_store(root, storage_options)
     table, report = CatalogTable.open(store), Vacuumed(dry_run)
-    own = _Times(time.time_ns() // 1_000_000, grace_hours, retention_hours)
+    own = _SpareTimes(time.time_ns() // 1_000_000, grace_hours, retention_hours)
     times = own if dry_run else _by_storage(table, own)
     if times is None:
         return report
@@ -103,7 +103,7 @@ def vacuum(
     return report
 
 
-class Found(Protocol):
+class EndedAttempts(Protocol):
     """Attempts that are to be given up, and those that are committed."""
 
     @property
@@ -115,10 +115,10 @@ class Found(Protocol):
         """Attempts that the catalog has."""
 
 
-AnyFound = TypeVar("AnyFound", bound=Found)
+AnyEnded = TypeVar("AnyEnded", bound=EndedAttempts)
 
 
-def settled(table: CatalogTable, find: Callable[[], AnyFound]) -> AnyFound:
+def settled(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
     """What `find` finds once every attempt that it calls dying is given up.
 
     Raises CommitConflict and StoreError.
@@ -136,7 +136,7 @@ def settled(table: CatalogTable, find: Callable[[], AnyFound]) -> AnyFound:
     return garbage
 
 
-def _fenced(table: CatalogTable, find: Callable[..., AnyFound], report: Vacuumed) -> AnyFound:
+def _fenced(table: CatalogTable, find: Callable[..., AnyEnded], report: Vacuumed) -> AnyEnded:
     """What `find` finds, after which no commit can name a data file of the catalog that it found.
 
     A commit may have paused since it wrote such a file, however long. So a fence is committed: a
@@ -156,7 +156,7 @@ def _give_up(store: Store, attempts: Iterable[str]) -> dict[str, str]:
     return {attempt_id: topic for attempt_id, topic in topics.items() if topic is not None}
 
 
-def _delete(store: Store, garbage: Found, report: Vacuumed) -> None:
+def _delete(store: Store, garbage: EndedAttempts, report: Vacuumed) -> None:
     quarantine = QuarantineTable(store)
     quarantine.remove_files({*filter(attempt_of, report.deleted)})
     quarantine.remove_lost_files(garbage.committed)
@@ -177,7 +177,7 @@ def delete(store: Store, keys: Sequence[str]) -> None:
             store.delete(keys[first : first + _DELETE_AT_ONCE])
 
 
-class _Times(NamedTuple):
+class _SpareTimes(NamedTuple):
     """The time (ms), and how long silent attempts and replaced versions are spared (hours)."""
 
     now_ms: int
@@ -190,7 +190,7 @@ class _Times(NamedTuple):
         return self.now_ms - self.grace_hours * HOUR_MS
 
 
-def _by_storage(table: CatalogTable, own: _Times) -> _Times | None:
+def _by_storage(table: CatalogTable, own: _SpareTimes) -> _SpareTimes | None:
     """The times by the clock of storage; None if it takes no writes, and nothing is to be done.
 
     Whether something is to be done is decided by this machine's clock then. Raises StoreError.
@@ -205,7 +205,7 @@ def _by_storage(table: CatalogTable, own: _Times) -> _Times | None:
         return None
 
 
-class _Found(NamedTuple):
+class _Garbage(NamedTuple):
     """The objects to delete, the attempts to give up before, and the committed attempts."""
 
     objects: list[Listed]
@@ -214,8 +214,8 @@ class _Found(NamedTuple):
 
 
 def _find(
-    table: CatalogTable, times: _Times, report: Vacuumed, among: Collection[str] | None = None
-) -> _Found:
+    table: CatalogTable, times: _SpareTimes, report: Vacuumed, among: Collection[str] | None = None
+) -> _Garbage:
     """What is to be deleted; the report names it, and what is left alone.
 
     Of the catalog's data files only those `among` some keys are to be deleted, if these are given.
@@ -240,7 +240,7 @@ def _find(
         if owner is not None and owner not in committed and any(map(is_at_stake, others)):
             dying.add(owner)
     report.deleted = [item.key for item in chosen]
-    return _Found([*expired, *chosen], dying, committed)
+    return _Garbage([*expired, *chosen], dying, committed)
 
 
 def is_fate(item: Listed) -> bool:

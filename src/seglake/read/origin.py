@@ -27,7 +27,7 @@ class Origin:
 
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES) -> None:
         self.store = store
-        self.reads = SharedReads(store, cache_bytes, Vacuumed(store))
+        self.reads = SharedReads(store, cache_bytes, MissingLogs(store))
         self.deletions = Deletions(store, self.reads.forget)
         self._lock = Lock()  # only one thread at a time may use the catalog
         self._opened: CatalogTable | None = None
@@ -115,7 +115,7 @@ class Origin:
             raise VersionExpired(what) from error
 
 
-class Vacuumed:
+class MissingLogs:
     """Decides why a log is missing: a vacuum removed it with the versions that named it, or not.
 
     Safe for threads. A repeated question costs as much as a refresh: only changes are read.
@@ -127,7 +127,7 @@ class Vacuumed:
         self._known: tuple[CatalogTable, Snapshot] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Vacuumed, (self._store,)
+        return MissingLogs, (self._store,)
 
     def __call__(self, segment: LogSegment) -> VersionExpired | None:
         """VersionExpired if the newest version does not name the log, else None.

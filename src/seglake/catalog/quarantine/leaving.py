@@ -39,7 +39,7 @@ from seglake.store import Store
 Leaving = Mapping[str, Mapping[str, Sequence[int]]]  # lines, by attempt and digest of the path
 
 
-class _Group(NamedTuple):
+class _RejectGroup(NamedTuple):
     """The rejects of an attempt and source file: their lines, and their places in the file read."""
 
     attempt_id: str
@@ -120,7 +120,7 @@ def has_one_of(leaving: Leaving, attempt_id: str, lines: Mapping[str, Int64s]) -
     return any(np.isin(lines[path], files.get(_digest(path), ())).any() for path in some)
 
 
-def _groups(key: str, rows: pa.Table) -> Iterator[_Group]:
+def _groups(key: str, rows: pa.Table) -> Iterator[_RejectGroup]:
     names = ["attempt_id", "source_file"]
     placed = rows.select(names).append_column("at", pa.array(np.arange(len(rows))))
     lines, grouped = rows["line"].to_numpy(), placed.group_by(names).aggregate([("at", "list")])
@@ -128,9 +128,9 @@ def _groups(key: str, rows: pa.Table) -> Iterator[_Group]:
     for attempt_id, path, places in (map(row.get, (*names, "at_list")) for row in groups):
         at = np.array(places, np.int64)
         if path == FRAME:
-            yield _Group(attempt_id, _digest(key), at, at)
+            yield _RejectGroup(attempt_id, _digest(key), at, at)
         else:
-            yield _Group(attempt_id, _digest(path), lines[at], at)
+            yield _RejectGroup(attempt_id, _digest(path), lines[at], at)
 
 
 def _digest(path: str | None) -> str:

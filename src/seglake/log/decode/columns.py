@@ -102,7 +102,7 @@ class Columns:
             for flag in (KEYS, VALUES)
         )
         self.moves = 0  # how often `take` lent a buffer, so that another one took its place
-        self._headers = _Headers()
+        self._headers = _HeaderLists()
         self._state = np.zeros(STATES, np.int64)
         self._segments: Sequence[LogSegment] = ()
         self._owner_of: Int32s = np.empty(0, np.int32)
@@ -285,7 +285,7 @@ class _Items:
         return data
 
 
-class _Headers:
+class _HeaderLists:
     """The lists of headers; most logs have none."""
 
     def __init__(self) -> None:

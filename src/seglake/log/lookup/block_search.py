@@ -41,7 +41,7 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
-class _Room(threading.local):
+class _LookupRoom(threading.local):
     """The arrays to which the kernel writes, for each thread its own."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _Room(threading.local):
         self.outline: Int64s = np.empty(_ROOM, np.int64)
 
 
-_ROOMS = _Room()
+_ROOMS = _LookupRoom()
 
 
 class BlockSearch:

@@ -39,7 +39,7 @@ DECODE_BYTES = 2**20  # of decompressed records at once: more would not fit the 
 AHEAD_BYTES = 16 * 2**20  # requested from an object store ahead of their use
 
 
-class Target(NamedTuple):
+class RewriteTarget(NamedTuple):
     """Properties of the new segment: the attempt that writes it, its index policy, its batches.
 
     Without a policy, the new segment gets the index policy of the first old segment. With
@@ -52,7 +52,9 @@ class Target(NamedTuple):
     batch_bytes: int | None = None
 
 
-def rewrite(store: Store, rows: Sequence[SegmentRow], keep: Keep, target: Target) -> SegmentRow:
+def rewrite(
+    store: Store, rows: Sequence[SegmentRow], keep: Keep, target: RewriteTarget
+) -> SegmentRow:
     """Write consecutive segments of a log partition as one segment with the records that stay.
 
     The new segment covers exactly the same offsets. Its first batch may begin above its base

@@ -53,7 +53,7 @@ def places(*arrays: npt.NDArray[Any]) -> list[int]:
     return list(chain.from_iterable(pairs))
 
 
-class Room:
+class ShareRoom:
     """Room for one share at a time. The words `share` tell the kernels where the arrays are."""
 
     def __init__(self, share: Int64s) -> None:

@@ -40,7 +40,14 @@ from seglake.log.short.kernels import (
     choose,
     plan_stretches,
 )
-from seglake.log.short.room import LOG_ROOM_BYTES, MOST_BATCHES, Done, Room, ShareContext, places
+from seglake.log.short.room import (
+    LOG_ROOM_BYTES,
+    MOST_BATCHES,
+    Done,
+    ShareContext,
+    ShareRoom,
+    places,
+)
 from seglake.log.short.share_kernels import WORDS
 from seglake.log.slabs import Shelved, SlabCache
 from seglake.log.threads import READERS
@@ -65,7 +72,7 @@ class ShortWindows:
         self._seen = places(reads.cached_fetch.slabs.seen)
         self._codec = 0  # of the batches that were read last
         self._unusual = set[bool]()  # True: windows with headers are unusual; False: without, too
-        self._choice = lru_cache(_CHOICES)(_Choice)
+        self._choice = lru_cache(_CHOICES)(_SegmentChoice)
 
     def read(
         self,
@@ -100,7 +107,9 @@ class ShortWindows:
         stats.records += sum(map(len, batches))
         return [batch for batch in batches if len(batch)]
 
-    def _parts(self, readers: tuple[PartitionReader, ...], window: Window) -> list[_Part] | None:
+    def _parts(
+        self, readers: tuple[PartitionReader, ...], window: Window
+    ) -> list[_WindowPart] | None:
         """The segments with a part of the window.
 
         None if there are too many, or if a file or a zone map is not at hand.
@@ -108,7 +117,7 @@ class ShortWindows:
         segments = self._choice(readers).meeting(window)
         if segments is None:
             return None
-        parts = list[_Part]()
+        parts = list[_WindowPart]()
         for reader, index, whole in segments:
             part = self._part(reader, index, window, whole)
             if part is None:
@@ -118,17 +127,17 @@ class ShortWindows:
 
     def _part(
         self, reader: PartitionReader, index: int, window: Window, whole: bool
-    ) -> _Part | None:
+    ) -> _WindowPart | None:
         segment, start = reader.segment(index), reader.view.log_start_offset
         whole = whole and segment.base_offset >= start
         zones = None if whole else self._reads.zone_maps.cached(segment)
         file = None if segment.is_external else _opened(self._reads.store, segment.log_key)
         if file is None or not (whole or zones):
             return None
-        return _Part(segment, file, zones, window.above(start).limits())
+        return _WindowPart(segment, file, zones, window.above(start).limits())
 
     def _shares(
-        self, parts: list[_Part], schema: pa.Schema, memory_bytes: int, threads: int
+        self, parts: list[_WindowPart], schema: pa.Schema, memory_bytes: int, threads: int
     ) -> tuple[ShareContext, list[int]]:
         """The common part of the shares, and where to cut the stretches into shares.
 
@@ -153,7 +162,7 @@ class ShortWindows:
         )  # fmt: skip
         return context, [] if count < 1 or too_much else _cuts(ends, shares)
 
-    def _shelve(self, parts: list[_Part], segments: Int64s) -> list[Shelved | None]:
+    def _shelve(self, parts: list[_WindowPart], segments: Int64s) -> list[Shelved | None]:
         """Tell the kernels which batches are cached. Returns the shelves, which must stay alive."""
         slabs = self._reads.cached_fetch.slabs
         shelves = [slabs.shelved(part.segment.log_key) for part in parts]
@@ -184,7 +193,7 @@ class ShortWindows:
         self._codec = codec
 
 
-class _Part(NamedTuple):
+class _WindowPart(NamedTuple):
     """A segment with a part of a window. Without `zones`, all its records are wanted."""
 
     segment: LogSegment
@@ -202,7 +211,7 @@ class _Part(NamedTuple):
         )  # fmt: skip
 
 
-class _Choice:
+class _SegmentChoice:
     """The segments of some log partitions, one partition after another."""
 
     def __init__(self, readers: tuple[PartitionReader, ...]) -> None:
@@ -236,7 +245,7 @@ class _Own(threading.local):
         self.stretches = np.empty((STRETCHES, MOST_BATCHES), np.int64)
         self.segments = np.empty((_MOST_SEGMENTS, SEGMENT_FIELDS), np.int64)
         self._places = places(self.segments, self.stretches)
-        self._shares, self._rooms = np.zeros((_MOST_SHARES, WORDS), np.int64), list[Room]()
+        self._shares, self._rooms = np.zeros((_MOST_SHARES, WORDS), np.int64), list[ShareRoom]()
 
     def words(self, segments: Int64s, seen: list[int]) -> list[int]:
         """The places of the first arrays of a share: `segments`, `seen`, and the stretches."""
@@ -251,7 +260,7 @@ class _Own(threading.local):
         """
         count = len(cuts) - 1
         while len(self._rooms) < count:
-            self._rooms.append(Room(self._shares[len(self._rooms)]))
+            self._rooms.append(ShareRoom(self._shares[len(self._rooms)]))
         rooms = self._rooms[:count]
         for room, (first, last) in zip(rooms, pairwise(cuts), strict=True):
             room.begin(context, first, last)

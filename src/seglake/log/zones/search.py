@@ -76,7 +76,7 @@ class Blocks(NamedTuple):
         )  # fmt: skip
 
 
-class _Page(NamedTuple):
+class _BlockPage(NamedTuple):
     """The blocks of one fence. The last block ends at `end_offset` (relative), `end_position`."""
 
     blocks: npt.NDArray[np.void]  # of `zonemap.ENTRY`
@@ -108,7 +108,7 @@ class ZoneSearch:
         self.pages = _pages_of(fences, segment.end_offset - self._base)
         self._firsts, self._ends, self._lows, self._highs = self.pages[: HIGH + 1]
         self.place = self.pages.__array_interface__["data"][0], len(fences.rows)
-        self._loaded: dict[int, _Page] = {}
+        self._loaded: dict[int, _BlockPage] = {}
         self.size_bytes = _OWN_BYTES + memoryview(head).nbytes + 64 * len(fences.rows)
 
     def load(self) -> None:
@@ -194,7 +194,7 @@ class ZoneSearch:
             records += more
         return LogRanges(*ranges[:, :count].copy()), records
 
-    def _page(self, number: int) -> _Page:
+    def _page(self, number: int) -> _BlockPage:
         page = self._loaded.get(number)
         if page is None:
             (data,) = self._read([self._fences.entries_range(number, number)])
@@ -202,7 +202,7 @@ class ZoneSearch:
             page = self._loaded[number]
         return page
 
-    def _load(self, numbers: Int64s) -> list[_Page]:
+    def _load(self, numbers: Int64s) -> list[_BlockPage]:
         """The pages with these ascending numbers. One read loads neighbours that are missing."""
         asked, loaded = numbers.tolist(), self._loaded
         missing = np.array([number for number in asked if number not in loaded], np.int64)
@@ -221,7 +221,7 @@ class ZoneSearch:
         """
         span = self._fences.fence_span
         for number, at in enumerate(range(0, len(blocks), span), first):
-            own = _Page(
+            own = _BlockPage(
                 blocks[at : at + span], *self.pages[[OFFSET_END, PAGE_END], number].tolist()
             )
             page = self._loaded.setdefault(number, own)
@@ -255,9 +255,9 @@ def _pages_of(fences: zonemap.Fences, end_offset: int) -> Int64s:
     return pages
 
 
-def _joined(pages: Sequence[_Page]) -> list[Int64s]:
+def _joined(pages: Sequence[_BlockPage]) -> list[Int64s]:
     """The columns of some pages."""
-    return [np.concatenate(column) for column in zip(*map(_Page.columns, pages), strict=True)]
+    return [np.concatenate(column) for column in zip(*map(_BlockPage.columns, pages), strict=True)]
 
 
 def distinct(ascending: Int64s) -> Int64s:
@@ -266,4 +266,4 @@ def distinct(ascending: Int64s) -> Int64s:
     return values
 
 
-_NO_PAGE = _Page(np.empty(0, zonemap.ENTRY), 0, 0)
+_NO_PAGE = _BlockPage(np.empty(0, zonemap.ENTRY), 0, 0)

@@ -26,7 +26,7 @@ from seglake.layout import new_attempt
 from seglake.log.tasks import Progress, logged
 from seglake.maintain.clock import CarefulClock
 from seglake.maintain.compaction.passes import CleanedLog, How, Passes
-from seglake.maintain.compaction.policy import Bounds, LogToClean, Policy, log_to_clean
+from seglake.maintain.compaction.policy import DirtyBounds, LogToClean, Policy, log_to_clean
 from seglake.maintain.report import TopicReport
 from seglake.store import dry, open_store
 
@@ -190,8 +190,8 @@ def _logs(
     ], policy
 
 
-def _bounds(view: PartitionView) -> Bounds:
-    return Bounds(view.partition, view.log_start_offset, view.end_offset, view.cleaned_offset)
+def _bounds(view: PartitionView) -> DirtyBounds:
+    return DirtyBounds(view.partition, view.log_start_offset, view.end_offset, view.cleaned_offset)
 
 
 @dataclass

@@ -20,7 +20,7 @@ from seglake.catalog.rows import SegmentRow
 from seglake.engine import Engine, Task, share_out
 from seglake.limits import INT64_MAX
 from seglake.log.tasks import Progress, logged
-from seglake.maintain.compaction.cleaning import CleanGroups, Group, edges_of, groups_of
+from seglake.maintain.compaction.cleaning import CleanGroup, CleanGroups, edges_of, groups_of
 from seglake.maintain.compaction.keys import FindKeys, Keys, LogPart
 from seglake.maintain.compaction.policy import LogToClean, Policy
 from seglake.maintain.compaction.survivors import KEPT, TOMBSTONES, Bucket, FindSurvivors, Survivors
@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Replacement(NamedTuple):
+class GroupReplacement(NamedTuple):
     """The segments of a group, and the one that replaces them."""
 
     old: Sequence[SegmentRow]
@@ -49,7 +49,7 @@ class CleanedLog(NamedTuple):
     """
 
     log: LogToClean
-    groups: Sequence[Replacement]
+    groups: Sequence[GroupReplacement]
     records: int
     null_keys: int
     superseded: int
@@ -150,7 +150,9 @@ class Passes:
             sum((part.expired for part in parts), Counter()),
         )
 
-    def _cleaned(self, logs: Sequence[LogToClean], results: Survivors) -> list[list[Replacement]]:
+    def _cleaned(
+        self, logs: Sequence[LogToClean], results: Survivors
+    ) -> list[list[GroupReplacement]]:
         """The groups of each log that change."""
         total = _log_bytes(logs)
         survivors = {partition: part for (partition,), part in _parts(results.spooled, "partition")}
@@ -169,12 +171,12 @@ class Passes:
             left -= sum(sizes[number] for number in numbers)
             self.how.progress(2 * total - left, 2 * total)
         self.how.progress(2 * total, 2 * total)  # the groups that stay as they are
-        new: list[list[Replacement]] = [[] for _ in logs]
+        new: list[list[GroupReplacement]] = [[] for _ in logs]
         for number, (log_number, group) in enumerate(groups):
-            new[log_number].append(Replacement(group.rows, rows[number]))
+            new[log_number].append(GroupReplacement(group.rows, rows[number]))
         return new
 
-    def _groups(self, log: LogToClean, spooled: pa.Table) -> Iterator[Group]:
+    def _groups(self, log: LogToClean, spooled: pa.Table) -> Iterator[CleanGroup]:
         """The groups that lose a record, or have a tombstone without a delete horizon."""
         newest, fresh = np.zeros((2, len(log.rows)), np.int64)
         kinds, units = spooled["kind"].to_numpy(), spooled["unit"].to_numpy()
@@ -187,7 +189,7 @@ class Passes:
             some = slice(group.start, group.stop)
             if changes[some].any():
                 own = pa.array((units >= group.start) & (units < group.stop))
-                yield Group(group.start, log.rows[some], spooled.filter(own))
+                yield CleanGroup(group.start, log.rows[some], spooled.filter(own))
 
     def _run(
         self, task: Task[list[Item], Result], items: Sequence[Item], sizes: Sequence[int]

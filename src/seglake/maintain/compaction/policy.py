@@ -52,7 +52,7 @@ _NAMES = {
 }
 
 
-class Bounds(NamedTuple):
+class DirtyBounds(NamedTuple):
     """What the catalog says of a log partition: its offsets, and where its dirty part began."""
 
     partition: int
@@ -91,7 +91,7 @@ class LogToClean:
 
 
 def log_to_clean(
-    bounds: Bounds, rows: Sequence[SegmentRow], policy: Policy, now_ms: int
+    bounds: DirtyBounds, rows: Sequence[SegmentRow], policy: Policy, now_ms: int
 ) -> LogToClean:
     """What a round at `now_ms` would clean; `rows` are the segments in the order of the log.
 

@@ -64,18 +64,18 @@ def look(table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = (
     `own` attempts are left out. Raises StoreError, CorruptData and CommitConflict.
     """
     clock = now_ms() if grace.dry_run else time_of_storage(table.store)
-    find = partial(_find, table, topic, _Times(clock, clock - grace.hours * HOUR_MS), own)
+    find = partial(_find, table, topic, _RunningSince(clock, clock - grace.hours * HOUR_MS), own)
     return find() if grace.dry_run else settled(table, find)
 
 
-class _Times(NamedTuple):
+class _RunningSince(NamedTuple):
     """The time, and the one since which an attempt that may still run has written (ms)."""
 
     now_ms: int
     oldest_ms: float
 
 
-def _find(table: CatalogTable, topic: str, times: _Times, own: Collection[str]) -> Attempts:
+def _find(table: CatalogTable, topic: str, times: _RunningSince, own: Collection[str]) -> Attempts:
     unnamed, committed = _unnamed(table, times.now_ms)
     attempts = Attempts([], set(), committed, [])
     for owner, objects in unnamed.items():

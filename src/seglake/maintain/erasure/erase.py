@@ -38,7 +38,7 @@ from seglake.maintain.erasure.attempts import Attempts, Grace, look
 from seglake.maintain.erasure.logs import LogErasure
 from seglake.maintain.erasure.objects import OldObjects
 from seglake.maintain.erasure.rejects import RejectErasure, SampleErasure
-from seglake.maintain.erasure.wanted import Wanted
+from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.report import TopicReport
 from seglake.maintain.vacuum import GRACE_HOURS, delete
 from seglake.store import open_store
@@ -112,7 +112,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     object is younger than `grace_hours`; UnknownTopic; CorruptData if a log is damaged; StoreError
     and CommitConflict. After one of the last two, erase again.
     """
-    criteria = Wanted.of(keys, raw_containing)
+    criteria = ErasureCriteria.of(keys, raw_containing)
     grace = Grace(checked_hours("--grace-hours", grace_hours), dry_run)
     table = CatalogTable.open(open_store(root, storage_options))
     _require_own(table.snapshot(), topic)
@@ -158,7 +158,7 @@ class _Erasure:
         self,
         table: CatalogTable,
         report: Erased,
-        criteria: Wanted,
+        criteria: ErasureCriteria,
         tasks: SegmentTasks,
         engine: Engine,
         grace: Grace,

@@ -16,7 +16,7 @@ from seglake.limits import INT64_MAX
 from seglake.log.fetch import LogFetch
 from seglake.log.piece import Piece
 from seglake.log.rewrite.keep import WithoutKeys, among
-from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, Target, rewrite
+from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, RewriteTarget, rewrite
 from seglake.log.segment import LogSegment
 from seglake.log.tasks import SegmentTasks
 from seglake.store import Store
@@ -106,4 +106,4 @@ class LogErasure:
 
 
 def _without(keys: Keys, attempt_id: str, store: Store, row: SegmentRow) -> SegmentRow:
-    return rewrite(store, [row], WithoutKeys(keys), Target(attempt_id))
+    return rewrite(store, [row], WithoutKeys(keys), RewriteTarget(attempt_id))

@@ -22,7 +22,7 @@ from seglake.errors import CorruptData, MissingObject
 from seglake.log.tasks import SegmentTasks
 from seglake.maintain.erasure.attempts import Attempts
 from seglake.maintain.erasure.logs import StoredLog, may_hold
-from seglake.maintain.erasure.wanted import Wanted
+from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.vacuum import TEMPORARY
 from seglake.store import Listed, Store
 
@@ -35,7 +35,7 @@ class OldObjects:
     """What can go of a topic in a version, given the attempts and what is to be erased."""
 
     def __init__(
-        self, table: CatalogTable, topic: str, criteria: Wanted, attempts: Attempts
+        self, table: CatalogTable, topic: str, criteria: ErasureCriteria, attempts: Attempts
     ) -> None:
         self._table, self._topic, self._wanted = table, topic, criteria
         self._attempts = attempts
@@ -102,7 +102,7 @@ class OldObjects:
         )  # fmt: skip
 
 
-def _has_rejects(store: Store, criteria: Wanted, key: str) -> bool:
+def _has_rejects(store: Store, criteria: ErasureCriteria, key: str) -> bool:
     """The task: whether a file that the quarantine does not name has a row that goes."""
     try:
         return bool(pc.any(criteria.rejects(read_all_rejects(store, key)["raw"])).as_py())

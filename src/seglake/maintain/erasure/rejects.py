@@ -18,13 +18,13 @@ from seglake.catalog.quarantine.leaving import Leaving, are_listed, count, joine
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.engine import Engine
 from seglake.errors import CommitConflict
-from seglake.maintain.erasure.wanted import Wanted
+from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.store import Store
 
 _TRIES = 20  # of a commit to the quarantine, when others remove the same files
 
 
-class _Found(NamedTuple):
+class _FileRejects(NamedTuple):
     """The rejects of a quarantine file, by attempt: those that go, and the count of all."""
 
     go: Leaving
@@ -34,7 +34,7 @@ class _Found(NamedTuple):
 class _Goes(NamedTuple):
     """Which rejects go: those with what is wanted, and those that unfinished erasures listed."""
 
-    wanted: Wanted
+    wanted: ErasureCriteria
     earlier: Leaving
 
     def __call__(self, key: str, rows: pa.Table) -> pa.BooleanArray:
@@ -48,10 +48,10 @@ class RejectErasure:
     `leaving` is the list of those that `find` found last.
     """
 
-    def __init__(self, store: Store, topic: str, criteria: Wanted, engine: Engine) -> None:
+    def __init__(self, store: Store, topic: str, criteria: ErasureCriteria, engine: Engine) -> None:
         self._store, self._topic, self._engine = store, topic, engine
         self._table, self._goes = QuarantineTable(store), _Goes(criteria, {})
-        self._found: dict[str, _Found] = {}
+        self._found: dict[str, _FileRejects] = {}
         self._told = set[str]()  # the attempts that had rejects when `find` was called last
         self.leaving: Leaving = {}
 
@@ -99,7 +99,7 @@ class RejectErasure:
             else:
                 return
 
-    def _live(self) -> dict[str, _Found]:
+    def _live(self) -> dict[str, _FileRejects]:
         """What is found in every file that the quarantine names now."""
         keys = self._table.all_keys(self._topic)
         left = [key for key in keys if key not in self._found]
@@ -108,10 +108,10 @@ class RejectErasure:
         return {key: self._found[key] for key in keys}
 
 
-def _find(store: Store, goes: _Goes, key: str) -> _Found:
+def _find(store: Store, goes: _Goes, key: str) -> _FileRejects:
     """The task: a file of the quarantine → what goes of it."""
     rows = read_all_rejects(store, key)
-    return _Found(listed(key, rows, goes(key, rows)), _by_attempt(rows))
+    return _FileRejects(listed(key, rows, goes(key, rows)), _by_attempt(rows))
 
 
 def _by_attempt(rows: pa.Table) -> dict[str, int]:
@@ -137,7 +137,7 @@ def _kept(
 class SampleErasure:
     """The samples of rejects that failed attempts at a topic left."""
 
-    def __init__(self, store: Store, topic: str, criteria: Wanted) -> None:
+    def __init__(self, store: Store, topic: str, criteria: ErasureCriteria) -> None:
         self._store, self._topic, self._wanted = store, topic, criteria
 
     def find(self) -> int:

@@ -45,26 +45,26 @@ _NO_KEY = "nothing is named: an erasure needs a key, or a text of rejected rows"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ErasureCriteria:
     """Record keys, and a text: what has one of them is to be erased. Its repr hides them."""
 
     keys: frozenset[bytes]
     text: bytes = b""
 
     @staticmethod
-    def of(keys: Iterable[str | bytes], text: str | bytes | None = None) -> Wanted:
+    def of(keys: Iterable[str | bytes], text: str | bytes | None = None) -> ErasureCriteria:
         """From keys and a text; a `str` means its UTF-8. Raises UsageError if there is neither."""
         distinct = frozenset(map(_bytes, [keys] if isinstance(keys, str | bytes) else keys))
         if not distinct and not text:
             raise UsageError(_NO_KEY)
-        return Wanted(distinct, _bytes(text or b""))
+        return ErasureCriteria(distinct, _bytes(text or b""))
 
     def __repr__(self) -> str:
         return f"{len(self.keys)} keys"
 
     def rejects(self, raw: Any) -> pa.BooleanArray:
         """Which rejected rows go, of their bytes as an Arrow array."""
-        rows = Rows.of(raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw)
+        rows = RejectTexts.of(raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw)
         matches = pc.or_(rows.have_any(filter(None, self.keys)), self._have_text(rows))
         joined = [key for key in sorted(self.keys) if _SEPARATOR in key]
         near = rows.have_word(max(key.split(_SEPARATOR), key=len) for key in joined)
@@ -76,7 +76,7 @@ class Wanted:
         also = pc.is_in(pa.array(range(len(rows.raw)), pa.uint64()), some.filter(go))
         return pc.or_(matches, also)
 
-    def _have_text(self, rows: Rows) -> pa.BooleanArray:
+    def _have_text(self, rows: RejectTexts) -> pa.BooleanArray:
         if not self.text:
             return _none(rows.raw)
         pattern = _spellings(self.text)
@@ -84,24 +84,24 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RejectTexts:
     """Rejected rows as their bytes, and what their strings in base64 encode, a line for each."""
 
     raw: Any
     decoded: Any
 
     @staticmethod
-    def of(raw: Any) -> Rows:
+    def of(raw: Any) -> RejectTexts:
         """From the bytes of rows."""
         decoded: list[bytes | None] = [None] * len(raw)
         places: list[Any] = pc.indices_nonzero(_matches(raw, _MAY_BE_BASE64)).to_pylist()
         for at in places:
             decoded[at] = b"\n".join(_encoded_in(raw[at].as_py()))
-        return Rows(raw, pa.array(decoded, pa.large_binary()))
+        return RejectTexts(raw, pa.array(decoded, pa.large_binary()))
 
-    def take(self, places: Any) -> Rows:
+    def take(self, places: Any) -> RejectTexts:
         """The rows at these places."""
-        return Rows(self.raw.take(places), self.decoded.take(places))
+        return RejectTexts(self.raw.take(places), self.decoded.take(places))
 
     def have_any(self, words: Iterable[bytes]) -> pa.BooleanArray:
         """Which rows have one of the words as a field, or within one if that tells something."""

@@ -15,11 +15,11 @@ import numpy as np
 from seglake.catalog.rows import PartitionRow, Row
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
-from seglake.maintain.report import Report, TopicReport
+from seglake.maintain.report import MaintenanceReport, TopicReport
 
 
 @dataclass
-class Moved(Report):
+class Moved(MaintenanceReport):
     """A log start that moved from `before` to `after`, and the segments that went with it.
 
     `records` and `log_bytes` count what these segments have. Deleted records in the segment that

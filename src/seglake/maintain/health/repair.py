@@ -39,7 +39,7 @@ from seglake.maintain.health.findings import Finding
 from seglake.maintain.health.history import History
 from seglake.maintain.health.reindex import Reindexed, reindex_rows
 from seglake.maintain.health.segment_files import file_finding
-from seglake.maintain.report import Report, Status
+from seglake.maintain.report import MaintenanceReport, Status
 from seglake.store import Store, open_store
 
 _TRIES = 3  # at making the catalog anew
@@ -47,7 +47,7 @@ _UNTOLD = 100  # commits without a manifest after the last one with: file merges
 
 
 @dataclass(repr=False)
-class Rebuilt(Report):
+class Rebuilt(MaintenanceReport):
     """The result of a rebuild of the catalog.
 
     `untrusted` attempts have a manifest and no mark of success, and what can be read of the old
@@ -79,7 +79,7 @@ class Repaired(Reindexed):
     files: list[str] = field(default_factory=list)
 
 
-class _Damage(NamedTuple):
+class _TopicDamage(NamedTuple):
     """The segments of a topic with index files to rebuild, and everything that was found."""
 
     topic: str
@@ -127,7 +127,7 @@ def repair_indexes(
 
 def _damage(
     table: CatalogTable, topics: Collection[str] | None, tasks: SegmentTasks
-) -> Iterator[_Damage]:
+) -> Iterator[_TopicDamage]:
     """What is wrong with the index files of each topic with damage."""
     snapshot = table.snapshot()
     names = [snapshot.topic(name).topic for name in topics or ()]
@@ -136,7 +136,9 @@ def _damage(
         findings = tasks.map(_index_findings, rows)
         bad = [any(finding.kind != "unreadable" for finding in some) for some in findings]
         if any(findings):
-            yield _Damage(topic, list(compress(rows, bad)), list(chain.from_iterable(findings)))
+            yield _TopicDamage(
+                topic, list(compress(rows, bad)), list(chain.from_iterable(findings))
+            )
 
 
 def _index_findings(store: Store, row: SegmentRow) -> list[Finding]:

@@ -31,7 +31,7 @@ from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.health.findings import Finding, catalog_finding
 from seglake.maintain.health.history import lone_marks
 from seglake.maintain.health.segment_files import check_segment
-from seglake.maintain.report import Report
+from seglake.maintain.report import MaintenanceReport
 from seglake.maintain.vacuum import orphans
 from seglake.store import Store, open_store
 
@@ -43,7 +43,7 @@ _IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # kinds of rows; runs and so
 
 
 @dataclass(repr=False)
-class Verification(Report):
+class Verification(MaintenanceReport):
     """The findings in one version of the lake; it is sound if there are none.
 
     Missing objects are findings too. `orphans` are objects that no retained version names: failed

@@ -31,7 +31,7 @@ from seglake.times.instants import to_epoch_ms_array
 _PAIRS = 65_536  # pairs of a row and a record that are joined at a time
 
 
-class _Log(Protocol):
+class _ReadableLog(Protocol):
     """The part of `seglake.read.log.Log` that is needed here."""
 
     def partitions(self) -> Sequence[int]: ...
@@ -46,7 +46,13 @@ class Around:
     """
 
     def __init__(
-        self, log: _Log, at: str, before_ms: int, after_ms: int, key: str | None, schema: pa.Schema
+        self,
+        log: _ReadableLog,
+        at: str,
+        before_ms: int,
+        after_ms: int,
+        key: str | None,
+        schema: pa.Schema,
     ) -> None:
         least, most = sorted((before_ms, after_ms))
         if least < 0 or not 0 < most <= INT64_MAX:

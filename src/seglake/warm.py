@@ -24,7 +24,7 @@ from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, QuarantineLimit
 from seglake.layout import new_attempt
 from seglake.log.rewrite.keep import Keep, OnlyOffsets, WithoutKeys
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.log.short.share_kernels import SLOT_FIELDS, help_readers
 from seglake.log.short.slots import functions
 from seglake.maintain.compaction.compact import compact
@@ -163,7 +163,7 @@ def _merge(root: Path) -> None:
     for row in table.segments(table.snapshot(), "warm"):
         some = OnlyOffsets.of([(row.base_offset, b"\x77" * (EVENTS // 8))])
         for keep in (Keep(), WithoutKeys.of([b"u0"]), some):
-            rewrite(table.store, [row], keep, Target(new_attempt()))
+            rewrite(table.store, [row], keep, RewriteTarget(new_attempt()))
 
 
 if __name__ == "__main__":

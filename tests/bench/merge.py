@@ -12,7 +12,7 @@ import seglake
 from seglake.engine import LocalEngine
 from seglake.layout import new_attempt
 from seglake.log.rewrite.keep import Keep
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.merge import merge
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.bench.events import Events, generate
@@ -108,7 +108,7 @@ def _speed(name: str, root: str, rounds: int) -> _Speed:
     rows = [row for row in table.segments(table.snapshot(), TOPIC) if row.partition == 0]
 
     def write() -> int:
-        return rewrite(table.store, rows, Keep(), Target(new_attempt())).record_count
+        return rewrite(table.store, rows, Keep(), RewriteTarget(new_attempt())).record_count
 
     def check(records: int) -> None:
         require(records == sum(row.record_count for row in rows), "a merge lost records")

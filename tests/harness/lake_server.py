@@ -20,7 +20,7 @@ from typing import Any
 import seglake
 from seglake.serve.run import running
 from seglake.serve.settings import Address, load
-from seglake.serve.topics.catalog import Topics
+from seglake.serve.topics.catalog import ServedTopics
 
 PATIENCE_S = 120
 
@@ -28,7 +28,9 @@ PATIENCE_S = 120
 class Serving:
     """A running server: its address, and its topics."""
 
-    def __init__(self, address: Address, topics: Topics, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, address: Address, topics: ServedTopics, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.address, self.topics, self._loop = address, topics, loop
 
     def __str__(self) -> str:

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from seglake.write.rows.formats.jsonl import JsonRows, Wanted
+from seglake.write.rows.formats.jsonl import FieldNames, JsonRows
 from seglake.write.rows.rows import Reason
 from tests.makers.files import chunk
 
@@ -51,7 +51,7 @@ def shown(value: Any) -> bytes | None:
 
 
 def scan(data: bytes) -> JsonRows:
-    return JsonRows(chunk(data), Wanted(NAMES))
+    return JsonRows(chunk(data), FieldNames(NAMES))
 
 
 def check(lines: list[bytes]) -> None:

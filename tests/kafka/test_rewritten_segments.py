@@ -20,7 +20,7 @@ from seglake.format.filter import NO_HORIZON
 from seglake.format.records import Int64s
 from seglake.layout import new_attempt
 from seglake.log.rewrite.keep import GOES, UNDECIDED, Fates, Flags, OnlyOffsets
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.store import open_store
 from tests.judges.kafka_judge import Kafka, StoredBatch
 from tests.kafka.test_written_segments import (
@@ -81,7 +81,7 @@ def test_kafkas_filter_keeps_the_same(
             old = root / "old.log"
             old.write_bytes(b"".join((root / row.key("log")).read_bytes() for row in rows))
             cleaned = Cleaned(*fields_of(OnlyOffsets.of(bitmaps(keep, rows))))
-            new = rewrite(open_store(name), rows, cleaned, Target(new_attempt()))
+            new = rewrite(open_store(name), rows, cleaned, RewriteTarget(new_attempt()))
             arguments = str(old), json.dumps(sorted(keep)), NOW, RETENTION, rows[-1].end_offset
             kafkas = root / "kafkas.log"
             kafkas.write_bytes(kafka.call("filter", *arguments, on=filters))

@@ -20,7 +20,7 @@ from seglake import warm
 from seglake.cli.app import app
 from seglake.layout import new_attempt
 from seglake.log.rewrite.keep import OnlyOffsets, WithoutKeys, WithoutOffsets
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
@@ -119,7 +119,7 @@ def rewrite_segments(maker: LakeMaker) -> None:
     rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
     bits = OnlyOffsets.of([(row.base_offset, b"\x77" * 4) for row in rows])
     for keep in (WithoutKeys.of([b"x", b"k"]), WithoutOffsets.of([(3, 7)]), bits):
-        rewrite(maker.store, rows, keep, Target(new_attempt()))
+        rewrite(maker.store, rows, keep, RewriteTarget(new_attempt()))
 
 
 def compiled_later(folder: Path) -> set[tuple[str, str]]:

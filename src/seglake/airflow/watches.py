@@ -40,7 +40,7 @@ class Watch(Protocol):
         ...
 
 
-class _Newest:
+class _NewestVersion:
     """The newest version of a topic. The lake stays open; a refresh reads only what changed."""
 
     def __init__(self, root: str, topic: str) -> None:
@@ -80,7 +80,7 @@ class VersionWatch:
     """
 
     def __init__(self, root: str, topic: str) -> None:
-        self._newest = _Newest(root, topic)
+        self._newest = _NewestVersion(root, topic)
         self._known: tuple[int, dict[Key, RunRow]] = (_NOTHING, {})
 
     def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
@@ -124,7 +124,7 @@ class ClosedWatch:
     def __init__(
         self, root: str, topic: str, *, window_ms: int, lateness_ms: int, since: Time | None = None
     ) -> None:
-        self._newest = _Newest(root, topic)
+        self._newest = _NewestVersion(root, topic)
         self._window_ms, self._lateness_ms = window_ms, lateness_ms
         self._since_ms = None if since is None else to_epoch_ms(since)
 

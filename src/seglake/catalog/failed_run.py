@@ -62,10 +62,10 @@ def rewrite_failed_run(store: Store, failed: FailedRun) -> None:
 
 def all_failed_runs(store: Store, topic: str | None) -> Iterator[FailedRun]:
     """What is known of each failed attempt, at one topic or at any. Raises as `failed_runs`."""
-    for found in store.list(ATTEMPTS):
-        if found.key.endswith("/report.json"):
+    for item in store.list(ATTEMPTS):
+        if item.key.endswith("/report.json"):
             with suppress(MissingObject):
-                failed = _read(store, found.key, FailedRun)
+                failed = _read(store, item.key, FailedRun)
                 if topic in {None, failed.topic}:
                     yield failed
 
@@ -76,9 +76,9 @@ def failed_runs(store: Store, topic: str, run_id: str) -> list[FailedRun]:
     A failure that `seglake vacuum` removed is left out. Raises CorruptData if an object is damaged,
     and StoreError.
     """
-    keys = [found.key for found in store.list(failed_folder(topic, run_id))]
-    found = (_failed_run(store, key) for key in keys)
-    return sorted(filter(None, found), key=lambda failed: failed.pipeline)
+    keys = [item.key for item in store.list(failed_folder(topic, run_id))]
+    failures = (_failed_run(store, key) for key in keys)
+    return sorted(filter(None, failures), key=lambda failed: failed.pipeline)
 
 
 def _failed_run(store: Store, key: str) -> FailedRun | None:

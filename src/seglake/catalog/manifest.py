@@ -86,10 +86,10 @@ def unmarked(store: Store) -> dict[str, int]:
     """
     written: dict[str, int] = {}
     marked = set[str]()
-    for found in store.list(ATTEMPTS):
-        attempt_id, _, name = found.key.removeprefix(f"{ATTEMPTS}/").partition("/")
+    for item in store.list(ATTEMPTS):
+        attempt_id, _, name = item.key.removeprefix(f"{ATTEMPTS}/").partition("/")
         if name == "manifest.json":
-            written[attempt_id] = found.modified_ms
+            written[attempt_id] = item.modified_ms
         elif name == "success":
             marked.add(attempt_id)
     return {attempt_id: ms for attempt_id, ms in written.items() if attempt_id not in marked}
@@ -101,8 +101,8 @@ def read_manifest(store: Store, attempt_id: str, lost_races: int = 0) -> Manifes
     try:
         content: Any = json.loads(bytes(store.read_all(key)))
         if content["format"] not in FORMATS:
-            known = " or ".join(map(str, FORMATS))
-            raise CorruptData(f"a manifest of format {content['format']}, not {known}", file=key)
+            formats = " or ".join(map(str, FORMATS))
+            raise CorruptData(f"a manifest of format {content['format']}, not {formats}", file=key)
         rows: list[Row] = [_ROW_TYPES[row.pop("kind")](**row) for row in content["rows"]]
         replaced = [SegmentId(**fields) for fields in content["replaced"]]
         forgotten = list(map(str, content.get("forgotten", ())))

@@ -48,22 +48,22 @@ def divided(
     Raises CommitConflict if fewer rows than expected are found, CorruptData, MissingObject and
     StoreError.
     """
-    found, wanted = list[Divided](), removal.expected
+    parts, missing = list[Divided](), removal.expected
     likely = _likely(files, removal)
-    at_once = REQUESTS if store.remote and wanted is None else 1
+    at_once = REQUESTS if store.remote and missing is None else 1
     for first in range(0, len(likely), at_once):
         some = likely[first : first + at_once]
         for file, rows in zip(some, read_files(store, folder, some), strict=True):
             gone = removal.goes(rows)
             part = Divided(file, rows.filter(gone), rows.filter(pc.invert(gone)))
-            wanted = wanted and wanted - len(part.goes)
+            missing = missing and missing - len(part.goes)
             if len(part.goes):
-                found.append(part)
-        if wanted == 0:
+                parts.append(part)
+        if missing == 0:
             break
-    if wanted:
-        raise CommitConflict(f"{folder}: {wanted} {removal.kind} rows to remove are gone")
-    return found
+    if missing:
+        raise CommitConflict(f"{folder}: {missing} {removal.kind} rows to remove are gone")
+    return parts
 
 
 def _likely(files: Collection[DataFile], removal: Removal) -> list[DataFile]:

@@ -36,11 +36,11 @@ def expired_files(
     """
     never_named = NeverNamed.by(table, retention_hours, now_ms=now_ms)
     return [
-        found
+        item
         for kind in FILE_SCHEMAS
-        for found in table.store.list(f"{LOG_TABLE}/kind={kind}")
-        if found.modified_ms <= before_ms and not found.key.endswith(".tmp")
-        and found.key in never_named
+        for item in table.store.list(f"{LOG_TABLE}/kind={kind}")
+        if item.modified_ms <= before_ms and not item.key.endswith(".tmp")
+        and item.key in never_named
     ]  # fmt: skip
 
 
@@ -52,7 +52,7 @@ class NeverNamed(Container[str]):
     because it has written its rows.
     """
 
-    kept: Container[str]  # the paths of the others
+    named: Container[str]  # the paths of the others
 
     @staticmethod
     def by(
@@ -67,7 +67,7 @@ class NeverNamed(Container[str]):
 
     def __contains__(self, key: object) -> bool:
         path = str(key).removeprefix(f"{LOG_TABLE}/")
-        return path.startswith("kind=") and path not in self.kept
+        return path.startswith("kind=") and path not in self.named
 
 
 def committed_attempts(store: Store) -> set[str]:
@@ -75,17 +75,17 @@ def committed_attempts(store: Store) -> set[str]:
 
     The log's commits name them, and the rows of the data files that these commits added.
     """
-    found, files = set[str](), set[DataFile]()
+    attempt_ids, files = set[str](), set[DataFile]()
     for _, commit in DeltaLog(store, LOG_TABLE, CONTRACT).retained(skip_damaged=True):
-        found.update(filter(None, [commit.attempt_id]))
+        attempt_ids.update(filter(None, [commit.attempt_id]))
         with contextlib.suppress(CorruptData):
             files |= data_files(commit.added)
     with contextlib.suppress(SeglakeError):
         files |= CatalogTable(store).newest_files()
     for file in sorted(files):
         with contextlib.suppress(CorruptData, StoreError):
-            found |= attempts(store, [file])
-    return found
+            attempt_ids |= attempts(store, [file])
+    return attempt_ids
 
 
 def retained_rows(
@@ -97,11 +97,11 @@ def retained_rows(
     Raises MissingObject, at the end, if a data file of that version does not exist.
     """
     needed = {f"{LOG_TABLE}/{file.path}" for file in table.newest_files() if file.kind == kind}
-    for found in table.store.list(f"{LOG_TABLE}/kind={kind}"):
-        wanted = found.key not in expired or found.key in needed
-        if found.key.endswith(".parquet") and wanted:
-            topic = found.key.split("/")[3].removeprefix("topic=")
-            yield topic, read_parquet(table.store, found.key, FILE_SCHEMAS[kind])
-            needed.discard(found.key)
+    for item in table.store.list(f"{LOG_TABLE}/kind={kind}"):
+        retained = item.key not in expired or item.key in needed
+        if item.key.endswith(".parquet") and retained:
+            topic = item.key.split("/")[3].removeprefix("topic=")
+            yield topic, read_parquet(table.store, item.key, FILE_SCHEMAS[kind])
+            needed.discard(item.key)
     for key in needed:
         raise MissingObject(f"{table.store.uri}/{key}: no such object")

@@ -157,9 +157,11 @@ def in_a_row(report: Mapping[str, Any], lists: Sequence[str]) -> str:
     Every command that loads the rows of a topic reads it, so it must not grow with the input or
     with damage. `files_more` counts the items of the list `files` that are left out, if any are.
     """
-    told = {**report, **{name: report[name][:_SAMPLE] for name in lists}}
+    shortened = {**report, **{name: report[name][:_SAMPLE] for name in lists}}
     more = {f"{name}_more": len(report[name]) - _SAMPLE for name in lists}
-    return json.dumps(told | {name: n for name, n in more.items() if n > 0}, ensure_ascii=False)
+    return json.dumps(
+        shortened | {name: n for name, n in more.items() if n > 0}, ensure_ascii=False
+    )
 
 
 def committed_runs(rows: Iterable[RunRow]) -> list[RunRow]:

@@ -175,7 +175,7 @@ class CatalogTable:
         commits = self._delta_log.since(snapshot.version, _REFRESH_COMMITS)
         if not commits and self._delta_log.has(snapshot.version):
             return snapshot
-        if not 0 < len(commits) < _REFRESH_COMMITS or any(each.redefines for each in commits):
+        if not 0 < len(commits) < _REFRESH_COMMITS or any(commit.redefines for commit in commits):
             return self.snapshot()
         try:
             return snapshot_files.advance(self.store, snapshot, commits)
@@ -188,14 +188,14 @@ class CatalogTable:
 
     def newest_files(self) -> frozenset[DataFile]:
         """The data files of the newest version."""
-        found = delta_rs.live_files(self.handle.newest(), PARTITION_COLUMNS)
-        return snapshot_files.data_files(found)
+        rows = delta_rs.live_files(self.handle.newest(), PARTITION_COLUMNS)
+        return snapshot_files.data_files(rows)
 
     def rows(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
         """All rows of one kind and topic in this version, without the columns kind and topic."""
         files = [file for file in snapshot.files if file.topic == topic]
-        found = snapshot_files.tables(self.store, kind, files)
-        return pa.concat_tables(found[topic]) if found else FILE_SCHEMAS[kind].empty_table()
+        tables = snapshot_files.tables(self.store, kind, files)
+        return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
 
     def segments(self, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
         """Every segment row of a topic in the order of the log, with all its columns."""
@@ -213,8 +213,8 @@ class CatalogTable:
             return []
         mine = [file for file in snapshot.files if file.topic == topic]
         removal = removed_segments(snapshot, topic, places)
-        found = divided(self.store, layout.LOG_TABLE, mine, removal)
-        rows = rows_of(SegmentRow, topic, pa.concat_tables([each.goes for each in found]))
+        parts = divided(self.store, layout.LOG_TABLE, mine, removal)
+        rows = rows_of(SegmentRow, topic, pa.concat_tables([part.goes for part in parts]))
         return sorted(rows, key=lambda row: (row.partition, row.base_offset))
 
     def segment_lists(
@@ -258,8 +258,8 @@ class CatalogTable:
     def has(self, snapshot: Snapshot, topic: str, attempt_id: str) -> bool:
         """Whether this version has the commit of an attempt."""
         tables = (self.rows(snapshot, kind, topic) for kind in COMMITS)
-        wanted = pa.scalar(attempt_id)
-        return any(pc.any(pc.equal(rows["attempt_id"], wanted)).as_py() for rows in tables)
+        value = pa.scalar(attempt_id)
+        return any(pc.any(pc.equal(rows["attempt_id"], value)).as_py() for rows in tables)
 
     def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
         """Every commit of maintenance to a topic."""
@@ -291,8 +291,8 @@ class CatalogTable:
         """
         change = Change(rows, replaced, forgotten, files_of)
         checked = checked_change(change, topic, base)
-        for each in (attempt_id, *files_of):
-            fate.claim(self.store, each, topic)
+        for owner in (attempt_id, *files_of):
+            fate.claim(self.store, owner, topic)
         removals = checked.removals(base)
         actions = self._redefine(checked) + self._write_files(checked, removals, base)
         manifest = Manifest(
@@ -322,7 +322,7 @@ class CatalogTable:
         if not waiting:
             return set()
         since_ms = min(waiting.values()) - _A_DAY_MS  # a copied lake has the times of copying
-        committed = {each.attempt_id for _, each in self._delta_log.retained(since_ms)}
+        committed = {commit.attempt_id for _, commit in self._delta_log.retained(since_ms)}
         return waiting.keys() & (committed | snapshot_files.attempts(self.store, files))
 
     def mark_committed(self, files: Collection[DataFile]) -> list[str]:
@@ -330,12 +330,12 @@ class CatalogTable:
 
         They died between their commit and their mark.
         """
-        found = sorted(self.unmarked(files))
-        if found:
+        attempt_ids = sorted(self.unmarked(files))
+        if attempt_ids:
             sync_commits(self.store)
-        for attempt_id in found:
+        for attempt_id in attempt_ids:
             mark_committed(self.store, attempt_id)
-        return found
+        return attempt_ids
 
     def fence(self, topic: str | None = None) -> None:
         """Make every commit to a topic, or to all, that is under way fail: it has to begin again.
@@ -420,5 +420,5 @@ def _open_used(store: Store) -> CatalogTable:
 
 def _was_used(store: Store) -> bool:
     """Whether an attempt has a manifest or a mark, which only follow a catalog's creation."""
-    names = (found.key.rpartition("/")[2] for found in store.list(layout.ATTEMPTS))
+    names = (item.key.rpartition("/")[2] for item in store.list(layout.ATTEMPTS))
     return not {"manifest.json", "success"}.isdisjoint(names)

@@ -90,13 +90,13 @@ class TopicChange(NamedTuple):
 
     def removals(self, base: Snapshot) -> list[Removal]:
         """The rows of `base` that go."""
-        found = []
+        removals = []
         if self.replaced:
             places = [segment[1:3] for segment in self.replaced]
-            found.append(removed_segments(base, self.topic, places))
+            removals.append(removed_segments(base, self.topic, places))
         if self.forgotten:
-            found.append(Removal("source", {}, None, self._forgets))
-        return found
+            removals.append(Removal("source", {}, None, self._forgets))
+        return removals
 
     def _forgets(self, table: pa.Table) -> pa.BooleanArray:
         return pc.is_in(table["attempt_id"], pa.array(sorted(self.forgotten)))
@@ -115,10 +115,10 @@ def removed_segments(base: Snapshot, topic: str, places: Iterable[tuple[int, int
 
     def goes(table: pa.Table) -> pa.BooleanArray:
         partitions, bases = table["partition"].to_numpy(), table["base_offset"].to_numpy()
-        found = np.zeros(len(table), bool)
+        flags = np.zeros(len(table), bool)
         for partition, offsets in by_partition.items():
-            found |= (partitions == partition) & np.isin(bases, offsets)
-        return pa.array(found)
+            flags |= (partitions == partition) & np.isin(bases, offsets)
+        return pa.array(flags)
 
     return Removal("segment", dict(zip(_STATED, values, strict=True)), len(values[0]), goes)
 
@@ -160,11 +160,11 @@ def _check_log(
 ) -> None:
     """Raise CorruptData if a log partition would have a hole or an overlap."""
     segments, bounds = _of(SegmentRow, rows), _of(PartitionRow, rows)
-    found = segments_by_partition([file_table(segments)]) if segments else {}
-    added = {(rows[0].topic, partition): columns for partition, columns in found.items()}
-    known = base if removed or bounds else base.ends(added)
+    by_partition = segments_by_partition([file_table(segments)]) if segments else {}
+    added = {(rows[0].topic, partition): columns for partition, columns in by_partition.items()}
+    before = base if removed or bounds else base.ends(added)
     topics = _of(TopicRow, rows)
-    known.with_rows(
+    before.with_rows(
         base.version + 1, base.files, topics=topics, partitions=bounds, added=added, removed=removed
     )
 
@@ -175,10 +175,10 @@ def _of(row_type: type[AnyRow], rows: Iterable[Row]) -> list[AnyRow]:
 
 def _by_partition(segments: Iterable[tuple[int, int]]) -> dict[int, Int64s]:
     """The base offsets of each log partition, from pairs of both."""
-    found: dict[int, list[int]] = defaultdict(list)
+    lists: dict[int, list[int]] = defaultdict(list)
     for partition, base_offset in segments:
-        found[partition].append(base_offset)
-    return {partition: np.array(offsets, np.int64) for partition, offsets in found.items()}
+        lists[partition].append(base_offset)
+    return {partition: np.array(offsets, np.int64) for partition, offsets in lists.items()}
 
 
 def _complete(row: PartitionRow, base: Snapshot) -> PartitionRow:
@@ -204,27 +204,29 @@ def _check_topic(row: TopicRow, base: Snapshot) -> None:
     if row.partitions < 1:
         raise UsageError(f"topic {row.topic!r} needs at least one partition")
     try:
-        known = base.topic(row.topic)
+        stored = base.topic(row.topic)
     except UnknownTopic:
         return
-    if row.sequence <= known.sequence:
-        raise UsageError(f"topic {row.topic!r} is at sequence {known.sequence}; {row} is not newer")
-    if row.partitions < known.partitions:
+    if row.sequence <= stored.sequence:
         raise UsageError(
-            f"topic {row.topic!r} has {known.partitions} partitions; the number may only grow"
+            f"topic {row.topic!r} is at sequence {stored.sequence}; {row} is not newer"
+        )
+    if row.partitions < stored.partitions:
+        raise UsageError(
+            f"topic {row.topic!r} has {stored.partitions} partitions; the number may only grow"
         )
 
 
 def _check_partition(row: PartitionRow, base: Snapshot) -> None:
     try:
-        known = base.partition(row.topic, row.partition)
+        stored = base.partition(row.topic, row.partition)
     except UnknownTopic:
         return
-    if row.sequence <= known.sequence:
-        raise UsageError(f"{row} is not newer than sequence {known.sequence}")
-    if row.log_start_offset < known.log_start_offset or row.next_offset < known.end_offset:
+    if row.sequence <= stored.sequence:
+        raise UsageError(f"{row} is not newer than sequence {stored.sequence}")
+    if row.log_start_offset < stored.log_start_offset or row.next_offset < stored.end_offset:
         raise UsageError(
-            f"{row} would go back: the log holds {known.log_start_offset} to {known.end_offset}"
+            f"{row} would go back: the log holds {stored.log_start_offset} to {stored.end_offset}"
         )
 
 
@@ -232,8 +234,8 @@ def _live(topic: str, partition: int, base_offsets: Int64s, base: Snapshot) -> I
     """The base offsets themselves; UsageError unless a live segment begins at each."""
     live = base.partition(topic, partition).segments
     if len(live.beginning_at(base_offsets)) < len(base_offsets):
-        found = base_offsets.tolist()
-        raise UsageError(f"{topic}-{partition}: no segment begins at some of {found}")
+        offsets = base_offsets.tolist()
+        raise UsageError(f"{topic}-{partition}: no segment begins at some of {offsets}")
     return base_offsets
 
 

@@ -71,7 +71,7 @@ def mark_recent(table: CatalogTable, base: Snapshot, topic: str) -> None:
         rows = table.rows(base, kind, topic).select(["attempt_id", "finished_at_ms"])
         columns: list[list[Any]] = [column.to_pylist() for column in rows.columns]
         finished.update(zip(*columns, strict=True))
-    recent = sorted(finished, key=lambda each: finished[each])[-_RECENT:]
+    recent = sorted(finished, key=lambda name: finished[name])[-_RECENT:]
     marked = read_at_once(store, partial(is_marked, store), recent)
     for attempt_id in compress(recent, map(operator.not_, marked)):
         mark(store, attempt_id)

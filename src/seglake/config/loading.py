@@ -13,7 +13,7 @@ from seglake.config.document import tables_of
 from seglake.config.input import Input
 from seglake.config.pipeline import Pipeline
 from seglake.config.rules import flat
-from seglake.config.sections import HeaderFields, Key, Task, Timestamp, Value
+from seglake.config.sections import HeaderFields, Key, TaskLimits, Timestamp, Value
 from seglake.config.topic import Topic, combined
 from seglake.errors import ConfigError
 
@@ -24,7 +24,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "value": Value,
     "headers": HeaderFields,
     "topic": Topic,
-    "task": Task,
+    "task": TaskLimits,
 }
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr
 
 from seglake.config.input import Input
 from seglake.config.rules import Location, Options
-from seglake.config.sections import HeaderFields, Key, Section, Task, Timestamp, Value
+from seglake.config.sections import HeaderFields, Key, Section, TaskLimits, Timestamp, Value
 from seglake.config.topic import LIFECYCLE_FIELDS, Topic
 from seglake.limits import ALL_TIMES
 
@@ -39,7 +39,7 @@ class Pipeline(Section):
     value: Value = Field(default_factory=Value)
     headers: HeaderFields = Field(default_factory=HeaderFields)
     topic: Topic
-    task: Task = Field(default_factory=Task)
+    task: TaskLimits = Field(default_factory=TaskLimits)
     storage: Options = Field(
         default_factory=dict,
         description="options of the object store (`endpoint`, `region`, `allow_http`, …); secrets "

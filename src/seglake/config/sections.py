@@ -180,7 +180,7 @@ class HeaderFields(Section):
                 yield f"headers.array_field contradicts headers.{key}; remove one"
 
 
-class Task(Section):
+class TaskLimits(Section):
     """Bounds of one task."""
 
     split_bytes: int = Field(

@@ -50,12 +50,12 @@ def events_around(
     names = chosen(columns)
     around = Around(log, at, before_ms, after_ms, key, read_schema(names))
     around.check(to_arrow_schema(rows.schema, timezone="UTC"), names)
-    task = _Task(around, len(rows.columns), names, memory_bytes)
+    task = _AroundTask(around, len(rows.columns), names, memory_bytes)
     return rows.mapInArrow(task, StructType([*rows.schema.fields, *struct_of(names).fields]))
 
 
 @dataclass(frozen=True)
-class _Task:
+class _AroundTask:
     """Batches of rows → batches of rows with events, in the types of Spark."""
 
     around: Around

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
-from seglake.datasource.options import EARLIEST, LATEST, Bound, TopicPartition, Topics
+from seglake.datasource.options import EARLIEST, LATEST, Bound, TopicChoice, TopicPartition
 from seglake.errors import OffsetOutOfRange, UnknownTopic, UsageError
 from seglake.log.partition import PartitionReader
 from seglake.read.lake import Lake
@@ -20,7 +20,7 @@ Readers = dict[TopicPartition, PartitionReader]
 _log = logging.getLogger(__name__)
 
 
-def readers_of(lake: Lake, topics: Topics) -> Readers:
+def readers_of(lake: Lake, topics: TopicChoice) -> Readers:
     """The partitions that a query reads, sorted. UnknownTopic if the lake lacks a named one."""
     names = topics.named or {partition.topic for partition in topics.assigned or ()}
     if topics.pattern is not None:

@@ -34,7 +34,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class Topics(NamedTuple):
+class TopicChoice(NamedTuple):
     """The partitions to read: exactly one of these is not None."""
 
     assigned: frozenset[TopicPartition] | None = None
@@ -62,7 +62,7 @@ class Options:
 
     root: str
     storage: Mapping[str, str] = field(repr=False)  # may be credentials
-    topics: Topics
+    topics: TopicChoice
     columns: tuple[str, ...]
     starting: Bound | None
     ending: Bound | None
@@ -234,7 +234,7 @@ class _Values:
             raise UsageError(f"options includeHeaders={headers} and columns={listed!r} disagree")
         return columns
 
-    def topics(self) -> Topics:
+    def topics(self) -> TopicChoice:
         names = [name for name in ("assign", "subscribe", "subscribePattern") if name in self]
         if len(names) != 1:
             raise UsageError(
@@ -243,11 +243,11 @@ class _Values:
             )
         name, value = names[0], self.text(names[0]) or ""
         if name == "assign":
-            topics = Topics(assigned=_partitions(value))
+            topics = TopicChoice(assigned=_partitions(value))
         elif name == "subscribe":
-            topics = Topics(named=frozenset(_split(value)))
+            topics = TopicChoice(named=frozenset(_split(value)))
         else:
-            topics = Topics(pattern=translate(value) if value else None)
+            topics = TopicChoice(pattern=translate(value) if value else None)
         if not any(topics):
             raise UsageError(f"option {name} names no topic: {value!r}")
         return topics

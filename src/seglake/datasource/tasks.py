@@ -25,7 +25,7 @@ from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges
 from seglake.log.zones.cache import ZoneMapCache
 from seglake.log.zones.search import ZoneSearch
-from seglake.read.origin import Vacuumed
+from seglake.read.origin import MissingLogs
 from seglake.store import Store
 
 MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, unless an option is set
@@ -36,7 +36,7 @@ _MOST_EMPTY = 16  # parts of a segment for each one that its records need
 _log = logging.getLogger(__name__)
 
 
-class Part(NamedTuple):
+class ReadPart(NamedTuple):
     """A whole piece; or if `cut`, the records of a piece with the offsets of its window."""
 
     piece: Piece
@@ -44,7 +44,7 @@ class Part(NamedTuple):
     cut: bool
 
 
-Task = tuple[Part, ...]
+Task = tuple[ReadPart, ...]
 
 
 def planned(pieces: Iterable[Piece], options: Options) -> list[Task]:
@@ -62,8 +62,8 @@ def planned(pieces: Iterable[Piece], options: Options) -> list[Task]:
     return list(_packed(parts, limit, most))
 
 
-def _packed(parts: Iterable[Part], limit_bytes: int, most_records: int) -> Iterator[Task]:
-    task: list[Part] = []
+def _packed(parts: Iterable[ReadPart], limit_bytes: int, most_records: int) -> Iterator[Task]:
+    task: list[ReadPart] = []
     size = records = 0
     for part in parts:
         size, records = size + part.size_bytes, records + part.piece.records_at_most
@@ -75,10 +75,10 @@ def _packed(parts: Iterable[Part], limit_bytes: int, most_records: int) -> Itera
         yield tuple(task)
 
 
-def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[Part]:
+def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[ReadPart]:
     count = -(-piece.size_bytes // limit_bytes)
     if count == 1 and piece.records_at_most <= most_records:
-        yield Part(piece, piece.size_bytes, cut=False)
+        yield ReadPart(piece, piece.size_bytes, cut=False)
         return
     window, segment = piece.window, piece.segment
     low = max(window.start_offset, segment.base_offset)
@@ -94,7 +94,7 @@ def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[Part]:
             window=window._replace(start_offset=start, end_offset=end),
             records_at_most=min(piece.records_at_most, end - start),
         )
-        yield Part(part, piece.size_bytes // (len(edges) - 1), cut=True)
+        yield ReadPart(part, piece.size_bytes // (len(edges) - 1), cut=True)
 
 
 def _offsets_near(piece: Piece, count: int) -> Int64s:
@@ -134,14 +134,14 @@ class _TaskReader:
 
     def __init__(self, store: Store, schema: pa.Schema, fail_on_data_loss: bool) -> None:
         self._schema, self._fail = schema, fail_on_data_loss
-        self._reads = SharedReads(store, _CACHE_BYTES, Vacuumed(store))
+        self._reads = SharedReads(store, _CACHE_BYTES, MissingLogs(store))
         self._newer = Newer(store, fail_on_data_loss=fail_on_data_loss)
 
     def close(self) -> None:
         """Close all files: a worker that waits for a task does not look for deletions."""
         self._reads.forget()
 
-    def records(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def records(self, part: ReadPart) -> Iterator[pa.RecordBatch]:
         """The records of a part, each once."""
         next_offset = 0
         try:
@@ -156,7 +156,7 @@ class _TaskReader:
             _log.warning("skipped, as failOnDataLoss is false: %s", error)
         except VersionExpired as gone:
             for piece in self._newer.pieces(part.piece, next_offset, gone):
-                yield from self.records(Part(piece, piece.size_bytes, cut=False))
+                yield from self.records(ReadPart(piece, piece.size_bytes, cut=False))
 
 
 def _narrowed(piece: Piece, zone_maps: ZoneMapCache) -> Piece:

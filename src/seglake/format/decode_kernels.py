@@ -3,9 +3,9 @@
 `find_batches` and `read_headers` walk headers. `parse_records` and `parse_headers` turn a buffer of
 records into columns and check that every length fits its space (`DefaultRecord.readFrom`).
 
-Varints are Kafka's (`ByteUtils`), at most 5 bytes for 32-bit and 10 bytes for 64-bit values.
-Readers return the position after the value, or `BAD` if the bytes end early or the value is
-longer than its type allows.
+Varints are Kafka's (`ByteUtils`), at most 5 bytes for 32-bit and 10 bytes for 64-bit values. A
+reader of a value returns the position after the value. It returns `BAD` if the bytes end early, or
+if the value is longer than its type allows.
 """
 
 import sys
@@ -83,7 +83,7 @@ def get_varint(data, at, end, max_bytes):
 
 @intrinsic
 def _eight_bytes(_typing_context, data, _at):
-    """The eight bytes from a position, first byte in the lowest bits. All must be in the array."""
+    """The eight bytes from a position, first byte in the lowest bits. The array must have them."""
 
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -107,7 +107,7 @@ def _zeros_below(_typing_context, _bits):
 
 @njit(cache=True, nogil=True, inline="always")
 def _first_varint(word):
-    """(value, its size in bits) of the varint in the lowest bits; correct up to 32 bits."""
+    """(value, size in bits) of the varint in the lowest bits of a word; correct up to 32 bits."""
     stops = ~word & np.uint64(0x8080808080808080)
     own = word & (stops ^ (stops - np.uint64(1)))
     zigzag = own & np.uint64(0x7F)
@@ -131,7 +131,7 @@ def get_big_endian(data, at, width):
 
 @njit(cache=True, nogil=True)
 def find_batches(data):
-    """Walk batch headers. Returns (batches, position of the end or the problem, problem or 0)."""
+    """Walk batch headers. Returns (batches, position of the end or problem, problem or 0)."""
     at = np.int64(0)
     n = 0
     while at < len(data):
@@ -140,7 +140,7 @@ def find_batches(data):
             return n, at, CUT_SHORT
         size = get_big_endian(data, at + LENGTH_AT, 4) + LOG_OVERHEAD
         magic = data[at + MAGIC_AT]
-        if magic < 2:  # or zeros, which are padding
+        if magic < 2:  # an old message, or zeros, which are padding
             return n, at, OLD_MAGIC if size >= _LEAST_OLD_MESSAGE_BYTES else BAD_MAGIC
         if magic > 2 or size < OVERHEAD:
             return n, at, BAD_MAGIC
@@ -151,7 +151,7 @@ def find_batches(data):
         count = get_big_endian(data, at + COUNT_AT, 4)
         if offset < 0 or delta < 0 or count < 0 or count > delta + 1:
             return n, at, BAD_COUNT
-        if offset >= INT64_MAX - delta:  # the compiler removes a check of an overflowed sum
+        if offset >= INT64_MAX - delta:  # not a sum: the compiler may remove a check for overflow
             return n, at, BAD_COUNT
         n += 1
         at += size
@@ -196,7 +196,7 @@ def blocks_rise(blocks, end):
 
 @njit(cache=True, nogil=True)
 def survey(table, length):
-    """(first batch outside the first `length` bytes, or -1; all attributes or-ed)."""
+    """(first batch that leaves the first `length` bytes, or -1; bitwise or of all attributes)."""
     bits = np.int64(0)
     for i in range(len(table)):
         start = table[i].position
@@ -208,7 +208,7 @@ def survey(table, length):
 
 @njit(cache=True, nogil=True)
 def count_records(table, starts, ends):
-    """(number of records, -1), or (_, first batch whose bytes cannot hold its record count)."""
+    """(number of records, -1), or (_, first batch with fewer bytes than its record count needs)."""
     total = np.int64(0)
     for i in range(len(table)):
         least = np.int64(table[i].count) * LEAST_RECORD_BYTES
@@ -219,7 +219,7 @@ def count_records(table, starts, ends):
 
 
 class RecordColumns(NamedTuple):
-    """The arrays that `parse_records` fills, one item per record."""
+    """The arrays that `parse_records` fills, with one item for each record."""
 
     offsets: Int64s
     timestamps: Int64s
@@ -241,7 +241,7 @@ _COLUMN_TYPES: tuple[Any, ...] = (
 
 
 def record_columns(count: int) -> RecordColumns:
-    """Columns for `count` records, without values yet."""
+    """Columns with room for `count` records."""
     return RecordColumns(*[np.empty(count, dtype) for dtype in _COLUMN_TYPES])
 
 
@@ -256,10 +256,11 @@ def parse_field(data, at, end):
 
 @njit(cache=True, nogil=True, inline="always")
 def short_head(data, at, batch_end):
-    """(whether it is valid, end of the record, timestamp delta, offset delta, position of its key).
+    """(whether it is valid, end of the record, timestamp delta, offset delta, position of the key).
 
-    Nearly always, the fields before the key fit in eight bytes, and this decodes them without a
-    branch. The eight bytes must be in the array.
+    Nearly always, the fields before the key fit in eight bytes. This function decodes them without
+    a branch. If it cannot, it returns that the result is not valid. The array must have the eight
+    bytes.
     """
     word = _eight_bytes(data, at)  # type: ignore[call-arg, var-annotated]  # numba adds the context
     length, size = _first_varint(word)
@@ -276,7 +277,7 @@ def short_head(data, at, batch_end):
 
 @njit(cache=True, nogil=True)
 def record_head(data, at, batch_end):
-    """(end of the record, timestamp delta, offset delta, position of its key or BAD)."""
+    """(end of the record, timestamp delta, offset delta, position of the key or BAD)."""
     length, at = get_varint(data, at, batch_end, 5)
     if at == BAD or length < _LEAST_LENGTH or length > batch_end - at:
         return at, np.int64(0), np.int64(0), np.int64(BAD)
@@ -294,13 +295,13 @@ def parse_records(
     offsets, timestamps, timestamp_types, key_starts, key_lengths, value_starts, value_lengths,
     header_starts, header_counts, record_ends, batches,
 ):  # fmt: skip
-    """Parse the records of every batch that lie in the batch's window.
+    """Parse the records of all batches; output the records that lie in the window of their batch.
 
-    `data` holds the decompressed records of batch b from starts[b] to ends[b]. The batch's window
-    is row window_of[b] of `windows`: smallest and largest timestamp, smallest and largest offset,
-    all inclusive. The other arrays have room for every record. Returns (records in the windows, 0,
-    0) or (_, batch, its problem). For a record outside the window, only its timestamp and offset
-    are decoded.
+    The decompressed records of batch b are data[starts[b] : ends[b]]. The window of batch b is
+    windows[window_of[b]]: smallest and largest timestamp, smallest and largest offset, all
+    inclusive. The other arrays have room for every record. Returns (number of records in the
+    windows, 0, 0), or (_, batch, problem) for the first damaged batch. Of a record outside the
+    window, only the timestamp and the offset are decoded.
     """
     n = 0
     for batch in range(len(table)):
@@ -354,11 +355,11 @@ def parse_records(
 
 @njit(cache=True, nogil=True)
 def parse_times(data, base_offset, last_delta, base_timestamp, append_time, times):
-    """Fill the rows of `times`: offsets, timestamps and their running maximum of one batch.
+    """Fill the rows of `times` from one batch: offsets, timestamps, running maximum of timestamps.
 
-    `data` are its decompressed records. Timestamps count from `base_timestamp`; if `append_time`
-    is not negative, it is the timestamp of every record. Returns 0 or the problem. Keys, values
-    and headers are not decoded.
+    `data` is the decompressed records of the batch. Timestamps count from `base_timestamp`. If
+    `append_time` is not negative, it is the timestamp of every record. Returns 0 or the problem.
+    Keys, values and headers are not decoded.
     """
     at, batch_end = np.int64(0), np.int64(len(data))
     previous, top = np.int64(-1), np.int64(-INT64_MAX)
@@ -381,7 +382,10 @@ def parse_times(data, base_offset, last_delta, base_timestamp, append_time, time
 
 @njit(cache=True, nogil=True)
 def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
-    """`encode_kernels.extremes` of records as in `parse_records`; (0, 0) or (batch, problem)."""
+    """`encode_kernels.extremes` of batches that `parse_records` would take.
+
+    Returns (0, 0), or (batch, problem) for the first damaged batch.
+    """
     for batch in range(len(table)):
         row = table[batch]
         last_delta = row.last_offset - row.base_offset
@@ -417,7 +421,7 @@ def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
 
 @njit(cache=True, nogil=True)
 def parse_headers(data, starts, ends, firsts, key_starts, key_lengths, value_starts, value_lengths):
-    """Parse the headers of every record. Returns -1, or the first record with damaged headers."""
+    """Parse the headers of all records. Returns -1, or the first record with damaged headers."""
     for record in range(len(starts)):
         at, end = starts[record], ends[record]
         for h in range(firsts[record], firsts[record + 1]):

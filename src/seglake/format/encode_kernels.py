@@ -1,12 +1,12 @@
 """Compiled loops that write: records to bodies, bodies to batches, batches to segments.
 
 `body_sizes` and `fill_bodies` gather key, value and headers of records into bodies, in any order.
-`cut_batches` decides where batches end, `fill_records` frames bodies as records. `partition_keys`
-is Kafka's partitioner, `append` is Kafka's append path over batch tables.
+`cut_batches` decides where batches end. `fill_records` frames bodies as records. `partition_keys`
+is Kafka's partitioner. `append` is Kafka's append path over batch tables.
 
-Varints are Kafka's (`ByteUtils`): zigzag, then groups of seven bits, least significant first.
+Varints are Kafka's (`ByteUtils`): zigzag, then groups of seven bits, least significant group first.
 
-Kernels have no annotations, because numba infers their types from the arguments.
+Kernels have no annotations, because numba infers types from the arguments.
 """
 
 import numpy as np
@@ -45,7 +45,7 @@ def put_varint(out, at, value):
 
 @intrinsic
 def _copy(typing_context, out, at, data, start, length):
-    """A memcpy between byte arrays; a loop over bytes takes six times as long on typical keys."""
+    """A memcpy between byte arrays. A loop over bytes takes six times as long on typical keys."""
     del typing_context, at, start, length  # the types do not depend on them
 
     def generate(context, builder, signature, arguments):
@@ -61,7 +61,7 @@ def _copy(typing_context, out, at, data, start, length):
 
 @njit(cache=True, nogil=True, inline="always")
 def put_bytes(out, at, data, start, length):
-    """Copy `length` bytes, or nothing if it is negative. Returns the position after them."""
+    """Copy `length` bytes, or none if `length` is negative. Returns the position after them."""
     if length <= 0:
         return at
     _copy(out, at, data, start, length)  # type: ignore[call-arg]  # numba adds the context
@@ -79,7 +79,7 @@ def put_big_endian(out, at, value, width):
 
 @njit(cache=True, nogil=True)
 def put_big_endians(data, starts, shift, values, width):
-    """Write each value at `shift` bytes after its start."""
+    """Write each value `shift` bytes after its start."""
     for i in range(len(starts)):
         put_big_endian(data, starts[i] + shift, values[i], width)
 
@@ -164,11 +164,12 @@ def _record_length(timestamp_delta, offset_delta, body):
 
 @njit(cache=True, nogil=True)
 def cut_batches(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_sizes):
-    """Cut records into batches of at most `max_bytes` of records. Returns the number of batches.
+    """Cut records into batches of at most `max_bytes` bytes of records. Returns how many batches.
 
-    A batch has one timestamp type and, of the `stamped`, one time; its offsets, which rise, fit 32
-    bits. `firsts` receives the first record of each batch and, at its end, the record count.
-    `batch_sizes` receives the bytes of each batch's records.
+    The records of a batch have one timestamp type. `stamped` records of a batch also have one
+    timestamp. Offsets rise, and the offsets of a batch differ by less than 2^31. `firsts` receives
+    the first record of each batch and, after these, the number of records. `batch_sizes` receives
+    the bytes of each batch's records.
     """
     batches = 0
     total = np.int64(0)
@@ -213,7 +214,7 @@ def put_records(
 def fill_records(
     timestamps, offsets, starts, sizes, bodies, firsts, base_timestamps, base_offsets, places, out
 ):
-    """Frame every body as a record; the records of batch b begin at `out[places[b]]`."""
+    """Frame every body as a record. The records of batch b begin at out[places[b]]."""
     for batch in range(len(places)):
         put_records(
             timestamps, offsets, starts, sizes, bodies, firsts[batch], firsts[batch + 1],
@@ -223,7 +224,7 @@ def fill_records(
 
 @njit(cache=True, nogil=True)
 def measure_records(timestamps, offsets, sizes, firsts, base_timestamps, base_offsets, batch_sizes):
-    """The bytes of each batch's records, when they are framed."""
+    """Fill in the bytes of each batch's framed records."""
     for batch in range(len(batch_sizes)):
         total = np.int64(0)
         for i in range(firsts[batch], firsts[batch + 1]):
@@ -235,10 +236,10 @@ def measure_records(timestamps, offsets, sizes, firsts, base_timestamps, base_of
 
 @njit(cache=True, nogil=True)
 def group_batches(table, fit, sizes, max_bytes, firsts):
-    """Group neighbouring batches that fit to be one of `max_bytes`. Returns the number of groups.
+    """Group neighbouring batches that become one of at most `max_bytes`. Returns how many groups.
 
-    `fit` says which batches may share one at all; `sizes` are the bytes of their records. `firsts`
-    receives the first batch of each group, and at its end the number of batches.
+    `fit` says which batches may be in a group with others. `sizes` has the bytes of each batch's
+    records. `firsts` receives the first batch of each group, and after these the number of batches.
     """
     groups, total = 0, np.int64(0)
     for i in range(len(table)):
@@ -259,11 +260,11 @@ def group_batches(table, fit, sizes, max_bytes, firsts):
 
 @njit(cache=True, nogil=True)
 def extremes(timestamps, firsts, lows, highs, at, lateness):
-    """Smallest and largest timestamp of the records of each batch, and two more values.
+    """Fill in the smallest and the largest timestamp of each batch, and two more values.
 
-    `at` receives the first record with the largest timestamp. `lateness` receives the most by which
-    a record is older than an earlier record of its batch; records without timestamp do not count.
-    A batch without records has -1, -1, its entry of `firsts`, 0.
+    `at` receives the first record with the largest timestamp. `lateness` receives the most
+    milliseconds by which a record is older than an earlier record of its batch. Records without a
+    timestamp do not count. A batch without records gets -1, -1, its item of `firsts`, and 0.
     """
     for batch in range(len(firsts) - 1):
         low, high, where, late = np.int64(-1), np.int64(-1), firsts[batch], np.int64(0)
@@ -326,16 +327,17 @@ def partition_keys(data, starts, lengths, count, first_null, partitions):
             partitions[i] = (np.int64(h) & 0x7FFFFFFF) % count
 
 
-# The state of the segment being filled: its base offset, its bytes, the largest timestamp of its
-# first batch, bytes or records since its last index entry, its largest timestamp, the interval of
-# that entry, its offset entries, its time entries, its last time entry. Without timestamps, -1.
+# The state of the segment that is being filled: its base offset; its bytes; the largest timestamp
+# of its first batch; bytes or records since its last index entry; its largest timestamp; the
+# interval of the last index entry; the numbers of its offset entries and of its time entries; its
+# last time entry. A missing timestamp is -1.
 BASE, SIZE, FIRST_MAX, SINCE, HIGHEST, BUCKET, OFFSETS, TIMES, LAST_TIME = range(9)
 BY_BYTES, BY_RECORDS, BY_MS = range(3)
 
 
 @njit(cache=True, nogil=True)
 def append(state, table, by, interval, segment_bytes, segment_ms, max_offsets, max_times, indexed):
-    """Append batches until one must begin a new segment. Returns the number of batches appended."""
+    """Append batches until one must begin a new segment. Returns how many were appended."""
     for i in range(len(table)):
         size, high = np.int64(table[i].size), table[i].max_timestamp
         if state[SIZE] > 0:

@@ -69,7 +69,7 @@ def _attach_part(store: Store, task: PartTask) -> dict[str, Any]:
 
 
 def _attached(store: Store, task: PartTask) -> SegmentRow:
-    part, new, log = task.part, task.new, LogWriter(_Nowhere(), task.part.base_offset)
+    part, new, log = task.part, task.new, LogWriter(_NoBytes(), task.part.base_offset)
     for batches in batches_of(task):
         log.write(batches)
     if (log.size, log.end) != (part.log_bytes, new.end_offset):
@@ -88,7 +88,7 @@ def _link(task: PartTask) -> Link:
     return Link(folder.store.uri, part.log.key, part.begin, part.log_bytes, chunks)
 
 
-class _Nowhere:
+class _NoBytes:
     """The bytes are where they are."""
 
     def write(self, _data: Any) -> None:

@@ -59,8 +59,8 @@ def metadata_text(topic_id: str) -> bytes:
 
 
 def _text(rows: Iterable[str]) -> bytes:
-    found = list(rows)
-    return "".join(f"{line}\n" for line in (_VERSION, str(len(found)), *found)).encode()
+    entries = list(rows)
+    return "".join(f"{line}\n" for line in (_VERSION, str(len(entries)), *entries)).encode()
 
 
 def _rows(data: bytes, file: str) -> list[str]:

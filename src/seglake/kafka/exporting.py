@@ -41,7 +41,7 @@ from seglake.log.rewrite.segments import staying
 from seglake.log.segment import LogSegment
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.log.writer import LogWriter
-from seglake.maintain.report import Report
+from seglake.maintain.report import MaintenanceReport
 from seglake.store import Store, open_store
 from seglake.times.instants import Time, to_epoch_ms
 
@@ -53,7 +53,7 @@ _EMPTY = ("log", *_COPIED)  # the files of a segment without a record
 
 
 @dataclass
-class ExportedPartition(Report):
+class ExportedPartition(MaintenanceReport):
     """A partition folder that was written: its log, from `log_start_offset` to `end_offset`."""
 
     partition: int
@@ -65,7 +65,7 @@ class ExportedPartition(Report):
 
 
 @dataclass(repr=False)
-class Exported(Report):
+class Exported(MaintenanceReport):
     """The result of an export of one version of the lake."""
 
     topic: str
@@ -106,22 +106,22 @@ def export_logs(
     views = {view.partition: view for view in snapshot.partitions(topic)}
     target = open_store(dest, storage_options)
     require_outside(table.store, target)
-    for found in target.list():
-        raise UsageError(f"{target.uri} is not empty, it holds {found.key}: name a new folder")
+    for item in target.list():
+        raise UsageError(f"{target.uri} is not empty, it holds {item.key}: name a new folder")
     rows = [row for row in table.segments(snapshot, topic) if _is_wanted(row, views, window)]
     work = partial(_write, target=target, window=window)
     tasks = [*_tasks(rows, views)]
     with _removed_on_error(target):
         written = SegmentTasks(table.store, None, progress).map(work, tasks)
-        logs = [each for each in written if each is not None]
+        logs = [part for part in written if part is not None]
         report = Exported(topic, snapshot.version)
         for number, view in views.items():
-            own = [each for each in logs if each.partition == number]
+            own = [part for part in logs if part.partition == number]
             report.partitions.append(_finish(target, view, own, topic_id, whole=window is None))
-        starts = {(topic, each.partition): each.log_start_offset for each in report.partitions}
+        starts = {(topic, part.partition): part.log_start_offset for part in report.partitions}
         target.put(checkpoint.LOG_STARTS, checkpoint.offsets_text(starts))
-    report.segments = sum(each.segments for each in report.partitions)
-    report.log_bytes = sum(each.log_bytes for each in report.partitions)
+    report.segments = sum(part.segments for part in report.partitions)
+    report.log_bytes = sum(part.log_bytes for part in report.partitions)
     return report
 
 
@@ -136,13 +136,13 @@ def require_outside(lake: Store, target: Store) -> None:
         inside = f"{target.uri}/".startswith(f"{lake.uri}/")
     else:
         place = Path(target.uri).resolve()
-        existing = (each for each in (place, *place.parents) if each.exists())
-        inside = any(each.samefile(lake.uri) for each in existing)
+        existing = (folder for folder in (place, *place.parents) if folder.exists())
+        inside = any(folder.samefile(lake.uri) for folder in existing)
     if inside:
         raise UsageError(f"{target.uri} lies in the lake {lake.uri}: name a folder outside it")
 
 
-class _Window(NamedTuple):
+class _TimeWindow(NamedTuple):
     """Times from `start_ms` to `end_ms`, exclusive."""
 
     start_ms: int
@@ -162,7 +162,7 @@ class _Window(NamedTuple):
         return row.min_timestamp < self.end_ms and row.max_timestamp >= self.start_ms
 
 
-class _Task(NamedTuple):
+class _ExportTask(NamedTuple):
     """A segment to write; `has_epochs` if its batches can have other leader epochs than 0."""
 
     row: SegmentRow
@@ -184,10 +184,10 @@ class _Written(NamedTuple):
     log_bytes: int
 
 
-def _window(start: Time | None, end: Time | None) -> _Window | None:
+def _window(start: Time | None, end: Time | None) -> _TimeWindow | None:
     if start is None and end is None:
         return None
-    window = _Window(
+    window = _TimeWindow(
         INT64_MIN if start is None else to_epoch_ms(start),
         INT64_MAX if end is None else to_epoch_ms(end),
     )
@@ -196,19 +196,23 @@ def _window(start: Time | None, end: Time | None) -> _Window | None:
     return window
 
 
-def _tasks(rows: Iterable[SegmentRow], views: Mapping[int, PartitionView]) -> Iterator[_Task]:
+def _tasks(rows: Iterable[SegmentRow], views: Mapping[int, PartitionView]) -> Iterator[_ExportTask]:
     for partition, its in groupby(rows, key=lambda row: row.partition):
         has_epochs = (views[partition].leader_epoch or 0) > FIRST_EPOCH
         for number, row in enumerate(its):
-            yield _Task(row, has_epochs, number == 0)
+            yield _ExportTask(row, has_epochs, number == 0)
 
 
-def _is_wanted(row: SegmentRow, views: Mapping[int, PartitionView], window: _Window | None) -> bool:
+def _is_wanted(
+    row: SegmentRow, views: Mapping[int, PartitionView], window: _TimeWindow | None
+) -> bool:
     above = row.end_offset > views[row.partition].log_start_offset
     return above and (window is None or (row.record_count > 0 and window.meets(row)))
 
 
-def _write(store: Store, task: _Task, *, target: Store, window: _Window | None) -> _Written | None:
+def _write(
+    store: Store, task: _ExportTask, *, target: Store, window: _TimeWindow | None
+) -> _Written | None:
     """A segment of the lake as files of a broker; None if none of its records is wanted."""
     row = task.row
     if window is not None and not window.holds(row):
@@ -276,8 +280,8 @@ def _finish(
     target: Store, view: PartitionView, logs: list[_Written], topic_id: str | None, *, whole: bool
 ) -> ExportedPartition:
     """What a broker needs beside the logs of a partition."""
-    end = view.end_offset if whole or not logs else max(each.end_offset for each in logs)
-    first = min((each.base_offset for each in logs), default=end)
+    end = view.end_offset if whole or not logs else max(log.end_offset for log in logs)
+    first = min((log.base_offset for log in logs), default=end)
     folder = _folder(view)
     for suffix in _EMPTY:
         target.put(f"{folder}/{end:020d}.{suffix}", b"")
@@ -290,7 +294,7 @@ def _finish(
         log_start_offset=max(view.log_start_offset, first),
         end_offset=end,
         segments=len(logs),
-        log_bytes=sum(each.log_bytes for each in logs),
+        log_bytes=sum(log.log_bytes for log in logs),
     )
 
 
@@ -308,5 +312,5 @@ def _removed_on_error(target: Store) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        target.delete([found.key for found in target.list()])
+        target.delete([item.key for item in target.list()])
         raise

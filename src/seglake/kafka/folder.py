@@ -77,15 +77,15 @@ class PartitionFolder:
 
 def smallest_limits(folders: Iterable[PartitionFolder]) -> dict[int, int]:
     """The smallest high watermark of each partition, where there is one."""
-    found: dict[int, int] = {}
+    limits: dict[int, int] = {}
     for folder in folders:
         if folder.high_watermark is not None:
-            known = found.get(folder.partition, folder.high_watermark)
-            found[folder.partition] = min(known, folder.high_watermark)
-    return found
+            limit = limits.get(folder.partition, folder.high_watermark)
+            limits[folder.partition] = min(limit, folder.high_watermark)
+    return limits
 
 
-class Found(NamedTuple):
+class SourceFolders(NamedTuple):
     """The partition folders of some sources, and the folders that were left out."""
 
     folders: list[PartitionFolder]
@@ -94,7 +94,7 @@ class Found(NamedTuple):
 
 def find(
     sources: Iterable[str], topic: str | None, storage_options: Mapping[str, str] | None
-) -> Found:
+) -> SourceFolders:
     """The partition folders in the sources: such folders themselves, or folders that hold some.
 
     Without `topic`, a broker's internal topics are left out. Raises InputError for a source without
@@ -106,13 +106,13 @@ def find(
         root, names = _folders(source, storage_options)
         notes = _Notes(root)
         for name, files in sorted(names.items()):
-            found = _PARTITION.fullmatch(name)
-            wanted = found is not None and found[1] == topic
-            if found is None or _SET_ASIDE.fullmatch(name) or not _is_partition(found):
-                skipped += [f"{root.uri}/{name}"] * any(_LOG.fullmatch(each) for each in files)
-            elif wanted or (topic is None and not is_internal(name)):
-                folders.append(notes.folder(found[1], int(found[2]), files))
-    return Found(folders, skipped)
+            match = _PARTITION.fullmatch(name)
+            chosen = match is not None and match[1] == topic
+            if match is None or _SET_ASIDE.fullmatch(name) or not _is_partition(match):
+                skipped += [f"{root.uri}/{name}"] * any(_LOG.fullmatch(file) for file in files)
+            elif chosen or (topic is None and not is_internal(name)):
+                folders.append(notes.folder(match[1], int(match[2]), files))
+    return SourceFolders(folders, skipped)
 
 
 def is_log(name: str) -> bool:
@@ -125,8 +125,8 @@ def is_internal(topic: str) -> bool:
     return topic.startswith(_INTERNAL)
 
 
-def _is_partition(found: re.Match[str]) -> bool:
-    return is_topic_name(found[1]) and int(found[2]) <= INT32_MAX
+def _is_partition(match: re.Match[str]) -> bool:
+    return is_topic_name(match[1]) and int(match[2]) <= INT32_MAX
 
 
 def _folders(
@@ -135,15 +135,15 @@ def _folders(
     """The log.dir of a source, and the files of each of its folders that are meant, by name."""
     store = open_store(source, storage_options)
     folders = defaultdict[str, dict[str, Listed]](dict)
-    for each in store.list():
-        folder, _, file = each.key.rpartition("/")
+    for item in store.list():
+        folder, _, file = item.key.rpartition("/")
         if "/" not in folder:
-            folders[folder][file] = each
+            folders[folder][file] = item
     if any(map(_LOG.fullmatch, folders.pop("", {}))):
         parent, _, name = store.uri.rpartition("/")
         root = open_store(parent or "/", storage_options)
-        own = {each.key: each._replace(key=f"{name}/{each.key}") for each in store.list()}
-        return root, {name: {key: each for key, each in own.items() if "/" not in key}}
+        own = {item.key: item._replace(key=f"{name}/{item.key}") for item in store.list()}
+        return root, {name: {key: item for key, item in own.items() if "/" not in key}}
     if not any(_LOG.fullmatch(file) for files in folders.values() for file in files):
         raise InputError(
             f"{store.uri} is no log of a broker: give a folder `topic-partition` with segments "
@@ -208,20 +208,20 @@ def _logs(folder: str, files: Mapping[str, Listed]) -> list[LogFile]:
                 "start the broker, which completes it, and stop it again"
             )
     return sorted(
-        LogFile(each.key, base, each.size)
-        for file, each in files.items()
+        LogFile(item.key, base, item.size)
+        for file, item in files.items()
         if (base := _base(_LOG, file)) is not None
     )
 
 
 def _sizes(pattern: re.Pattern[str], files: Mapping[str, Listed]) -> dict[int, int]:
-    found = ((_base(pattern, file), each.size) for file, each in files.items())
-    return {base: size for base, size in found if base is not None}
+    sizes = ((_base(pattern, file), item.size) for file, item in files.items())
+    return {base: size for base, size in sizes if base is not None}
 
 
 def _base(pattern: re.Pattern[str], file: str) -> int | None:
-    found = pattern.fullmatch(file)
-    return int(found[1]) if found and int(found[1]) <= INT64_MAX else None
+    match = pattern.fullmatch(file)
+    return int(match[1]) if match and int(match[1]) <= INT64_MAX else None
 
 
 def _require_stopped(root: Store) -> None:

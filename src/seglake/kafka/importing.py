@@ -39,7 +39,7 @@ from seglake.log.encoding import policy_of
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.log.writer import NewSegment
 from seglake.maintain.commit import store_for
-from seglake.maintain.report import Report, TopicReport
+from seglake.maintain.report import MaintenanceReport, TopicReport
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store
 
@@ -48,7 +48,7 @@ TOPIC_ID = "kafka.topic.id"  # Kafka's, among the settings in a topic's row
 
 
 @dataclass
-class ImportedPartition(Report):
+class ImportedPartition(MaintenanceReport):
     """What came in from a partition folder, or would: offsets `start_offset` to `end_offset`.
 
     The end is exclusive, and below the end of the broker's log if that is above the high watermark
@@ -143,17 +143,18 @@ def take_in(
         raise InputError(f"{', '.join(sources)} holds {what}: name one that is there by --topic")
     if name is not None and len(topics) > 1:
         raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
-    notes = [f"{each} is set aside, or no partition of a topic: left out" for each in skipped]
+    notes = [f"{path} is set aside, or no partition of a topic: left out" for path in skipped]
     begun = list[_Import]()
     with store_for(root, storage_options, dry_run=asked["dry_run"]) as store:
-        lake = _Lake(store, progress)
-        for each in sorted(topics):
-            begun.append(_Import(lake, way, name or each, topics[each], [] if begun else notes))
+        lake = _TargetLake(store, progress)
+        for topic_name in sorted(topics):
+            own = topics[topic_name]
+            begun.append(_Import(lake, way, name or topic_name, own, [] if begun else notes))
             begun[-1].survey(lake.newest())
-        return [each.tell() if asked["dry_run"] else each.run() for each in begun]
+        return [run.tell() if asked["dry_run"] else run.run() for run in begun]
 
 
-class _Lake:
+class _TargetLake:
     """The lake that topics come into; it is created at the first need."""
 
     def __init__(self, store: Store, progress: Progress) -> None:
@@ -180,7 +181,7 @@ class _Import:
 
     def __init__(
         self,
-        lake: _Lake,
+        lake: _TargetLake,
         way: Way,
         name: str,
         folders: Sequence[PartitionFolder],
@@ -195,9 +196,9 @@ class _Import:
     def survey(self, base: Snapshot) -> None:
         """Find out what comes in, and refuse what cannot. Raises as `import_logs`."""
         self.report = Imported(self._name, notes=[*self._notes])
-        self._base, self._known = base, _known(base, self._name)
+        self._base, self._topic_row = base, _topic_row_of(base, self._name)
         try:
-            _require_imported(self._known, self._folders, self._name)
+            _require_imported(self._topic_row, self._folders, self._name)
             by_partition = groupby(self._scanned(), key=lambda extent: extent.folder.partition)
         except UsageError:  # an earlier call may have brought all that, and more came
             self._mark()
@@ -209,7 +210,7 @@ class _Import:
 
     def _mark(self) -> None:
         """Mark the topic's last commits: an earlier call may have died before its mark."""
-        if self._known is not None:
+        if self._topic_row is not None:
             mark_recent(self._lake.table(), self._base, self._name)
 
     def tell(self) -> Imported:
@@ -235,7 +236,7 @@ class _Import:
 
     def _brings_anything(self) -> bool:
         """Whether there are records that the lake lacks, a topic that it lacks, or partitions."""
-        count = 0 if self._known is None else self._known.partitions
+        count = 0 if self._topic_row is None else self._topic_row.partitions
         return self._folders[-1].partition >= count or any(
             extent.end > extent.start for extent in self._extents
         )
@@ -245,17 +246,19 @@ class _Import:
     def _scanned(self) -> list[Extent]:
         """What comes in of each folder."""
         limits = smallest_limits(self._folders)
-        views = {each.partition: self._view(self._base, each.partition) for each in self._folders}
-        starts = [_start(views[each.partition], each) for each in self._folders]
-        wanted = [
+        views = {
+            folder.partition: self._view(self._base, folder.partition) for folder in self._folders
+        }
+        starts = [_start(views[folder.partition], folder) for folder in self._folders]
+        by_folder = [
             logs_to_scan(folder, start, limits.get(folder.partition))
             for folder, start in zip(self._folders, starts, strict=True)
         ]
-        logs = [*chain(*wanted)]
+        logs = [*chain(*by_folder)]
         scans = iter(zip(logs, self._lake.tasks.map(scan_log, logs), strict=True))
         extents = [
             extent_of(folder, start, [*islice(scans, len(its))])
-            for folder, start, its in zip(self._folders, starts, wanted, strict=True)
+            for folder, start, its in zip(self._folders, starts, by_folder, strict=True)
         ]
         for extent in extents:
             _require_continued(views[extent.folder.partition], extent)
@@ -263,18 +266,18 @@ class _Import:
 
     def _view(self, base: Snapshot, partition: int) -> PartitionView:
         """The partition as the lake has it; an empty one if it does not."""
-        known = _known(base, self._name)
-        if known is None or partition >= known.partitions:
+        row = _topic_row_of(base, self._name)
+        if row is None or partition >= row.partitions:
             return PartitionView(self._name, partition, Segments.none())
         return base.partition(self._name, partition)
 
     def _report(self) -> None:
         report = self.report
         for extent in self._extents:
-            report.partitions.append(_told(extent))
+            report.partitions.append(_partition_report(extent))
             report.notes += [*extent.notes, *_notes(extent)]
-        report.segments = sum(each.segments for each in report.partitions)
-        report.log_bytes = sum(each.log_bytes for each in report.partitions)
+        report.segments = sum(part.segments for part in report.partitions)
+        report.log_bytes = sum(part.log_bytes for part in report.partitions)
 
     # ------------------------------------------------------------------ the second pass
 
@@ -287,15 +290,15 @@ class _Import:
 
     def _write(self) -> list[SegmentRow]:
         """Write the segments; the report counts what they have."""
-        found = self._lake.tasks.map(self._way.write, [*self._tasks()])
-        rows = [SegmentRow(**each) for each in found]
+        answers = self._lake.tasks.map(self._way.write, [*self._tasks()])
+        rows = [SegmentRow(**answer) for answer in answers]
         self.report.records = sum(row.record_count for row in rows)
         self.report.new_log_bytes = sum(row.log_bytes for row in rows)
         return rows
 
     def _tasks(self) -> Iterator[PartTask]:
         """The segments to write."""
-        policy = IndexPolicy() if self._known is None else policy_of(topic_of(self._known))
+        policy = IndexPolicy() if self._topic_row is None else policy_of(topic_of(self._topic_row))
         attempt_id, now = self.report.attempt_id, now_ms()
         for extent in self._extents:
             for part in extent.parts:
@@ -313,11 +316,11 @@ class _Import:
             if (view.end_offset, view.sequence > 0) != (had.end_offset, had.sequence > 0):
                 return None
             rows += _partition_rows(view, extent)
-        rows += _topic_rows(_known(base, self._name), self._name, self._folders, segments)
+        rows += _topic_rows(_topic_row_of(base, self._name), self._name, self._folders, segments)
         return Change([*rows, self.report.row(self._way.operation)])
 
 
-def _known(base: Snapshot, name: str) -> TopicRow | None:
+def _topic_row_of(base: Snapshot, name: str) -> TopicRow | None:
     try:
         return base.topic(name)
     except UnknownTopic:
@@ -359,9 +362,7 @@ def _require_continued(view: PartitionView, extent: Extent) -> None:
         )
 
 
-def _require_imported(
-    known: TopicRow | None, folders: Iterable[PartitionFolder], name: str
-) -> None:
+def _require_imported(row: TopicRow | None, folders: Iterable[PartitionFolder], name: str) -> None:
     """Raise UsageError unless all folders are of one topic of Kafka's, and the lake's is that."""
     ids = {folder.topic_id: folder for folder in folders if folder.topic_id is not None}
     if len(ids) > 1:
@@ -370,14 +371,14 @@ def _require_imported(
             f"{one.path} is of topic id {one.topic_id}, {other.path} of {other.topic_id}: a topic "
             "that was deleted and made again is another one; import each under a name of its own"
         )
-    if known is None:
+    if row is None:
         return
-    if known.partitioner != PARTITIONER:
+    if row.partitioner != PARTITIONER:
         raise UsageError(
             f"topic {name} of the lake was not made by an import, and its offsets are others: "
             "import under another name"
         )
-    had = json.loads(known.settings).get(TOPIC_ID)
+    had = json.loads(row.settings).get(TOPIC_ID)
     for topic_id, folder in ids.items():
         if had is not None and had != topic_id:
             raise UsageError(
@@ -386,7 +387,7 @@ def _require_imported(
             )
 
 
-def _told(extent: Extent) -> ImportedPartition:
+def _partition_report(extent: Extent) -> ImportedPartition:
     folder = extent.folder
     return ImportedPartition(
         partition=folder.partition,
@@ -423,7 +424,7 @@ def _notes(extent: Extent) -> Iterator[str]:
 
 
 def _topic_rows(
-    known: TopicRow | None,
+    topic_row: TopicRow | None,
     name: str,
     folders: Sequence[PartitionFolder],
     segments: Sequence[SegmentRow],
@@ -432,7 +433,7 @@ def _topic_rows(
     count = max(folder.partition for folder in folders) + 1
     ids = [folder.topic_id for folder in folders if folder.topic_id is not None]
     new = {TOPIC_ID: ids[0]} if ids else {}
-    if known is None:
+    if topic_row is None:
         newest = max(segments, key=lambda row: row.max_timestamp, default=None)
         plain = Topic.model_validate({"name": name, "partitions": count})
         settings = json.dumps({**plain.settings, **new})
@@ -440,11 +441,13 @@ def _topic_rows(
             topic=name, sequence=1, partitions=count, partitioner=PARTITIONER,
             timestamp_type=newest.timestamp_type if newest else "CreateTime", settings=settings,
         )]  # fmt: skip
-    stored = json.loads(known.settings)
-    settings, count = json.dumps({**stored, **new}), max(count, known.partitions)
-    if (json.loads(settings), count) == (stored, known.partitions):
+    stored = json.loads(topic_row.settings)
+    settings, count = json.dumps({**stored, **new}), max(count, topic_row.partitions)
+    if (json.loads(settings), count) == (stored, topic_row.partitions):
         return []
-    return [replace(known, sequence=known.sequence + 1, settings=settings, partitions=count)]
+    return [
+        replace(topic_row, sequence=topic_row.sequence + 1, settings=settings, partitions=count)
+    ]
 
 
 def _partition_rows(view: PartitionView, extent: Extent) -> list[PartitionRow]:

@@ -20,7 +20,7 @@ from seglake.format.encode import Batches
 from seglake.format.filter import copied
 from seglake.kafka.folder import PartitionFolder
 from seglake.kafka.markers import headers_of, settled
-from seglake.kafka.survey import Part
+from seglake.kafka.survey import SegmentPart
 from seglake.kafka.transactions import Transactions, are_aborted
 from seglake.log.chunk import Chunk
 from seglake.log.fetch import LogFetch
@@ -35,7 +35,7 @@ class PartTask(NamedTuple):
     """A part of a log, and the segment that it becomes."""
 
     folder: PartitionFolder
-    part: Part
+    part: SegmentPart
     aborted: Transactions
     new: NewSegment
 
@@ -89,8 +89,8 @@ def _staying(chunk: Chunk, aborted: Transactions) -> BatchTable:
     producers = headers_of(chunk.data, some)["producer_id"].astype("i8")
     goes = of_transactions.copy()
     goes[of_transactions] = are_aborted(producers, some["base_offset"], near)
-    kept: BatchTable = table[~goes]
-    return kept
+    staying: BatchTable = table[~goes]
+    return staying
 
 
 def _settled(data: Any, part: BatchTable, payload: Payload) -> Batches:

@@ -16,7 +16,7 @@ from seglake.errors import CorruptData, InputError
 from seglake.format.batch import DELETE_HORIZON
 from seglake.format.records import read_only
 from seglake.kafka.markers import headers_of
-from seglake.kafka.survey import Extent, Part, stretches
+from seglake.kafka.survey import Extent, SegmentPart, stretches
 
 _BATCH = np.dtype(
     [
@@ -46,22 +46,22 @@ class _Side(NamedTuple):
             if part.end_offset > self.start and part.base_offset < self.end:
                 yield from self._of_part(number, part)
 
-    def _of_part(self, number: int, part: Part) -> Iterator[_Batches]:
+    def _of_part(self, number: int, part: SegmentPart) -> Iterator[_Batches]:
         for stretch in stretches(self.extent.folder.store, part.log):
             if isinstance(stretch, CorruptData):
                 return  # it is behind the part
             table, places = stretch.table, stretch.table["position"] + stretch.position
-            wanted = (places >= part.begin) & (places < part.stop)
-            wanted &= (table["base_offset"] >= self.start) & (table["last_offset"] < self.end)
-            table, places = table[wanted], places[wanted]
-            found = np.empty(len(table), _BATCH)
+            inside = (places >= part.begin) & (places < part.stop)
+            inside &= (table["base_offset"] >= self.start) & (table["last_offset"] < self.end)
+            table, places = table[inside], places[inside]
+            batches = np.empty(len(table), _BATCH)
             for name in ("base_offset", "last_offset", "count", "size"):
-                found[name] = table[name]
-            found["crc"], found["part"] = headers_of(stretch.data, table)["crc"], number
-            found["crc"][table["attributes"] & DELETE_HORIZON != 0] = -1
-            found["position"] = places
-            if len(found):
-                yield found
+                batches[name] = table[name]
+            batches["crc"], batches["part"] = headers_of(stretch.data, table)["crc"], number
+            batches["crc"][table["attributes"] & DELETE_HORIZON != 0] = -1
+            batches["position"] = places
+            if len(batches):
+                yield batches
 
 
 def longest_of(extents: Sequence[Extent]) -> Extent:
@@ -89,19 +89,19 @@ def require_same(one: Extent, other: Extent) -> None:
 def _aligned(ours: Iterator[_Batches], theirs: Iterator[_Batches]) -> Iterator[tuple[Any, Any]]:
     """The batches of both over the same offsets, some at a time."""
     ends = [False, False]
-    sources, held = (ours, theirs), [np.empty(0, _BATCH), np.empty(0, _BATCH)]
+    sources, pending = (ours, theirs), [np.empty(0, _BATCH), np.empty(0, _BATCH)]
     while not all(ends):
         for side in (0, 1):
-            while not ends[side] and not len(held[side]):
-                held[side] = next(sources[side], held[side])
-                ends[side] = not len(held[side])
-        lasts = [int(each["last_offset"][-1]) for each in held if len(each)]
+            while not ends[side] and not len(pending[side]):
+                pending[side] = next(sources[side], pending[side])
+                ends[side] = not len(pending[side])
+        lasts = [int(batches["last_offset"][-1]) for batches in pending if len(batches)]
         if not lasts:
             return
         both = min(lasts)
-        cut = [int(each["last_offset"].searchsorted(both, "right")) for each in held]
-        yield held[0][: cut[0]], held[1][: cut[1]]
-        held = [each[at:] for each, at in zip(held, cut, strict=True)]
+        cut = [int(batches["last_offset"].searchsorted(both, "right")) for batches in pending]
+        yield pending[0][: cut[0]], pending[1][: cut[1]]
+        pending = [batches[at:] for batches, at in zip(pending, cut, strict=True)]
 
 
 def _first_difference(ours: _Batches, theirs: _Batches) -> tuple[Any, Any] | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from seglake.kafka import folder
-from seglake.kafka.folder import Found, PartitionFolder
+from seglake.kafka.folder import PartitionFolder, SourceFolders
 from seglake.kafka.tiered import is_manifest, tiered_partitions
 from seglake.store import Store, open_store
 
 
 def find(
     sources: Iterable[str], topic: str | None, storage_options: Mapping[str, str] | None
-) -> Found:
+) -> SourceFolders:
     """The partitions in the sources, as `folder.find` says; or in buckets of tiered storage.
 
     Raises as `folder.find` and `tiered_partitions`.
@@ -21,22 +21,22 @@ def find(
     for source in sources:
         store = open_store(source, storage_options)
         if _is_tiered(store):
-            sizes = {each.key: each.size for each in store.list()}
-            found = tiered_partitions(store, sizes, topic)
-            wanted = [each for each in found if topic or not folder.is_internal(each.topic)]
-            folders += wanted
+            sizes = {item.key: item.size for item in store.list()}
+            partitions = tiered_partitions(store, sizes, topic)
+            chosen = [item for item in partitions if topic or not folder.is_internal(item.topic)]
+            folders += chosen
         else:
             more = folder.find([source], topic, storage_options)
             folders += more.folders
             skipped += more.skipped
-    return Found(folders, skipped)
+    return SourceFolders(folders, skipped)
 
 
 def _is_tiered(store: Store) -> bool:
     """Whether manifests of tiered storage come before any log of a broker's folder."""
-    for each in store.list():
-        if is_manifest(each.key):
+    for item in store.list():
+        if is_manifest(item.key):
             return True
-        if folder.is_log(each.key.rpartition("/")[2]):
+        if folder.is_log(item.key.rpartition("/")[2]):
             return False
     return False

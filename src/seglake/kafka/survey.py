@@ -45,7 +45,7 @@ from seglake.store import Reader
 READ_BYTES = 4 * 2**20
 
 
-class Stretch(NamedTuple):
+class LogBytes(NamedTuple):
     """Whole record batches of a log; their positions count from the start of `data`."""
 
     position: int  # of the data in the log
@@ -97,18 +97,18 @@ class Scan:
     cut: str | None = None
     events: list[Events] = field(default_factory=list)
 
-    def add(self, stretch: Stretch, wanted: LogToScan) -> None:
+    def add(self, stretch: LogBytes, task: LogToScan) -> None:
         """Count the batches of a stretch that are wanted. Raises CorruptData."""
         table = stretch.table
-        _require_order(table, max(self.log_end, wanted.log.base_offset), wanted.next_offset)
-        beyond = table[table["last_offset"] >= wanted.limit]
+        _require_order(table, max(self.log_end, task.log.base_offset), task.next_offset)
+        beyond = table[table["last_offset"] >= task.limit]
         below = len(table) - len(beyond)
         if len(beyond):
-            self.log_end = min(wanted.limit, int(beyond["base_offset"][0]))
+            self.log_end = min(task.limit, int(beyond["base_offset"][0]))
             self.complete = False
         else:
             self.log_end = int(table["last_offset"][-1]) + 1
-        rows = table[:below][table["last_offset"][:below] >= wanted.start]
+        rows = table[:below][table["last_offset"][:below] >= task.start]
         if not len(rows):
             return
         if self.end < 0:
@@ -121,9 +121,9 @@ class Scan:
         of_transactions = rows["attributes"] & (TRANSACTIONAL | CONTROL) != 0
         if self.unsettled is None and of_transactions.any():
             self.unsettled = int(rows["base_offset"][of_transactions.argmax()])
-        found = events_in(stretch.data, rows)
-        found["position"] += stretch.position
-        self.events.append(found)
+        events = events_in(stretch.data, rows)
+        events["position"] += stretch.position
+        self.events.append(events)
 
 
 def _require_order(table: BatchTable, first: int, end: int) -> None:
@@ -138,7 +138,7 @@ def _require_order(table: BatchTable, first: int, end: int) -> None:
         raise CorruptData(what, position=int(table["position"][row]))
 
 
-class Part(NamedTuple):
+class SegmentPart(NamedTuple):
     """A part of a log that becomes a segment over offsets `base_offset` to `end_offset`."""
 
     log: LogFile
@@ -168,7 +168,7 @@ class Extent(NamedTuple):
     log_end: int
     last_stable: int | None
     unsettled: int | None
-    parts: list[Part]
+    parts: list[SegmentPart]
     aborted: Transactions
     leader_epoch: int
     records: int
@@ -188,32 +188,32 @@ def logs_to_scan(folder: PartitionFolder, start: int, limit: int | None) -> list
     ]
 
 
-def scan_log(_store: Reader, wanted: LogToScan) -> Scan:
+def scan_log(_store: Reader, task: LogToScan) -> Scan:
     """Look at the headers of a log. Raises CorruptData, with file and position, and StoreError."""
     result = Scan()
     try:
-        for stretch in stretches(wanted.folder.store, wanted.log):
+        for stretch in stretches(task.folder.store, task.log):
             if isinstance(stretch, CorruptData):
-                result.cut = _require_torn(wanted, stretch, result.log_end)
+                result.cut = _require_torn(task, stretch, result.log_end)
                 break
-            whole = _intact(wanted, stretch, result)
+            whole = _intact(task, stretch, result)
             if len(whole.table):
                 try:
-                    result.add(whole, wanted)
+                    result.add(whole, task)
                 except CorruptData as damage:
                     raise damage.within("", stretch.position) from damage
             if result.cut is not None or not result.complete:
                 break
     except CorruptData as damage:
-        raise _located(damage, wanted) from damage
+        raise _located(damage, task) from damage
     return result
 
 
-def _located(damage: CorruptData, wanted: LogToScan) -> CorruptData:
-    return damage if damage.file else damage.within(wanted.folder.place(wanted.log.key))
+def _located(damage: CorruptData, task: LogToScan) -> CorruptData:
+    return damage if damage.file else damage.within(task.folder.place(task.log.key))
 
 
-def stretches(store: Reader, log: LogFile) -> Iterator[Stretch | CorruptData]:
+def stretches(store: Reader, log: LogFile) -> Iterator[LogBytes | CorruptData]:
     """The batches of a log, some MiB at a time; in the end, what is wrong with the bytes there.
 
     The position of that damage counts from the start of the log.
@@ -225,7 +225,7 @@ def stretches(store: Reader, log: LogFile) -> Iterator[Stretch | CorruptData]:
         table, damage = scan(data)
         whole = int(table["size"].sum(dtype=np.int64))
         if len(table):
-            yield Stretch(at, data, table)
+            yield LogBytes(at, data, table)
         if damage is not None and not (damage.cut_short and stop < log.size):
             yield damage.error.within("", at)
             return
@@ -243,13 +243,13 @@ def _size_at(data: Any, damage: Damage | None, size: int) -> int:
     return max(int.from_bytes(head, "big") + LOG_OVERHEAD, size + 1)
 
 
-def _intact(wanted: LogToScan, stretch: Stretch, result: Scan) -> Stretch:
+def _intact(task: LogToScan, stretch: LogBytes, result: Scan) -> LogBytes:
     """The stretch up to the first batch that a stop of the broker left unfinished, if any.
 
     Only a broker that did not stop cleanly leaves such batches, above its recovery point.
     """
-    folder = wanted.folder
-    if not wanted.is_last or folder.clean or folder.recovery_point is None:
+    folder = task.folder
+    if not task.is_last or folder.clean or folder.recovery_point is None:
         return stretch
     try:
         check_crcs(stretch.data, stretch.table)
@@ -259,25 +259,25 @@ def _intact(wanted: LogToScan, stretch: Stretch, result: Scan) -> Stretch:
         if end < folder.recovery_point:
             raise damage.within("", stretch.position) from damage
         position = stretch.position + damage.position
-        result.cut = _cut(wanted, position, "hold no sound record batch")
+        result.cut = _cut(task, position, "hold no sound record batch")
         return stretch._replace(table=rows)
     return stretch
 
 
-def _require_torn(wanted: LogToScan, damage: CorruptData, log_end: int) -> str:
+def _require_torn(task: LogToScan, damage: CorruptData, log_end: int) -> str:
     """What is said of the end of an active segment; raises the damage if it is no such end."""
-    folder, log, position = wanted.folder, wanted.log, damage.position
-    if not wanted.is_last:
+    folder, log, position = task.folder, task.log, damage.position
+    if not task.is_last:
         raise damage
     head = bytes(folder.store.read(log.key, position, min(position + OVERHEAD, log.size)))
     magic = head[MAGIC_AT : MAGIC_AT + 1]
     if _is_zero(folder.store, log, position):
-        return _cut(wanted, position, "are zeros that the broker set aside")
+        return _cut(task, position, "are zeros that the broker set aside")
     if magic in {b"", b"\2"} and _batch_bytes(head) > log.size - position:
-        return _cut(wanted, position, "are the beginning of a record batch")
+        return _cut(task, position, "are the beginning of a record batch")
     written = INT64_MAX if folder.clean or folder.recovery_point is None else folder.recovery_point
     if magic not in {b"\0", b"\1"} and max(log_end, log.base_offset) >= written:
-        return _cut(wanted, position, "hold no sound record batch")
+        return _cut(task, position, "hold no sound record batch")
     raise damage
 
 
@@ -294,8 +294,8 @@ def _is_zero(store: Reader, log: LogFile, position: int) -> bool:
     )
 
 
-def _cut(wanted: LogToScan, position: int, what: str) -> str:
-    place, size = wanted.folder.place(wanted.log.key), wanted.log.size - position
+def _cut(task: LogToScan, position: int, what: str) -> str:
+    place, size = task.folder.place(task.log.key), task.log.size - position
     return f"{place}: the last {size:,} bytes, from byte {position} on, {what}: left out"
 
 
@@ -312,15 +312,15 @@ def extent_of(
     Raises CorruptData if a .txnindex and its log disagree, and StoreError.
     """
     waiting, ended = np.empty(0, EVENT), [np.empty(0, TRANSACTION)]
-    for wanted, scanned in scans:
-        found, waiting = resolved(condensed(np.concatenate([waiting, *scanned.events])))
-        _check_transactions(wanted, found)
-        ended.append(found[found["aborted"]])
-    top = max((each.limit for each, _ in scans), default=INT64_MAX)
+    for task, scanned in scans:
+        transactions, waiting = resolved(condensed(np.concatenate([waiting, *scanned.events])))
+        _check_transactions(task, transactions)
+        ended.append(transactions[transactions["aborted"]])
+    top = max((task.limit for task, _ in scans), default=INT64_MAX)
     bases = [log.base_offset for log in folder.logs if log.base_offset <= top]
-    end = max([start, *bases, *(each.log_end for _, each in scans)])
-    complete = all(each.complete for _, each in scans)
-    log_end = max([*bases, *(each.log_end for _, each in scans)]) if complete else -1
+    end = max([start, *bases, *(scan.log_end for _, scan in scans)])
+    complete = all(scan.complete for _, scan in scans)
+    log_end = max([*bases, *(scan.log_end for _, scan in scans)]) if complete else -1
     last_stable = int(waiting["offset"].min()) if len(waiting) else None
     ends = Ends(start, end if last_stable is None else last_stable)
     return Extent(
@@ -332,9 +332,9 @@ def extent_of(
         unsettled=next((s.unsettled for _, s in scans if s.unsettled is not None), None),
         parts=list(_parts(folder, ends, scans, waiting)),
         aborted=np.concatenate(ended),
-        leader_epoch=max((each.leader_epoch for _, each in scans), default=-1),
-        records=sum(each.records for _, each in scans),
-        notes=[each.cut for _, each in scans if each.cut is not None],
+        leader_epoch=max((scan.leader_epoch for _, scan in scans), default=-1),
+        records=sum(scan.records for _, scan in scans),
+        notes=[scan.cut for _, scan in scans if scan.cut is not None],
     )
 
 
@@ -347,12 +347,12 @@ class Ends(NamedTuple):
 
 def _parts(
     folder: PartitionFolder, ends: Ends, scans: Sequence[tuple[LogToScan, Scan]], waiting: Events
-) -> Iterator[Part]:
+) -> Iterator[SegmentPart]:
     """The segments to be: each is of one log, and they leave no offset between them."""
     bases = [log.base_offset for log in folder.logs]
-    for wanted, scanned in scans:
-        base = wanted.log.base_offset
-        after = next((each for each in bases if each > base), INT64_MAX)
+    for task, scanned in scans:
+        base = task.log.base_offset
+        after = next((later for later in bases if later > base), INT64_MAX)
         first, end, stop = max(base, ends.start), min(after, ends.end), scanned.stop
         if first >= end:
             continue
@@ -361,19 +361,19 @@ def _parts(
         open_here = waiting[waiting["offset"] == ends.end]
         if len(open_here) and ends.end < after:
             stop = int(open_here["position"][0])
-        yield Part(wanted.log, min(scanned.begin, stop), stop, first, end)
+        yield SegmentPart(task.log, min(scanned.begin, stop), stop, first, end)
 
 
-def _check_transactions(wanted: LogToScan, found: Transactions) -> None:
-    folder, base = wanted.folder, wanted.log.base_offset
+def _check_transactions(task: LogToScan, transactions: Transactions) -> None:
+    folder, base = task.folder, task.log.base_offset
     written = INT64_MAX if folder.recovery_point is None else folder.recovery_point
-    settled = folder.clean or (not wanted.is_last and base < written)
+    settled = folder.clean or (not task.is_last and base < written)
     if base not in folder.transactions or not settled:
         return
-    key = f"{wanted.log.key.removesuffix('.log')}.txnindex"
+    key = f"{task.log.key.removesuffix('.log')}.txnindex"
     place = folder.place(key)
     try:
         entries = read_entries(folder.store.read_all(key))
     except CorruptData as damage:
         raise damage.within(place) from damage
-    check_entries(entries, found, place)
+    check_entries(entries, transactions, place)

@@ -84,11 +84,11 @@ def tiered_partitions(
     StoreError.
     """
     keys = [key for key in sizes if is_manifest(key) and _log_key(key) in sizes]
-    wanted = [key for key in keys if topic is None or _may_be_of(key, topic)]
+    chosen = [key for key in keys if topic is None or _may_be_of(key, topic)]
     with ThreadPoolExecutor(_REQUESTS) as workers:
-        read = list(workers.map(lambda key: bytes(store.read_all(key)), wanted))
+        read = list(workers.map(lambda key: bytes(store.read_all(key)), chosen))
     places = defaultdict[tuple[str, str, int], list[RemoteLog]](list)
-    for key, data in zip(wanted, read, strict=True):
+    for key, data in zip(chosen, read, strict=True):
         log = remote_log(data, key, f"{store.uri}/{key}")
         if topic is None or log.place[0] == topic:
             places[log.place].append(log)
@@ -109,22 +109,22 @@ def _may_be_of(key: str, topic: str) -> bool:
 def remote_log(data: bytes, key: str, file: str) -> RemoteLog:
     """What the manifest `key` tells. Raises CorruptData and InputError, which name the file."""
     try:
-        found: Mapping[str, Any] = json.loads(data)
-        if found["version"] != _VERSION:
-            raise InputError(f"{file}: a manifest of version {found['version']}, not {_VERSION}")
-        if found.get("encryption") is not None:
+        manifest: Mapping[str, Any] = json.loads(data)
+        if manifest["version"] != _VERSION:
+            raise InputError(f"{file}: a manifest of version {manifest['version']}, not {_VERSION}")
+        if manifest.get("encryption") is not None:
             raise InputError(
                 f"{file}: the segment is encrypted, and only the broker has the key: archive the "
                 "topic from the broker, with `seglake archive`"
             )
-        about = found["remoteLogSegmentMetadata"]
+        about = manifest["remoteLogSegmentMetadata"]
         place = about["remoteLogSegmentId"]["topicIdPartition"]
         epochs = ((int(epoch), int(at)) for epoch, at in about["segmentLeaderEpochs"].items())
         log = RemoteLog(
             (place["topicPartition"]["topic"], place["topicId"],
              int(place["topicPartition"]["partition"])),
             _log_key(key), int(about["startOffset"]), int(about["endOffset"]) + 1,
-            tuple(sorted(epochs)), _chunks(found, file),
+            tuple(sorted(epochs)), _chunks(manifest, file),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, zstandard.ZstdError) as error:
         raise CorruptData(f"this is no manifest of a segment: {error!r}", file=file) from error
@@ -143,11 +143,11 @@ def _check(log: RemoteLog, file: str) -> None:
         raise CorruptData(f"{what} cannot be those of a segment", file=file)
 
 
-def _chunks(found: Mapping[str, Any], file: str) -> Chunks:
+def _chunks(manifest: Mapping[str, Any], file: str) -> Chunks:
     """How the log is held. Raises ValueError and the like, and InputError for large chunks."""
-    index = found["chunkIndex"]
+    index = manifest["chunkIndex"]
     size, chunk_bytes = int(index["originalFileSize"]), int(index["originalChunkSize"])
-    if not found["compression"]:
+    if not manifest["compression"]:
         return Chunks(size).check()
     if min(size, chunk_bytes) > MAX_CHUNK_BYTES:
         raise InputError(
@@ -259,8 +259,8 @@ def _lost(log: RemoteLog, begins: Mapping[int, int]) -> Iterator[int]:
     """
     ends = [*(at for _, at in log.epochs[1:]), log.end_offset]
     for (epoch, _), (later, _), end in zip(log.epochs, log.epochs[1:], ends, strict=False):
-        between = (each for each in begins if epoch < each < later)
-        yield from (each for each in between if begins[each] < end)
+        between = (start for start in begins if epoch < start < later)
+        yield from (start for start in between if begins[start] < end)
 
 
 def _sound_end(log: RemoteLog, begins: Mapping[int, int], lost: Collection[int]) -> int:

@@ -59,8 +59,8 @@ def condensed(events: Events) -> Events:
     events = events[np.lexsort((events["offset"], events["producer_id"]))]
     first = np.append(True, events["producer_id"][1:] != events["producer_id"][:-1])
     follows = np.append(False, events["kind"][:-1] == DATA)
-    kept: Events = events[~((events["kind"] == DATA) & follows & ~first[: len(events)])]
-    return kept
+    needed: Events = events[~((events["kind"] == DATA) & follows & ~first[: len(events)])]
+    return needed
 
 
 def resolved(events: Events) -> tuple[Transactions, Events]:
@@ -72,13 +72,13 @@ def resolved(events: Events) -> tuple[Transactions, Events]:
     before, after = events[:-1], events[1:]
     of_one = before["producer_id"] == after["producer_id"]
     ended = np.flatnonzero(of_one & (before["kind"] == DATA) & (after["kind"] != DATA))
-    found = np.empty(len(ended), TRANSACTION)
-    found["producer_id"] = before["producer_id"][ended]
-    found["first"], found["last"] = before["offset"][ended], after["offset"][ended]
-    found["aborted"] = after["kind"][ended] == ABORT
+    transactions = np.empty(len(ended), TRANSACTION)
+    transactions["producer_id"] = before["producer_id"][ended]
+    transactions["first"], transactions["last"] = before["offset"][ended], after["offset"][ended]
+    transactions["aborted"] = after["kind"][ended] == ABORT
     is_open = events["kind"] == DATA
     is_open[ended] = False
-    return found[np.argsort(found["last"])], events[is_open]
+    return transactions[np.argsort(transactions["last"])], events[is_open]
 
 
 def are_aborted(producer_ids: Int64s, offsets: Int64s, aborted: Transactions) -> Flags:
@@ -98,23 +98,26 @@ def are_aborted(producer_ids: Int64s, offsets: Int64s, aborted: Transactions) ->
     return flags[count:]
 
 
-def check_entries(entries: npt.NDArray[np.void], found: Transactions, file: str) -> None:
+def check_entries(entries: npt.NDArray[np.void], transactions: Transactions, file: str) -> None:
     """Raise CorruptData unless a .txnindex and the log beside it abort the same batches.
 
-    `found` are the transactions that end in this log. An entry of which no batch is left agrees:
+    `transactions` are those that end in this log. An entry of which no batch is left agrees:
     Kafka's cleaner keeps what it was.
     """
-    named = _are_in(found, entries)
-    for row in np.flatnonzero(named != found["aborted"])[:1]:
-        _, first, last, was_aborted = found[row].tolist()
-        did, told = ("aborted", "does not name") if was_aborted else ("committed", "calls aborted")
-        what = f"producer {found[row]['producer_id']} {did} offsets {first} to {last}, which this "
-        raise CorruptData(f"{what}file {told}", file=file)
+    named = _are_in(transactions, entries)
+    for row in np.flatnonzero(named != transactions["aborted"])[:1]:
+        _, first, last, was_aborted = transactions[row].tolist()
+        did, says = ("aborted", "does not name") if was_aborted else ("committed", "calls aborted")
+        producer = transactions[row]["producer_id"]
+        what = f"producer {producer} {did} offsets {first} to {last}, which this file {says}"
+        raise CorruptData(what, file=file)
 
 
-def _are_in(found: Transactions, entries: npt.NDArray[np.void]) -> Flags:
+def _are_in(transactions: Transactions, entries: npt.NDArray[np.void]) -> Flags:
     """Whether each transaction ends where an entry of its producer does, and begins in it."""
     columns = (entries[name].tolist() for name in ("producer_id", "last_offset", "first_offset"))
     firsts = {(producer, last): first for producer, last, first in zip(*columns, strict=True)}
-    rows = zip(*(found[name].tolist() for name in ("producer_id", "last", "first")), strict=True)
+    rows = zip(
+        *(transactions[name].tolist() for name in ("producer_id", "last", "first")), strict=True
+    )
     return np.array([firsts.get((id_, last), own + 1) <= own for id_, last, own in rows], bool)

@@ -1,11 +1,12 @@
-"""Decompressed record batches of small reads, cached: windows are read again, and overlap.
+"""A cache of the decompressed record batches of small reads: windows are read again, and overlap.
 
 Decompression is most of the cost of a small window; waiting for storage is the rest. If the cache
-has all wanted batches of a piece, nothing of it is fetched. If it has some of them, the piece is
-fetched, but these batches are not decompressed again.
+has all wanted batches of a piece, the piece is not fetched. If the cache has some of the batches,
+the piece is fetched, and only the other batches are decompressed.
 
-From an object store, a batch is kept when it is first read. From a local disk, it is kept when it
-is read again: most batches never are, and new memory costs as much as decompression.
+A batch from an object store is cached when it is first read. A batch from a local disk is cached
+when it is read a second time: most batches are read once, and new memory costs as much as
+decompression.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from seglake.format.codecs.payload import Payload
 from seglake.format.records import copy_rows, join_tables, read_only, take_rows
 from seglake.log.chunk import FETCH_BYTES, Chunk, Fetch
 from seglake.log.piece import Cost, Piece
-from seglake.log.slabs import ABSENT, Held, SlabCache, runs
+from seglake.log.slabs import ABSENT, CachedRecords, SlabCache, runs
 
 _LARGEST_SHARE = 32  # a read of more than 1/32 of the cache bypasses it, or would evict too much
 
-_Batches = tuple[BatchTable, Held]
+_Batches = tuple[BatchTable, CachedRecords]
 
 
 class BatchCache:
-    """Another fetch, with a cache in front of it. Pickled, it is the other fetch alone.
+    """Another fetch, with a cache in front of it. Only the other fetch is pickled.
 
     Before it gets a chunk, it calls `look`, which may find that logs were deleted, and clear the
     cache: whoever has a plan reads without asking the log again.
@@ -47,12 +48,12 @@ class BatchCache:
 
     @property
     def gap_bytes(self) -> int:
-        """As that of the other fetch."""
+        """The `gap_bytes` of the other fetch."""
         return self._fetch.gap_bytes
 
     @property
     def largest_bytes(self) -> int:
-        """A larger read, in bytes of logs, bypasses the cache."""
+        """Bytes of logs: a read of more bypasses the cache."""
         return self.slabs.limit_bytes // _LARGEST_SHARE
 
     def chunks(
@@ -83,7 +84,7 @@ class BatchCache:
                 yield self._caching(chunk)
 
     def _measured(self, pieces: Iterable[Piece]) -> tuple[bool, Iterable[Piece]]:
-        """Whether the pieces together are small enough to be cached, and the pieces."""
+        """Whether the pieces together are small enough for the cache, and the pieces."""
         limit, first, rest = self.largest_bytes, list[Piece](), iter(pieces)
         for piece in rest:
             first.append(piece)
@@ -94,32 +95,32 @@ class BatchCache:
 
     def _batches_of(self, piece: Piece) -> _Batches | None:
         """All batches of a piece, or None if the cache lacks one that is wanted."""
-        found = self.slabs.all_in(piece.segment.log_key, piece.ranges)
-        if found is None:
+        batches = self.slabs.all_in(piece.segment.log_key, piece.ranges)
+        if batches is None:
             return None
-        table, held = found
-        wanted = table["max_timestamp"] >= piece.window.start_ms
-        return None if (wanted & (held.slabs == ABSENT)).any() else found
+        table, places = batches
+        in_time = table["max_timestamp"] >= piece.window.start_ms
+        return None if (in_time & (places.slabs == ABSENT)).any() else batches
 
     def _caching(self, chunk: Chunk) -> Chunk:
-        """The chunk with the records that the cache has; what it decompresses is cached.
+        """The chunk with the records that the cache has; it caches what it decompresses.
 
-        Batches from before the window are never decompressed; their headers are cached here.
+        A batch from before the window is never decompressed, so its header is cached here.
         """
         if not len(chunk.table) or not (self.gap_bytes or self._again(chunk)):
             return chunk
-        parts = list[Held]()
+        parts = list[CachedRecords]()
         for owner, rows in runs(chunk.owner_of):
             piece, batches = chunk.pieces[owner], _in_log(chunk, rows)
             log_key = piece.segment.log_key
-            held, known = self.slabs.at(log_key, batches["position"])
-            parts.append(held)
-            early = (batches["max_timestamp"] < piece.window.start_ms) & ~known
+            places, cached = self.slabs.at(log_key, batches["position"])
+            parts.append(places)
+            early = (batches["max_timestamp"] < piece.window.start_ms) & ~cached
             if early.any():
                 self.slabs.put(log_key, batches[early], None)
         return _CachingChunk(
             chunk.data, chunk.table, chunk.owner_of, chunk.log_positions, chunk.pieces,
-            Held.joined(parts), chunk.cost, self.slabs,
+            CachedRecords.joined(parts), chunk.cost, self.slabs,
         )  # fmt: skip
 
     def _again(self, chunk: Chunk) -> bool:
@@ -140,10 +141,10 @@ class _CachingChunk(Chunk):
 
     def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
         payload = super().fresh(rows, limit_bytes)
-        kept = payload
+        cached = payload
         if np.may_share_memory(payload.data, read_only(self.data)):
-            kept = payload.copy()  # else all that was fetched would stay in memory
-        self.keep(rows[: len(payload.ends)], kept)
+            cached = payload.copy()  # else all fetched bytes would stay in memory
+        self.keep(rows[: len(payload.ends)], cached)
         return payload
 
     def keep(self, rows: BatchTable, payload: Payload) -> None:
@@ -164,11 +165,13 @@ def _in_log(chunk: Chunk, rows: Any) -> BatchTable:
 
 
 def _cached_chunk(pieces: Sequence[tuple[Piece, _Batches]]) -> Chunk:
-    """A chunk of cached batches alone; without data, their positions are their numbers."""
+    """A chunk of cached batches only. It has no data, so the position of a batch is its number."""
     table = join_tables([batches for _, (batches, _) in pieces])
     log_positions = table["position"].copy()
     table["position"] = np.arange(len(table))
     counts = [len(batches) for _, (batches, _) in pieces]
     owner_of = np.repeat(np.arange(len(pieces), dtype=np.int32), counts)
-    held = Held.joined([each for _, (_, each) in pieces])
-    return Chunk(b"", table, owner_of, log_positions, [piece for piece, _ in pieces], held, Cost())
+    places = CachedRecords.joined([part for _, (_, part) in pieces])
+    return Chunk(
+        b"", table, owner_of, log_positions, [piece for piece, _ in pieces], places, Cost()
+    )

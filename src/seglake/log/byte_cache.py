@@ -17,14 +17,14 @@ class _Entry:
 class ByteCache:
     """Values by key, at most `limit_bytes` of them together.
 
-    A hit is one dictionary look-up and takes no lock. Eviction takes values that were not used
-    since its last round first (second chance). A value larger than the limit is not cached.
+    A hit is one dictionary look-up and takes no lock. Eviction first drops values that were not
+    used since its last round (second chance). A value larger than the limit is not cached.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
-        self._entries = OrderedDict[Hashable, _Entry]()  # a dict finds its first key ever later
+        self._entries = OrderedDict[Hashable, _Entry]()  # a dict finds its first key ever slower
         self._lock = Lock()
 
     def __contains__(self, key: Hashable) -> bool:
@@ -40,7 +40,7 @@ class ByteCache:
         return entry.value
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Cache `value`, which takes `size` bytes; put it again when its size has changed."""
+        """Cache `value`, which takes `size` bytes. A value that grew must be put again."""
         with self._lock:
             self._drop(key)
             if size > self.limit_bytes:

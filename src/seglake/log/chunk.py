@@ -1,7 +1,7 @@
-"""A chunk: fetched and checked record batches, ready to be decoded; and what gets them.
+"""A chunk, which is fetched and checked record batches; and `Fetch`, which gets chunks.
 
-Reads know the interface `Fetch` alone. `log_fetch` implements it over a store; `batch_cache` wraps
-another fetch and remembers what its chunks decompress.
+Reads know only the interface `Fetch`. `fetch` implements it over a store. `batch_cache` wraps
+another fetch and caches the batches that its chunks decompress.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode import Decoded, Within, decode
 from seglake.format.records import Int32s, Int64s, read_only
 from seglake.log.piece import Cost, Piece
-from seglake.log.slabs import ABSENT, Held
+from seglake.log.slabs import ABSENT, CachedRecords
 
 FETCH_BYTES = 4 * 2**20
 
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole record batches of some pieces, their checksums and places checked.
+    """Whole record batches of some pieces. Their checksums and places are checked.
 
-    The position of a batch in `table` is that in `data`. Batch i belongs to pieces[owner_of[i]],
-    and begins at byte log_positions[i] of its log. `held` has the decompressed records of
-    some batches of `table`; the data may be without these batches. `cost` is that of fetching
-    what no chunk before it had.
+    The positions in `table` are positions in `data`. Batch i belongs to pieces[owner_of[i]], and
+    begins at byte log_positions[i] of its log. `cached` has the decompressed records of some
+    batches of `table`; the data may lack these batches. `cost` counts the requests and bytes that
+    no earlier chunk has counted.
     """
 
     data: Any
@@ -38,25 +38,25 @@ class Chunk:
     owner_of: Int32s
     log_positions: Int64s
     pieces: Sequence[Piece]
-    held: Held | None
+    cached: CachedRecords | None
     cost: Cost
 
     @property
     def keeps(self) -> bool:
-        """Whether `keep` wants the decompressed records."""
+        """Whether `keep` does anything."""
         return False
 
     def keep(self, rows: BatchTable, payload: Payload) -> None:
-        """Keep the decompressed records of the batches `rows` for later reads."""
+        """Cache the decompressed records of the batches `rows` for later reads."""
 
-    def held_places(self, rows: BatchTable) -> tuple[Int64s, Int64s]:
-        """The addresses in memory of the held records of the batches `rows`, and their bytes.
+    def cached_places(self, rows: BatchTable) -> tuple[Int64s, Int64s]:
+        """The addresses in memory of the cached records of the batches `rows`, and their sizes.
 
-        The address 0 stands for a batch that is not held.
+        A batch that is not cached has the address 0. Sizes are in bytes.
         """
-        if self.held is None:
+        if self.cached is None:
             return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-        return self.held.take(self.table["position"].searchsorted(rows["position"])).places()
+        return self.cached.take(self.table["position"].searchsorted(rows["position"])).places()
 
     @property
     def record_batches(self) -> BatchTable:
@@ -67,17 +67,17 @@ class Chunk:
     def decode_in_parts(
         self, rows: BatchTable, limit_bytes: int, within: Within | None = None
     ) -> Iterator[tuple[BatchTable, Decoded]]:
-        """The records of the batches `rows`, control batches too, some batches at a time.
+        """The records of the batches `rows`, control batches included, part by part.
 
-        A part ends with the batch that brings it to `limit_bytes` of decompressed records. Raises
-        CorruptData.
+        A part ends with the batch that brings the part to `limit_bytes` of decompressed records.
+        Raises CorruptData.
         """
         first = 0
 
         def records_of(part: BatchTable, payload: Payload) -> tuple[BatchTable, Decoded]:
             stop = first + len(part)
-            wanted = within and within._replace(window_of=within.window_of[first:stop])
-            return part, decode(part, payload, wanted)
+            part_within = within and within._replace(window_of=within.window_of[first:stop])
+            return part, decode(part, payload, part_within)
 
         for part, decoded in self.in_parts(rows, limit_bytes, records_of):
             yield part, decoded
@@ -86,9 +86,9 @@ class Chunk:
     def in_parts(
         self, rows: BatchTable, limit_bytes: int, work: Callable[[BatchTable, Payload], T]
     ) -> Iterator[T]:
-        """`work(part, its payload)` for the batches `rows`, cut as `decode_in_parts` says.
+        """`work(part, payload of the part)` for the batches `rows`, cut as by `decode_in_parts`.
 
-        CorruptData from `work` has the position of a batch of the part.
+        `work` may raise CorruptData with the position of a batch of the part.
         """
         first = 0
         while first < len(rows):
@@ -102,37 +102,37 @@ class Chunk:
             first += len(part)
 
     def decompress(self, rows: BatchTable, limit_bytes: int) -> Payload:
-        """The payloads of the first of `rows`, at most up to the batch that reaches the limit."""
-        if self.held is None:
+        """The payloads of the first `rows`, at most up to the batch that reaches the limit."""
+        if self.cached is None:
             return self.fresh(rows, limit_bytes)
-        held = self.held.take(self.table["position"].searchsorted(rows["position"]))
-        if held.slabs[0] != ABSENT:
-            return held.payload(limit_bytes)
-        return self.fresh(rows[: held.alike()], limit_bytes)
+        cached = self.cached.take(self.table["position"].searchsorted(rows["position"]))
+        if cached.slabs[0] != ABSENT:
+            return cached.payload(limit_bytes)
+        return self.fresh(rows[: cached.alike()], limit_bytes)
 
     def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
-        """The same of batches that are not held."""
+        """As `decompress`, of batches that are not cached."""
         return payload_of(read_only(self.data), rows, enough_bytes=limit_bytes)
 
     def _in_file(self, damage: CorruptData) -> CorruptData:
-        """The damage of the batch at `damage.position` of the data, by file and position there."""
+        """The damage at `damage.position` of the data, with file and position in the file."""
         row = int(self.table["position"].searchsorted(damage.position))
         key = self.pieces[self.owner_of[row]].segment.log_key
         return CorruptData(damage.what, file=key, position=int(self.log_positions[row]))
 
 
 class Fetch(Protocol):
-    """Gets the record batches of pieces. Ranges at most `gap_bytes` apart are one request."""
+    """Gets the record batches of pieces."""
 
     @property
     def gap_bytes(self) -> int:
-        """The bytes between two ranges that are fetched for nothing rather than asked around."""
+        """Ranges at most so many bytes apart are one request: the bytes between them cost less."""
 
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
     ) -> Iterator[Chunk]:
-        """The batches of the pieces in their order, about `fetch_bytes` at a time.
+        """The batches of the pieces, in the order of the pieces, about `fetch_bytes` at a time.
 
-        At most `ahead_bytes` are asked of an object store before their turn. Raises CorruptData
-        and StoreError.
+        At most `ahead_bytes` are requested from an object store before their turn. Raises
+        CorruptData and StoreError.
         """

@@ -1,6 +1,6 @@
-"""A log in an object of somebody else: as it is, or cut in chunks of which each is a zstd frame.
+"""A log in an object of another program: plain, or cut into chunks that are one zstd frame each.
 
-Aiven's plugin for Kafka's tiered storage writes both (`SegmentManifestV1`, `ChunkIndex`).
+Aiven's plugin for Kafka's tiered storage writes both forms (`SegmentManifestV1`, `ChunkIndex`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAX_CHUNK_BYTES = 64 * 2**20  # a chunk is decompressed as a whole
-_KEPT_CHUNKS = 8  # decompressed, in a process: a reader goes on where it ended
+_KEPT_CHUNKS = 8  # decompressed, in a process: a reader continues in the chunk where it stopped
 
 
 class Chunks(NamedTuple):
-    """How an object holds `log_bytes` of a log: as they are if there are no `sizes`.
+    """How an object holds a log of `log_bytes` bytes. Without `sizes` the object is the log.
 
-    Otherwise frame i has sizes[i] bytes and `chunk_bytes` of the log, the last one what is left.
+    With `sizes`, the object is zstd frames. Frame i takes sizes[i] bytes of the object and holds
+    `chunk_bytes` bytes of the log. The last frame holds the rest.
     """
 
     log_bytes: int
@@ -38,7 +39,7 @@ class Chunks(NamedTuple):
         return sum(self.sizes) if self.sizes else self.log_bytes
 
     def check(self) -> Chunks:
-        """These chunks. Raises ValueError if they cannot hold the log."""
+        """Return these chunks. Raises ValueError if they cannot hold the log."""
         count = -(-self.log_bytes // self.chunk_bytes) if self.chunk_bytes > 0 else 0
         whole = len(self.sizes) == count and min(self.sizes, default=1) > 0
         if self.log_bytes < 0 or (self.sizes and not whole):
@@ -55,15 +56,15 @@ class ChunkedLog:
 
     @property
     def uri(self) -> str:
-        """That of the object."""
+        """The URI of the object."""
         return f"{self._store.uri}/{self._key}"
 
     def size(self) -> int:
-        """Bytes of the log. Raises CorruptData if the object has another size than it must."""
-        found, expected = self._store.size(self._key), self._chunks.object_bytes
-        if found != expected:
-            what = f"the object has {found} bytes, not {expected}"
-            raise CorruptData(what, file=self.uri, position=min(found, expected))
+        """Bytes of the log. Raises CorruptData if the object does not have the expected size."""
+        size, expected = self._store.size(self._key), self._chunks.object_bytes
+        if size != expected:
+            what = f"the object has {size} bytes, not {expected}"
+            raise CorruptData(what, file=self.uri, position=min(size, expected))
         return self._chunks.log_bytes
 
     def read_ranges(self, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
@@ -85,12 +86,12 @@ class ChunkedLog:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def decompressed(self, number: int) -> bytes:
-        """The bytes of the log in a chunk. Raises as `read_ranges`."""
+        """The bytes of the log in chunk `number`. Raises as `read_ranges`."""
         begin, end = self._starts[number : number + 2]
         data, size = bytes(self._store.read(self._key, begin, end)), self._bytes_of(number)
         try:
             declared = zstandard.frame_content_size(data)
-            if declared != size:  # so a frame never makes more than a chunk
+            if declared != size:  # so that a frame never decompresses to more than a chunk
                 raise self._damage(number, f"it says that it holds {declared} bytes, not {size}")
             return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError as error:
@@ -116,19 +117,19 @@ def forget() -> None:
 
 
 class ChunkedLogs:
-    """The logs in some objects of a store, by key, for reading only."""
+    """The logs in some objects of a store, by object key, for reading only."""
 
     def __init__(self, store: Reader, chunks: Mapping[str, Chunks]) -> None:
         self.uri, self.remote, self.storage_options = store.uri, store.remote, store.storage_options
         self.chunks = chunks
         self._store = store
-        self._logs = {key: ChunkedLog(store, key, each) for key, each in chunks.items()}
+        self._logs = {key: ChunkedLog(store, key, layout) for key, layout in chunks.items()}
 
     def __reduce__(self) -> tuple[object, ...]:
         return ChunkedLogs, (self._store, self.chunks)
 
     def size(self, key: str) -> int:
-        """Bytes of a log. Every method raises as those of `ChunkedLog`."""
+        """Bytes of a log. Every method raises as the method of `ChunkedLog` does."""
         return self._logs[key].size()
 
     def read(self, key: str, start: int, end: int) -> Buffer:
@@ -136,7 +137,7 @@ class ChunkedLogs:
         return self._logs[key].read_ranges([start], [end])[0]
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """The same for every pair."""
+        """Bytes [starts[i], ends[i]) of a log, for each i."""
         return self._logs[key].read_ranges(starts, ends)
 
     def read_all(self, key: str) -> Buffer:

@@ -8,7 +8,7 @@ from seglake.format.segment import SegmentLimits
 
 
 def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
-    """How the topic's records become record batches; only LogAppendTime uses `append_time_ms`."""
+    """How the topic's records become record batches. Only LogAppendTime uses `append_time_ms`."""
     levels = {"zstd": topic.compression_zstd_level, "gzip": topic.compression_gzip_level}
     stamped = topic.message_timestamp_type == "LogAppendTime"
     return Encoding(

@@ -1,4 +1,4 @@
-"""Executing a read: fetch the byte ranges of pieces, decode them, keep the records of the window.
+"""Execution of a read: fetch the byte ranges of pieces, decode them, select the window's records.
 
 Records come as Arrow batches in offset order, a few MiB at a time.
 """
@@ -18,10 +18,10 @@ MEMORY_BYTES = 32 * 2**20
 
 @dataclass
 class ReadStats:
-    """What a read did to the logs; index data, which is cached, does not count.
+    """What a read requested of the logs. Index data does not count, because it is cached.
 
-    `requests` and `bytes_fetched` are what storage was asked for, the bytes between joined ranges
-    included. `bytes_matching` counts the batches that had a record for the caller.
+    `requests` and `bytes_fetched` count what storage was asked for. The bytes between joined ranges
+    count too. `bytes_matching` counts the bytes of the batches with a record for the caller.
     """
 
     requests: int = 0
@@ -46,9 +46,10 @@ def execute(
 ) -> Iterator[pa.RecordBatch]:
     """The records of the pieces as Arrow batches, none of them empty.
 
-    About `memory_bytes` are in use at any time, however much is read: a quarter for what is fetched
-    ahead, and an eighth for the columns of each of `threads` threads and of one more share. One
-    record batch always fits. Raises CorruptData and StoreError.
+    About `memory_bytes` are in use at any time, however much is read. A quarter of them is for
+    bytes that are fetched ahead. An eighth is for the columns of each of `threads` threads, and
+    another eighth for the columns of one more share. One record batch always fits. Raises
+    CorruptData and StoreError.
     """
     stats = stats or ReadStats()
     fetched = bytes_fetched(memory_bytes)
@@ -61,12 +62,12 @@ def execute(
 
 
 def bytes_fetched(memory_bytes: int) -> int:
-    """How much a read with this memory fetches at a time."""
+    """How many bytes a read with so much memory fetches at a time."""
     return max(4096, memory_bytes // 16)
 
 
 def bytes_of_columns(memory_bytes: int) -> int:
-    """How large the keys, values and headers of an Arrow batch of such a read may be."""
+    """The most bytes of keys, values and headers in an Arrow batch of a read with this memory."""
     return min(memory_bytes // 8, COLUMN_BYTES)
 
 

@@ -1,10 +1,10 @@
 """From byte ranges of logs to checked record batches, a few MiB at a time.
 
-Ranges are cut and joined into requests of about one size. From an object store, several requests
-are made ahead, each on its own thread, within the bytes that the reader has memory for; from a
-local disk, each is made at its turn. Results come in order.
+Ranges are cut and joined into requests of about one size. An object store gets several requests
+ahead of their turn, each on its own thread, as far as the reader has memory for the bytes. A local
+disk gets each request at its turn. Results come in order.
 
-Every fetched batch has its CRC checked, even if its header shows that none of its records is
+The CRC of every fetched batch is checked, even if the header shows that no record of the batch is
 wanted. Every `CorruptData` names the log and the byte.
 """
 
@@ -30,7 +30,7 @@ from seglake.log.threads import ahead
 from seglake.store import Reader
 
 Meaning = Callable[[LogSegment], SeglakeError | None]
-"""What it means that the log of a segment does not exist: an error, or None for a lost file."""
+"""Why the log of a segment does not exist: the error to raise, or None if the file was lost."""
 
 
 def _unknown(_segment: LogSegment) -> SeglakeError | None:
@@ -38,9 +38,10 @@ def _unknown(_segment: LogSegment) -> SeglakeError | None:
 
 
 class LogFetch:
-    """Fetches from the logs of a store, links followed. Raises CorruptData and StoreError.
+    """Fetches from the logs of a store, and follows links. Raises CorruptData and StoreError.
 
-    Of a log that does not exist, it raises what `missing` says that this means, if anything.
+    If a log does not exist, `missing` is asked why. If `missing` returns an error, that error is
+    raised; otherwise the store's MissingObject is raised.
     """
 
     def __init__(self, store: Reader, missing: Meaning = _unknown) -> None:
@@ -54,13 +55,13 @@ class LogFetch:
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
     ) -> Iterator[Chunk]:
-        """As `Fetch.chunks`: small ranges share a chunk, a larger range is fetched in several."""
+        """As `Fetch.chunks`. Small ranges share a chunk; a large range makes several chunks."""
         fetched, size, least, cost = list[_Fetched](), 0, fetch_bytes, Cost()
         piece, last_offset, begun = None, -1, list[_Request]()
         requests = _requests(pieces, fetch_bytes, self.gap_bytes)
-        for each in self._in_order(requests, ahead_bytes, begun):
-            fetched.append(each)
-            size, cost = size + each.request.size, cost.plus(each.request.cost)
+        for part in self._in_order(requests, ahead_bytes, begun):
+            fetched.append(part)
+            size, cost = size + part.request.size, cost.plus(part.request.cost)
             if size < least:
                 continue
             same = fetched[0].request.piece is piece
@@ -97,17 +98,20 @@ class LogFetch:
     def _in_order(
         self, requests: Iterable[_Request], ahead_bytes: int, begun: list[_Request]
     ) -> Iterator[_Fetched]:
-        """What the requests bring; an object store gets `ahead_bytes` of them before their turn.
+        """The results of the requests. An object store gets `ahead_bytes` before their turn.
 
-        A local disk is asked again for the beginning of a batch, if `begun` has one, together with
-        the rest: a few KiB, where a join would copy all that was fetched.
+        `begun` may have the request for the beginning of a batch that the next request ends. A
+        local disk then reads the beginning again, with the rest: that is a few KiB, where a join
+        would copy all fetched bytes.
         """
         if self._store.remote and ahead_bytes:
-            calls = ((each.cost.size_bytes, partial(self._fetch, each)) for each in requests)
+            calls = (
+                (request.cost.size_bytes, partial(self._fetch, request)) for request in requests
+            )
             yield from ahead(calls, ahead_bytes)
             return
-        for each in requests:
-            yield self._fetch(each.going_on(begun.pop()) if begun else each)
+        for request in requests:
+            yield self._fetch(request.going_on(begun.pop()) if begun else request)
 
     def _fetch(self, request: _Request) -> _Fetched:
         parts = self._read(request.piece.segment, request.starts, request.ends)
@@ -131,20 +135,20 @@ class LogFetch:
             raise
 
     def forget(self) -> None:
-        """Forget the links that were followed."""
+        """Forget the links that were followed, so that they are read again."""
         self._store.forget()
 
     def explain(self, segment: LogSegment, error: MissingObject) -> None:
-        """Raise what it means that a log does not exist, if that is known."""
+        """Raise the error that `missing` returns for a log that does not exist, if any."""
         if meaning := self._missing(segment):
             raise meaning from error
 
 
 class _Request(NamedTuple):
-    """Bytes [starts[i], ends[i]) of ranges[i] of the piece, to be fetched together.
+    """Bytes of a piece that are fetched together: [starts[i], ends[i]) in its range ranges[i].
 
-    The last of these ranges goes on to byte `until`, in the next one of these. `cost` has the
-    requests to storage, and the bytes that they transfer.
+    The last range extends to byte `until`: the next request fetches the rest. `cost` counts the
+    requests to storage and the bytes that they transfer.
     """
 
     piece: Piece
@@ -159,7 +163,7 @@ class _Request(NamedTuple):
         return sum(self.ends) - sum(self.starts)
 
     def going_on(self, begun: _Request) -> _Request:
-        """This request from where a batch begins that it ends."""
+        """This request, from the beginning of the batch that `begun` begins."""
         cost = self.cost.plus(Cost(0, begun.size))
         return self._replace(starts=[begun.starts[0], *self.starts[1:]], cost=cost)
 
@@ -170,7 +174,7 @@ class _Fetched(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """The beginning of a batch of `size` bytes, whose end comes with the next request."""
+    """The beginning of a batch of `size` bytes. The next request fetches the end."""
 
     begun: _Fetched
     size: int
@@ -209,26 +213,26 @@ def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_
 def _chunk_of(
     fetched: Sequence[_Fetched], last_offset: int, cost: Cost
 ) -> tuple[Chunk, _Rest | None]:
-    """All whole batches of what was fetched, checked, and the beginning of a batch at its end.
+    """All whole batches of the fetched data, checked; and the beginning of a batch at its end.
 
-    The batch before the first one of these, in the same piece, ends with `last_offset`.
+    `last_offset` is the last offset of the batch before them in the same piece, or -1.
     """
-    data = fetched[0].data if len(fetched) == 1 else b"".join([each.data for each in fetched])
+    data = fetched[0].data if len(fetched) == 1 else b"".join([part.data for part in fetched])
     table, damage = scan(data)
-    stretches = _Stretches.of(fetched)
+    stretches = _DataRanges.of(fetched)
     try:
         check_crcs(data, table)  # first: a wrong length shows only where the batch ends
         chunk = _placed(data, table, stretches, last_offset, cost)
         return chunk, damage and _rest(data, stretches, fetched[-1].request, damage)
-    except CorruptData as found:
-        raise stretches.in_file(found) from found
+    except CorruptData as error:
+        raise stretches.in_file(error) from error
 
 
-class _Stretches(NamedTuple):
-    """Where the data stands in logs: stretch i begins at starts[i] of the data.
+class _DataRanges(NamedTuple):
+    """Which bytes of logs the data has: stretch i of the data begins at starts[i] of the data.
 
-    It begins at starts[i] + shifts[i] of the log of pieces[owners[i]], and its batches have offsets
-    first_offsets[i] to end_offsets[i], exclusive.
+    Stretch i begins at starts[i] + shifts[i] of the log of pieces[owners[i]]. The batches of
+    stretch i have offsets first_offsets[i] to end_offsets[i], exclusive.
     """
 
     pieces: Sequence[Piece]
@@ -239,7 +243,7 @@ class _Stretches(NamedTuple):
     end_offsets: Int64s
 
     @staticmethod
-    def of(fetched: Iterable[_Fetched]) -> _Stretches:
+    def of(fetched: Iterable[_Fetched]) -> _DataRanges:
         pieces, at, last = list[Piece](), 0, -1
         rows = list[tuple[int, int, int, int, int]]()
         for (piece, numbers, starts, ends, *_), _data in fetched:
@@ -252,27 +256,30 @@ class _Stretches(NamedTuple):
                     low, high = ranges.first_offsets[number], ranges.end_offsets[number]
                     rows.append((owner, at, start - at, int(low), int(high)))
                 at, last = at + end - start, end
-        return _Stretches(pieces, *np.array(rows, np.int64).T.copy())
+        return _DataRanges(pieces, *np.array(rows, np.int64).T.copy())
 
     def number_at(self, position: int) -> int:
         """The stretch that holds this byte of the data."""
         return int(self.starts.searchsorted(position, "right")) - 1
 
     def log_position(self, position: int) -> int:
-        """The byte of its log that stands at `position` of the data."""
+        """The position in its log of the byte at `position` of the data."""
         return position + int(self.shifts[self.number_at(position)])
 
     def in_file(self, damage: CorruptData) -> CorruptData:
-        """The damage at `damage.position` of the data, by file and position there."""
+        """The damage at `damage.position` of the data, with file and position in the file."""
         segment = self.pieces[self.owners[self.number_at(damage.position)]].segment
         position = self.log_position(damage.position)
         return CorruptData(damage.what, file=segment.log_key, position=position)
 
 
 def _placed(
-    data: Any, table: BatchTable, stretches: _Stretches, last_offset: int, cost: Cost
+    data: Any, table: BatchTable, stretches: _DataRanges, last_offset: int, cost: Cost
 ) -> Chunk:
-    """The chunk, if every batch may stand where it does; base offsets are outside the CRC."""
+    """The chunk, if the place of every batch is right: base offsets are outside the CRC.
+
+    Raises CorruptData.
+    """
     owner_of, log_positions = np.empty(len(table), np.int32), np.empty(len(table), np.int64)
     pieces, owners, starts, shifts, lows, highs = stretches
     row, problem = place_batches(
@@ -291,8 +298,11 @@ def _placed(
     raise CorruptData(what, position=int(batch["position"]))
 
 
-def _rest(data: Any, stretches: _Stretches, last: _Request, damage: Damage) -> _Rest:
-    """What follows the last whole batch, if its range goes on; otherwise raises the damage."""
+def _rest(data: Any, stretches: _DataRanges, last: _Request, damage: Damage) -> _Rest:
+    """The bytes after the last whole batch, if the next request has the rest of their range.
+
+    Otherwise raises the damage.
+    """
     position = damage.error.position
     start, tail = stretches.log_position(position), memoryview(data)[position:]
     length = int.from_bytes(tail[LENGTH_AT:LOG_OVERHEAD], "big")

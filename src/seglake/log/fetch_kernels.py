@@ -1,4 +1,4 @@
-"""The compiled loops of fetching: where fetched batches stand in a log, which ones fill ranges."""
+"""The compiled loops of fetching: where batches stand in a log, and which batches fill ranges."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,8 @@ BAD_OFFSETS, BAD_BOUNDARY = 1, 2
 _MIXING, _SLOT_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(48)
 SEEN_SLOTS = 2**16
 
-# of each cached batch of a log, in a column: its bytes there; where its records are in memory, or 0
+# A column for each cached batch of a log: where the batch begins and ends in the log, the address
+# of its decompressed records in memory or 0, the bytes of these records.
 SHELF_ROWS = 4
 POSITION, BATCH_END, ADDRESS, LENGTH = range(SHELF_ROWS)
 
@@ -21,13 +22,14 @@ def place_batches(
     table: BatchTable, starts: Int64s, shifts: Int64s, owners: Int64s, lows: Int64s, highs: Int64s,
     last_offset: int, owner_of: Int32s, log_positions: Int64s,
 ) -> tuple[int, int]:  # fmt: skip
-    """Find the stretch of the data that each batch is in, and check that the batch may stand there.
+    """Find the stretch of the data that holds each batch, and check the place of the batch there.
 
-    Stretch s begins at starts[s] of the data and at starts[s] + shifts[s] of its log, belongs to
+    Stretch s begins at starts[s] of the data and at starts[s] + shifts[s] of its log. It belongs to
     piece owners[s], and has offsets lows[s] to highs[s] (exclusive). The kernel fills in the piece
     and the log position of each batch. It returns (0, 0), or the row of the first bad batch and its
-    problem. BAD_OFFSETS: its offsets leave the stretch, or do not ascend from `last_offset` on
-    (offsets are outside the checksum). BAD_BOUNDARY: it has bytes of the next stretch.
+    problem. BAD_OFFSETS: the offsets of the batch leave the stretch, or do not ascend from
+    `last_offset` on (offsets are outside the checksum). BAD_BOUNDARY: the batch has bytes of the
+    next stretch.
     """
     current = 0
     last = last_offset
@@ -47,7 +49,7 @@ def place_batches(
     unmet = len(starts) - current - 1
     if unmet and len(table):
         end = table[-1].position + table[-1].size
-        if unmet > 1 or end != starts[current + 1]:  # else only the last stretch's batch is cut off
+        if unmet > 1 or end != starts[current + 1]:  # else only the last stretch has no whole batch
             return len(table) - 1, BAD_BOUNDARY
     return 0, 0
 
@@ -58,28 +60,28 @@ def covering(
 ) -> int:
     """Fill in the numbers of the batches that fill the ranges without a gap, and return how many.
 
-    Batch i is at positions[i] to stops[i] of a log, in order. Returns -1 if a byte of a range is in
-    none, or a batch goes beyond its range.
+    Batch i is at [positions[i], stops[i]) of a log; batches ascend. Returns -1 if a byte of a range
+    is in no batch, or if a batch extends beyond its range.
     """
-    found = 0
+    count = 0
     for i in range(len(starts)):
         at = starts[i]
         number = np.searchsorted(positions, at)
         while at < ends[i]:
-            if number == len(positions) or positions[number] != at or found == len(numbers):
+            if number == len(positions) or positions[number] != at or count == len(numbers):
                 return -1
-            numbers[found] = number
-            found += 1
+            numbers[count] = number
+            count += 1
             at = stops[number]
             number += 1
         if at != ends[i]:
             return -1
-    return found
+    return count
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _mark(log: int, position: int) -> np.uint64:
-    """What stands for the batch at a position of a log; its highest bits are its slot."""
+    """The mark of the batch at a position of a log. The highest bits of a mark are its slot."""
     return np.uint64(log + position) * _MIXING
 
 
@@ -95,10 +97,10 @@ def count_seen(
     seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
 ) -> int:
     """How many of the batches are marked; batch b is at positions[b] of logs[owner_of[b]]."""
-    found = 0
+    count = 0
     for b in range(len(positions)):
-        found += was_seen(seen, logs[owner_of[b]], positions[b])
-    return found
+        count += was_seen(seen, logs[owner_of[b]], positions[b])
+    return count
 
 
 @njit(cache=True, nogil=True)

@@ -1,4 +1,4 @@
-"""A segment's files: index files written, and every file checked against the segment's row."""
+"""A segment's files: writing its index files, and checking every file against the segment's row."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from seglake.format.segment import Sealed
 from seglake.layout import Suffix
 from seglake.store import Store
 
-_EPOCHS = 1000  # changes of the leader epoch that are remembered of one log
+_EPOCHS = 1000  # changes of the leader epoch in one log that a check remembers
 
 
 def index_files(sealed: Sealed) -> dict[Suffix, bytes]:
@@ -26,7 +26,7 @@ def index_files(sealed: Sealed) -> dict[Suffix, bytes]:
 
 
 def put_indexes(store: Store, segment: SegmentId, sealed: Sealed) -> dict[str, Any]:
-    """Write a segment's index files; returns the columns of its row that describe them."""
+    """Write a segment's index files. Returns the columns of the segment's row about these files."""
     columns: dict[str, Any] = {}
     for suffix, data in index_files(sealed).items():
         store.put(segment.key(suffix), data)
@@ -35,29 +35,29 @@ def put_indexes(store: Store, segment: SegmentId, sealed: Sealed) -> dict[str, A
     return columns
 
 
-def check_size(row: SegmentRow, suffix: Suffix, found: int) -> None:
-    """Raise CorruptData unless a file has the size that its row says."""
+def check_size(row: SegmentRow, suffix: Suffix, size: int) -> None:
+    """Raise CorruptData unless a file has the size that the segment's row names."""
     expected = getattr(row, f"{suffix}_bytes")
-    if found != expected:
-        what = f"the file has {found} bytes, the catalog says {expected}"
-        raise CorruptData(what, file=row.key(suffix), position=min(found, expected))
+    if size != expected:
+        what = f"the file has {size} bytes, the catalog says {expected}"
+        raise CorruptData(what, file=row.key(suffix), position=min(size, expected))
 
 
-def check_crc(row: SegmentRow, suffix: Suffix, found: int, position: int = 0) -> None:
-    """Raise CorruptData unless a file has the checksum that its row says."""
+def check_crc(row: SegmentRow, suffix: Suffix, crc: int, position: int = 0) -> None:
+    """Raise CorruptData unless a file has the checksum that the segment's row names."""
     expected = getattr(row, f"{suffix}_crc32c")
-    if found != expected:
-        what = f"CRC-32C of the file is {found:08x}, the catalog says {expected:08x}"
+    if crc != expected:
+        what = f"CRC-32C of the file is {crc:08x}, the catalog says {expected:08x}"
         raise CorruptData(what, file=row.key(suffix), position=position)
 
 
 class LogCheck:
     """The checksum of a log that is read a part at a time.
 
-    A batch's own checksum leaves out its base offset and leader epoch. If only the log's checksum
+    The checksum of a batch leaves out its base offset and leader epoch. If only the log's checksum
     is wrong, the damage is in the first batch whose base offset does not follow the batch before
-    it, or whose leader epoch is out of order. In a log with gaps, sound batches have such base
-    offsets too, so a wrong one cannot be located.
+    it, or whose leader epoch is out of order. In a log with gaps, a sound batch may have such a
+    base offset too, so a wrong base offset cannot be located.
     """
 
     def __init__(self, row: SegmentRow) -> None:
@@ -65,10 +65,10 @@ class LogCheck:
         self._gaps = row.record_count < row.end_offset - row.base_offset
         self._at = self._crc = 0
         self._stray: int | None = None
-        self._epochs: list[tuple[int, int]] = []  # changed epochs, and where
+        self._epochs: list[tuple[int, int]] = []  # each changed epoch, and its byte in the log
 
     def add(self, data: memoryview, table: BatchTable) -> None:
-        """Add the next whole batches; `table` describes them."""
+        """Add the next whole batches; `table` has their headers."""
         self._crc = crc32c.crc32c(data, self._crc)
         starts = table["position"] - table["position"][0]
         if self._stray is None and not self._gaps:
@@ -88,9 +88,9 @@ class LogCheck:
                 self._epochs.append((int(epochs[row]), self._at + int(starts[row])))
 
     def _odd_epoch(self) -> int | None:
-        """The first batch with an impossible leader epoch, or with one that is out of order.
+        """The first batch with a leader epoch that is impossible or out of order.
 
-        Seglake writes epoch 0, so a single other epoch after it is odd, too.
+        Seglake writes epoch 0. So one other epoch after epoch 0 is odd, too.
         """
         epochs = np.array(self._epochs, np.int64).reshape(-1, 2)
         values = epochs[:, 0]

@@ -1,9 +1,9 @@
 """A link: a small object of the lake in the place of a log that lies outside of it.
 
-It is one JSON object: `format` is 1, `root` and `key` name the object outside, `start` is where the
-segment begins in its log, `log_bytes` are those of the segment, `chunks` says how the object holds
-its log (`Chunks`). Whatever deletes a segment's files deletes the link; what it points to is only
-ever opened for reading.
+A link is one JSON object. `format` is 1. `root` and `key` name the object outside. `start` is the
+byte of the log where the segment begins, and `log_bytes` is the size of the segment. `chunks` says
+how the object holds the log (`Chunks`). Whatever deletes a segment's files deletes the link. The
+object outside is only opened for reading.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Link(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """The object outside."""
+        """The URI of the object outside."""
         return f"{self.root}/{self.key}"
 
     def dump(self) -> bytes:
@@ -49,14 +49,14 @@ class Link(NamedTuple):
 
     @staticmethod
     def load(data: Any, file: str) -> Link:
-        """The inverse of `dump`. Raises CorruptData, which names the file."""
+        """The link with this content: the inverse of `dump`. Raises CorruptData with the file."""
         try:
-            found: Mapping[str, Any] = json.loads(bytes(data))
-            cut = {name: found["chunks"][name] for name in Chunks._fields}
+            document: Mapping[str, Any] = json.loads(bytes(data))
+            cut = {name: document["chunks"][name] for name in Chunks._fields}
             cut["sizes"] = tuple(map(int, cut["sizes"]))
-            values = {name: found[name] for name in Link._fields}
+            values = {name: document[name] for name in Link._fields}
             link = Link(**{**values, "chunks": Chunks(**cut)})
-            sound = found["format"] == _FORMAT and link.is_sound
+            sound = document["format"] == _FORMAT and link.is_sound
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptData(f"this is no link: {error!r}", file=file) from error
         if not sound:
@@ -70,8 +70,8 @@ class Link(NamedTuple):
         return 0 <= self.start <= self.start + self.log_bytes <= end
 
 
-class _Target:
-    """What a link points to."""
+class _LinkedLog:
+    """The part of a log to which a link points."""
 
     def __init__(self, store: Reader, link: Link) -> None:
         self._log, self._link = ChunkedLog(store, link.key, link.chunks), link
@@ -89,9 +89,9 @@ class _Target:
 
 
 class LakeLogs:
-    """The objects of a lake, where the key of a link stands for the log that it points to.
+    """The objects of a lake, for reading only. The key of a link stands for the log of the link.
 
-    For reading only. A link is read once. Raises as the store, and CorruptData for a bad link.
+    A link is read once. Methods raise as the store's methods, and CorruptData for a bad link.
     """
 
     def __init__(self, store: Reader) -> None:
@@ -113,27 +113,27 @@ class LakeLogs:
         return self._store.read(key, start, end)
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """The same for every pair."""
+        """Bytes [starts[i], ends[i]), for each i."""
         if key.endswith(_SUFFIX):
             return self._targets(key).read_ranges(starts, ends)
         return self._store.read_ranges(key, starts, ends)
 
     def read_all(self, key: str) -> Buffer:
-        """The whole of it."""
+        """All bytes of the object, or of the log."""
         if key.endswith(_SUFFIX):
             return self.read(key, 0, self.size(key))
         return self._store.read_all(key)
 
     def forget(self) -> None:
-        """Read each link anew, and let go of what was read behind it."""
+        """Forget all links, so that they are read again, and all that was read through them."""
         self._targets.cache_clear()
         self._stores.cache_clear()
         chunked_log.forget()
 
-    def _target(self, key: str) -> _Target:
+    def _target(self, key: str) -> _LinkedLog:
         link = Link.load(self._store.read_all(key), key)
-        return _Target(self._stores(link.root), link)
+        return _LinkedLog(self._stores(link.root), link)
 
     def _outside(self, root: str) -> Reader:
-        """The store of a bucket, with the options that the lake was opened with."""
+        """The store of a bucket outside, with the options with which the lake was opened."""
         return open_store(root, self._store.storage_options)

@@ -1,7 +1,8 @@
 """Lookups in one log partition: the record at an offset, the first record at a time or later.
 
-Kafka's meaning (`UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTimestamp`) with one
-difference: Kafka gives up after the first segment that looks right, these lookups go on.
+Lookups answer as Kafka (`UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTimestamp`),
+with one difference: Kafka stops at the first segment that may have the record. If that segment has
+no such record, these lookups search the next one.
 """
 
 from functools import lru_cache, partial
@@ -17,7 +18,7 @@ from seglake.log.reads import SharedReads
 from seglake.log.segment import LogSegment
 from seglake.log.zones.search import Block, ZoneSearch
 
-_MOST_SEGMENTS = 4096  # that a reader remembers
+_MOST_SEGMENTS = 4096  # segments that a reader remembers
 
 
 class PartitionReader:
@@ -30,7 +31,7 @@ class PartitionReader:
         )  # fmt: skip
         self._segment = lru_cache(_MOST_SEGMENTS)(partial(LogSegment.of, view))
         bases, self._highs = view.segments.base_offsets, view.segments.max_timestamps
-        # a first segment with deleted records may no longer have the timestamps that it promises
+        # If records of the first segment were deleted, its largest timestamp may be gone.
         self._cut = 1 if len(bases) and bases[0] < view.log_start_offset else 0
         self._highest = (
             np.maximum.accumulate(self._highs[1:]) if self._cut else view.running_max_timestamps
@@ -45,53 +46,53 @@ class PartitionReader:
     def offset_for_time(self, timestamp: int) -> OffsetAndTimestamp | None:
         """The first record in offset order at `timestamp` (ms, not negative) or later, if any."""
         if self._cut and self._highs[0] >= timestamp:
-            found = self._first_in(0, timestamp)
-            if found is not None:
-                return found
+            record = self._first_in(0, timestamp)
+            if record is not None:
+                return record
         index = self._cut + int(self._highest.searchsorted(timestamp))
         while index < len(self._highs):
-            found = self._first_in(index, timestamp)
-            if found is not None:
-                return found
+            record = self._first_in(index, timestamp)
+            if record is not None:
+                return record
             later = np.flatnonzero(self._highs[index + 1 :] >= timestamp)
             index = index + 1 + int(later[0]) if len(later) else len(self._highs)
         return None
 
     def segments_reaching(self, timestamps: Int64s) -> Int64s:
-        """For each of the timestamps the first segment that promises a record at it or later."""
+        """For each timestamp, the first segment whose largest timestamp is not below it."""
         indexes = self._cut + self._highest.searchsorted(timestamps)
         return np.where(timestamps <= self._highs[0], 0, indexes) if self._cut else indexes
 
     def _first_in(self, index: int, timestamp: int) -> OffsetAndTimestamp | None:
         segment, start = self.segment(index), self.view.log_start_offset
         block: Block | None = None
-        if segment.base_offset < start:  # the log starts in this block, or behind it
+        if segment.base_offset < start:  # the log starts in this block, or after it
             block = self.ask(segment, ZoneSearch.block_at, start)
         block = block or self.ask(segment, ZoneSearch.next_reaching, timestamp)
         while block is not None:
-            found = self._blocks.first_reaching(segment, block, timestamp, start)
-            if found is not None:
-                return found
+            record = self._blocks.first_reaching(segment, block, timestamp, start)
+            if record is not None:
+                return record
             block = self.ask(segment, ZoneSearch.next_reaching, timestamp, block.number)
         return None
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """The first record with the largest timestamp (KIP-734); None without timestamps."""
         low, high, newest = -1, int(self._highs.max(initial=-1)), None
-        middle = high  # the answer, unless the records that segments promise it for were deleted
+        middle = high  # this is the answer, unless the record with this timestamp was deleted
         while low < high:
-            found = self.offset_for_time(middle)
-            if found is None:
+            record = self.offset_for_time(middle)
+            if record is None:
                 high = middle - 1
             else:
-                low, newest = found.timestamp, found
+                low, newest = record.timestamp, record
             middle = (low + high + 1) // 2
         return newest
 
     # offsets
 
     def batch_at(self, offset: int) -> tuple[Decoded, int]:
-        """The batch that holds the record at `offset`, and the record's row in it.
+        """The batch that holds the record at `offset`, and the record's row in the batch.
 
         Raises OffsetOutOfRange below the log start and at or above the end, OffsetNotFound in a
         gap.
@@ -119,7 +120,7 @@ class PartitionReader:
             )
 
     def bytes_of(self, records: int) -> int:
-        """About how many bytes of the log so many records take, and at least a few batches."""
+        """About how many bytes of the log so many records take; at least those of a few batches."""
         details = self.view.segments.details[-1:]
         count = max(1, int(details["record_count"].sum()))
         return 64 * 1024 + int(details["sizes"][:, 0].sum()) * min(records, 2**31) // count

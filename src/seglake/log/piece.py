@@ -1,4 +1,4 @@
-"""What a read takes of one segment: byte ranges of its log, and the window of wanted records."""
+"""A piece of a read: byte ranges of one segment's log, and the window of wanted records."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from seglake.log.segment import LogRanges, LogSegment
 
 
 class Window(NamedTuple):
-    """A range of times and a range of offsets, both with exclusive ends; a record must be in both.
+    """A range of times and a range of offsets, both with exclusive ends.
 
-    Without arguments it holds every record.
+    A record is in the window if it is in both ranges. `Window()` holds every record.
     """
 
     start_ms: int = INT64_MIN
@@ -26,7 +26,7 @@ class Window(NamedTuple):
     def of_times(start_ms: int, end_ms: int) -> Window:
         """The records with start_ms <= timestamp < end_ms.
 
-        A record without a timestamp (-1) is in no window of time, however far that reaches.
+        A record without a timestamp (-1) is in no window of times, however long the window is.
         """
         return Window(max(start_ms, 0), max(end_ms, 0))
 
@@ -35,7 +35,7 @@ class Window(NamedTuple):
         return self if self.start_offset >= offset else self._replace(start_offset=offset)
 
     def limits(self) -> tuple[int, int, int, int]:
-        """Smallest and largest timestamp, smallest and largest offset in the window."""
+        """Smallest and largest timestamp, smallest and largest offset in the window, inclusive."""
         return self.start_ms, self.end_ms - 1, self.start_offset, self.end_offset - 1
 
 
@@ -46,7 +46,7 @@ class Cost(NamedTuple):
     size_bytes: int = 0
 
     def plus(self, other: Cost) -> Cost:
-        """Both together."""
+        """The sum of both costs."""
         return Cost(self.requests + other.requests, self.size_bytes + other.size_bytes)
 
 
@@ -66,11 +66,11 @@ class Piece(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its ranges."""
+        """Bytes of the ranges."""
         return int((self.ranges.ends - self.ranges.starts).sum())
 
     def spans(self, gap_bytes: int) -> tuple[Int64s, Int64s]:
-        """Starts and ends of what is asked of storage: ranges `gap_bytes` apart or less are one."""
+        """Starts and ends of the byte ranges to request: those `gap_bytes` apart are joined."""
         starts, ends = self.ranges[:2]
         apart = starts[1:] - ends[:-1] > gap_bytes
         first, last = np.append(True, apart), np.append(apart, True)

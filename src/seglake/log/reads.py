@@ -1,4 +1,4 @@
-"""What all reads of a lake share: its store, and what they cache of it."""
+"""What all reads of a lake share: the store and the caches."""
 
 from seglake.catalog.deletions import Deletions
 from seglake.log.batch_cache import BatchCache
@@ -15,10 +15,10 @@ CACHE_BYTES = 256 * 2**20
 class SharedReads:
     """A lake's store, and caches of at most `cache_bytes`.
 
-    Half of these are for zone maps and the batches of lookups, half for the batches of windows.
-    `fetch` gets batches from logs; `cached_fetch` does so through the cache of windows. `missing`
-    says what it means that a log does not exist, see `LogFetch`. `deletions` has all of it let go
-    when logs were deleted.
+    Half of the bytes are for zone maps and the batches of lookups, the other half for the batches
+    of windows. `fetch` gets batches from logs; `cached_fetch` gets them through the cache of
+    windows. `missing` says why a log does not exist, see `LogFetch`. `deletions` makes the caches
+    forget when logs were deleted.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class SharedReads:
         self._cache, self.forgotten = cache, 0  # how often
 
     def forget(self) -> None:
-        """Let go of all open files, and of all that is cached: logs may be gone."""
+        """Close all open files and empty all caches, because logs may have been deleted."""
         self.forgotten += 1
         release(self.store)
         self.fetch.forget()

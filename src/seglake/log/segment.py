@@ -1,4 +1,4 @@
-"""A segment as readers see it: the keys and sizes of its files, the offsets it covers."""
+"""A segment as readers see it: the keys and sizes of its files, and the offsets that it covers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from seglake.layout import LINK
 class LogRanges(NamedTuple):
     """Ascending byte ranges [starts[i], ends[i]) of a log, each of whole record batches.
 
-    The batches in range i have offsets first_offsets[i] to end_offsets[i], exclusive. Base offsets
-    are outside a batch's checksum, so a fetch checks them against these.
+    The batches in range i have offsets first_offsets[i] to end_offsets[i], exclusive. A fetch
+    checks base offsets against these bounds, because base offsets are outside a batch's checksum.
     """
 
     starts: Int64s
@@ -36,9 +36,9 @@ class LogRanges(NamedTuple):
 
 
 class LogSegment(NamedTuple):
-    """One segment of a log partition; it covers offsets base_offset to end_offset (exclusive).
+    """One segment of a log partition. It covers offsets `base_offset` to `end_offset`, exclusive.
 
-    `record_count` is -1 where it is not known.
+    `record_count` is -1 where the count is not known.
     """
 
     topic: str

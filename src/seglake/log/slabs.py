@@ -1,8 +1,8 @@
-"""Decompressed record batches in memory, in slabs: those of a log that were decompressed at once.
+"""Decompressed record batches in memory. A slab is the batches that one read decompressed of a log.
 
-A slab leaves the cache as a whole, the oldest first. A shelf says which slabs have which batches of
-a log. Both are arrays, and no objects for each batch: those would keep Python's garbage collector
-busy.
+A slab leaves the cache as a whole, the oldest slab first. The shelf of a log says which slab has
+which batch. Slabs and shelves are arrays: an object for each batch would keep Python's garbage
+collector busy.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from seglake.locks import Lock
 from seglake.log.fetch_kernels import SEEN_SLOTS, count_seen, covering, mark_seen
 from seglake.log.segment import LogRanges
 
-ABSENT = -1  # the slab of a batch whose records are not here
-_SLAB_BYTES = 1024  # beside its arrays
-_BATCH_BYTES = 2 * TABLE.itemsize + 9 * 8  # on the shelf, also as kernels take it
+ABSENT = -1  # the slab of a batch whose records are not cached
+_SLAB_BYTES = 1024  # of a slab, beside its arrays
+_BATCH_BYTES = 2 * TABLE.itemsize + 9 * 8  # of a batch on the shelf and in `Shelved`
 _SWEEP_EVERY = 512  # slabs
-_STALE_SHARE = 16  # what kernels take may hold 1/16 of the cache that has left it
+_STALE_SHARE = 16  # a `Shelved` may keep dropped slabs of 1/16 of the cache in memory
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
 
-class Held(NamedTuple):
-    """Where the records of some batches are: in data[slabs[i]][starts[i] : ends[i]] those of i."""
+class CachedRecords(NamedTuple):
+    """Where records are cached: those of batch i are data[slabs[i]][starts[i] : ends[i]]."""
 
     slabs: Int64s
     starts: Int64s
@@ -39,21 +39,21 @@ class Held(NamedTuple):
     data: Sequence[Bytes]
 
     @staticmethod
-    def joined(parts: Sequence[Held]) -> Held:
-        """Some batches, one after another."""
+    def joined(parts: Sequence[CachedRecords]) -> CachedRecords:
+        """The batches of all parts, one part after another."""
         slabs, data = list[Int64s](), list[Bytes]()
         for part in parts:
             slabs.append(np.where(part.slabs == ABSENT, ABSENT, part.slabs + len(data)))
             data += part.data
         starts, ends = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
-        return Held(np.concatenate(slabs), starts, ends, data)
+        return CachedRecords(np.concatenate(slabs), starts, ends, data)
 
-    def take(self, rows: Any) -> Held:
+    def take(self, rows: Any) -> CachedRecords:
         """The batches at `rows`."""
-        return Held(self.slabs[rows], self.starts[rows], self.ends[rows], self.data)
+        return CachedRecords(self.slabs[rows], self.starts[rows], self.ends[rows], self.data)
 
     def places(self) -> tuple[Int64s, Int64s]:
-        """Where the records of each batch are in memory, and their bytes; 0 where they are not."""
+        """The address of each batch's records, or 0 if they are not cached; and their bytes."""
         slabs = [0, *(slab.ctypes.data for slab in self.data)]
         here = self.slabs != ABSENT
         return np.where(
@@ -61,14 +61,15 @@ class Held(NamedTuple):
         ), self.ends - self.starts
 
     def alike(self) -> int:
-        """How many batches from the first on are in one slab, or in none."""
+        """How many batches, from the first on, are in the slab of the first batch, or in none."""
         others = np.flatnonzero(self.slabs != self.slabs[0])
         return int(others[0]) if len(others) else len(self.slabs)
 
     def payload(self, limit_bytes: int) -> Payload:
         """The records of the first batches, as many as one slab has, up to `limit_bytes`.
 
-        The batch that reaches the limit is the last one. The first one's records are here.
+        The batch that reaches the limit is the last one. The records of the first batch must be
+        cached.
         """
         stop = self.alike()
         sizes = np.cumsum(self.ends[:stop] - self.starts[:stop])
@@ -77,11 +78,11 @@ class Held(NamedTuple):
 
 
 class _Shelf(NamedTuple):
-    """Cached batches of a log, by position, each with its slab and its place there.
+    """The cached batches of a log, by position, each with its slab and its place in the slab.
 
-    Batch i lies between positions[i] and stops[i] of the log. Its records are at starts[i] to
-    ends[i] of slab slabs[i], and at addresses[i] of memory as long as the slab is there; starts[i]
-    is `ABSENT`, and addresses[i] 0, if only its header was wanted.
+    Batch i is bytes [positions[i], stops[i]) of the log. Its records are bytes [starts[i], ends[i])
+    of slab slabs[i], and at addresses[i] in memory as long as the slab is there. If only the header
+    of the batch is cached, starts[i] is `ABSENT` and addresses[i] is 0.
     """
 
     positions: Int64s
@@ -94,7 +95,7 @@ class _Shelf(NamedTuple):
 
     @staticmethod
     def of(number: int, table: BatchTable, payload: Payload | None) -> _Shelf:
-        """A slab alone."""
+        """A shelf with the batches of only one slab."""
         positions, slabs = table["position"].astype(np.int64), np.full(len(table), number)
         stops, absent = positions + table["size"], np.full(len(table), ABSENT)
         if payload is None:
@@ -103,8 +104,8 @@ class _Shelf(NamedTuple):
         return _Shelf(positions, stops, table, slabs, starts, payload.ends, starts + address)
 
     def plus(self, slabs: Sequence[_Shelf]) -> _Shelf:
-        """The shelf with other slabs, whose batches take the places of those that are here."""
-        joined = _Shelf(*(join_tables(each) for each in zip(self, *slabs, strict=True)))
+        """This shelf and others. A batch of a later shelf replaces the same batch of an earlier."""
+        joined = _Shelf(*(join_tables(column) for column in zip(self, *slabs, strict=True)))
         order = joined.positions.argsort(kind="stable")
         positions = joined.positions[order]
         return joined.take(order[np.append(positions[1:] != positions[:-1], True)])
@@ -114,7 +115,7 @@ class _Shelf(NamedTuple):
         return _Shelf(*(take_rows(column, numbers) for column in columns))
 
     def covering(self, ranges: LogRanges) -> Any:
-        """The numbers of the batches that fill the ranges; None if one is not on the shelf."""
+        """The numbers of the batches that fill the ranges; None if a batch is not on the shelf."""
         numbers = np.empty(len(self.positions), np.int64)
         positions, stops, starts, ends = map(fixed, (*self[:2], *ranges[:2]))
         count = covering(positions, stops, starts, ends, numbers)
@@ -126,10 +127,12 @@ class _Shelf(NamedTuple):
 
 
 class Shelved(NamedTuple):
-    """The cached batches of a log as kernels take them: `rows` see there, `table` with positions.
+    """The cached batches of a log, in the form that kernels take.
 
-    `place` has the addresses of both, and how many batches there are. `slabs` keeps the slabs in
-    memory, though they may leave the cache, which had dropped `dropped_bytes` before.
+    `rows` has a column of `SHELF_ROWS` for each batch, `table` the headers with positions in the
+    log. `place` has the address of `rows`, the address of `table`, and the number of batches.
+    `slabs` keeps the slabs in memory after they leave the cache. `dropped_bytes` is how many bytes
+    the cache had dropped when this was made.
     """
 
     place: tuple[int, int, int]
@@ -141,7 +144,7 @@ class Shelved(NamedTuple):
 
     @staticmethod
     def of(shelf: _Shelf, slabs: dict[int, _Slab], dropped_bytes: int) -> Shelved:
-        """The batches that are in `slabs`: all those of a cache, the oldest first."""
+        """The batches of `shelf` that are in `slabs`, which are all slabs of a cache by age."""
         here = shelf.slabs >= next(iter(slabs), INT64_MAX)
         columns = (shelf.positions, shelf.stops, shelf.addresses, shelf.ends - shelf.starts)
         rows = np.array([column[here] for column in columns])
@@ -156,7 +159,7 @@ class _Slab(NamedTuple):
 
 
 def runs(owner_of: Int32s) -> Iterator[tuple[int, slice]]:
-    """Each owner with its rows, which are neighbours."""
+    """Each owner with its rows; the rows of an owner are neighbours."""
     cuts = (np.flatnonzero(np.diff(owner_of)) + 1).tolist()
     edges = [0, *cuts, len(owner_of)] if len(owner_of) else []
     for first, stop in pairwise(edges):
@@ -168,59 +171,61 @@ _EMPTY = _Shelf(_INT64S, _INT64S, np.empty(0, TABLE), _INT64S, _INT64S, _INT64S,
 
 
 class SlabCache:
-    """Slabs, at most `limit_bytes` of them together, their batches on the shelves included."""
+    """Slabs and shelves of at most `limit_bytes` together."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.size_bytes = self.dropped_bytes = 0
-        self._slabs: dict[int, _Slab] = {}  # numbers without a gap
-        self._oldest = self._next = 0  # their numbers
-        self._copy: dict[int, _Slab] | None = None  # until one comes
+        self._slabs: dict[int, _Slab] = {}  # by number; numbers have no gap
+        self._oldest = self._next = 0  # numbers of the oldest slab and of the next one
+        self._copy: dict[int, _Slab] | None = None  # of `_slabs`, until the next slab comes
         self._shelves: dict[str, _Shelf] = {}
         self._unshelved: dict[str, list[_Shelf]] = {}
         self._shelved: dict[str, Shelved] = {}
         self._lock = Lock()
-        self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # as the kernels mark it
+        self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # marks of batches that were read, by kernels
 
     def mostly_seen(self, log_keys: Sequence[str], owner_of: Int32s, positions: Int64s) -> bool:
-        """Whether this was asked before of most of the batches at these positions of their logs.
+        """Whether most of these batches were named in an earlier call.
 
-        Batch b is of log_keys[owner_of[b]]. The cache remembers some 65,000 batches, and may
-        confuse two in a great while.
+        Batch b is at positions[b] of the log log_keys[owner_of[b]]. The cache remembers some 65,000
+        batches. On rare occasions it takes one batch for another.
         """
         logs = np.array([hash(key) for key in log_keys])
-        found = count_seen(self.seen, logs, owner_of, positions)
+        count = count_seen(self.seen, logs, owner_of, positions)
         mark_seen(self.seen, logs, owner_of, positions)
-        return 2 * int(found) > len(positions)
+        return 2 * int(count) > len(positions)
 
     def shelved(self, log_key: str) -> Shelved | None:
-        """What is here of a log, for kernels; None if there is nothing."""
+        """The cached batches of a log, for kernels; None if there are none."""
         shelf = self._shelf(log_key)
         if not len(shelf.table):
             return None
-        found = self._shelved.get(log_key)
-        if found is None or found.shelf is not shelf or self._is_stale(found):
-            found = Shelved.of(shelf, *self._all())
-            others = {key: each for key, each in self._shelved.items() if not self._is_stale(each)}
-            self._shelved = others | {log_key: found}
-        return found
+        batches = self._shelved.get(log_key)
+        if batches is None or batches.shelf is not shelf or self._is_stale(batches):
+            batches = Shelved.of(shelf, *self._all())
+            others = {
+                key: other for key, other in self._shelved.items() if not self._is_stale(other)
+            }
+            self._shelved = others | {log_key: batches}
+        return batches
 
     def _all(self) -> tuple[dict[int, _Slab], int]:
-        """All slabs, and the bytes that were dropped before."""
+        """All slabs, and how many bytes were dropped until now."""
         with self._lock:
             if self._copy is None:
                 self._copy = self._slabs.copy()
             return self._copy, self.dropped_bytes
 
     def _is_stale(self, shelved: Shelved) -> bool:
-        """Whether it keeps too much in memory that has left the cache."""
+        """Whether it may keep too many slabs in memory that have left the cache."""
         return _STALE_SHARE * (self.dropped_bytes - shelved.dropped_bytes) > self.limit_bytes
 
     def put(self, log_key: str, table: BatchTable, payload: Payload | None) -> None:
-        """Keep batches of a log; their positions in `table` are those there.
+        """Cache batches of a log; positions in `table` are positions in the log.
 
-        The array of the payload is kept, and never written to again. Without one, only the headers
-        are kept. What is larger than the cache is not kept.
+        The cache keeps the array of the payload, so the caller must not write to it again. Without
+        a payload, only the headers are cached. A payload that is larger than the cache is ignored.
         """
         data = _NOTHING if payload is None else payload.data
         memory: Any = data if data.base is None else data.base
@@ -237,24 +242,24 @@ class SlabCache:
     def put_lent(
         self, log_keys: Sequence[str], owner_of: Int32s, table: BatchTable, payload: Payload
     ) -> None:
-        """As `put`, of batches of several logs: batch b is of log_keys[owner_of[b]].
+        """As `put`, for batches of several logs: batch b belongs to log_keys[owner_of[b]].
 
-        The records are copied, for each log by itself.
+        The records are copied, for each log into an array of its own.
         """
         for owner, rows in runs(owner_of):
             own = Payload(payload.data, payload.starts[rows], payload.ends[rows])
             self.put(log_keys[owner], table[rows], own.copy())
 
     def put_headers(self, log_keys: Sequence[str], owner_of: Int32s, table: BatchTable) -> None:
-        """Keep the headers alone of batches that are not here, as in `put_lent`."""
+        """As `put_lent`, but cache only the headers, of batches that are not cached yet."""
         for owner, rows in runs(owner_of):
             batches = table[rows]
-            _, known = self.at(log_keys[owner], batches["position"])
-            if not known.all():
-                self.put(log_keys[owner], batches[~known], None)
+            _, cached = self.at(log_keys[owner], batches["position"])
+            if not cached.all():
+                self.put(log_keys[owner], batches[~cached], None)
 
     def _add(self, slab: _Slab) -> int:
-        """Add a slab, for which the oldest ones leave; returns its number."""
+        """Add a slab, and drop the oldest slabs to make room. Returns the number of the slab."""
         while self.size_bytes + slab.size_bytes > self.limit_bytes:
             self._drop()
         number, self._next, self._copy = self._next, self._next + 1, None
@@ -270,52 +275,52 @@ class SlabCache:
         self.dropped_bytes += size
 
     def clear(self) -> None:
-        """Drop all slabs, and what kernels were given of them."""
+        """Drop all slabs and shelves."""
         with self._lock:
             while self._slabs:
                 self._drop()
             self._copy = None
             self._shelves, self._unshelved, self._shelved = {}, {}, {}
 
-    def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, Held] | None:
-        """All batches in some ranges of a log, or None if one is not here."""
+    def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, CachedRecords] | None:
+        """All batches in some ranges of a log, or None if a batch is not cached."""
         shelf = self._shelf(log_key)
         numbers = shelf.covering(ranges) if len(shelf.table) else None
         if numbers is None:
             return None
-        found = shelf.take(numbers)
-        held, here = self._held(found)
-        return (found.table, held) if here.all() else None
+        batches = shelf.take(numbers)
+        places, here = self._places_of(batches)
+        return (batches.table, places) if here.all() else None
 
-    def at(self, log_key: str, positions: Int64s) -> tuple[Held, npt.NDArray[np.bool_]]:
-        """Where the records of the batches at some positions of a log are, and which are here.
+    def at(self, log_key: str, positions: Int64s) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
+        """Where the records of the batches at some positions are, and which batches are cached.
 
-        Of some that are here, only the headers may be.
+        A batch may be cached without its records.
         """
         shelf = self._shelf(log_key)
         numbers = shelf.positions.searchsorted(positions)
-        known = np.append(shelf.positions, ABSENT)[numbers] == positions
-        places, starts, ends = (np.full(len(known), ABSENT) for _ in range(3))
-        if not known.any():
-            return Held(places, starts, ends, []), known
-        found, here = self._held(shelf.take(numbers[known]))
-        places[known], starts[known], ends[known] = found[:3]
-        known[known] = here
-        return Held(places, starts, ends, found.data), known
+        cached = np.append(shelf.positions, ABSENT)[numbers] == positions
+        places, starts, ends = (np.full(len(cached), ABSENT) for _ in range(3))
+        if not cached.any():
+            return CachedRecords(places, starts, ends, []), cached
+        batches, here = self._places_of(shelf.take(numbers[cached]))
+        places[cached], starts[cached], ends[cached] = batches[:3]
+        cached[cached] = here
+        return CachedRecords(places, starts, ends, batches.data), cached
 
-    def _held(self, shelf: _Shelf) -> tuple[Held, npt.NDArray[np.bool_]]:
-        """Where the records of a shelf's batches are, and which batches are here still."""
+    def _places_of(self, shelf: _Shelf) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
+        """Where the records of a shelf's batches are, and which batches are still cached."""
         numbers, slab_of = np.unique(shelf.slabs, return_inverse=True)
         slabs = [self._slabs.get(number) for number in numbers.tolist()]
-        kept = np.array([slab is not None for slab in slabs], bool)
-        here: npt.NDArray[np.bool_] = kept[slab_of]
-        places = (kept.cumsum() - 1)[slab_of]
+        present = np.array([slab is not None for slab in slabs], bool)
+        here: npt.NDArray[np.bool_] = present[slab_of]
+        places = (present.cumsum() - 1)[slab_of]
         places[~here | (shelf.starts == ABSENT)] = ABSENT
         data = [slab.data for slab in slabs if slab is not None]
-        return Held(places, shelf.starts, shelf.ends, data), here
+        return CachedRecords(places, shelf.starts, shelf.ends, data), here
 
     def _shelf(self, log_key: str) -> _Shelf:
-        """The shelf of a log, with all slabs of it."""
+        """The shelf of a log, with the batches of all its slabs."""
         if log_key not in self._unshelved:
             return self._shelves.get(log_key, _EMPTY)
         with self._lock:
@@ -325,7 +330,7 @@ class SlabCache:
         return shelf
 
     def _sweep(self) -> None:
-        """Take from the shelves what has left the cache."""
+        """Remove batches from the shelves whose slabs have left the cache."""
         for log_key in {*self._shelves, *self._unshelved}:
             self._shelf(log_key)
             with self._lock:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Item(Protocol):
-    """A segment's row, or something else to work on, which has so many bytes of log."""
+    """A segment's row, or another item of work over some bytes of log."""
 
     @property
     def log_bytes(self) -> int:
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Paces(threading.local):
-    """The pace of the work of each thread; a call with nothing done begins new work."""
+    """The pace of the work that each thread reports."""
 
     pace: Pace | None = None
 
@@ -50,7 +50,10 @@ _paces = _Paces()
 
 
 def logged(done: int, total: int) -> None:
-    """Report progress to the log, where the work takes longer than half a minute."""
+    """Report progress to Python's log, if the work takes longer than half a minute.
+
+    A call with `done` = 0 begins new work.
+    """
     if not done or _paces.pace is None:
         _paces.pace = Pace("bytes of log")
     elif line := _paces.pace.line(done, total):
@@ -60,8 +63,9 @@ def logged(done: int, total: int) -> None:
 class SegmentTasks(NamedTuple):
     """Where functions over segments run: on threads, or as tasks of a Spark session.
 
-    With Spark, functions and results are pickled, and the store travels without its credentials.
-    Progress is reported after every segment; with Spark, after as many tasks as run at once.
+    With Spark, functions and results are pickled, and the store is pickled without credentials.
+    Progress is reported after every segment; with Spark, after every wave of tasks that run at
+    once.
     """
 
     store: Store
@@ -69,7 +73,7 @@ class SegmentTasks(NamedTuple):
     progress: Progress = logged
 
     def within(self, before: int, total: int) -> SegmentTasks:
-        """Tasks that report progress as a part of `total` bytes, `before` of which are done."""
+        """Tasks that report their progress as part of `total` bytes, of which `before` are done."""
         return self._replace(progress=lambda done, _: self.progress(before + done, total))
 
     def map(self, work: Work[AnyItem], rows: Sequence[AnyItem]) -> list[Any]:
@@ -100,12 +104,12 @@ class SegmentTasks(NamedTuple):
         results: dict[int, Any] = {}
         for first in range(0, len(shares), engine.cores):
             wave = shares[first : first + engine.cores]
-            found = engine.map(task, [[rows[number] for number in share] for share in wave])
-            results |= zip(chain.from_iterable(wave), chain.from_iterable(found), strict=True)
+            answers = engine.map(task, [[rows[number] for number in share] for share in wave])
+            results |= zip(chain.from_iterable(wave), chain.from_iterable(answers), strict=True)
             self.progress(sum(sizes[number] for number in results), sum(sizes))
         return [results[number] for number in range(len(rows))]
 
 
 def _results(work: Callable[..., Any], store: Store, rows: Sequence[Any]) -> list[Any]:
-    """`work(store, row)` for each of the rows: what runs on an executor."""
+    """`work(store, row)` for each of the rows; runs on an executor."""
     return [work(store, row) for row in rows]

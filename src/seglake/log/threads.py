@@ -1,6 +1,6 @@
-"""The threads that all reads of a process share: some wait for storage, some decode.
+"""The threads that all reads of a process share: some wait for storage, others decode.
 
-They start when first needed. A forked process starts its own.
+The threads start when they are first needed. A forked process starts its own threads.
 """
 
 import os
@@ -26,8 +26,8 @@ _Item = TypeVar("_Item")
 def ahead(calls: Iterable[tuple[int, Callable[[], _Item]]], limit: int) -> Iterator[_Item]:
     """The results of the calls, in order; each call comes with its weight.
 
-    Calls run on the threads that wait for storage. A call is made before its turn if the weights of
-    all calls whose results were not taken yet add up to at most `limit`.
+    Calls run on the threads that wait for storage. A call is made before its turn if its weight,
+    with the weights of all calls whose results were not taken yet, is at most `limit`.
     """
     pool, weight = _pool("seglake-request", REQUESTS), 0
     waiting: deque[tuple[int, Future[_Item]]] = deque()
@@ -49,9 +49,9 @@ def side_by_side(shares: Iterator[Iterator[_Item]], threads: int) -> Iterator[_I
     """The items of the shares, one share after another.
 
     While the caller takes the items of one share, the next `threads` shares make their first item
-    on other threads: one of them may be done early. A single share, or one thread, never leaves the
-    caller's thread, nor does any share while other readers keep all cores busy. An error of a share
-    is raised in its place.
+    on other threads. That is one share more than there are spare threads, because one share may be
+    done early. With one share or one thread, and while other readers keep all cores busy, every
+    share stays on the caller's thread. An error of a share is raised at the share's turn.
     """
     items = _side_by_side(shares, threads if threads > 1 else 0)
     while True:
@@ -82,9 +82,10 @@ def _side_by_side(shares: Iterator[Iterator[_Item]], others: int) -> Iterator[_I
 
 
 class Readers:
-    """The threads that read now: those in a `with` of it, which yields how many threads each has.
+    """Counts the threads that read now: those in a `with` block of this object.
 
-    A reader that waits for its caller is not among them.
+    The block gets the number of threads that the reader may keep busy. A reader that waits for its
+    caller leaves the block.
     """
 
     def __init__(self) -> None:
@@ -100,12 +101,12 @@ class Readers:
             self._count -= 1
 
     def forget(self) -> None:
-        """In a forked process no other thread reads."""
+        """Count no reader: in a forked process no other thread reads."""
         self._count = 0
 
     @property
     def threads(self) -> int:
-        """How many threads each of them may keep busy, its own included."""
+        """How many threads each reader may keep busy, its own included."""
         return min(DECODERS, max(1, _CORES // max(1, self._count)))
 
 
@@ -145,7 +146,8 @@ def _pool(name: str, workers: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pools.clear)
 os.register_at_fork(after_in_child=READERS.forget)
 
-# A fork waits until no thread compiles or loads a kernel; else its child would wait for ever.
+# A fork waits until no thread compiles or loads a kernel: the child would wait for ever for a lock
+# that a thread of its parent had.
 os.register_at_fork(
     before=global_compiler_lock.acquire,
     after_in_parent=global_compiler_lock.release,

@@ -1,8 +1,7 @@
 """Record batches become segments on storage: a log, its index files, its catalog row.
 
-`SegmentWriter` appends batches and rolls segments by Kafka's rules, as ingest does. `write_segment`
-writes the one segment that some batches are to be, as rewrites and imports do. `SegmentRow`s are
-made in one place, `_row`.
+`SegmentWriter` appends batches and rolls segments by Kafka's rules; ingest uses it. `write_segment`
+writes some batches as one segment; rewrites and imports use it. Only `_row` makes `SegmentRow`s.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from seglake.store import Store
 
 
 class NewSegment(NamedTuple):
-    """A segment to be: it covers the offsets from that of its id to `end_offset`, exclusive."""
+    """A segment to write, from the base offset of its id to `end_offset`, exclusive."""
 
     id: SegmentId
     end_offset: int
@@ -38,7 +37,7 @@ class NewSegment(NamedTuple):
 
 
 class WrittenLog(NamedTuple):
-    """What the catalog row says of a log: bytes, checksum, timestamp type, codec.
+    """The part of a catalog row about the log: bytes, checksum, timestamp type, codec.
 
     `external` is the URI of a log that lies outside the lake.
     """
@@ -53,7 +52,7 @@ class WrittenLog(NamedTuple):
 class SegmentWriter:
     """Writes the segments of a log partition from the offset of `first` on, by the topic's rules.
 
-    A context manager that publishes no file after an error.
+    Used as a context manager, it publishes no file after an error.
     """
 
     def __init__(self, store: Store, first: SegmentId, topic: Topic, created_at_ms: int) -> None:
@@ -66,9 +65,9 @@ class SegmentWriter:
         self.rows: list[SegmentRow] = []
 
     def append(self, batches: Batches) -> None:
-        """Append record batches with absolute offsets, which rise.
+        """Append record batches, whose absolute offsets rise.
 
-        A segment begins where the one before it ends, even if its first record stands higher.
+        A segment begins where the segment before it ends, even if its first record is higher.
         """
         table, row = batches.table, 0
         while row < len(table):
@@ -83,7 +82,7 @@ class SegmentWriter:
                 self._roller.begin(self.rows[-1].end_offset)
 
     def close(self) -> list[SegmentRow]:
-        """Seal the last segment; returns the rows of all segments."""
+        """Seal the last segment. Returns the rows of all segments."""
         if self._roller.size_bytes:
             self._seal()
         return self.rows
@@ -119,12 +118,12 @@ class SegmentWriter:
 
 
 class LogWriter:
-    """A log being written into a stream: its checksum, and the table of its batches."""
+    """Writes a log into a stream. Has the log's checksum and the table of its batches."""
 
     def __init__(self, sink: Any, base_offset: int) -> None:
         self._sink, self._tables = sink, [np.empty(0, TABLE)]
         self.size = self.crc = 0
-        self.end = base_offset  # behind the offsets of the last batch
+        self.end = base_offset  # the offset after the last batch
 
     def write(self, batches: Batches) -> None:
         """Append batches."""
@@ -147,9 +146,9 @@ class LogWriter:
 def write_segment(store: Store, new: NewSegment, parts: Iterable[Batches]) -> SegmentRow:
     """Write consecutive batches, with complete tables, as a segment.
 
-    An empty batch is added for offsets behind the last batch. The row's codec is that of most
-    bytes, its timestamp type that of the last record. Raises what `parts` raises, CorruptData,
-    UsageError and StoreError; then there is no segment, but its log may exist.
+    An empty batch is added for offsets after the last batch. The row names the codec of most bytes
+    and the timestamp type of the last record. Raises CorruptData, UsageError, StoreError, and any
+    error of `parts`. After an error there is no segment, but its log may exist.
     """
     base = new.id.base_offset
     with store.writer(new.id.key("log")) as sink:
@@ -164,7 +163,7 @@ def write_segment(store: Store, new: NewSegment, parts: Iterable[Batches]) -> Se
 def sealed_row(
     store: Store, new: NewSegment, log: LogWriter, external: str | None = None
 ) -> SegmentRow:
-    """The row of a segment whose log is written, or lies outside the lake; makes its index files.
+    """Write the index files of a segment whose log exists, in the lake or outside. Returns its row.
 
     Raises CorruptData, UsageError and StoreError.
     """
@@ -174,7 +173,7 @@ def sealed_row(
 
 
 def _row(store: Store, new: NewSegment, sealed: Sealed, log: WrittenLog) -> SegmentRow:
-    """The row of a segment; puts its index files."""
+    """Write the index files of a segment, and return its row."""
     return SegmentRow(
         topic=new.id.topic,
         partition=new.id.partition,
@@ -199,7 +198,7 @@ def _row(store: Store, new: NewSegment, sealed: Sealed, log: WrittenLog) -> Segm
 
 
 def _kinds(table: BatchTable) -> tuple[str, str]:
-    """Timestamp type and codec of a segment whose batches may differ."""
+    """Timestamp type and codec of a segment. Its batches may have several of each."""
     filled = table[table["count"] > 0]
     sizes = np.bincount(filled["attributes"] & CODEC_MASK, filled["size"], len(NAMES))
     stamped = len(filled) > 0 and bool(filled["attributes"][-1] & LOG_APPEND_TIME)

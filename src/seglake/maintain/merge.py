@@ -22,11 +22,11 @@ from seglake.errors import CorruptData, MissingObject
 from seglake.format.batch import OVERHEAD
 from seglake.log.encoding import limits_of, policy_of
 from seglake.log.rewrite.keep import Keep
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import carry_out, opened
-from seglake.maintain.merge_groups import Group, Rules, due
-from seglake.maintain.report import Report, TopicReport
+from seglake.maintain.merge_groups import Rules, SegmentGroup, due
+from seglake.maintain.report import MaintenanceReport, TopicReport
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class MergedGroup(Report):
+class MergedGroup(MaintenanceReport):
     """Segments of a log partition that become one; offsets `base_offset` to `end_offset`."""
 
     partition: int
@@ -45,7 +45,7 @@ class MergedGroup(Report):
     log_bytes: int
 
     @staticmethod
-    def of(group: Group) -> MergedGroup:
+    def of(group: SegmentGroup) -> MergedGroup:
         """The group as a part of a plan."""
         first, last = group.rows[0], group.rows[-1]
         return MergedGroup(
@@ -54,7 +54,7 @@ class MergedGroup(Report):
 
 
 @dataclass
-class DamagedFile(Report):
+class DamagedFile(MaintenanceReport):
     """A file that cannot be read, so that its group is not merged."""
 
     file: str
@@ -87,7 +87,7 @@ class Merged(TopicReport):
         return 1 if self.damaged else 0
 
 
-class _Asked(NamedTuple):
+class _MergeRequest(NamedTuple):
     """What a merge is asked for."""
 
     partitions: Collection[int] | None
@@ -115,30 +115,32 @@ def merge(
     as it is, and counted; one with a damaged file is reported. Raises UnknownTopic, StoreError and
     CommitConflict.
     """
-    report, asked = Merged(topic, dry_run=dry_run), _Asked(partitions, everything, rebatch)
+    report, asked = Merged(topic, dry_run=dry_run), _MergeRequest(partitions, everything, rebatch)
     with opened(root, storage_options, dry_run=dry_run) as table:
         _merge(table, report, asked, SegmentTasks(table.store, spark, progress))
     return report
 
 
-def _merge(table: CatalogTable, report: Merged, asked: _Asked, tasks: SegmentTasks) -> None:
+def _merge(table: CatalogTable, report: Merged, asked: _MergeRequest, tasks: SegmentTasks) -> None:
     snapshot = table.snapshot()
     settings = topic_of(snapshot.topic(report.topic))
     groups = _groups(table, snapshot, settings, asked)
     report.plan = [MergedGroup.of(group) for group in groups]
     size = settings.batch_size if asked.rebatch else None
-    target = Target(report.attempt_id, policy_of(settings), size)
+    target = RewriteTarget(report.attempt_id, policy_of(settings), size)
     results = tasks.map(partial(_merge_group, target=target), groups)
-    report.damaged = [DamagedFile(**found["damage"]) for found in results if "damage" in found]
+    report.damaged = [DamagedFile(**result["damage"]) for result in results if "damage" in result]
     merged = {
-        group: SegmentRow(**found["row"])
-        for group, found in zip(groups, results, strict=True)
-        if "row" in found
+        group: SegmentRow(**result["row"])
+        for group, result in zip(groups, results, strict=True)
+        if "row" in result
     }
     _commit(table, merged, report)
 
 
-def _groups(table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _Asked) -> list[Group]:
+def _groups(
+    table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _MergeRequest
+) -> list[SegmentGroup]:
     """The groups that are due.
 
     Segments below the log start are left to retention, and logs outside the lake where they are:
@@ -166,10 +168,10 @@ def _groups(table: CatalogTable, snapshot: Snapshot, settings: Topic, asked: _As
     small.sort(key=lambda row: (row.partition, row.base_offset))
     rules = Rules(limits, policy_of(settings))
     parts = (list(rows) for _, rows in groupby(small, key=part))
-    return [each for rows in parts for each in due(rows, rules, everything=asked.everything)]
+    return [group for rows in parts for group in due(rows, rules, everything=asked.everything)]
 
 
-def _merge_group(store: Store, group: Group, *, target: Target) -> dict[str, Any]:
+def _merge_group(store: Store, group: SegmentGroup, *, target: RewriteTarget) -> dict[str, Any]:
     """One group written as one segment: its row, or the damage."""
     try:
         return {"row": asdict(rewrite(store, group.rows, Keep(), target))}
@@ -179,7 +181,7 @@ def _merge_group(store: Store, group: Group, *, target: Target) -> dict[str, Any
         return {"damage": DamagedFile(group.rows[0].key("log"), 0, str(error)).as_dict()}
 
 
-def _commit(table: CatalogTable, merged: Mapping[Group, SegmentRow], report: Merged) -> None:
+def _commit(table: CatalogTable, merged: Mapping[SegmentGroup, SegmentRow], report: Merged) -> None:
     """Put each new segment in the place of its group, if that still stands, in one commit."""
 
     def plan(base: Snapshot) -> Change | None:

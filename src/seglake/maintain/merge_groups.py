@@ -20,7 +20,7 @@ GROWTH = 8  # the new segment has so many times the bytes of the largest old one
 LAST_GROWTH = 2  # the same where no further neighbour will ever join
 
 
-class Group(NamedTuple):
+class SegmentGroup(NamedTuple):
     """Consecutive segments of a log partition that are to become one."""
 
     rows: tuple[SegmentRow, ...]
@@ -38,25 +38,27 @@ class Rules(NamedTuple):
     policy: IndexPolicy
 
 
-def due(rows: Iterable[SegmentRow], rules: Rules, *, everything: bool = False) -> list[Group]:
+def due(
+    rows: Iterable[SegmentRow], rules: Rules, *, everything: bool = False
+) -> list[SegmentGroup]:
     """The groups to merge now, of segments in the order of the log; none has a single segment.
 
     With `everything` whatever may be one segment is due.
     """
-    found: list[Group] = []
+    groups: list[SegmentGroup] = []
     for group, growth in _joinable(rows, rules):
-        found += _worthwhile(group, 1 if everything else growth)
-    return found
+        groups += _worthwhile(group, 1 if everything else growth)
+    return groups
 
 
-def _worthwhile(rows: Sequence[SegmentRow], growth: int) -> Iterator[Group]:
+def _worthwhile(rows: Sequence[SegmentRow], growth: int) -> Iterator[SegmentGroup]:
     """One group of all rows, if it grows enough; else those on both sides of the largest row."""
     if len(rows) < 2:
         return
     sizes = [row.log_bytes for row in rows]
     largest = max(sizes)
     if sum(sizes) >= growth * largest:
-        yield Group(tuple(rows))
+        yield SegmentGroup(tuple(rows))
         return
     middle = sizes.index(largest)
     yield from _worthwhile(rows[:middle], growth)

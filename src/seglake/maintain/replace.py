@@ -115,8 +115,8 @@ def replace_files(
     def removal(table: CatalogTable, attempt_id: str) -> RunRemoval:
         choose = partial(_runs, table, pipeline, run, whole_interval=whole_interval)
         names = (table, pipeline.topic.name, attempt_id)
-        given = (*names, choose, engine)
-        return RunRemoval(*given, force=force, with_nothing=with_nothing, state="replaced")
+        arguments = (*names, choose, engine)
+        return RunRemoval(*arguments, force=force, with_nothing=with_nothing, state="replaced")
 
     return ingest_files(engine, pipeline, run, progress, removal)
 
@@ -134,15 +134,15 @@ def _runs(
         topic = base.topic(pipeline.topic.name).topic
     except UnknownTopic:
         return []
-    runs = [each for each in table.runs(base, topic) if each.pipeline == pipeline.name]
-    same = [each for each in runs if each.run_id == run.run_id]
+    runs = [other for other in table.runs(base, topic) if other.pipeline == pipeline.name]
+    same = [other for other in runs if other.run_id == run.run_id]
     inside = _inside(runs, *run.interval) if whole_interval and run.interval else []
-    return list({each.run_id: each for each in [*same, *inside]}.values())
+    return list({other.run_id: other for other in [*same, *inside]}.values())
 
 
 def _inside(runs: Iterable[RunRow], start_ms: int, end_ms: int) -> list[RunRow]:
     """The runs whose interval lies in [start_ms, end_ms). Raises UsageError for a partial one."""
-    found = []
+    inside = []
     for run in runs:
         if run.interval_start_ms is None or run.interval_end_ms is None:
             continue
@@ -154,5 +154,5 @@ def _inside(runs: Iterable[RunRow], start_ms: int, end_ms: int) -> list[RunRow]:
                 f"{format_ms(run.interval_end_ms)}, which lies partly inside the interval: widen "
                 "the interval, or replace that run by its id"
             )
-        found.append(run)
-    return found
+        inside.append(run)
+    return inside

@@ -13,7 +13,7 @@ Status = Literal["committed", "already done", "dry run"]
 
 
 @dataclass(repr=False)
-class Report(ShowsTable):
+class MaintenanceReport(ShowsTable):
     """A report as plain values, as JSON, and as a small table."""
 
     def _table(self) -> Table:
@@ -29,7 +29,7 @@ class Report(ShowsTable):
 
 
 @dataclass(repr=False)
-class TopicReport(Report):
+class TopicReport(MaintenanceReport):
     """The report of an attempt to maintain a topic; `version` is that of its commit, else -1.
 
     `SAMPLED` are lists that may have an item for each file: a row has a few of them.

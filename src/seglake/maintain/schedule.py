@@ -22,7 +22,7 @@ from seglake.maintain.compaction.compact import compact
 from seglake.maintain.expiry.rejects import expire_rejects
 from seglake.maintain.expiry.retention import retain_topic
 from seglake.maintain.merge import merge
-from seglake.maintain.report import Report
+from seglake.maintain.report import MaintenanceReport
 from seglake.maintain.topic_settings import topic_of
 from seglake.maintain.vacuum import GRACE_HOURS, vacuum
 from seglake.store import open_store
@@ -40,7 +40,7 @@ def untold(_part: str) -> None:
 
 
 @dataclass
-class Part(Report):
+class Part(MaintenanceReport):
     """One part: an operation on a topic, or on the lake (`topic` is then None).
 
     It has the operation's report, or the error that ended it.
@@ -54,7 +54,7 @@ class Part(Report):
 
 
 @dataclass(repr=False)
-class Maintained(Report):
+class Maintained(MaintenanceReport):
     """The parts, in the order in which they ran."""
 
     dry_run: bool = False
@@ -114,7 +114,7 @@ def maintain_lake(
 
 def _of_topic(
     work: _Work, snapshot: Snapshot, name: str
-) -> Iterator[tuple[str, Callable[[], Report]]]:
+) -> Iterator[tuple[str, Callable[[], MaintenanceReport]]]:
     """The operations that the settings of a topic ask for, each with what does it."""
     table, dry_run, now_ms = work.table, work.dry_run, work.clock.machine_ms
     careful_ms = work.clock.earlier_ms
@@ -150,7 +150,9 @@ def _of_topic(
         )
 
 
-def _done(operation: str, topic: str | None, do: Callable[[], Report], told: Told) -> Part:
+def _done(
+    operation: str, topic: str | None, do: Callable[[], MaintenanceReport], told: Told
+) -> Part:
     """Do a part; the part has the error if it fails."""
     part = Part(operation, topic)
     told(operation if topic is None else f"{operation} {topic}")

@@ -15,7 +15,7 @@ from seglake.config import Topic, combined_topic
 from seglake.config.topic import DEFAULTS, IDENTITY
 from seglake.errors import UsageError
 from seglake.maintain.commit import carry_out
-from seglake.maintain.report import Report, TopicReport
+from seglake.maintain.report import MaintenanceReport, TopicReport
 from seglake.store import open_store
 from seglake.write.driver.topics import settings_json, stored_settings
 
@@ -23,7 +23,7 @@ _OF_IDENTITY = {info.alias or name for name, info in Topic.model_fields.items() 
 
 
 @dataclass
-class Setting(Report):
+class Setting(MaintenanceReport):
     """A setting of a topic: its value, its default, whether both differ, and what it means."""
 
     key: str
@@ -51,10 +51,10 @@ def describe(
 ) -> list[Setting]:
     """Every setting of a topic in the newest version. Raises UnknownTopic."""
     row = CatalogTable.open(open_store(root, storage_options)).snapshot().topic(topic)
-    known = topic_of(row).model_dump(mode="json", by_alias=True)
-    known["partitioner"] = row.partitioner
+    values = topic_of(row).model_dump(mode="json", by_alias=True)
+    values["partitioner"] = row.partitioner
     return [
-        Setting(key, known[key], info.default, known[key] != info.default, info.description or "")
+        Setting(key, values[key], info.default, values[key] != info.default, info.description or "")
         for name, info in Topic.model_fields.items()
         if (key := info.alias or name) not in {"name", "partition_field", "offset_field"}
     ]
@@ -80,14 +80,14 @@ def alter(
     report = Altered(topic, dry_run=dry_run)
 
     def plan(base: Snapshot) -> Change | None:
-        known = base.topic(topic)
-        stored = {k: v for k, v in stored_settings(known).items() if k not in delete}
+        old = base.topic(topic)
+        stored = {k: v for k, v in stored_settings(old).items() if k not in delete}
         new = combined_topic(stored, {"name": topic, **settings})
-        report.changes = _changes(topic_of(known).settings, new.settings)
+        report.changes = _changes(topic_of(old).settings, new.settings)
         if not report.changes:
             return None
-        text = settings_json(new, json.loads(known.settings))
-        row = replace(known, sequence=known.sequence + 1, settings=text)
+        text = settings_json(new, json.loads(old.settings))
+        row = replace(old, sequence=old.sequence + 1, settings=text)
         return Change([row, report.row("alter")])
 
     carry_out(table, report, plan, dry_run=dry_run)
@@ -110,5 +110,7 @@ def _check(settings: Mapping[str, Any], delete: Collection[str]) -> None:
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:
-    pairs = {key: [each.get(key, DEFAULTS[key]) for each in (old, new)] for key in {**old, **new}}
+    pairs = {
+        key: [settings.get(key, DEFAULTS[key]) for settings in (old, new)] for key in {**old, **new}
+    }
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

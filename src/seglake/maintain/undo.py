@@ -28,7 +28,7 @@ from seglake.errors import UsageError
 from seglake.layout import new_attempt
 from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import WithoutOffsets
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.commit import carry_out, opened
 from seglake.maintain.report import Status, TopicReport
 from seglake.store import Store
@@ -120,7 +120,7 @@ def _undo(
 
 def _as_done(report: Undone, table: CatalogTable) -> Undone:
     """The report of the undo that took the run out before; without one, what is known."""
-    found: list[dict[str, Any]] = [
+    deeds: list[dict[str, Any]] = [
         {**json.loads(row.report), "attempt_id": row.attempt_id}
         for row in sorted(
             table.maintenance(table.snapshot(), report.topic), key=lambda row: row.finished_at_ms
@@ -128,22 +128,22 @@ def _as_done(report: Undone, table: CatalogTable) -> Undone:
         if row.operation == _OPERATION
     ]
     mine = [
-        told
-        for told in found
-        if told["pipeline"] == report.pipeline and report.run_id in told["runs"]
+        deed
+        for deed in deeds
+        if deed["pipeline"] == report.pipeline and report.run_id in deed["runs"]
     ]
     if not mine:
         return report
-    told = mine[-1]
+    deed = mine[-1]
     if not report.dry_run:
-        mark(table.store, told["attempt_id"])  # it may have died before it wrote the mark
-    told["offsets"] = {
-        int(number): [tuple(ends) for ends in ranges] for number, ranges in told["offsets"].items()
+        mark(table.store, deed["attempt_id"])  # it may have died before it wrote the mark
+    deed["offsets"] = {
+        int(number): [tuple(ends) for ends in ranges] for number, ranges in deed["offsets"].items()
     }
-    return replace(report, **{name: told[name] for name in _OF_THE_DEED})
+    return replace(report, **{name: deed[name] for name in _OF_THE_DEED})
 
 
-def _describe(report: Undone, place: Place, table: CatalogTable, base: Snapshot) -> None:
+def _describe(report: Undone, place: RunPlace, table: CatalogTable, base: Snapshot) -> None:
     report.runs = [run.run_id for run in place.runs]
     report.offsets = dict(place.ranges)
     report.segments = sum(map(len, place.groups))
@@ -173,19 +173,19 @@ def wanted_run(
 
 def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
     """Which run took the place of one, and what to do."""
-    found = [
+    runs = [
         run
         for run in history
         if run.pipeline == replaced.pipeline
         and replaced.run_id in json.loads(run.report).get("replaced_runs", ())
     ]
-    if not found:
+    if not runs:
         return ", so it has no records: undo the run that replaced it"
-    run_id = max(found, key=lambda run: run.finished_at_ms).run_id
+    run_id = max(runs, key=lambda run: run.finished_at_ms).run_id
     return f" by run {run_id!r}, so it has no records: undo {run_id!r}"
 
 
-class Place(NamedTuple):
+class RunPlace(NamedTuple):
     """Where the records of some runs are: their ranges of offsets, by partition.
 
     Each group of segments becomes one segment without these offsets.
@@ -225,37 +225,37 @@ class RunRemoval:
     def runs(self, base: Snapshot) -> list[RunRow]:
         """The runs that go, with their redrives."""
         committed = self._table.runs(base, self._topic) if self._has_topic(base) else []
-        found: dict[str, RunRow] = {}
+        by_attempt: dict[str, RunRow] = {}
         for run in self._choose(base):
             chain = chain_of(run, committed)
             of_run = [chain.first, *chain.redrives]
-            for each in of_run[of_run.index(run) :]:
-                found[each.attempt_id] = each
-        return list(found.values())
+            for row in of_run[of_run.index(run) :]:
+                by_attempt[row.attempt_id] = row
+        return list(by_attempt.values())
 
     def _has_topic(self, base: Snapshot) -> bool:
         return any(row.topic == self._topic for row in base.topics())
 
-    def place(self, base: Snapshot) -> Place:
+    def place(self, base: Snapshot) -> RunPlace:
         """Where their records are. Raises UsageError if compaction is in the way."""
         runs, ranges, places = self.runs(base), dict[int, Ranges](), list[list[tuple[int, int]]]()
-        for partition, given in _offset_ranges(self._table.store, runs).items():
+        for partition, offsets in _offset_ranges(self._table.store, runs).items():
             view = base.partition(self._topic, partition)
             if not self._force:
-                _require_not_cleaned(view, given)
-            ranges[partition] = _within(given, view)
+                _require_not_cleaned(view, offsets)
+            ranges[partition] = _within(offsets, view)
             places += _groups(view, ranges[partition])
-        ranges = {partition: found for partition, found in ranges.items() if found}
+        ranges = {partition: left for partition, left in ranges.items() if left}
         chosen = [place for group in places for place in group]
         rows = iter(self._table.segments_at(base, self._topic, sorted(chosen)))
         by_place = {(row.partition, row.base_offset): row for row in rows}
-        return Place(runs, ranges, [[by_place[each] for each in group] for group in places])
+        return RunPlace(runs, ranges, [[by_place[number] for number in group] for group in places])
 
     def change(self, base: Snapshot) -> Change:
         """The change that takes the runs out of a version."""
         return self.change_of(self.place(base))
 
-    def change_of(self, place: Place) -> Change:
+    def change_of(self, place: RunPlace) -> Change:
         """The change that takes the runs out; writes the segments without their records."""
         runs, ranges, groups = place
         new = self._rewritten(ranges, groups)
@@ -291,27 +291,29 @@ def _without(
 ) -> SegmentRow:
     """The task: some segments → one segment without the offsets in the ranges."""
     keep = WithoutOffsets.of(ranges[rows[0].partition])
-    return rewrite(store, rows, keep, Target(attempt_id))
+    return rewrite(store, rows, keep, RewriteTarget(attempt_id))
 
 
 def _offset_ranges(store: Store, runs: Iterable[RunRow]) -> dict[int, Ranges]:
     """The offsets that the runs got, by partition, in ascending order."""
-    found: dict[int, Ranges] = {}
+    by_partition: dict[int, Ranges] = {}
     for run in runs:
         for partition, ranges in _of_run(store, run).items():
-            found.setdefault(partition, []).extend(ranges)
-    return {partition: sorted(ranges) for partition, ranges in sorted(found.items())}
+            by_partition.setdefault(partition, []).extend(ranges)
+    return {partition: sorted(ranges) for partition, ranges in sorted(by_partition.items())}
 
 
 def _of_run(store: Store, run: RunRow) -> dict[int, Ranges]:
     if run.offset_ranges is not None:
-        told = json.loads(run.offset_ranges)
-        return {int(partition): [tuple(pair) for pair in each] for partition, each in told.items()}
-    found: dict[int, Ranges] = {}
+        stored = json.loads(run.offset_ranges)
+        return {
+            int(partition): [tuple(pair) for pair in pairs] for partition, pairs in stored.items()
+        }
+    by_partition: dict[int, Ranges] = {}
     for row in read_manifest(store, run.attempt_id).rows:
         if isinstance(row, SegmentRow):
-            found.setdefault(row.partition, []).append((row.base_offset, row.end_offset))
-    return found
+            by_partition.setdefault(row.partition, []).append((row.base_offset, row.end_offset))
+    return by_partition
 
 
 def _require_not_cleaned(view: PartitionView, ranges: Ranges) -> None:

@@ -39,7 +39,7 @@ from seglake.catalog.version import snapshot_files
 from seglake.clock import now_ms
 from seglake.errors import CorruptData, StoreError
 from seglake.maintain.clock import checked_hours, time_of_storage
-from seglake.maintain.report import Report
+from seglake.maintain.report import MaintenanceReport
 from seglake.store import Listed, Store, open_store
 
 Unnamed = dict[str | None, list[Listed]]
@@ -53,7 +53,7 @@ TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # what a crash leaves of a l
 
 
 @dataclass(repr=False)
-class Vacuumed(Report):
+class Vacuumed(MaintenanceReport):
     """The objects that a vacuum deleted, or would delete.
 
     `catalog_files` are data files of the catalog, `deleted` all other objects, `deleted_bytes` the
@@ -89,21 +89,21 @@ def vacuum(
     checked_hours("retention_hours", retention_hours or 0)
     store = open_store(root, storage_options)
     table, report = CatalogTable.open(store), Vacuumed(dry_run)
-    own = _Times(now_ms(), grace_hours, retention_hours)
+    own = _SpareTimes(now_ms(), grace_hours, retention_hours)
     times = own if dry_run else _by_storage(table, own)
     if times is None:
         return report
     mark = table.unmarked if dry_run else table.mark_committed
     report.marked = sorted(mark(table.newest_files()))
     find = partial(_find, table, times, report)
-    found = find() if dry_run else _fenced(table, find, report)
-    report.deleted_bytes = sum(each.size for each in found.objects)
+    garbage = find() if dry_run else _fenced(table, find, report)
+    report.deleted_bytes = sum(item.size for item in garbage.objects)
     if not dry_run:
-        _delete(store, found, report)
+        _delete(store, garbage, report)
     return report
 
 
-class Found(Protocol):
+class EndedAttempts(Protocol):
     """Attempts that are to be given up, and those that are committed."""
 
     @property
@@ -115,37 +115,37 @@ class Found(Protocol):
         """Attempts that the catalog has."""
 
 
-AnyFound = TypeVar("AnyFound", bound=Found)
+AnyEnded = TypeVar("AnyEnded", bound=EndedAttempts)
 
 
-def settled(table: CatalogTable, find: Callable[[], AnyFound]) -> AnyFound:
+def settled(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
     """What `find` finds once every attempt that it calls dying is given up.
 
     Raises CommitConflict and StoreError.
     """
-    found = find()
-    while topics := _give_up(table.store, found.dying):
+    garbage = find()
+    while topics := _give_up(table.store, garbage.dying):
         for topic in {*topics.values()}:
             table.fence(topic)
-        found = find()  # one of them may have committed before
+        garbage = find()  # one of them may have committed before
         for attempt_id, topic in topics.items():
-            if attempt_id in found.committed:
+            if attempt_id in garbage.committed:
                 fate.restore(table.store, attempt_id, topic)
             else:
                 fate.settle(table.store, attempt_id)
-    return found
+    return garbage
 
 
-def _fenced(table: CatalogTable, find: Callable[..., AnyFound], report: Vacuumed) -> AnyFound:
+def _fenced(table: CatalogTable, find: Callable[..., AnyEnded], report: Vacuumed) -> AnyEnded:
     """What `find` finds, after which no commit can name a data file of the catalog that it found.
 
     A commit may have paused since it wrote such a file, however long. So a fence is committed: a
     commit that comes after it writes its files anew. What was committed before it is seen, since
     the search is repeated, among the same files.
     """
-    found = settled(table, find)
+    garbage = settled(table, find)
     if not report.catalog_files:
-        return found
+        return garbage
     table.fence()
     return settled(table, partial(find, {*report.catalog_files}))
 
@@ -156,10 +156,10 @@ def _give_up(store: Store, attempts: Iterable[str]) -> dict[str, str]:
     return {attempt_id: topic for attempt_id, topic in topics.items() if topic is not None}
 
 
-def _delete(store: Store, found: Found, report: Vacuumed) -> None:
+def _delete(store: Store, garbage: EndedAttempts, report: Vacuumed) -> None:
     quarantine = QuarantineTable(store)
     quarantine.remove_files({*filter(attempt_of, report.deleted)})
-    quarantine.remove_lost_files(found.committed)
+    quarantine.remove_lost_files(garbage.committed)
     delete(store, report.catalog_files)
     delete(store, report.deleted)
 
@@ -177,7 +177,7 @@ def delete(store: Store, keys: Sequence[str]) -> None:
             store.delete(keys[first : first + _DELETE_AT_ONCE])
 
 
-class _Times(NamedTuple):
+class _SpareTimes(NamedTuple):
     """The time (ms), and how long silent attempts and replaced versions are spared (hours)."""
 
     now_ms: int
@@ -190,7 +190,7 @@ class _Times(NamedTuple):
         return self.now_ms - self.grace_hours * HOUR_MS
 
 
-def _by_storage(table: CatalogTable, own: _Times) -> _Times | None:
+def _by_storage(table: CatalogTable, own: _SpareTimes) -> _SpareTimes | None:
     """The times by the clock of storage; None if it takes no writes, and nothing is to be done.
 
     Whether something is to be done is decided by this machine's clock then. Raises StoreError.
@@ -199,13 +199,13 @@ def _by_storage(table: CatalogTable, own: _Times) -> _Times | None:
         return own._replace(now_ms=time_of_storage(table.store))
     except StoreError:
         marked = table.unmarked(table.newest_files())
-        found = _find(table, own, Vacuumed(dry_run=True, marked=sorted(marked)))
-        if marked or found.objects or found.dying:
+        garbage = _find(table, own, Vacuumed(dry_run=True, marked=sorted(marked)))
+        if marked or garbage.objects or garbage.dying:
             raise
         return None
 
 
-class _Found(NamedTuple):
+class _Garbage(NamedTuple):
     """The objects to delete, the attempts to give up before, and the committed attempts."""
 
     objects: list[Listed]
@@ -214,46 +214,46 @@ class _Found(NamedTuple):
 
 
 def _find(
-    table: CatalogTable, times: _Times, report: Vacuumed, among: Collection[str] | None = None
-) -> _Found:
+    table: CatalogTable, times: _SpareTimes, report: Vacuumed, among: Collection[str] | None = None
+) -> _Garbage:
     """What is to be deleted; the report names it, and what is left alone.
 
     Of the catalog's data files only those `among` some keys are to be deleted, if these are given.
     """
     now_ms, oldest_ms = times.now_ms, times.oldest_ms
     expired = expired_files(table, times.retention_hours, now_ms=now_ms, before_ms=oldest_ms)
-    expired = [each for each in expired if among is None or each.key in among]
-    unnamed, committed = find_unnamed(table, {each.key for each in expired}, report.marked)
+    expired = [item for item in expired if among is None or item.key in among]
+    unnamed, committed = find_unnamed(table, {item.key for item in expired}, report.marked)
     named = {f"{layout.LOG_TABLE}/{file.path}" for file in table.newest_files()}
-    expired = [each for each in expired if each.key not in named]  # a commit came meanwhile
-    report.catalog_files = sorted(each.key for each in expired)
-    report.unknown = [each.key for each in unnamed.pop(None, ())]
+    expired = [item for item in expired if item.key not in named]  # a commit came meanwhile
+    report.catalog_files = sorted(item.key for item in expired)
+    report.unknown = [item.key for item in unnamed.pop(None, ())]
     report.young = []
     chosen, dying = list[Listed](), set[str]()
     for owner, objects in unnamed.items():
-        others = [each for each in objects if not is_fate(each)]
-        if others and max(each.modified_ms for each in others) > oldest_ms:
-            report.young += [each.key for each in others]
+        others = [item for item in objects if not is_fate(item)]
+        if others and max(item.modified_ms for item in others) > oldest_ms:
+            report.young += [item.key for item in others]
             continue
         long_ago_ms = oldest_ms - _FATE_HOURS * HOUR_MS
-        chosen += others or [each for each in objects if each.modified_ms <= long_ago_ms]
+        chosen += others or [item for item in objects if item.modified_ms <= long_ago_ms]
         if owner is not None and owner not in committed and any(map(is_at_stake, others)):
             dying.add(owner)
-    report.deleted = [each.key for each in chosen]
-    return _Found([*expired, *chosen], dying, committed)
+    report.deleted = [item.key for item in chosen]
+    return _Garbage([*expired, *chosen], dying, committed)
 
 
-def is_fate(found: Listed) -> bool:
+def is_fate(item: Listed) -> bool:
     """Whether an object is the fate of an attempt."""
-    return found.key.startswith(f"{layout.ATTEMPTS}/") and found.key.endswith("/fate")
+    return item.key.startswith(f"{layout.ATTEMPTS}/") and item.key.endswith("/fate")
 
 
-def is_at_stake(found: Listed) -> bool:
+def is_at_stake(item: Listed) -> bool:
     """Whether an attempt needs this object to commit."""
-    if found.key.startswith(f"{layout.ATTEMPTS}/"):
-        named = found.key.endswith(("/manifest.json", "/begun"))
-        return named or "/blobs/" in found.key or layout.is_rejects_key(found.key)
-    return not (found.key.startswith(f"{layout.CATALOG}/") and TEMPORARY.fullmatch(found.key))
+    if item.key.startswith(f"{layout.ATTEMPTS}/"):
+        named = item.key.endswith(("/manifest.json", "/begun"))
+        return named or "/blobs/" in item.key or layout.is_rejects_key(item.key)
+    return not (item.key.startswith(f"{layout.CATALOG}/") and TEMPORARY.fullmatch(item.key))
 
 
 def find_unnamed(
@@ -269,22 +269,22 @@ def find_unnamed(
     """
     places = (layout.TOPICS, layout.ATTEMPTS, layout.CATALOG)
     listed = chain.from_iterable(map(table.store.list, places))
-    others = (each for each in listed if each.key not in expired)
+    others = (item for item in listed if item.key not in expired)
     named = _named(table, expired, marked)
-    left = [each for _, each in _unneeded(others, named)]
-    more = {each.key.split("/")[1] for each in left if each.key.endswith("/success")}
+    left = [item for _, item in _unneeded(others, named)]
+    more = {item.key.split("/")[1] for item in left if item.key.endswith("/success")}
     named = _named(table, expired, {*marked, *more}) if left else named
-    found: Unnamed = defaultdict(list)
-    for owner, each in _unneeded(left, named):
-        found[owner].append(each)
-    return found, named.attempts
+    unnamed: Unnamed = defaultdict(list)
+    for owner, item in _unneeded(left, named):
+        unnamed[owner].append(item)
+    return unnamed, named.attempts
 
 
 def orphans(table: CatalogTable) -> Iterator[str]:
     """The keys of all objects that no retained version names, whatever their age."""
-    expired = {each.key for each in expired_files(table, now_ms=now_ms(), before_ms=math.inf)}
-    found, _ = find_unnamed(table, expired, table.unmarked(table.newest_files()))
-    yield from (each.key for objects in found.values() for each in objects if not is_fate(each))
+    expired = {item.key for item in expired_files(table, now_ms=now_ms(), before_ms=math.inf)}
+    unnamed, _ = find_unnamed(table, expired, table.unmarked(table.newest_files()))
+    yield from (item.key for objects in unnamed.values() for item in objects if not is_fate(item))
 
 
 class _Named(NamedTuple):
@@ -314,7 +314,7 @@ def _named(table: CatalogTable, expired: Container[str], marked: Iterable[str]) 
         indexes = pc.coalesce(rows["index_attempt_id"], rows["attempt_id"])
         for column, is_log in ((rows["attempt_id"], True), (indexes, False)):
             columns = (rows["partition"], rows["base_offset"], column)
-            values = (each.to_pylist() for each in columns)
+            values = (id_column.to_pylist() for id_column in columns)
             files.update(map(hash, zip(repeat(topic), *values, repeat(is_log))))
             ids: list[Any] = pc.unique(column).to_pylist()
             attempts.update(ids)
@@ -323,34 +323,34 @@ def _named(table: CatalogTable, expired: Container[str], marked: Iterable[str]) 
 
 def _undone(table: CatalogTable) -> set[str]:
     """The attempts of runs that the newest version has as undone or replaced."""
-    found = set[str]()
+    attempt_ids = set[str]()
     for tables in snapshot_files.tables(table.store, "run", table.newest_files()).values():
         for rows in tables:
             goes = pc.is_in(rows["state"], pa.array(_GONE))  # older rows have no state
             ids: list[Any] = rows["attempt_id"].filter(goes).to_pylist()
-            found.update(ids)
-    return found
+            attempt_ids.update(ids)
+    return attempt_ids
 
 
 def _unneeded(objects: Iterable[Listed], named: _Named) -> Iterator[tuple[str | None, Listed]]:
     """The objects that nothing needs, each with its owner; None if it is not Seglake's."""
-    for each in objects:
-        partial_write = TEMPORARY.fullmatch(each.key)
+    for item in objects:
+        partial_write = TEMPORARY.fullmatch(item.key)
         try:
-            owner, needed = _place(partial_write[1] if partial_write else each.key, named)
+            owner, needed = _place(partial_write[1] if partial_write else item.key, named)
         except CorruptData:
-            yield None, each
+            yield None, item
         else:
             if partial_write or not needed:
-                yield owner or each.key, each
+                yield owner or item.key, item
 
 
 def _place(key: str, named: _Named) -> tuple[str, bool]:
     """The attempt of an object ("" if it has none), and whether something needs the object."""
     if key.startswith(f"{layout.CATALOG}/"):
         attempt = attempt_of(key)
-        kept = attempt in named.attempts and attempt not in named.expired
-        return attempt or "", attempt is None or kept
+        is_named = attempt in named.attempts and attempt not in named.expired
+        return attempt or "", attempt is None or is_named
     if key.startswith(f"{layout.TOPICS}/"):
         file = layout.parse_segment_key(key)
         return file.attempt_id, named.needs(file)

@@ -1,4 +1,4 @@
-"""Lookups of many times or offsets at once, in order, so that each block is decoded once."""
+"""Lookups of many times or offsets at once. They go in order, so that a block is decoded once."""
 
 from collections.abc import Iterator
 
@@ -17,11 +17,11 @@ _FETCH_BYTES = 2**20
 
 
 def offsets_for_times(reader: PartitionReader, times: Int64s) -> tuple[Int64s, Int64s]:
-    """`PartitionReader.offset_for_time` of each of `times`; -1 and -1 instead of None."""
+    """`PartitionReader.offset_for_time` for each of `times`: offsets, timestamps; -1 for None."""
     order = np.argsort(times, kind="stable")
-    wanted = times[order]
-    answers = _Answers(wanted)
-    indexes = reader.segments_reaching(wanted)
+    ascending = times[order]
+    answers = _Answers(ascending)
+    indexes = reader.segments_reaching(ascending)
     count = len(reader.view.segments.base_offsets)
     for index in distinct(indexes[indexes < count]).tolist():
         first, last = np.searchsorted(indexes, [index, index + 1])
@@ -33,7 +33,7 @@ def offsets_for_times(reader: PartitionReader, times: Int64s) -> tuple[Int64s, I
 
 
 class _Answers:
-    """Answers for ascending times, filled in as blocks are read."""
+    """The answers for ascending times. -1 stands for an answer that is not known yet."""
 
     def __init__(self, times: Int64s) -> None:
         self.times = times
@@ -48,7 +48,7 @@ class _Answers:
         ranges = blocks.take(touched).ranges()
         start = reader.view.log_start_offset
         for offsets, stamps in _decoded(reader.fetch, segment, ranges, start):
-            # times ascend, and so do their blocks: the times of this chunk are neighbours
+            # Times ascend, and so do their blocks. So the times of this chunk are neighbours.
             low = int(np.searchsorted(ends, offsets[0], "right"))
             high = int(np.searchsorted(begins, offsets[-1], "right"))
             part = slice(first + low, first + high)
@@ -57,8 +57,8 @@ class _Answers:
     def _place(
         self, part: slice, offsets: Int64s, stamps: Int64s, begins: Int64s, ends: Int64s
     ) -> None:
-        # No block between those read reaches a time that a later block answers. So the first record
-        # of the chunk that reaches a time is its answer, if it stands in the block of that time.
+        # If a later block answers a time, no block before it reaches the time. So the first record
+        # of the chunk that reaches a time is the answer, if it stands in the block of that time.
         highest = np.maximum.accumulate(stamps)
         at = np.minimum(highest.searchsorted(self.times[part]), len(offsets) - 1)
         hit = (stamps[at] >= self.times[part]) & (self.offsets[part] < 0)
@@ -67,7 +67,7 @@ class _Answers:
         self.timestamps[part] = np.where(hit, stamps[at], self.timestamps[part])
 
     def look_up(self, reader: PartitionReader, missing: npt.NDArray[np.bool_]) -> None:
-        """Answer times one by one: the records that their blocks promised were deleted."""
+        """Answer times one by one, because the records in their blocks were deleted."""
         for time in distinct(self.times[missing]).tolist():
             first, last = np.searchsorted(self.times, [time, time + 1])
             answer = reader.offset_for_time(time)
@@ -78,7 +78,7 @@ class _Answers:
 def _decoded(
     fetch: LogFetch, segment: LogSegment, ranges: LogRanges, log_start: int
 ) -> Iterator[tuple[Int64s, Int64s]]:
-    """Offsets and timestamps, chunk by chunk, of the records at or above the log start."""
+    """Offsets and timestamps of the records at or above the log start, chunk by chunk."""
     for chunk in fetch.chunks_of(segment, ranges, fetch_bytes=_FETCH_BYTES):
         for _, decoded in chunk.decode_in_parts(chunk.record_batches, _FETCH_BYTES):
             first = int(np.searchsorted(decoded.offsets, log_start))
@@ -87,37 +87,39 @@ def _decoded(
 
 
 def records_at(reader: PartitionReader, offsets: Int64s, schema: pa.Schema) -> pa.Table:
-    """The records at exactly these offsets, in their order. Errors as of `batch_at`."""
-    wanted, places = np.unique(offsets, return_inverse=True)
-    for offset in wanted[[0, -1]].tolist() if len(wanted) else []:
+    """The records at exactly these offsets, in the order of `offsets`. Raises as `batch_at`."""
+    ascending, places = np.unique(offsets, return_inverse=True)
+    for offset in ascending[[0, -1]].tolist() if len(ascending) else []:
         reader.require(offset, reader.view.end_offset - 1)
-    indexes = reader.view.segments.base_offsets.searchsorted(wanted, "right") - 1
-    parts, batches = [wanted[:0]], []
+    indexes = reader.view.segments.base_offsets.searchsorted(ascending, "right") - 1
+    parts, batches = [ascending[:0]], []
     for index in distinct(indexes).tolist():
         first, last = np.searchsorted(indexes, [index, index + 1])
-        for found, batch in _records_in(reader, reader.segment(index), wanted[first:last], schema):
-            parts.append(found)
+        for present, batch in _records_in(
+            reader, reader.segment(index), ascending[first:last], schema
+        ):
+            parts.append(present)
             batches.append(batch)
-    found = np.concatenate(parts)
-    if len(found) < len(wanted):
-        missing = wanted[: len(found) + 1] != np.append(found, -1)
-        raise reader.not_found(int(wanted[missing.argmax()]))
+    present = np.concatenate(parts)
+    if len(present) < len(ascending):
+        missing = ascending[: len(present) + 1] != np.append(present, -1)
+        raise reader.not_found(int(ascending[missing.argmax()]))
     return pa.Table.from_batches(batches, schema).take(places)
 
 
 def _records_in(
-    reader: PartitionReader, segment: LogSegment, wanted: Int64s, schema: pa.Schema
+    reader: PartitionReader, segment: LogSegment, targets: Int64s, schema: pa.Schema
 ) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
-    """The records of a segment at those of the ascending offsets that have one."""
-    blocks, which = reader.ask(segment, ZoneSearch.holding, wanted)
+    """The records of a segment at the ascending offsets `targets`, without offsets in gaps."""
+    blocks, which = reader.ask(segment, ZoneSearch.holding, targets)
     ranges = blocks.take(distinct(which[which >= 0])).ranges()
     for chunk in reader.fetch.chunks_of(segment, ranges, fetch_bytes=_FETCH_BYTES):
         table = chunk.record_batches
-        firsts = wanted.searchsorted(table["base_offset"])
-        table = table[firsts < wanted.searchsorted(table["last_offset"], "right")]
+        firsts = targets.searchsorted(table["base_offset"])
+        table = table[firsts < targets.searchsorted(table["last_offset"], "right")]
         for _, decoded in chunk.decode_in_parts(table, _FETCH_BYTES):
             offsets = decoded.offsets
-            low, high = wanted.searchsorted(offsets[[0, -1]] + [0, 1]) if len(offsets) else (0, 0)
-            rows = offsets.searchsorted(wanted[low:high])
-            rows = rows[offsets[rows] == wanted[low:high]]
+            low, high = targets.searchsorted(offsets[[0, -1]] + [0, 1]) if len(offsets) else (0, 0)
+            rows = offsets.searchsorted(targets[low:high])
+            rows = rows[offsets[rows] == targets[low:high]]
             yield offsets[rows], record_batch(segment, decoded, rows, schema)

@@ -1,4 +1,4 @@
-"""How far consumers are in one log partition, and where they go on in another log."""
+"""The progress of consumers in one log partition, and where they continue in another log."""
 
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ from seglake.read.window.from_offset import records_from
 
 
 class Lag(NamedTuple):
-    """How far a committed offset is behind the log's end: in offsets, and in ms of record time.
+    """The distance from a committed offset to the log's end: in offsets, and in ms of record time.
 
-    `records` is the difference of the offsets, as in Kafka: those without a record count too.
+    `records` is the difference of the offsets, as in Kafka: an offset without a record counts too.
     """
 
     records: int
@@ -24,7 +24,7 @@ class Lag(NamedTuple):
 
 
 def lag(reader: PartitionReader, committed: int) -> Lag:
-    """How far the committed offset is behind. Raises OffsetOutOfRange above the end."""
+    """The lag of a consumer with this committed offset. Raises OffsetOutOfRange above the end."""
     view = reader.view
     offset = max(committed, view.log_start_offset)
     reader.require(offset, view.end_offset)
@@ -41,16 +41,16 @@ def _first_timestamp(reader: PartitionReader, offset: int) -> int:
         batch, row = reader.batch_at(offset)
         return int(batch.records.timestamps[row])
     except OffsetNotFound:  # a gap
-        found = records_from(reader, offset, 1, schema_of(["timestamp"]))
-        timestamps = found["timestamp"].cast(pa.int64()).to_numpy()
+        records = records_from(reader, offset, 1, schema_of(["timestamp"]))
+        timestamps = records["timestamp"].cast(pa.int64()).to_numpy()
         return int(timestamps[0]) if len(timestamps) else -1
 
 
 def unread_since(reader: PartitionReader, offset: int) -> int:
-    """A lower bound of the timestamps at `offset` and above, in ms.
+    """A lower bound of the timestamps of the records at `offset` and above, in ms.
 
-    If there is no such record, it is 1 ms after the newest timestamp of the partition. It is
-    negative if a record without a timestamp may be among them.
+    If there is no such record, the bound is 1 ms after the newest timestamp of the partition. The
+    bound is negative if one of these records may have no timestamp.
     """
     view = reader.view
     offset, newest = max(offset, view.log_start_offset), reader.max_timestamp()
@@ -72,8 +72,11 @@ def unread_since(reader: PartitionReader, offset: int) -> int:
 
 
 def offset_from(reader: PartitionReader, time: int) -> int:
-    """The first offset from which on all records at `time` or later stand; the end without any."""
+    """The offset of the first record at `time` or later; the end offset if there is none.
+
+    For a negative time, it is the log start offset.
+    """
     if time < 0:
         return reader.view.log_start_offset
-    found = reader.offset_for_time(time)
-    return reader.view.end_offset if found is None else found.offset
+    record = reader.offset_for_time(time)
+    return reader.view.end_offset if record is None else record.offset

@@ -27,17 +27,17 @@ def open(  # noqa: A001  # users write seglake.open
 ) -> Lake:
     """The lake at `root`, in its newest version or an older one that is still retained.
 
-    `root` is a path or a URI of an object store; `storage_options` are named as for `deltalake`.
-    `cache_bytes` bounds the zone maps and decoded batches that reads cache. Raises UsageError where
-    there is no lake, VersionExpired for a version that is no longer retained.
+    `root` is a path or a URI of an object store. `storage_options` have the names that `deltalake`
+    uses. `cache_bytes` is the most memory for cached zone maps and batches. Raises UsageError if
+    there is no lake, and VersionExpired for a version that is no longer retained.
     """
     return Lake(open_store(root, storage_options), version, cache_bytes=cache_bytes)
 
 
 class Lake(ShowsTable):
-    """One version of a lake. Safe for threads; unpickled, it opens the same version again.
+    """One version of a lake. Safe for threads. An unpickled lake opens the same version again.
 
-    A pickled lake carries no credentials: a worker finds its own in its environment.
+    A pickled lake has no credentials: a worker finds credentials in its environment.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Lake(ShowsTable):
 
     @property
     def reads(self) -> SharedReads:
-        """The storage and the caches that all its logs share."""
+        """The storage and the caches that all logs of the lake share."""
         return self._origin.reads
 
     @property
@@ -81,9 +81,9 @@ class Lake(ShowsTable):
 
     @property
     def identity(self) -> str:
-        """A UUID of this lake, which stays when its catalog is rebuilt; another lake has another.
+        """The UUID of this lake. It stays the same when the catalog is rebuilt.
 
-        That of a lake that an older Seglake made is of version 5, all others are random.
+        If an older Seglake made the lake, the UUID is of version 5. Otherwise it is random.
         """
         return self._origin.lake
 
@@ -96,16 +96,16 @@ class Lake(ShowsTable):
         return Log(self._snapshot, name, self._origin)
 
     def refresh(self) -> Lake:
-        """Move on to the newest version, and return this lake; costs what changed since.
+        """Move on to the newest version, and return this lake. Reads only what changed since.
 
-        A log taken from this lake earlier stays in its version.
+        A log that was taken from this lake before stays in its version.
         """
         with self._lock:
             self._snapshot = self._origin.refreshed(self._snapshot)
         return self
 
     def reopen(self) -> Lake:
-        """As `refresh`, also where the catalog was rebuilt since the lake was opened.
+        """As `refresh`, also if the catalog was rebuilt since the lake was opened.
 
         Raises VersionExpired if the root holds another lake by now.
         """
@@ -116,8 +116,8 @@ class Lake(ShowsTable):
     def history(self, topic: str | None = None) -> Commits[RunRow]:
         """The runs of a topic, or of all topics, in the order in which they ended.
 
-        A run that was undone or replaced has a row of each of its states. `to_arrow` of the list
-        gives them as an Arrow table.
+        A run that was undone or replaced has a row for each of its states. The method `to_arrow` of
+        the list returns an Arrow table.
         """
         names = self._names(topic)
         runs = [run for name in names for run in self._origin.run_history(self._snapshot, name)]

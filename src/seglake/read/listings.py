@@ -1,4 +1,4 @@
-"""What a lake lists, runs and segments: shown as a table, and given as an Arrow table."""
+"""Lists of runs and segments of a lake. They are shown as tables, and become Arrow tables."""
 
 from __future__ import annotations
 
@@ -70,20 +70,20 @@ def took(row: RunRow | MaintenanceRow) -> str:
 def summed(views: Sequence[PartitionView]) -> tuple[Any, ...]:
     """Records, segments, bytes of logs, oldest and newest timestamp of some log partitions."""
     segments = [view.segments for view in views if len(view)]
-    lows = [int(dated.min()) for each in segments
-            if len(dated := each.min_timestamps[each.min_timestamps >= 0])]  # fmt: skip
-    highs = [int(each.max_timestamps.max()) for each in segments]
+    lows = [int(dated.min()) for columns in segments
+            if len(dated := columns.min_timestamps[columns.min_timestamps >= 0])]  # fmt: skip
+    highs = [int(columns.max_timestamps.max()) for columns in segments]
     return (
-        sum(int(each.details["record_count"].sum()) for each in segments),
-        sum(each.size for each in segments),
-        sum(int(each.details["sizes"][:, 0].sum(dtype="i8")) for each in segments),
+        sum(int(columns.details["record_count"].sum()) for columns in segments),
+        sum(columns.size for columns in segments),
+        sum(int(columns.details["sizes"][:, 0].sum(dtype="i8")) for columns in segments),
         _instant("timestamp", min(lows, default=-1)),
         _instant("timestamp", max(highs, default=-1)),
     )
 
 
 class SegmentList(ShowsTable):
-    """The segments of a topic, put in the order of the log. Arrow's consumers take it as it is."""
+    """The segments of a topic, in the order of the log. Consumers of Arrow take the list itself."""
 
     def __init__(self, topic: str, rows: pa.Table) -> None:
         self._topic = topic

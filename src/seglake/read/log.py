@@ -1,4 +1,4 @@
-"""A topic's log in one version of the lake: where it begins and ends, lookups, fetches, windows."""
+"""A topic's log in one version of the lake: its beginning and end, lookups, fetches, windows."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Log(ShowsTable):
     """The log of one topic; obtained from `Lake.topic`.
 
     Times are aware datetimes, ISO-8601 strings with a zone, or integer milliseconds since the
-    epoch. Partitions that do not exist raise UnknownTopic; damaged files raise CorruptData, which
-    names them. Safe for threads. A pickled log contains its list of segments, some 66 bytes for
-    each, and no credentials. Unpickled, it is the same version; only `closed`, `at`, `segments` and
-    keyed `read_around` ask the catalog. The logs of a lake that a process unpickles share one
-    cache.
+    epoch. Methods raise UnknownTopic for a partition that does not exist, and CorruptData, with the
+    file's name, for a damaged file. Safe for threads. A pickled log contains its list of segments,
+    some 66 bytes for each, and no credentials. An unpickled log is of the same version. Of its
+    methods, only `closed`, `at`, `segments` and `read_around` with a key read the catalog. The logs
+    of a lake that a process unpickles share one cache.
     """
 
     def __init__(self, snapshot: Snapshot, topic: str, origin: Origin) -> None:
@@ -71,7 +71,7 @@ class Log(ShowsTable):
         return _unpickled, (self._origin, self.version, self.settings, views)
 
     def alone(self) -> Log:
-        """The same log, which keeps no other topic of its version in memory."""
+        """The same log, without the other topics of its version in memory."""
         views = self._snapshot.partitions(self.topic)
         return _unpickled(self._origin, self.version, self.settings, views)
 
@@ -86,10 +86,10 @@ class Log(ShowsTable):
         return self._snapshot.version
 
     def at(self, version: int | None) -> Log:
-        """The same topic in another version; this log itself for None and for its own version.
+        """The same topic in another version. Returns this log for None and for its own version.
 
-        Raises VersionExpired for a version that is no longer retained, UsageError for one that does
-        not exist yet.
+        Raises VersionExpired for a version that is no longer retained, and UsageError for a version
+        that does not exist yet.
         """
         if version is None or version == self.version:
             return self
@@ -103,7 +103,7 @@ class Log(ShowsTable):
     # where it begins and ends
 
     def partitions(self) -> list[int]:
-        """The numbers of its partitions."""
+        """The numbers of the topic's partitions."""
         return list(range(self._snapshot.topic(self.topic).partitions))
 
     def beginning_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
@@ -111,11 +111,11 @@ class Log(ShowsTable):
         return {p: self.reader(p).view.log_start_offset for p in _chosen(self, partitions)}
 
     def end_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """The end offset of each partition: that of the next record to come."""
+        """The end offset of each partition: the offset of the next record to come."""
         return {p: self.reader(p).view.end_offset for p in _chosen(self, partitions)}
 
     def segments(self) -> SegmentList:
-        """Every segment in the order of the log; `to_arrow` gives the catalog's columns."""
+        """Every segment in the order of the log. Its method `to_arrow` returns an Arrow table."""
         rows = self._origin.rows(self._snapshot, "segment", self.topic)
         return SegmentList(self.topic, rows)
 
@@ -124,7 +124,7 @@ class Log(ShowsTable):
     def offsets_for_times(self, times: Mapping[int, Time]) -> dict[int, OffsetAndTimestamp | None]:
         """For each partition the first record, in offset order, at the time or later, or None.
 
-        As Kafka's `offsetsForTimes`, but always right: in some logs Kafka overlooks later segments.
+        As Kafka's `offsetsForTimes`, but never wrong: in some logs Kafka overlooks later segments.
         Records below the log start do not count.
         """
         if not isinstance(times, Mapping):
@@ -136,11 +136,14 @@ class Log(ShowsTable):
     def offsets_for_times_array(
         self, partition: int, times: npt.ArrayLike
     ) -> tuple[Int64s, Int64s]:
-        """Offsets and timestamps for many times (int64 ms) in one partition; -1 for "none"."""
-        wanted = to_epoch_ms_array(times)
-        if wanted.min(initial=0) < 0:
+        """`offsets_for_times` for many times (int64 ms) in one partition.
+
+        Returns the offset and the timestamp for each time; both are -1 if there is no record.
+        """
+        times_ms = to_epoch_ms_array(times)
+        if times_ms.min(initial=0) < 0:
             raise UsageError("a time lies before 1970: a target time cannot be negative")
-        return offsets_for_times(self.reader(partition), wanted)
+        return offsets_for_times(self.reader(partition), times_ms)
 
     def max_timestamps(
         self, partitions: Iterable[int] | None = None
@@ -161,14 +164,14 @@ class Log(ShowsTable):
     def records_at(
         self, partition: int, offsets: npt.ArrayLike, *, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The records at exactly these offsets (int64), one row for each offset, in their order.
+        """The records at exactly these offsets (int64), a row for each offset, in the same order.
 
-        All of them are in memory together. Errors as of `record_at`.
+        All records are in memory at once. Raises as `record_at`.
         """
-        wanted = np.asarray(offsets)
-        if wanted.ndim != 1 or (len(wanted) and wanted.dtype.kind not in "iu"):
+        numbers = np.asarray(offsets)
+        if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
             raise UsageError("offsets are one array of integers")
-        return records_at(self.reader(partition), wanted.astype(np.int64), schema_of(columns))
+        return records_at(self.reader(partition), numbers.astype(np.int64), schema_of(columns))
 
     def read(
         self,
@@ -178,17 +181,17 @@ class Log(ShowsTable):
         max_records: int = MAX_RECORDS,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """The records from `offset` on, at most `max_records`: a fetch.
+        """Fetch: the records from `offset` on, at most `max_records`.
 
-        From an offset in a gap it starts at the next record; from the end it is empty. Raises
-        OffsetOutOfRange above the end and below the log start.
+        If `offset` is in a gap, the fetch starts at the next record. At the end offset, the fetch
+        is empty. Raises OffsetOutOfRange above the end offset and below the log start.
         """
         return records_from(self.reader(partition), offset, max_records, schema_of(columns))
 
     def plan_offsets(
         self, ranges: Mapping[int, tuple[int, int]], *, columns: Sequence[str] | None = None
     ) -> Plan:
-        """A read of those of the offsets [start, end) of each partition that exist."""
+        """A read of the records at offsets [start, end) of each partition; there may be gaps."""
         windows = {p: Window(start_offset=s, end_offset=e) for p, (s, e) in ranges.items()}
         return self._plan(windows, columns)
 
@@ -203,7 +206,7 @@ class Log(ShowsTable):
         columns: Sequence[str] | None = None,
         version: int | None = None,
     ) -> Plan:
-        """What `read_range` would fetch: segments, byte ranges, bytes, at most how many records."""
+        """What `read_range` would fetch: segments, byte ranges, bytes, the most records."""
         if (log := self.at(version)) is not self:
             return log.plan_range(start, end, partitions=partitions, columns=columns)
         window = _window(start, end)
@@ -223,11 +226,11 @@ class Log(ShowsTable):
     ) -> pa.RecordBatchReader:
         """Every record with start <= timestamp < end, and no other, in this version or another.
 
-        A record without a timestamp (-1) is in no window, however far that reaches.
-        `order` "offset" gives partition after partition, each in offset order; "time" one stream by
-        (timestamp, partition, offset). About `memory_bytes` are in use, whatever the window's size.
-        `columns` chooses and orders columns; `stats` counts what was fetched. The reader raises
-        CorruptData and StoreError where they occur.
+        A record without a timestamp (-1) is in no window, however long the window is. `order`
+        "offset" gives partition after partition, each in offset order. `order` "time" gives one
+        stream by (timestamp, partition, offset). About `memory_bytes` are in use, whatever the
+        window's size. `columns` chooses and orders columns. `stats` counts requests and bytes. The
+        reader raises CorruptData and StoreError at the batch where they occur.
         """
         if order not in ("offset", "time"):
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
@@ -254,7 +257,7 @@ class Log(ShowsTable):
         if short is not None:
             yield from short
             return
-        # pieces one by one, as a Plan would hold all of them
+        # Pieces come one by one; a Plan would keep all of them in memory.
         pieces = pieces_of([(reader, window) for reader in readers])
         fetch = self._origin.reads.cached_fetch
         yield from execute(fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
@@ -271,30 +274,30 @@ class Log(ShowsTable):
         memory_bytes: int = MEMORY_BYTES,
         stats: ReadStats | None = None,
     ) -> pa.RecordBatchReader:
-        """Each row with each record of the time around it: one row for each such pair, in no order.
+        """Each row with each record near its time: a result row for each such pair, in no order.
 
         `rows` is an Arrow table, or a stream that Arrow can take. Its column `at` has timestamps
         with a zone, or integer milliseconds. A row is paired with the records with
-        at - before_ms <= timestamp < at + after_ms. With `key`, a column of `rows`, the record key
-        must be equal, and only the partitions that can hold it are read. Rows without a time, a key
-        or a record are left out. The columns of `rows` come first, then those chosen of the
-        records; no name may be in both.
+        at - before_ms <= timestamp < at + after_ms. `key` names a column of `rows`: then the record
+        key must be equal to it, and only the partitions that can hold the key are read. Rows
+        without a time, a key or a record are left out. The columns of `rows` come first, then the
+        chosen columns of the records; no name may be in both.
 
         The windows of a batch of rows are read together, each block once. Besides a batch, about
         `memory_bytes` are in use. Sort a large table by time first: less is read if the rows of a
-        batch are near each other. Errors as of `read_range`.
+        batch are near each other. Raises as `read_range`.
         """
         schema = schema_of(columns)
         around = Around(self, at, before_ms, after_ms, key, schema)
-        given = with_plain_types(pa.RecordBatchReader.from_stream(rows))
-        around.check(given.schema, schema.names)
-        batches = around(given, memory_bytes, stats)
-        return pa.RecordBatchReader.from_batches(around.schema(given.schema), batches)
+        stream = with_plain_types(pa.RecordBatchReader.from_stream(rows))
+        around.check(stream.schema, schema.names)
+        batches = around(stream, memory_bytes, stats)
+        return pa.RecordBatchReader.from_batches(around.schema(stream.schema), batches)
 
     def closed(self, start: Time, end: Time, lateness_ms: int = 0) -> bool:
-        """Whether [start, end) is complete, if no event comes later than `lateness_ms`.
+        """Whether the window [start, end) is complete, if no event is later than `lateness_ms`.
 
-        True when the intervals that committed runs declared cover [start, end + lateness_ms).
+        It is complete if the intervals of committed runs cover [start, end + lateness_ms).
         """
         window = _window(start, end)
         return covers(self.coverage(), window.start_ms, window.end_ms + lateness_ms)
@@ -310,24 +313,26 @@ class Log(ShowsTable):
     # consumers
 
     def lag(self, committed: Mapping[int, int]) -> dict[int, Lag]:
-        """How far each committed offset (the next one to read) is behind.
+        """The lag of each partition's committed offset, which is the next offset to read.
 
-        The time is from the next unread record to the newest timestamp of the partition; 0 when all
-        is read. For an offset below the log start, the next record is the first of the log.
+        The time of a lag is from the next unread record to the newest timestamp of the partition;
+        0 if every record is read. For an offset below the log start, the next unread record is the
+        first record of the log.
         """
         return {p: consumers.lag(self.reader(p), offset) for p, offset in committed.items()}
 
     def translate(
         self, committed: Mapping[int, int], to: Log, *, skew_ms: int = 0
     ) -> dict[int, int]:
-        """Offsets in another log from which a consumer of this one loses nothing (KIP-33's case).
+        """Offsets in another log from which a consumer of this log misses nothing (KIP-33's case).
 
-        `skew_ms` is the most by which the two logs date the same record differently. So the records
-        unread here have, in the other log, timestamps of at least the smallest unread one less
-        `skew_ms`, and reading starts at the first record there that reaches this time. Timestamps
-        alone cannot give fewer duplicates. In a partition that is read to its end, the time is just
-        after the newest timestamp, less `skew_ms`. If both topics have as many partitions, each
-        goes on in the one of the same number; else all start at the smallest time.
+        `skew_ms` is the most by which the two logs date the same record differently. Subtract it
+        from the smallest timestamp of the unread records of a partition: in the other log, no
+        unread record is older than this time. So the consumer starts there at the first record that
+        reaches this time. Timestamps cannot give fewer duplicates. For a partition that is read to
+        its end, the smallest timestamp is taken as 1 ms after the newest timestamp. If both topics
+        have the same number of partitions, a partition continues in the partition of the same
+        number. Otherwise all partitions start at the smallest of these times.
         """
         since = {
             p: consumers.unread_since(self.reader(p), offset) - skew_ms
@@ -340,20 +345,20 @@ class Log(ShowsTable):
     def partition_counts(self) -> list[int]:
         """Each number of partitions that the topic has had, if keys choose the partition.
 
-        A record with a key is in the partition that Kafka's murmur2 gives for one of these counts.
-        Empty where records were placed in another way.
+        A record with a key is in the partition that Kafka's murmur2 gives for one of these numbers.
+        The list is empty if keys do not choose the partition.
         """
         settings = self.settings
         if settings.partitioner != "murmur2":
             return []
-        if settings.sequence == 1:  # the first settings are still the only ones
+        if settings.sequence == 1:  # the settings never changed
             return [settings.partitions]
         rows = self._origin.rows(self._snapshot, "topic", self.topic)
         counts: Any = rows["partitions"].unique()
         return sorted(counts.to_pylist())
 
     def reader(self, partition: int) -> PartitionReader:
-        """The lookups of one partition, with times and offsets as plain integers."""
+        """The lookups of one partition. They take times and offsets as plain integers."""
         self._origin.deletions.look_if_due()
         reader = self._readers.get(partition)
         if reader is None:

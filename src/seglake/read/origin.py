@@ -1,6 +1,6 @@
-"""Where logs come from: the storage and the caches of a lake, and its catalog when that is needed.
+"""Where logs come from: the storage and the caches of a lake, and its catalog when it is needed.
 
-Pickled, an origin takes no credentials along: a worker finds its own in its environment.
+A pickled origin has no credentials: a worker finds credentials in its environment.
 """
 
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ from seglake.store import Store, open_store
 
 
 class Origin:
-    """A lake, whatever its version. Safe for threads.
+    """A lake in all its versions. Safe for threads.
 
-    With a `catalog_id` it answers from that catalog only. A lake that is made anew has another
+    With a `catalog_id` it answers only from that catalog. A lake that is made anew has another
     catalog, perhaps with the same numbers of versions.
     """
 
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES, catalog_id: str = "") -> None:
         self.store, self._catalog_id = store, catalog_id
-        self.reads = SharedReads(store, cache_bytes, Vacuumed(store))
+        self.reads = SharedReads(store, cache_bytes, MissingLogs(store))
         self.deletions = self.reads.deletions
-        self._lock = Lock()  # a handle of the catalog is for one thread at a time
+        self._lock = Lock()  # only one thread at a time may use the catalog
         self._opened: CatalogTable | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -55,18 +55,21 @@ class Origin:
         return self._opened
 
     def snapshot(self, version: int | None) -> Snapshot:
-        """The lake in a version, or in its newest. Raises VersionExpired and UsageError."""
+        """The lake in a version; None: the newest version. Raises VersionExpired and UsageError."""
         with self._lock:
             return self._catalog.snapshot(version)
 
     def refreshed(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, made from what changed since `snapshot`; lets go of what is gone."""
+        """The newest version, made from `snapshot` and the changes since then.
+
+        Deleted logs leave the caches.
+        """
         self.deletions.look()
         with self._lock:
             return self._catalog.refresh(snapshot)
 
     def reopened(self) -> Snapshot:
-        """The newest version, also where the catalog was rebuilt since the lake was opened.
+        """The newest version, also if the catalog was rebuilt since the lake was opened.
 
         Raises VersionExpired if the root holds another lake by now.
         """
@@ -87,7 +90,7 @@ class Origin:
     def rows(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
         """All rows of one kind and topic in the version of the snapshot.
 
-        Raises VersionExpired if a vacuum removed them, as the methods below do.
+        This method and the methods below raise VersionExpired if a vacuum removed the rows.
         """
         with self._retained(snapshot) as whole:
             return self._catalog.rows(whole, kind, topic)
@@ -109,9 +112,9 @@ class Origin:
 
     @contextmanager
     def _retained(self, snapshot: Snapshot) -> Iterator[Snapshot]:
-        """The snapshot with its data files, which it lacks after pickling.
+        """The snapshot with its list of data files, which a pickled snapshot lacks.
 
-        A data file that is missing, and that the newest version does not need, was vacuumed.
+        If a data file is missing and the newest version does not need it, a vacuum removed it.
         """
         whole = snapshot if snapshot.files else self.snapshot(snapshot.version)
         try:
@@ -125,10 +128,10 @@ class Origin:
             raise VersionExpired(what) from error
 
 
-class Vacuumed:
-    """Tells a log that vacuum removed, with the versions that named it, from one that was lost.
+class MissingLogs:
+    """Decides why a log is missing: a vacuum removed it with the versions that named it, or not.
 
-    Safe for threads. Whoever asks again for a lost log costs what changed since, as a refresh does.
+    Safe for threads. A repeated question costs as much as a refresh: only changes are read.
     """
 
     def __init__(self, store: Store) -> None:
@@ -137,10 +140,13 @@ class Vacuumed:
         self._known: tuple[CatalogTable, Snapshot] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Vacuumed, (self._store,)
+        return MissingLogs, (self._store,)
 
     def __call__(self, segment: LogSegment) -> VersionExpired | None:
-        """VersionExpired unless the newest version names the log, or cannot be read."""
+        """VersionExpired if the newest version does not name the log, else None.
+
+        None also if the newest version cannot be read.
+        """
         try:
             newest = self._newest()
             if _names(newest, segment):

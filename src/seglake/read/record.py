@@ -1,4 +1,4 @@
-"""One record as a caller of `Log.record_at` gets it."""
+"""One record, as `Log.record_at` returns it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from seglake.read.log import Log
 from seglake.read.window.plan import pieces_of
 from seglake.replay.report import ReplayReport
 from seglake.replay.sender import Sender
-from seglake.replay.streams import Stream, due, next_due_ms
+from seglake.replay.streams import PartitionStream, due, next_due_ms
 from seglake.replay.target import Target
 from seglake.replay.tempo import Tempo
 from seglake.times.instants import Time, format_ms, to_epoch_ms
@@ -94,14 +94,14 @@ def _send(
     sender.commit()
 
 
-def _wait(streams: Sequence[Stream], sender: Sender, tempo: Tempo) -> None:
+def _wait(streams: Sequence[PartitionStream], sender: Sender, tempo: Tempo) -> None:
     following = next_due_ms(streams)
     if sender.open_s + tempo.seconds_until(following) > _COMMIT_S:
         sender.commit()  # what is sent becomes visible before the wait
     tempo.wait_for(following)
 
 
-def _opened(log: Log, windows: Mapping[int, Window]) -> tuple[list[Stream], int]:
+def _opened(log: Log, windows: Mapping[int, Window]) -> tuple[list[PartitionStream], int]:
     """The streams that have records, and the most records that they can have."""
     memory, total, streams = max(_LEAST_MEMORY, MEMORY_BYTES // max(1, len(windows))), 0, []
     for partition, window in windows.items():
@@ -111,7 +111,7 @@ def _opened(log: Log, windows: Mapping[int, Window]) -> tuple[list[Stream], int]
         batches = execute(
             reader.cached_fetch, pieces, schema_of(_COLUMNS), memory_bytes=memory, threads=1
         )
-        streams.append(Stream(partition, batches))
+        streams.append(PartitionStream(partition, batches))
     return [stream for stream in streams if stream.left], total
 
 

@@ -15,7 +15,7 @@ from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 
 
-class Stream:
+class PartitionStream:
     """What is left of one partition; `batches` are in offset order, and none is empty."""
 
     def __init__(self, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
@@ -63,13 +63,13 @@ class Stream:
             self._highest = int(self._due[-1])
 
 
-def next_due_ms(streams: Sequence[Stream]) -> int:
+def next_due_ms(streams: Sequence[PartitionStream]) -> int:
     """When the next record of any partition is due; INT64_MAX if none is left."""
     return min((stream.next_due_ms for stream in streams), default=INT64_MAX)
 
 
 def due(
-    streams: Sequence[Stream], until_ms: int, at_most: int
+    streams: Sequence[PartitionStream], until_ms: int, at_most: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Partitions with records that are due at `until_ms` or before, each at most `at_most` records.
 

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from seglake.serve.api import Api, Refused, shown
 from seglake.serve.codes import Code
-from seglake.serve.counts import Counts
+from seglake.serve.counts import ServerCounts
 from seglake.serve.frames import Header, Malformed, decode, encode, header_of
 from seglake.serve.records.files import FileSpan
-from seglake.serve.settings import Server
+from seglake.serve.settings import ServerSettings
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -93,8 +93,8 @@ class Connection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         apis: Mapping[int, Api],
-        settings: Server,
-        counts: Counts,
+        settings: ServerSettings,
+        counts: ServerCounts,
         shared: Shared,
         *,
         must_log_in: bool = False,

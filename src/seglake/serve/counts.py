@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Counts:
+class ServerCounts:
     """Counts since the start, which the page of metrics shows."""
 
     connections: int = 0

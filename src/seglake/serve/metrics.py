@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from seglake.errors import ConfigError
-from seglake.serve.counts import Counts
+from seglake.serve.counts import ServerCounts
 from seglake.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _PATIENCE_S = 30.0
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-class Topics(Protocol):
+class LakeFigures(Protocol):
     """The figures of the lake."""
 
     @property
@@ -47,7 +47,7 @@ class Topics(Protocol):
 class Figures:
     """Collects the counts of a server for each request."""
 
-    def __init__(self, counts: Counts, topics: Topics) -> None:
+    def __init__(self, counts: ServerCounts, topics: LakeFigures) -> None:
         self._counts, self._topics = counts, topics
 
     def collect(self) -> Iterator[Metric]:
@@ -103,10 +103,10 @@ def _labelled(counted: dict[str, Any]) -> list[tuple[tuple[str, ...], float]]:
     return [((name,), value) for name, value in list(counted.items())]
 
 
-class Page:
+class MetricsPage:
     """The two pages, served by threads of their own until `close`."""
 
-    def __init__(self, settings: Settings, counts: Counts, topics: Topics) -> None:
+    def __init__(self, settings: Settings, counts: ServerCounts, topics: LakeFigures) -> None:
         address = settings.metrics.listen
         if address is None:
             raise ConfigError("metrics.listen: set it for a page of metrics")
@@ -115,7 +115,7 @@ class Page:
         patience_s = _PATIENCE_S + 3 * settings.server.refresh_ms / 1000
         app = _pages(make_wsgi_app(registry), topics, patience_s)
         try:
-            self._server = make_server(*address, app, _Server, _Quiet)
+            self._server = make_server(*address, app, _MetricsServer, _Quiet)
         except OSError as error:
             raise ConfigError(f"metrics.listen: {address} cannot be used: {error}") from error
         self.port = self._server.server_port
@@ -130,12 +130,12 @@ class Page:
         self._server.server_close()
 
 
-def start(settings: Settings, counts: Counts, topics: Topics) -> Page | None:
+def start(settings: Settings, counts: ServerCounts, topics: LakeFigures) -> MetricsPage | None:
     """The pages, if the settings want them. Raises ConfigError."""
-    return None if settings.metrics.listen is None else Page(settings, counts, topics)
+    return None if settings.metrics.listen is None else MetricsPage(settings, counts, topics)
 
 
-def _pages(metrics: App, topics: Topics, patience_s: float) -> App:
+def _pages(metrics: App, topics: LakeFigures, patience_s: float) -> App:
     def app(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == "/metrics":
@@ -148,7 +148,7 @@ def _pages(metrics: App, topics: Topics, patience_s: float) -> App:
     return app
 
 
-def _health(topics: Topics, patience_s: float, respond: Callable[..., Any]) -> Iterable[bytes]:
+def _health(topics: LakeFigures, patience_s: float, respond: Callable[..., Any]) -> Iterable[bytes]:
     age_s = time.time() - topics.refreshed
     well = age_s <= patience_s
     respond("200 OK" if well else "503 Service Unavailable", [("Content-Type", "application/json")])
@@ -159,7 +159,7 @@ def _health(topics: Topics, patience_s: float, respond: Callable[..., Any]) -> I
     return [json.dumps(state).encode() + b"\n"]
 
 
-class _Server(ThreadingMixIn, WSGIServer):
+class _MetricsServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 

@@ -13,7 +13,7 @@ import seglake
 from seglake.read.lake import Lake
 from seglake.serve import metrics, security
 from seglake.serve.api import Api
-from seglake.serve.counts import Counts
+from seglake.serve.counts import ServerCounts
 from seglake.serve.groups import open_groups
 from seglake.serve.reads.configs import Configs
 from seglake.serve.reads.fetch import Fetching
@@ -24,7 +24,7 @@ from seglake.serve.reads.sizes import Sizes
 from seglake.serve.reads.versions import API as VERSIONS
 from seglake.serve.server import Listener
 from seglake.serve.settings import Address, Settings
-from seglake.serve.topics.catalog import Topics
+from seglake.serve.topics.catalog import ServedTopics
 
 _log = logging.getLogger(__name__)
 
@@ -43,17 +43,17 @@ def serve_lake(
 
 
 @asynccontextmanager
-async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address, Topics]]:
+async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address, ServedTopics]]:
     """In the block, a server runs; gives the address at which it listens, and its topics."""
     security.check(settings)
-    counts = Counts()
+    counts = ServerCounts()
     listener = Listener(
         settings, counts, tls=security.context(settings),
         must_log_in=security.must_log_in(settings),
     )  # fmt: skip
     logins = security.apis(settings, counts)
     async with AsyncExitStack() as stack:
-        topics = Topics(lake, settings.server, counts)
+        topics = ServedTopics(lake, settings.server, counts)
         stack.callback(topics.close)
         groups = open_groups(settings.groups, counts, topics)
         stack.callback(groups.close)
@@ -75,7 +75,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
         await task
 
 
-def _apis(topics: Topics, settings: Settings, address: Address) -> list[Api]:
+def _apis(topics: ServedTopics, settings: Settings, address: Address) -> list[Api]:
     return [
         VERSIONS,
         *Describing(topics, address).apis(),

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from seglake.errors import ConfigError
 from seglake.serve.api import Api
 from seglake.serve.connection import Connection, Shared
-from seglake.serve.counts import Counts
+from seglake.serve.counts import ServerCounts
 from seglake.serve.settings import Address, Settings
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Listener:
     def __init__(
         self,
         settings: Settings,
-        counts: Counts,
+        counts: ServerCounts,
         *,
         tls: ssl.SSLContext | None = None,
         must_log_in: bool = False,

@@ -51,13 +51,13 @@ File = Annotated[Path, BeforeValidator(_path)]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
-class _Section(BaseModel):
+class _ServerSection(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True
     )
 
 
-class Server(_Section):
+class ServerSettings(_ServerSection):
     """Addresses, topics and limits. Times are in ms, sizes in bytes."""
 
     listen: HostPort = Field(
@@ -109,14 +109,14 @@ class Server(_Section):
         return self
 
 
-class Tls(_Section):
+class Tls(_ServerSection):
     """TLS of the listener, from PEM files."""
 
     certificate: File | None = Field(default=None, description="the certificate chain")
     key: File | None = Field(default=None, description="its private key")
 
 
-class Sasl(_Section):
+class Sasl(_ServerSection):
     """Who may connect. Without users no login is needed."""
 
     mechanisms: tuple[Mechanism, ...] = Field(
@@ -131,7 +131,7 @@ class Sasl(_Section):
     )
 
 
-class Groups(_Section):
+class Groups(_ServerSection):
     """Consumer groups, and the file that has what they committed. Times are in ms."""
 
     file: File | None = Field(
@@ -148,16 +148,16 @@ class Groups(_Section):
     metadata_bytes: int = Field(default=4096, alias="offset.metadata.max.bytes", ge=0)
 
 
-class Metrics(_Section):
+class Metrics(_ServerSection):
     """Metrics for Prometheus and a health page."""
 
     listen: HostPort | None = Field(default=None, description="a second port; none: off")
 
 
-class Settings(_Section):
+class Settings(_ServerSection):
     """The settings of a server."""
 
-    server: Server = Server()
+    server: ServerSettings = ServerSettings()
     tls: Tls = Tls()
     sasl: Sasl = Sasl()
     groups: Groups = Groups()

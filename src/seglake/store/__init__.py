@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from seglake.errors import ConfigError
-from seglake.store.counting import CountingStore, Counts
+from seglake.store.counting import CountingStore, RequestCounts
 from seglake.store.dry import dry
 from seglake.store.interface import Listed, Reader, Stat, Store, Writer
 from seglake.store.local import OpenFile, is_local, local_file, local_store, release
 
 __all__ = [
     "CountingStore",
-    "Counts",
     "Listed",
     "OpenFile",
     "Reader",
+    "RequestCounts",
     "Stat",
     "Store",
     "Writer",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Counts:
+class RequestCounts:
     """Requests and bytes of a `CountingStore`. A range is one request, even if ranges share one."""
 
     requests: int = 0
@@ -31,7 +31,7 @@ class CountingStore:
     def __init__(self, store: Store) -> None:
         self._store, self.uri, self.remote = store, store.uri, store.remote
         self.storage_options, self.public_options = store.storage_options, store.public_options
-        self.counts = Counts()
+        self.counts = RequestCounts()
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:

@@ -88,7 +88,7 @@ class DryStore:
     def writer(self, key: str, *, durable: bool = True) -> Iterator[Writer]:
         """To the scratch, or nowhere."""
         if _is_dropped(key):
-            yield _Nowhere()
+            yield _NullSink()
             return
         with self._scratch.writer(key, durable=durable) as stream:
             yield stream
@@ -109,7 +109,7 @@ def _is_dropped(key: str) -> bool:
     return key.startswith(f"{TOPICS}/")
 
 
-class _Nowhere:
+class _NullSink:
     """The bytes are counted by whoever writes them."""
 
     def write(self, _data: Data) -> None:

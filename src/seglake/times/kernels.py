@@ -98,7 +98,7 @@ def _number(base: int, position: int, end: int, power: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def read_numbers(data: Bytes, starts: Int64s, lengths: Int32s, power: int) -> tuple[Int64s, Codes]:
-    """Decimal numbers times 10 ** power: milliseconds and codes."""
+    """Read decimal numbers times 10 ** power. Returns milliseconds and codes."""
     base = data.ctypes.data
     ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)
     for row in range(len(starts)):
@@ -110,7 +110,7 @@ def read_numbers(data: Bytes, starts: Int64s, lengths: Int32s, power: int) -> tu
 
 @njit(cache=True, nogil=True)
 def _days(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01 (the civil calendar, by Howard Hinnant's formula)."""
+    """Days from 1970-01-01 in the civil calendar, by Howard Hinnant's formula."""
     year -= month <= 2
     era = year // 400
     year_of_era = year - era * 400
@@ -130,7 +130,7 @@ def _month_days(year: int, month: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _digits(base: int, position: int, end: int, most: int) -> tuple[int, int]:
-    """Up to `most` digits at `position`: the value and the count of digits."""
+    """Read up to `most` digits at `position`. Returns the value and the number of digits."""
     value = count = 0
     while count < most and position < end and 0x30 <= byte_at(base, position) <= 0x39:
         value = value * 10 + byte_at(base, position) - 0x30
@@ -141,7 +141,10 @@ def _digits(base: int, position: int, end: int, most: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _fraction(base: int, position: int, end: int) -> tuple[int, int]:
-    """One to nine digits of a second's fraction: milliseconds, rounded down; the digits read."""
+    """Read one to nine digits of a second's fraction.
+
+    Returns milliseconds, rounded down, and the number of digits.
+    """
     value, count = _digits(base, position, end, 9)
     for _ in range(count, 3):
         value *= 10
@@ -152,7 +155,10 @@ def _fraction(base: int, position: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _zone(base: int, position: int, end: int) -> tuple[int, int]:
-    """Z, +hh:mm, +hhmm or +hh: the offset in minutes and the count of bytes, 0 if there is none."""
+    """Read Z, +hh:mm, +hhmm or +hh. Returns the zone's offset in minutes and the number of bytes.
+
+    The number of bytes is 0 if there is no zone.
+    """
     sign = byte_at(base, position) if position < end else 0
     if sign in (0x5A, 0x7A):
         return 0, 1
@@ -176,7 +182,7 @@ def _zone(base: int, position: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _instant(parts: Int64s) -> tuple[int, bool]:
-    """The clock time in `parts`, less its offset, in milliseconds; whether such a time exists."""
+    """The clock time in `parts` minus the zone's offset, in ms; and whether that time exists."""
     year, month, day = parts[YEAR], parts[MONTH], parts[DAY]
     hour, minute, second = parts[HOUR], parts[MINUTE], parts[SECOND]
     if not (1 <= month <= 12 and hour < 24 and minute < 60 and second <= 60):
@@ -193,7 +199,7 @@ def _instant(parts: Int64s) -> tuple[int, bool]:
 
 @njit(cache=True, nogil=True)
 def _iso(base: int, position: int, end: int, parts: Int64s) -> bool:
-    """Fill `parts` from a text in ISO 8601, extended form only; False if it is in another form."""
+    """Fill `parts` from a text in the extended form of ISO 8601. False if it has another form."""
     for part, width, mark in _ISO_STEPS:
         if part > YEAR:
             byte = byte_at(base, position) if position < end else 0
@@ -224,7 +230,7 @@ def _iso(base: int, position: int, end: int, parts: Int64s) -> bool:
 def read_iso(
     data: Bytes, starts: Int64s, lengths: Int32s
 ) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
-    """ISO 8601 texts: milliseconds, codes, and whether each is without a zone."""
+    """Read ISO 8601 texts. Returns milliseconds, codes, and whether each text lacks a zone."""
     base = data.ctypes.data
     ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)
     local = np.zeros(len(starts), np.bool_)
@@ -243,7 +249,7 @@ def read_iso(
 def _name(
     base: int, position: int, end: int, names: Names, first: int, last: int
 ) -> tuple[int, int]:
-    """Which of names[first:last] is at `position`, counted from 1, and its length; or (0, 0)."""
+    """Which of names[first:last] is at `position`, counted from 1, and its length. Else (0, 0)."""
     for row in range(first, last):
         size = 0
         while size < names.shape[1] and names[row, size] != 0:
@@ -259,7 +265,7 @@ def _name(
 def _step(
     base: int, position: int, end: int, steps: Steps, number: int, names: Names, parts: Int64s
 ) -> int:
-    """Carry out one step; returns the position behind its text, or -1 if the text differs."""
+    """Carry out one step. Returns the position after the step's text, or -1 if the text differs."""
     kind, part = steps[number, 0], steps[number, 1]
     few, most = steps[number, 2], steps[number, 3]
     byte = byte_at(base, position) if position < end else 0
@@ -292,9 +298,9 @@ def _step(
 def read_pattern(
     data: Bytes, starts: Int64s, lengths: Int32s, steps: Steps, names: Names, year: int
 ) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
-    """Texts of one pattern: milliseconds, codes, and whether each is without a zone.
+    """Read texts of one pattern. Returns milliseconds, codes, and whether each text lacks a zone.
 
-    `year` is the year of texts without one; -1 if the pattern has a year.
+    `year` is the year of texts without a year; -1 if the pattern has a year.
     """
     base = data.ctypes.data
     ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)

@@ -23,7 +23,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.map.absent import NO_ROWS, absent_in
-from seglake.write.map.january import Newest, found_in
+from seglake.write.map.january import LatestTime, found_in
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.records import Extracted, extract
 from seglake.write.rows.rows import REASON_TEXTS, Reason
@@ -150,13 +150,13 @@ def _sample(
     full = [split for split in splits if split.file.size]
     chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _SPLITS)).astype(int)).tolist()
     rows: list[SampledRow] = []
-    absent, newest, hints = NO_ROWS, list[Newest](), list[str]()
+    absent, newest, hints = NO_ROWS, list[LatestTime](), list[str]()
     for left, number in zip(range(len(chosen), 0, -1), chosen, strict=True):
         wanted = len(rows) + -(-(sample - len(rows)) // left)
         for path, chunk, numbers, times in _chunks(full[number], store, pipeline):
             absent = absent.and_in(absent_in(chunk))
             newest_ms = int(chunk.records.timestamps.max(initial=-1))
-            newest.append(Newest(full[number].file.path, newest_ms))
+            newest.append(LatestTime(full[number].file.path, newest_ms))
             hints += chunk.hints
             found = _rows(chunk, (numbers, times), path, full[number].start, pipeline, text_bytes)
             rows += islice(found, wanted - len(rows))

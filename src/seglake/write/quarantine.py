@@ -31,21 +31,21 @@ _REASONS = pa.array(REASON_TEXTS.tolist(), pa.string())
 _ROW_BYTES = 256  # of a quarantined row in memory, beside its raw bytes
 
 
-class Origin(NamedTuple):
+class SplitOrigin(NamedTuple):
     """Where a split begins: its file, and the count of lines before it in the file."""
 
     path: str
     lines_before: int
 
 
-def origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, Origin]:
+def origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, SplitOrigin]:
     """The origin of each split, by the number of the split."""
-    by_split: dict[int, Origin] = {}
+    by_split: dict[int, SplitOrigin] = {}
     path, lines_before = "", 0
     for split in splits:
         lines_before = lines_before if split.file.path == path else 0
         path = split.file.path
-        by_split[split.number] = Origin(path, lines_before)
+        by_split[split.number] = SplitOrigin(path, lines_before)
         lines_before += counts[split.number].lines
     return by_split
 
@@ -57,7 +57,7 @@ class Quarantine(NamedTuple):
     topic: str
     attempt_id: str
     now_ms: int
-    origins: dict[int, Origin]
+    origins: dict[int, SplitOrigin]
 
     def run(self, engine: Engine, rejects: pa.Table) -> list[RejectsFile]:
         """Write every reject; returns the files, which are invisible until the table adds them."""

@@ -9,8 +9,8 @@ from seglake.datasource.options import (
     EARLIEST,
     LATEST,
     Bound,
+    TopicChoice,
     TopicPartition,
-    Topics,
     parse,
 )
 from seglake.errors import UsageError
@@ -44,12 +44,12 @@ def check(options: dict[str, str], kind: str) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"subscribe": "b, a,,"}, Topics(named=frozenset({"a", "b"}))),
-        ({"subscribe": "a,a"}, Topics(named=frozenset({"a"}))),
-        ({"assign": '{"t":[0,1],"u":[]}'}, Topics(assigned=frozenset({T0, T1}))),
+        ({"subscribe": "b, a,,"}, TopicChoice(named=frozenset({"a", "b"}))),
+        ({"subscribe": "a,a"}, TopicChoice(named=frozenset({"a"}))),
+        ({"assign": '{"t":[0,1],"u":[]}'}, TopicChoice(assigned=frozenset({T0, T1}))),
     ],
 )
-def test_topics(options: dict[str, str], expected: Topics) -> None:
+def test_topics(options: dict[str, str], expected: TopicChoice) -> None:
     assert parse(given(**options)).topics == expected
 
 

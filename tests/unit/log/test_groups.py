@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from seglake.catalog.rows import SegmentRow
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import SegmentLimits
-from seglake.maintain.merge_groups import GROWTH, Group, Rules, due
+from seglake.maintain.merge_groups import GROWTH, Rules, SegmentGroup, due
 from tests.makers.strategies import T, examples
 
 KIB, MIB = 2**10, 2**20
@@ -40,7 +40,7 @@ def rows_of(sizes: list[int]) -> list[SegmentRow]:
     return [row(100 * number, size) for number, size in enumerate(sizes)]
 
 
-def merged(group: Group) -> SegmentRow:
+def merged(group: SegmentGroup) -> SegmentRow:
     first, last = group.rows[0], group.rows[-1]
     return replace(
         first, end_offset=last.end_offset, log_bytes=group.log_bytes,
@@ -97,7 +97,9 @@ def test_groups_are_neighbours_within_the_limits(sizes: list[int], everything: b
             assert before.log_bytes + behind.log_bytes > LIMITS.segment_bytes
 
 
-def merge_once_of(rows: list[SegmentRow], groups: list[Group]) -> tuple[list[SegmentRow], int]:
+def merge_once_of(
+    rows: list[SegmentRow], groups: list[SegmentGroup]
+) -> tuple[list[SegmentRow], int]:
     first = {group.rows[0].base_offset: group for group in groups}
     gone = {each.base_offset for group in groups for each in group.rows[1:]}
     kept = [each for each in rows if each.base_offset not in gone]

@@ -23,7 +23,7 @@ from seglake.format.index import IndexPolicy
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.log.files import index_files
 from seglake.log.rewrite.keep import Keep, OnlyOffsets, WithoutKeys, WithoutOffsets
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.health.segment_files import check_segment, rebuild_index_files
 from seglake.maintain.health.verify import verify
 from tests.judges.oracle import as_written
@@ -83,7 +83,7 @@ def test_what_stays_stays_as_it_was(
             written = maker.records()
             keep, stays = data.draw(keeps(written, rows), label="keep")
             policy = data.draw(st.sampled_from([None, IndexPolicy("records", 7)]))
-            target = Target(new_attempt(), policy)
+            target = RewriteTarget(new_attempt(), policy)
             new = rewrite(maker.store, rows, keep, target)
             left = [record for record in written if stays(record)]
             assert_row(new, rows, left, policy or rows[0].index_policy)
@@ -196,7 +196,7 @@ def test_a_range_without_records_is_one_empty_batch(tmp_path: Path) -> None:
     maker, rows = made(tmp_path)
     for row in rows:
         (tmp_path / "lake" / row.key("log")).unlink()  # what goes as a whole is not read
-    new = rewrite(maker.store, rows, WithoutOffsets.of([(0, 90)]), Target(new_attempt()))
+    new = rewrite(maker.store, rows, WithoutOffsets.of([(0, 90)]), RewriteTarget(new_attempt()))
     assert (new.log_bytes, new.record_count, new.zonemap_bytes) == (OVERHEAD, 0, 96)
     assert (new.base_offset, new.end_offset, new.max_timestamp) == (0, 90, -1)
     assert_sound(maker, new)
@@ -208,13 +208,13 @@ def test_more_than_two_to_the_31_offsets_are_not_one_segment(tmp_path: Path) -> 
     maker, rows = made(tmp_path, 2)
     far = replace(rows[1], end_offset=rows[0].base_offset + 2**31 + 1)
     with pytest.raises(UsageError, match="more than 2\\^31"):
-        rewrite(maker.store, [rows[0], far], Keep(), Target(new_attempt()))
+        rewrite(maker.store, [rows[0], far], Keep(), RewriteTarget(new_attempt()))
 
 
 def test_segments_that_do_not_follow_each_other_are_refused(tmp_path: Path) -> None:
     maker, rows = made(tmp_path)
     with pytest.raises(UsageError, match="does not follow"):
-        rewrite(maker.store, [rows[0], rows[2]], Keep(), Target(new_attempt()))
+        rewrite(maker.store, [rows[0], rows[2]], Keep(), RewriteTarget(new_attempt()))
 
 
 @pytest.mark.parametrize("keep", [Keep(), WithoutKeys.of([b"k3"]), WithoutOffsets.of([(40, 42)])])
@@ -225,9 +225,9 @@ def test_no_damaged_byte_is_made_valid(tmp_path: Path, keep: Keep) -> None:
     for at in range(0, len(log), 7):
         path.write_bytes(log[:at] + bytes([log[at] ^ 0x10]) + log[at + 1 :])
         with pytest.raises(CorruptData) as raised:
-            rewrite(maker.store, rows, keep, Target(attempt := new_attempt()))
+            rewrite(maker.store, rows, keep, RewriteTarget(attempt := new_attempt()))
         assert raised.value.file == rows[1].key("log")
         assert not list((tmp_path / "lake").glob(f"topics/*/{attempt}/*"))
     path.write_bytes(log[:-1])
     with pytest.raises((CorruptData, seglake.errors.StoreError)):
-        rewrite(maker.store, rows, keep, Target(new_attempt()))
+        rewrite(maker.store, rows, keep, RewriteTarget(new_attempt()))

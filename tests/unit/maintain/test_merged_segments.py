@@ -20,7 +20,7 @@ from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.layout import new_attempt
 from seglake.log.rewrite.keep import WithoutOffsets
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain import merge as merging
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog
@@ -182,7 +182,9 @@ def test_records_below_the_log_start_stay_deleted(maker: LakeMaker) -> None:
 
 def test_empty_segments_are_absorbed(maker: LakeMaker) -> None:
     rows = [row for row in rows_of(maker) if not row.partition]
-    emptied = rewrite(maker.store, rows[3:5], WithoutOffsets.of([(60, 100)]), Target(new_attempt()))
+    emptied = rewrite(
+        maker.store, rows[3:5], WithoutOffsets.of([(60, 100)]), RewriteTarget(new_attempt())
+    )
     maker.catalog.commit(
         [emptied], topic="events", base=maker.catalog.snapshot(), attempt_id=emptied.attempt_id,
         replaced=[(0, 60), (0, 80)],

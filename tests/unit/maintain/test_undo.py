@@ -22,7 +22,7 @@ from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, InputError, OffsetNotFound, UsageError
 from seglake.layout import new_attempt, success_key
 from seglake.log.rewrite.keep import Keep
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.replace import replace_files
@@ -92,7 +92,7 @@ class Lake:
         base, work = catalog.snapshot(), TopicReport("events")
         rows = [row for row in catalog.segments(base, "events") if row.partition == partition]
         if len(rows) > 1:
-            merged = rewrite(catalog.store, rows, Keep(), Target(work.attempt_id))
+            merged = rewrite(catalog.store, rows, Keep(), RewriteTarget(work.attempt_id))
             catalog.commit(
                 [merged, work.row("merge")], topic="events", base=base, attempt_id=work.attempt_id,
                 replaced=[(partition, row.base_offset) for row in rows],

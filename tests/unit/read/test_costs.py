@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.version.segment_columns import ATTEMPT, DETAILS, Attempts, Segments
+from seglake.catalog.version.segment_columns import ATTEMPT, DETAILS, AttemptIds, Segments
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.format import zonemap
 from seglake.format.encode import encode_batches, encode_bodies
@@ -81,7 +81,7 @@ def write_large(
     details["record_count"] = blocks * BLOCK_RECORDS
     segments = Segments(
         np.array([0]), np.array([blocks * BLOCK_RECORDS]), low[:1], highs[-1:], details,
-        Attempts(np.zeros(1, ATTEMPT)),
+        AttemptIds(np.zeros(1, ATTEMPT)),
     )  # fmt: skip
     view = PartitionView("events", 0, segments)
     store = CountingStore(open_store(str(tmp_path)))

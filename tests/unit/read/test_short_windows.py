@@ -433,7 +433,7 @@ def test_a_page_stays_where_it_is(tmp_path: Path) -> None:
     log = seglake.open(str(tmp_path)).topic("events")
     log.plan_range(T, T + 10)
     reader = log.reader(0)
-    zones: Any = log._origin.reads.zone_maps.known(reader.segment(0))
+    zones: Any = log._origin.reads.zone_maps.cached(reader.segment(0))
     before = zones.pages.copy()
     (page,) = zones._load(np.arange(1))
     zones._add(0, page.blocks.copy())

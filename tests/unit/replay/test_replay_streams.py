@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.limits import INT64_MAX
-from seglake.replay.streams import Stream, due, next_due_ms
+from seglake.replay.streams import PartitionStream, due, next_due_ms
 from seglake.replay.tempo import Tempo
 from tests.makers.strategies import examples
 
@@ -29,8 +29,8 @@ def batches(times: Sequence[Sequence[int]]) -> Iterator[pa.RecordBatch]:
         offset += len(each)
 
 
-def opened(partitions: Sequence[Sequence[Sequence[int]]]) -> list[Stream]:
-    made = [Stream(number, batches(times)) for number, times in enumerate(partitions)]
+def opened(partitions: Sequence[Sequence[Sequence[int]]]) -> list[PartitionStream]:
+    made = [PartitionStream(number, batches(times)) for number, times in enumerate(partitions)]
     return [stream for stream in made if stream.left]
 
 

@@ -34,7 +34,7 @@ from scramp import ScramClient, ScramException
 from seglake.errors import ConfigError
 from seglake.serve import security
 from seglake.serve.codes import Code
-from seglake.serve.security.login import Failed, Plain, Scram
+from seglake.serve.security.login import LoginFailed, Plain, Scram
 from seglake.serve.security.users import Users
 from seglake.serve.settings import load
 from tests.harness.lake_server import Serving, Wire, serving
@@ -273,7 +273,7 @@ def test_plain_takes_the_right_password_alone(name: str, password: str, acts_for
     if right and acts_for in ("", name):
         assert Plain(USERS)(words).name == name
     else:
-        with pytest.raises(Failed):
+        with pytest.raises(LoginFailed):
             Plain(USERS)(words)
 
 
@@ -293,7 +293,7 @@ def test_scram_takes_the_right_password_alone(
             client.set_server_final(turn.answer.decode())
             assert turn.name == name
         else:
-            with pytest.raises(Failed):
+            with pytest.raises(LoginFailed):
                 server(last)
 
 
@@ -308,7 +308,7 @@ def test_a_stranger_is_answered_like_a_user(mechanism: str) -> None:
         assert fields["i"] == "4096"
         salts.add(base64.b64decode(fields["s"]))
         client.set_server_first(first)
-        with pytest.raises(Failed):
+        with pytest.raises(LoginFailed):
             server(client.get_client_final().encode())
     assert len(salts) == 2
     assert len({len(salt) for salt in salts}) == 1
@@ -328,7 +328,7 @@ def test_any_words_fail(mechanism: str, words: list[bytes]) -> None:
         for each in [*words, b"", b""]:
             exchange(each)
 
-    with pytest.raises(Failed):
+    with pytest.raises(LoginFailed):
         talk()
 
 
@@ -341,7 +341,7 @@ def test_a_message_of_another_login_fails() -> None:
     assert first(last).name == "alice"
     second = Scram(USERS, SCRAM[0])
     second(opening)
-    with pytest.raises(Failed):
+    with pytest.raises(LoginFailed):
         second(last)
     with pytest.raises(ScramException):
         client.set_server_final("v=" + base64.b64encode(bytes(32)).decode())

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from seglake.errors import ConfigError
-from seglake.serve.counts import Counts
-from seglake.serve.metrics import Page, start
+from seglake.serve.counts import ServerCounts
+from seglake.serve.metrics import MetricsPage, start
 from seglake.serve.settings import load
 from tests.harness.lake_server import serving
 from tests.harness.ports import free_ports
@@ -45,15 +45,15 @@ def samples(port: int) -> dict[Any, float]:
 
 
 @pytest.fixture
-def page() -> Iterator[tuple[Page, Counts, SimpleNamespace]]:
-    counts, topics = Counts(), SimpleNamespace(version=7, refreshed=time.time(), problem=None)
+def page() -> Iterator[tuple[MetricsPage, ServerCounts, SimpleNamespace]]:
+    counts, topics = ServerCounts(), SimpleNamespace(version=7, refreshed=time.time(), problem=None)
     made = start(load(None, {"metrics.listen": "127.0.0.1:0"}), counts, topics)
     assert made is not None
     yield made, counts, topics
     made.close()
 
 
-def test_every_count_is_a_metric(page: tuple[Page, Counts, SimpleNamespace]) -> None:
+def test_every_count_is_a_metric(page: tuple[MetricsPage, ServerCounts, SimpleNamespace]) -> None:
     made, counts, _ = page
     for number, name in enumerate(vars(counts), 1):
         value = getattr(counts, name)
@@ -68,7 +68,9 @@ def test_every_count_is_a_metric(page: tuple[Page, Counts, SimpleNamespace]) -> 
     assert 0 <= found["refresh_age_seconds",] < 300
 
 
-def test_health_follows_the_refreshes(page: tuple[Page, Counts, SimpleNamespace]) -> None:
+def test_health_follows_the_refreshes(
+    page: tuple[MetricsPage, ServerCounts, SimpleNamespace],
+) -> None:
     made, _, topics = page
     status, text = get(made.port, "/health")
     assert (status, json.loads(text)["healthy"], json.loads(text)["version"]) == (200, True, 7)
@@ -108,13 +110,13 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 def test_they_are_off_by_default() -> None:
-    assert start(load(None, {}), Counts(), SimpleNamespace()) is None
+    assert start(load(None, {}), ServerCounts(), SimpleNamespace()) is None
 
 
-def test_a_port_that_is_taken(page: tuple[Page, Counts, SimpleNamespace]) -> None:
+def test_a_port_that_is_taken(page: tuple[MetricsPage, ServerCounts, SimpleNamespace]) -> None:
     taken = load(None, {"metrics.listen": f"127.0.0.1:{page[0].port}"})
     with pytest.raises(ConfigError, match=r"metrics\.listen: .* cannot be used"):
-        start(taken, Counts(), SimpleNamespace())
+        start(taken, ServerCounts(), SimpleNamespace())
 
 
 def test_a_server_counts_what_a_client_does(tmp_path: Path) -> None:

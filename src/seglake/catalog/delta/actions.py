@@ -111,8 +111,8 @@ def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:
     """The commit with these lines. Damaged lines raise Python's errors, such as KeyError."""
     actions = [(kind, action) for line in lines for kind, action in line.items()]
     added, removed, transactions, infos = (
-        [action for kind, action in actions if kind == wanted]
-        for wanted in ("add", "remove", "txn", "commitInfo")
+        [action for kind, action in actions if kind == name]
+        for name in ("add", "remove", "txn", "commitInfo")
     )
     info = infos[0] if infos else {}
     attempt = info.get("seglake.attempt")

@@ -109,21 +109,21 @@ class DeltaLog:
         The list is also empty if the log no longer has the version itself, see `has`, or the newest
         commit that was read before: other commits may have their numbers.
         """
-        found: list[DeltaCommit] = []
+        commits: list[DeltaCommit] = []
         ahead = 1
-        while len(found) < most:
-            first = version + 1 + len(found)
+        while len(commits) < most:
+            first = version + 1 + len(commits)
             there = self._read_some(range(first, first + ahead))
-            found += there
+            commits += there
             if len(there) < ahead:
                 break
             ahead = min(2 * ahead, REQUESTS)
-        if self._seen and found and not self.is_same_table():
+        if self._seen and commits and not self.is_same_table():
             return []  # of a table that was created anew, whose numbers go on
-        if found:
-            self._check(found)
-            self._seen = found[-1]
-        return found
+        if commits:
+            self._check(commits)
+            self._seen = commits[-1]
+        return commits
 
     def retained(
         self, since_ms: float = -math.inf, *, skip_damaged: bool = False
@@ -152,8 +152,8 @@ class DeltaLog:
     def commit_times(self) -> list[tuple[int, int]]:
         """The version and the time (ms) of each commit that the log still has, oldest first."""
         listed = self.store.list(f"{self.folder}/_delta_log")
-        found = ((_COMMIT.fullmatch(each.key), each.modified_ms) for each in listed)
-        return sorted((int(match[1]), ms) for match, ms in found if match)
+        matches = ((_COMMIT.fullmatch(item.key), item.modified_ms) for item in listed)
+        return sorted((int(match[1]), ms) for match, ms in matches if match)
 
     def has(self, version: int) -> bool:
         """Whether the log still has the commit that made a version."""
@@ -179,33 +179,33 @@ class DeltaLog:
 
     def check_to(self, version: int) -> None:
         """Check the commits that make a version, unless this log or Seglake vouches for them."""
-        known = self._seen.version if self._seen else -1
-        found = self._behind(version, known) if self.contract.guards else []
-        self._check(reversed(_before_ours(found)))
-        self._seen = found[0] if found else self._seen
+        checked = self._seen.version if self._seen else -1
+        commits = self._behind(version, checked) if self.contract.guards else []
+        self._check(reversed(_before_ours(commits)))
+        self._seen = commits[0] if commits else self._seen
 
     def others(self, version: int) -> list[DeltaCommit]:
         """The commits that make a version and that Seglake did not vouch for, newest first."""
         return _before_ours(self._behind(version))
 
-    def _behind(self, version: int, known: int = -1) -> list[DeltaCommit]:
-        """The commits from a version down to one of Seglake, or to above `known`; perhaps more."""
-        found: list[DeltaCommit] = []
+    def _behind(self, version: int, checked: int = -1) -> list[DeltaCommit]:
+        """The commits from a version down to one of Seglake, or to above `checked`; maybe more."""
+        commits: list[DeltaCommit] = []
         ahead = 1
-        while not any(commit.is_ours for commit in found):
-            last = version - len(found)
-            some = self._read_some(range(last, max(known, last - ahead), -1))
+        while not any(commit.is_ours for commit in commits):
+            last = version - len(commits)
+            some = self._read_some(range(last, max(checked, last - ahead), -1))
             if not some:
                 break
-            found += some
+            commits += some
             ahead = min(2 * ahead, REQUESTS)
-        return found
+        return commits
 
     def check_all(self) -> None:
         """Check every commit that the log still has, whoever vouches for it."""
         listed = self.store.list(f"{self.folder}/_delta_log")
-        found = (_VERSION.fullmatch(item.key) for item in listed if item.key.endswith(".json"))
-        last = min((int(match[1]) for match in found if match), default=0) - 1
+        matches = (_VERSION.fullmatch(item.key) for item in listed if item.key.endswith(".json"))
+        last = min((int(match[1]) for match in matches if match), default=0) - 1
         while commits := self.since(last, _READ_AT_ONCE):
             last = commits[-1].version
 
@@ -229,8 +229,8 @@ class DeltaLog:
             if match := LOGGED.fullmatch(item.key):
                 (commits if match[2] == "json" else checkpoints).append((int(match[1]), item.key))
         first = max((number for number, _ in checkpoints if number <= version), default=-1)
-        mine = [each for each in checkpoints if each[0] == first]
-        return first, [*mine, *(each for each in commits if each[0] > first)]
+        mine = [file for file in checkpoints if file[0] == first]
+        return first, [*mine, *(file for file in commits if file[0] > first)]
 
     def asks_for_checkpoint(self, version: int) -> bool:
         """Whether the maker of a version has to write a checkpoint.
@@ -254,8 +254,8 @@ class DeltaLog:
         if self._is_recent(base):
             return
         listed = self.store.list(f"{self.folder}/_delta_log")
-        found = (_VERSION.fullmatch(item.key) for item in listed)
-        newest = max(int(match[1]) for match in found if match)
+        matches = (_VERSION.fullmatch(item.key) for item in listed)
+        newest = max(int(match[1]) for match in matches if match)
         if base != newest and not self._is_recent(base + 1):
             raise CommitConflict(f"{self.table_uri}: version {base} is too old to continue")
 
@@ -278,12 +278,12 @@ class DeltaLog:
 
         A commit behind a missing one was made after the missing one was looked for.
         """
-        found: list[DeltaCommit] = []
+        commits: list[DeltaCommit] = []
         for commit in read_at_once(self.store, self._read, versions):
             if commit is None:
                 break
-            found.append(commit)
-        return found
+            commits.append(commit)
+        return commits
 
     def _read(self, version: int) -> DeltaCommit | None:
         key = self._key(version)
@@ -311,6 +311,6 @@ def _parts(versions: Sequence[int]) -> Iterator[Sequence[int]]:
 def highest_version(store: Store, table: str) -> int:
     """A version that no table whose folder's name begins so went beyond, by its files; or -1."""
     parent, _, _ = table.rpartition("/")
-    named = (each.key for each in store.list(parent) if each.key.startswith(table))
+    named = (item.key for item in store.list(parent) if item.key.startswith(table))
     versions = [int(match[1]) for match in map(_NUMBERED.fullmatch, named) if match]
     return max(versions, default=-1)

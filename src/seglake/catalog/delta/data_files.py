@@ -48,8 +48,8 @@ class DataFile:
 
     def may_hold(self, columns: Mapping[str, npt.NDArray[np.int64]]) -> bool:
         """Whether the file can have any of some rows; `columns` has their values, by column."""
-        known = [(columns[name], *self.bounds[name]) for name in columns.keys() & self.bounds]
-        fits = [(low <= values) & (values <= high) for values, low, high in known]
+        bounded = [(columns[name], *self.bounds[name]) for name in columns.keys() & self.bounds]
+        fits = [(low <= values) & (values <= high) for values, low, high in bounded]
         return not fits or bool(np.logical_and.reduce(fits).any())
 
     @property
@@ -133,12 +133,12 @@ def _stats(table: pa.Table) -> str:
         for name, column in zip(table.column_names, table.columns, strict=True)
         if pa.types.is_integer(column.type)
     }
-    known = {name: column for name, column in columns.items() if column.null_count < len(table)}
+    filled = {name: column for name, column in columns.items() if column.null_count < len(table)}
     return json.dumps(
         {
             "numRecords": len(table),
-            "minValues": {name: pc.min(column).as_py() for name, column in known.items()},
-            "maxValues": {name: pc.max(column).as_py() for name, column in known.items()},
+            "minValues": {name: pc.min(column).as_py() for name, column in filled.items()},
+            "maxValues": {name: pc.max(column).as_py() for name, column in filled.items()},
             "nullCount": {name: column.null_count for name, column in columns.items()},
         }
     )

@@ -124,19 +124,19 @@ class TableHandle:
         It also names the lake. Empty if the newest version seen so far has all of this, or a higher
         format.
         """
-        metadata, found = self._newest.metadata(), json.loads(self._newest.schema().to_json())
-        missing = set(later) - {column["name"] for column in found["fields"]}
+        metadata, definition = self._newest.metadata(), json.loads(self._newest.schema().to_json())
+        missing = set(later) - {column["name"] for column in definition["fields"]}
         properties = dict(metadata.configuration)
         raised = max(properties.get("seglake.format", FORMAT), known_format)
         if not missing and raised == properties.get("seglake.format") and LAKE in properties:
             return []
         columns = pa.schema([column for column in schema if column.name in missing])
-        found["fields"] += json.loads(Schema.from_arrow(columns).to_json())["fields"]
+        definition["fields"] += json.loads(Schema.from_arrow(columns).to_json())["fields"]
         properties |= {"seglake.format": raised, LAKE: self.lake}
         return [
             redefinition(
                 str(metadata.id),
-                json.dumps(found),
+                json.dumps(definition),
                 metadata.partition_columns,
                 properties,
                 metadata.created_time,
@@ -145,10 +145,12 @@ class TableHandle:
 
     def retention_ms(self) -> int:
         """How long the table's own setting keeps removed files. Raises as `newest`."""
-        found = table_contract.interval_ms(self.newest().metadata().configuration[FILE_RETENTION])
-        if found is None:  # the contract refuses it
+        interval = table_contract.interval_ms(
+            self.newest().metadata().configuration[FILE_RETENTION]
+        )
+        if interval is None:  # the contract refuses it
             raise AssertionError
-        return found
+        return interval
 
 
 def create_table(
@@ -162,7 +164,7 @@ def create_table(
     of power there could be an empty commit, and no table ever again.
     """
     log = f"{folder}/_delta_log"
-    if any(LOGGED.fullmatch(found.key) for found in store.list(log)):
+    if any(LOGGED.fullmatch(item.key) for item in store.list(log)):
         return  # an old table no longer has its first commit
     protocol = {"minReaderVersion": READER, "minWriterVersion": WRITER}
     described = Schema.from_arrow(schema).to_json()
@@ -193,7 +195,7 @@ def renumber(log: DeltaLog, made: int, version: int) -> None:
         store.put(f"{folder}/{version:020}.{suffix}", content)
     last = json.loads(bytes(store.read_all(f"{folder}/_last_checkpoint")))
     store.put(f"{folder}/_last_checkpoint", json.dumps({**last, "version": version}).encode())
-    logged = ((found.key, LOGGED.fullmatch(found.key)) for found in store.list(folder))
+    logged = ((item.key, LOGGED.fullmatch(item.key)) for item in store.list(folder))
     store.delete([key for key, match in logged if match and int(match[1]) < version])
 
 
@@ -216,9 +218,9 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
     names = {name: f"partition.{name}" for name in partition_by}
     with _delta_errors(table.table_uri, "its files cannot be listed"):
         added = _asked(lambda: table.get_add_actions(flatten=True))
-        found = pa.RecordBatchReader.from_stream(added).read_all()
-    bounded = [n.removeprefix("min.") for n in found.column_names if n.startswith("min.")]
-    rows: list[dict[str, Any]] = found.to_pylist()
+        files = pa.RecordBatchReader.from_stream(added).read_all()
+    bounded = [n.removeprefix("min.") for n in files.column_names if n.startswith("min.")]
+    rows: list[dict[str, Any]] = files.to_pylist()
     for row in rows:
         partition = {name: row[column] for name, column in names.items()}
         bounds = {name: (row[f"min.{name}"], row[f"max.{name}"]) for name in bounded
@@ -266,8 +268,8 @@ def _create_checkpoint(log: DeltaLog, table: DeltaTable) -> None:
         for part, key in parts.items():
             (place / part).write_bytes(log.store.read_all(key))
         DeltaTable(aside).create_checkpoint()
-        for each in (name, "_last_checkpoint"):
-            log.store.put(f"{folder}/{each}", (place / each).read_bytes())
+        for file in (name, "_last_checkpoint"):
+            log.store.put(f"{folder}/{file}", (place / file).read_bytes())
 
 
 def _has_right_time(log: DeltaLog, written: str) -> bool:

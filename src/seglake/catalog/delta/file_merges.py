@@ -35,7 +35,7 @@ def due(files: Iterable[DataFile], fan_in: int) -> list[list[DataFile]]:
     for file in sorted(files):
         if file.rows < ENOUGH_ROWS:
             groups[file.kind, file.topic][_size(file.rows, fan_in)].append(file)
-    return [found for sizes in groups.values() if (found := _due(sizes, fan_in))]
+    return [merge for sizes in groups.values() if (merge := _due(sizes, fan_in))]
 
 
 def _due(sizes: _Sizes, fan_in: int) -> list[DataFile]:

@@ -65,31 +65,37 @@ class TableContract(NamedTuple):
             raise CorruptData(f"{what}; {self.remedy}", file=file)
 
     def check(
-        self, found: Definition, others: Callable[[], Iterable[DeltaCommit]], file: str
+        self, definition: Definition, others: Callable[[], Iterable[DeltaCommit]], file: str
     ) -> None:
         """Raise CorruptData unless the table in the folder `file` is as it must be.
 
         `others` gives its last commits if they are not Seglake's, the newest first: one of them is
         named. Raises UsageError for a `seglake.format` of another major version.
         """
-        known = found.properties.get("seglake.format", FORMAT)
-        if known.partition(".")[0] not in (FORMAT, LIFECYCLE, EXTERNAL):
+        version = definition.properties.get("seglake.format", FORMAT)
+        if version.partition(".")[0] not in (FORMAT, LIFECYCLE, EXTERNAL):
             what = f"this Seglake knows {FORMAT} to {EXTERNAL}"
-            raise UsageError(f"{file}: seglake.format is {known}; {what}")
-        for problem in self._problems(found):
+            raise UsageError(f"{file}: seglake.format is {version}; {what}")
+        for problem in self._problems(definition):
             titles = [f"after {commit.title}: " for commit in others() if commit.redefines]
             raise CorruptData(f"{''.join(titles[:1])}{problem}; {self.remedy}", file=file)
 
-    def _problems(self, found: Definition) -> Iterator[str]:
+    def _problems(self, definition: Definition) -> Iterator[str]:
         """Everything about a definition that Seglake cannot obey."""
-        if found.reader > READER or found.writer > WRITER or found.features:
-            features = ", ".join(sorted(found.features)) or _WRITERS.get(found.writer, "unnamed")
-            protocol = f"reader {found.reader}, writer {found.writer} ({features})"
+        if definition.reader > READER or definition.writer > WRITER or definition.features:
+            features = ", ".join(sorted(definition.features)) or _WRITERS.get(
+                definition.writer, "unnamed"
+            )
+            protocol = f"reader {definition.reader}, writer {definition.writer} ({features})"
             yield f"{self.name} has Delta's protocol {protocol}, Seglake knows reader 1, writer 2"
-        if list(found.partition_by) != list(self.partition_by):
-            yield f"{self.name} is partitioned by {', '.join(found.partition_by) or 'nothing'}"
-        yield from (f"{self.name} {problem}" for problem in self._schema_problems(found.schema))
-        yield from (f"{self.name} {problem}" for problem in _property_problems(found.properties))
+        if list(definition.partition_by) != list(self.partition_by):
+            yield f"{self.name} is partitioned by {', '.join(definition.partition_by) or 'nothing'}"
+        yield from (
+            f"{self.name} {problem}" for problem in self._schema_problems(definition.schema)
+        )
+        yield from (
+            f"{self.name} {problem}" for problem in _property_problems(definition.properties)
+        )
 
     def _schema_problems(self, schema: str) -> Iterator[str]:
         try:
@@ -100,11 +106,11 @@ class TableContract(NamedTuple):
             yield f"has an unreadable schema: {error!r}"
             return
         for column in self.schema:
-            wanted, there = _TYPES[column.type], columns.get(column.name)
+            expected, there = _TYPES[column.type], columns.get(column.name)
             if there is None and column.name not in self.later:
                 yield f"lacks the column {column.name}"
-            elif there is not None and there["type"] != wanted:
-                yield f"has a column {column.name} of type {there['type']}, not {wanted}"
+            elif there is not None and there["type"] != expected:
+                yield f"has a column {column.name} of type {there['type']}, not {expected}"
 
 
 def _demands(field: Mapping[str, Any]) -> Iterator[str]:
@@ -121,9 +127,9 @@ def _property_problems(properties: Mapping[str, str]) -> Iterator[str]:
         yield "has delta.appendOnly, which forbids to replace segments: set it to false"
     log, files = (interval_ms(properties.get(n, "")) for n in (LOG_RETENTION, FILE_RETENTION))
     if log is None or files is None or log < max(_UNITS_MS["day"], files):
-        found = ", ".join(f"{n} = {properties.get(n)}" for n in (LOG_RETENTION, FILE_RETENTION))
-        wanted = "set both in minutes, hours, days or weeks, as in 'interval 30 days'"
-        yield f"has {found}: {wanted}; the first to a day or more, and not below the second"
+        settings = ", ".join(f"{n} = {properties.get(n)}" for n in (LOG_RETENTION, FILE_RETENTION))
+        advice = "set both in minutes, hours, days or weeks, as in 'interval 30 days'"
+        yield f"has {settings}: {advice}; the first to a day or more, and not below the second"
 
 
 def interval_ms(interval: str) -> int | None:

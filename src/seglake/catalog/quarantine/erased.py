@@ -23,23 +23,25 @@ def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:
     """
     left: dict[str, int] = {}
     for row in rows:
-        for attempt_id, count in _told(row).items():
+        for attempt_id, count in _rejects_left(row).items():
             left[attempt_id] = min(count, left.get(attempt_id, count))
     return left
 
 
 def erasures(rows: Iterable[MaintenanceRow]) -> list[str]:
     """The erasures that took rejects last: each ends those before it, so they are enough."""
-    found = sorted((row.finished_at_ms, row.attempt_id) for row in rows if _told(row))
-    return [attempt_id for _, attempt_id in found[-_RECENT:]]
+    commits = sorted((row.finished_at_ms, row.attempt_id) for row in rows if _rejects_left(row))
+    return [attempt_id for _, attempt_id in commits[-_RECENT:]]
 
 
 def erasures_of(rejects_of: str, rows: Iterable[MaintenanceRow]) -> list[str]:
     """The erasures that took rejects of an attempt."""
-    return [row.attempt_id for row in rows if rejects_of in _told(row)]
+    return [row.attempt_id for row in rows if rejects_of in _rejects_left(row)]
 
 
-def _told(row: MaintenanceRow) -> dict[str, int]:
+def _rejects_left(row: MaintenanceRow) -> dict[str, int]:
     """How many rejects an erasure left of each attempt that lost some."""
-    told: dict[str, int] = json.loads(row.report)["rejects_left"] if row.operation == ERASE else {}
-    return told
+    counts: dict[str, int] = (
+        json.loads(row.report)["rejects_left"] if row.operation == ERASE else {}
+    )
+    return counts

@@ -39,7 +39,7 @@ from seglake.store import Store
 Leaving = Mapping[str, Mapping[str, Sequence[int]]]  # lines, by attempt and digest of the path
 
 
-class _Group(NamedTuple):
+class _RejectGroup(NamedTuple):
     """The rejects of an attempt and source file: their lines, and their places in the file read."""
 
     attempt_id: str
@@ -64,8 +64,8 @@ def unfinished(store: Store, erasures: Sequence[str]) -> dict[str, Leaving]:
 
 
 def _lists(store: Store, attempt_id: str) -> list[str]:
-    found = (each.key for each in store.list(attempt_objects(attempt_id)))
-    return list(filter(is_rejects_key, found))
+    keys = (item.key for item in store.list(attempt_objects(attempt_id)))
+    return list(filter(is_rejects_key, keys))
 
 
 def _read(store: Store, key: str) -> Leaving:
@@ -85,18 +85,18 @@ def _read(store: Store, key: str) -> Leaving:
 def listed(key: str, rows: pa.Table, go: pa.BooleanArray) -> Leaving:
     """The list of those that go of all rejects in the file of the quarantine with this key."""
     leaves = go.to_numpy(zero_copy_only=False)
-    groups = ((each, each.lines[leaves[each.at]].tolist()) for each in _groups(key, rows))
-    return joined({each.attempt_id: {each.digest: lines}} for each, lines in groups if lines)
+    groups = ((group, group.lines[leaves[group.at]].tolist()) for group in _groups(key, rows))
+    return joined({group.attempt_id: {group.digest: lines}} for group, lines in groups if lines)
 
 
 def joined(lists: Iterable[Leaving]) -> Leaving:
     """One list of the rejects of all."""
-    found: dict[str, dict[str, list[int]]] = {}
+    merged: dict[str, dict[str, list[int]]] = {}
     for leaving in lists:
         for attempt_id, files in leaving.items():
             for digest, lines in files.items():
-                found.setdefault(attempt_id, {}).setdefault(digest, []).extend(lines)
-    return found
+                merged.setdefault(attempt_id, {}).setdefault(digest, []).extend(lines)
+    return merged
 
 
 def count(files: Mapping[str, Sequence[int]]) -> int:
@@ -106,11 +106,11 @@ def count(files: Mapping[str, Sequence[int]]) -> int:
 
 def are_listed(key: str, rows: pa.Table, leaving: Leaving) -> pa.BooleanArray:
     """Which of all rejects in the file of the quarantine with this key a list has."""
-    found = np.zeros(len(rows), np.bool_)
+    flags = np.zeros(len(rows), np.bool_)
     for group in _groups(key, rows) if leaving else ():
         lines = leaving.get(group.attempt_id, {}).get(group.digest, ())
-        found[group.at] = np.isin(group.lines, lines)
-    return pa.array(found)
+        flags[group.at] = np.isin(group.lines, lines)
+    return pa.array(flags)
 
 
 def has_one_of(leaving: Leaving, attempt_id: str, lines: Mapping[str, Int64s]) -> bool:
@@ -120,7 +120,7 @@ def has_one_of(leaving: Leaving, attempt_id: str, lines: Mapping[str, Int64s]) -
     return any(np.isin(lines[path], files.get(_digest(path), ())).any() for path in some)
 
 
-def _groups(key: str, rows: pa.Table) -> Iterator[_Group]:
+def _groups(key: str, rows: pa.Table) -> Iterator[_RejectGroup]:
     names = ["attempt_id", "source_file"]
     placed = rows.select(names).append_column("at", pa.array(np.arange(len(rows))))
     lines, grouped = rows["line"].to_numpy(), placed.group_by(names).aggregate([("at", "list")])
@@ -128,9 +128,9 @@ def _groups(key: str, rows: pa.Table) -> Iterator[_Group]:
     for attempt_id, path, places in (map(row.get, (*names, "at_list")) for row in groups):
         at = np.array(places, np.int64)
         if path == FRAME:
-            yield _Group(attempt_id, _digest(key), at, at)
+            yield _RejectGroup(attempt_id, _digest(key), at, at)
         else:
-            yield _Group(attempt_id, _digest(path), lines[at], at)
+            yield _RejectGroup(attempt_id, _digest(path), lines[at], at)
 
 
 def _digest(path: str | None) -> str:

@@ -57,15 +57,15 @@ class Chain(NamedTuple):
 
 def chain_of(run: RunRow, runs: Sequence[RunRow]) -> Chain:
     """The chain of a run or of a redrive, given all runs of its topic."""
-    by_attempt, first = {each.attempt_id: each for each in runs}, run
+    by_attempt, first = {other.attempt_id: other for other in runs}, run
     while (before := redrive_of(first)) and before.attempt_id in by_attempt:
         first = by_attempt[before.attempt_id]
-    after = {redrive.attempt_id: each for each in runs if (redrive := redrive_of(each))}
+    after = {redrive.attempt_id: other for other in runs if (redrive := redrive_of(other))}
     redrives: list[RunRow] = []
     attempt_id = first.attempt_id
     while attempt_id in after:
         redrives.append(after[attempt_id])
         attempt_id = redrives[-1].attempt_id
-    same = {each.run_id for each in runs if each.pipeline == run.pipeline}
+    same = {other.run_id for other in runs if other.pipeline == run.pipeline}
     names = (f"{first.run_id} redrive {number}" for number in count(1))
     return Chain(first, redrives, next(name for name in names if name not in same))

@@ -73,7 +73,7 @@ class QuarantineTable:
         are read first. Raises StoreError and CommitConflict.
         """
         named = {f"{QUARANTINE_TABLE}/{file.path}" for file in self._live_files()[1]}
-        there = {found.key for found in self._store.list(QUARANTINE_TABLE)}
+        there = {item.key for item in self._store.list(QUARANTINE_TABLE)}
         lost = {key for key in named - there if attempt_of(key) not in {None, *committed}}
         if lost:
             self._take_out(lost)

@@ -43,25 +43,25 @@ _DTYPES = [np.dtype(np.int64)] * 4 + [DETAILS]
 _SPARE = 64  # a copy leaves room for 1/64 more: a row is copied 65 times, which is a microsecond
 
 
-class Attempts:
+class AttemptIds:
     """UUIDs in the order in which they came, shared by log partitions; only ever appended to."""
 
     def __init__(self, ids: npt.NDArray[np.void]) -> None:
         self._ids, self._length = ids, len(ids)
-        self._added: tuple[Attempts, int, int] | None = None
+        self._added: tuple[AttemptIds, int, int] | None = None
         self._lock = Lock()
 
     def __len__(self) -> int:
         return self._length
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Attempts, (self._ids[: len(self)],)
+        return AttemptIds, (self._ids[: len(self)],)
 
     def name(self, position: int) -> str:
         """The UUID at a position, counted from 0."""
         return str(uuid.UUID(bytes=self._ids[position].tobytes()))
 
-    def add(self, others: Attempts) -> int:
+    def add(self, others: AttemptIds) -> int:
         """Append `others`, unless they were appended last; returns the position of the first."""
         with self._lock:
             if self._added is None or self._added[:2] != (others, len(others)):
@@ -87,14 +87,14 @@ class Segments(NamedTuple):
     min_timestamps: Int64s
     max_timestamps: Int64s
     details: npt.NDArray[np.void]  # of dtype DETAILS
-    attempts: Attempts
-    room: Room | None = None  # these columns are the beginning of its columns
+    attempts: AttemptIds
+    room: SpareRows | None = None  # these columns are the beginning of its columns
 
     @staticmethod
     def none() -> Segments:
         """No segment."""
         columns = [np.empty(0, dtype) for dtype in _DTYPES]
-        return Segments._make([*columns, Attempts(np.empty(0, ATTEMPT)), None])
+        return Segments._make([*columns, AttemptIds(np.empty(0, ATTEMPT)), None])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Segments, (*self.columns, self.attempts)
@@ -116,9 +116,9 @@ class Segments(NamedTuple):
 
     def beginning_at(self, base_offsets: Int64s) -> npt.NDArray[np.intp]:
         """The positions of the segments that begin at these offsets, where there is one."""
-        found: npt.NDArray[np.intp] = self.base_offsets.searchsorted(base_offsets)
-        here: npt.NDArray[np.bool_] = np.append(self.base_offsets, -1)[found] == base_offsets
-        return found[here]
+        places: npt.NDArray[np.intp] = self.base_offsets.searchsorted(base_offsets)
+        here: npt.NDArray[np.bool_] = np.append(self.base_offsets, -1)[places] == base_offsets
+        return places[here]
 
     def without(self, base_offsets: Int64s) -> Segments:
         """The segments, except those that begin at one of `base_offsets`."""
@@ -136,7 +136,7 @@ class Segments(NamedTuple):
             details["attempts"] += attempts.add(others.attempts)
         room = self.room
         if room is None or not room.claim(self.size, others.size):
-            room = Room(self.columns, others.size)
+            room = SpareRows(self.columns, others.size)
         both = Segments._make([*room.fill(self.size, columns), attempts, room])
         if not self.size or not others.size or self.base_offsets[-1] < others.base_offsets[0]:
             return both
@@ -153,7 +153,7 @@ class Segments(NamedTuple):
         return self.room.running_max_timestamps(self.size)
 
 
-class Room:
+class SpareRows:
     """Columns whose first rows are segments of a version, and free rows behind them."""
 
     def __init__(self, columns: Sequence[npt.NDArray[Any]], more: int) -> None:
@@ -251,16 +251,16 @@ def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]
     return np.array(codes, np.int8).take(_values(coded.indices))
 
 
-def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], Attempts]:
+def _attempts(table: pa.Table) -> tuple[npt.NDArray[np.int32], AttemptIds]:
     """The numbers of each segment's two attempts, log and index files, and the attempts' UUIDs."""
     logs = table.column("attempt_id")
     indexes = pc.coalesce(table.column("index_attempt_id"), logs)  # null in older rows
     both = pa.chunked_array([*logs.chunks, *indexes.chunks], pa.string()).combine_chunks()
     coded: Any = both.dictionary_encode()
     try:
-        found = b"".join(uuid.UUID(name).bytes for name in coded.dictionary.to_pylist())
+        ids = b"".join(uuid.UUID(name).bytes for name in coded.dictionary.to_pylist())
     except ValueError as error:
         raise CorruptData("an attempt id in a segment row is not a UUID") from error
     if both.null_count:
         raise CorruptData("attempt_id is null in a segment row")
-    return _values(coded.indices).reshape(2, -1).T, Attempts(np.frombuffer(found, ATTEMPT).copy())
+    return _values(coded.indices).reshape(2, -1).T, AttemptIds(np.frombuffer(ids, ATTEMPT).copy())

@@ -151,12 +151,12 @@ class PartitionView:
         start = max(self.log_start_offset, *last.base_offsets.tolist(), 0)
         return replace(self, segments=last, log_start_offset=start)
 
-    def check(self, known: int = 0) -> PartitionView:
+    def check(self, checked: int = 0) -> PartitionView:
         """This view, if its segments cover the log without hole or overlap; else CorruptData.
 
-        The first `known` segments were checked before, with the same log start.
+        The first `checked` segments were checked before, with the same log start.
         """
-        first, start, end = max(0, known - 1), self.log_start_offset, self.end_offset
+        first, start, end = max(0, checked - 1), self.log_start_offset, self.end_offset
         bases, ends = self.segments.base_offsets[first:], self.segments.end_offsets[first:]
         if first:
             start = int(bases[0])
@@ -166,10 +166,10 @@ class PartitionView:
             return self
         if np.any(ends <= bases):
             raise self._damage(f"the segment at {bases[ends <= bases][0]} covers no offset")
-        covered, wanted = np.append(min(start, *bases[:1], end), ends), np.append(bases, end)
-        for wrong in np.flatnonzero(covered != wanted)[:1]:
-            kind = "no segment covers" if covered[wrong] < wanted[wrong] else "two segments cover"
-            low, high = sorted((covered[wrong], wanted[wrong]))
+        covered, begins = np.append(min(start, *bases[:1], end), ends), np.append(bases, end)
+        for wrong in np.flatnonzero(covered != begins)[:1]:
+            kind = "no segment covers" if covered[wrong] < begins[wrong] else "two segments cover"
+            low, high = sorted((covered[wrong], begins[wrong]))
             raise self._damage(f"{kind} offsets {low} to {high}")
         if ends[0] <= start:
             raise self._damage(f"a segment ends at {ends[0]}, before the log start {start}")
@@ -217,8 +217,8 @@ class Snapshot:
         count = self.topic(topic).partitions
         if not 0 <= partition < count:
             raise UnknownTopic(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
-        found = self._partitions.get((topic, partition))
-        return PartitionView(topic, partition, Segments.none()) if found is None else found
+        view = self._partitions.get((topic, partition))
+        return PartitionView(topic, partition, Segments.none()) if view is None else view
 
     def index_attempts(self, topic: str) -> set[str]:
         """The attempts that wrote a topic's index files anew, and no log."""
@@ -257,7 +257,7 @@ class Snapshot:
             rows[row.topic, row.partition] = row
         result = Snapshot(version, files, newest, self._partitions)
         for name in {*rows, *added, *removed}:
-            view = result._known(*name)
+            view = result._existing(*name)
             changed = view.changed(rows.get(name), added.get(name), removed.get(name))
             result._partitions[name] = changed
         return result
@@ -267,7 +267,7 @@ class Snapshot:
         views = {name: self._partitions[name].end() for name in names if name in self._partitions}
         return Snapshot(self.version, self.files, self._topics, views)
 
-    def _known(self, topic: str, partition: int) -> PartitionView:
+    def _existing(self, topic: str, partition: int) -> PartitionView:
         try:
             return self.partition(topic, partition)
         except UnknownTopic as error:

@@ -27,7 +27,7 @@ from seglake.store import Store
 
 def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
     """The files with a known kind of row; CorruptData if one's topic or row count is missing."""
-    found = set()
+    files = set()
     for file in added:
         kind, topic = (file.partition.get(name) for name in PARTITION_COLUMNS)
         values: Any = (file.path, kind, topic, file.size_bytes, file.rows, file.bounds)
@@ -35,18 +35,18 @@ def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
             if None in values:
                 what = f"a commit leaves out the topic or the number of rows of {file}"
                 raise CorruptData(what, file=layout.LOG_TABLE)
-            found.add(DataFile(*values))
-    return frozenset(found)
+            files.add(DataFile(*values))
+    return frozenset(files)
 
 
 def files_after(files: frozenset[DataFile], commits: Iterable[DeltaCommit]) -> frozenset[DataFile]:
     """The data files of the version after some commits, given those of the version before."""
-    found = {file.path: file for file in files}
+    by_path = {file.path: file for file in files}
     for commit in commits:
-        found |= {file.path: file for file in data_files(commit.added)}
+        by_path |= {file.path: file for file in data_files(commit.added)}
         for path in commit.removed:
-            found.pop(path, None)
-    return frozenset(found.values())
+            by_path.pop(path, None)
+    return frozenset(by_path.values())
 
 
 def load(store: Store, version: int, files: frozenset[DataFile]) -> Snapshot:
@@ -62,9 +62,9 @@ def advance(store: Store, known: Snapshot, commits: Sequence[DeltaCommit]) -> Sn
     that came. Raises CorruptData, StoreError and MissingObject.
     """
     files = files_after(known.files, commits)
-    came = [file for each in commits for file in each.added]
+    came = [file for commit in commits for file in commit.added]
     added = data_files(file for file in came if file.changes)
-    removed = {path for each in commits for path, changes in each.removed.items() if changes}
+    removed = {path for commit in commits for path, changes in commit.removed.items() if changes}
     seen = known.files | data_files(came)  # a file that only moved rows may lose some of them next
     rewritten = {file.topic for file in seen if file.kind == "segment" and file.path in removed}
 
@@ -78,20 +78,20 @@ def advance(store: Store, known: Snapshot, commits: Sequence[DeltaCommit]) -> Sn
 
 def _with(
     store: Store,
-    known: Snapshot,
+    snapshot: Snapshot,
     version: int,
     files: frozenset[DataFile],
     new: Collection[DataFile],
     gone: Collection[DataFile],
 ) -> Snapshot:
-    """`known` without the segments in the files `gone`, and with the rows of the `new` files."""
-    return known.with_rows(
+    """`snapshot` without the segments in the files `gone`, and with the rows of the `new` files."""
+    return snapshot.with_rows(
         version,
         files,
         topics=_rows(store, TopicRow, new),
         partitions=_rows(store, PartitionRow, new),
         added=_segments(store, new),
-        removed={name: each.base_offsets for name, each in _segments(store, gone).items()},
+        removed={name: segments.base_offsets for name, segments in _segments(store, gone).items()},
     )
 
 
@@ -99,31 +99,31 @@ def _segments(store: Store, files: Iterable[DataFile]) -> dict[tuple[str, int], 
     """The segments in these files, by topic and partition."""
     return {
         (topic, partition): segments
-        for topic, found in tables(store, "segment", files).items()
-        for partition, segments in segments_by_partition(found).items()
+        for topic, table in tables(store, "segment", files).items()
+        for partition, segments in segments_by_partition(table).items()
     }
 
 
 def tables(store: Store, kind: Kind, files: Iterable[DataFile]) -> dict[str, list[pa.Table]]:
     """The content of every file of a kind, by topic."""
     chosen = sorted(file for file in files if file.kind == kind)
-    found: dict[str, list[pa.Table]] = defaultdict(list)
+    by_topic: dict[str, list[pa.Table]] = defaultdict(list)
     read = read_files(store, layout.LOG_TABLE, chosen)
     for file, table in zip(chosen, read, strict=True):
-        found[file.topic].append(table)
-    return found
+        by_topic[file.topic].append(table)
+    return by_topic
 
 
 def attempts(store: Store, files: Iterable[DataFile]) -> set[str]:
     """The attempts that the rows in these files name. Raises as `read_files`."""
-    found = set[str]()
+    names = set[str]()
     for file in files:
         if file.kind in ("run", "segment", "maintenance"):
             (rows,) = read_files(store, layout.LOG_TABLE, [file])
             ids = [rows[name] for name in rows.column_names if name.endswith("attempt_id")]
-            values: list[Any] = [each for column in ids for each in pc.unique(column).to_pylist()]
-            found.update(filter(None, values))
-    return found
+            values: list[Any] = [value for column in ids for value in pc.unique(column).to_pylist()]
+            names.update(filter(None, values))
+    return names
 
 
 def damaged_files(
@@ -140,6 +140,6 @@ def damaged_files(
 def _rows(store: Store, row_type: type[AnyRow], files: Iterable[DataFile]) -> list[AnyRow]:
     return [
         row
-        for topic, found in tables(store, row_type.KIND, files).items()
-        for row in rows_of(row_type, topic, pa.concat_tables(found))
+        for topic, parts in tables(store, row_type.KIND, files).items()
+        for row in rows_of(row_type, topic, pa.concat_tables(parts))
     ]

@@ -1,7 +1,7 @@
-"""Compiled loops that write whole batches: framed, compressed, with header and checksum.
+"""Compiled loops that write whole batches: records, compression, header and checksum.
 
-A batch is framed in an array that stays in the processor's caches, and compressed from there to
-where it belongs. Codecs without an address (`native`) are not for these kernels.
+The records of a batch are framed in an array that stays in the processor's caches. From there they
+are compressed to their place in the output. Only codecs with an address (`native`) are supported.
 """
 
 import numpy as np
@@ -33,11 +33,11 @@ def put_batches(
     timestamps, offsets, starts, sizes, bodies, firsts, base_timestamps, base_offsets,
     attributes, record_bytes, level, addresses, scratch, out, batch_bytes,
 ):  # fmt: skip
-    """Write the batches one after another into `out`, each behind room for its header.
+    """Write the records of all batches into `out`, each after room for the batch's header.
 
-    `record_bytes` are the bytes of each batch's records, `scratch` has room for the largest.
-    `batch_bytes` receives the bytes of each batch. Returns the bytes of all; negative is an error
-    of the library.
+    `record_bytes` has the bytes of each batch's records; `scratch` has room for the largest of
+    them. `batch_bytes` receives the bytes of each batch. Returns the bytes of all batches, or a
+    negative number for an error of the codec's library.
     """
     at = np.int64(0)
     for batch in range(len(batch_bytes)):
@@ -59,7 +59,7 @@ def put_batches(
 
 @njit(cache=True, nogil=True)
 def put_headers(table, starts, out):
-    """Write the header of each batch of no producer at its start, without the checksum."""
+    """Write the header of each batch at the batch's start: no producer, and no checksum yet."""
     for batch in range(len(table)):
         row, at = table[batch], starts[batch]
         out[at + LEADER_EPOCH_AT : at + OVERHEAD] = 0

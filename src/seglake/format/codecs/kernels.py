@@ -1,8 +1,8 @@
-"""Compiled loops over compressed batches; they call the codecs' own libraries by address.
+"""Compiled loops over compressed batches. They call the codecs' libraries by address.
 
-`payload_bounds` says how much room the records of each batch need at most, `decompress` fills it.
-`wrong_checksum` compares the checksums of batches. `put_compressed` is the other way. An address is
-an argument and never a constant, because numba's cache outlives the process.
+`payload_bounds` says how much room the records of each batch need at most, and `decompress` fills
+the room. `put_compressed` compresses records. `wrong_checksum` compares the checksums of batches.
+An address is an argument and never a constant, because numba's cache outlives the process.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ ADDRESSES = 8
     ZSTD_COMPRESS, ZSTD_COMPRESS_CONTEXT,
 ) = range(ADDRESSES)  # fmt: skip
 CALLS = 2, 3, 5, 6  # the words that the functions take
-ZSTD_MORE_BYTES = 128  # what zstd may add to records, beside a 256th of them
-NOT_HERE = -1  # the bound of a batch that is decompressed elsewhere
+ZSTD_MORE_BYTES = 128  # zstd may add so many bytes to records, and a 256th of the records' bytes
+NOT_HERE = -1  # the bound of a batch that these kernels cannot decompress
 
 _NONE, _LZ4, _ZSTD = 0, 3, 4
 _LZ4_MAGIC = 0x184D2204
@@ -31,7 +31,7 @@ _LZ4_LEAST_BYTES = 11  # magic, flags, block size, header checksum, end mark
 
 
 def call_of(count):
-    """An intrinsic that calls the function at an address with `count` words, and gives its word."""
+    """An intrinsic that calls the function at an address with `count` words, and returns a word."""
 
     def typed(_typing_context, _address, _arguments):
         def generate(_context, builder, _signature, arguments):
@@ -63,7 +63,7 @@ _call2, _call3, _call5, _call6 = map(call_of, CALLS)
 
 @njit(cache=True, nogil=True)
 def wrong_checksum(log, starts, ends, stored, addresses):
-    """The first batch whose log[starts[b] : ends[b]] has not the CRC-32C stored[b], or -1."""
+    """The first batch b whose stored[b] is not the CRC-32C of log[starts[b] : ends[b]], or -1."""
     for i in range(len(starts)):
         if checksum(log, starts[i], ends[i], addresses) != np.int64(stored[i]):
             return i
@@ -72,17 +72,17 @@ def wrong_checksum(log, starts, ends, stored, addresses):
 
 @njit(cache=True, nogil=True)
 def checksum(data, start, end, addresses):
-    """The CRC-32C of data[start:end], by a library that is here."""
+    """The CRC-32C of data[start:end]. The library must have an address."""
     words = (0xFFFFFFFF, data.ctypes.data + start, end - start)
     return ~_call3(addresses[CRC32C], words) & 0xFFFFFFFF
 
 
 @njit(cache=True, nogil=True)
 def payload_bounds(log, starts, ends, attributes, addresses, max_bytes, bounds):
-    """Fill in how many bytes the payload of each batch has at most when it is decompressed.
+    """Fill in the most bytes to which the payload of each batch may decompress.
 
-    That of batch b is log[starts[b] : ends[b]]. `NOT_HERE` stands for a codec without an address,
-    more than `max_bytes`, and what is no frame of its codec.
+    The payload of batch b is log[starts[b] : ends[b]]. The bound is `NOT_HERE` if the codec has no
+    address, if it would be more than `max_bytes`, or if the payload is no frame of its codec.
     """
     for i in range(len(starts)):
         bounds[i] = payload_bound(log, starts[i], ends[i], attributes[i], addresses, max_bytes)
@@ -90,7 +90,7 @@ def payload_bounds(log, starts, ends, attributes, addresses, max_bytes, bounds):
 
 @njit(cache=True, nogil=True)
 def payload_bound(log, start, end, attributes, addresses, max_bytes):
-    """How many bytes the payload log[start:end] of a batch has at most, as `payload_bounds`."""
+    """The most bytes to which the payload log[start:end] may decompress, as `payload_bounds`."""
     bound = _bound(log, start, end, attributes & CODEC_MASK, addresses)
     return bound if bound <= max_bytes else np.int64(NOT_HERE)
 
@@ -115,7 +115,10 @@ def _little_endian(data, at):
 
 @njit(cache=True, nogil=True)
 def _lz4_bound(data, start, end):
-    """The most bytes that the one LZ4 frame data[start:end] has, by its blocks; or `NOT_HERE`."""
+    """The most bytes to which the LZ4 frame data[start:end] may decompress, or `NOT_HERE`.
+
+    The bound is the sum over the blocks of the frame.
+    """
     if end - start < _LZ4_LEAST_BYTES or _little_endian(data, start) != _LZ4_MAGIC:
         return NOT_HERE
     flags, block_bytes = data[start + 4], 1 << (8 + 2 * ((data[start + 5] >> 4) & 7))
@@ -125,7 +128,7 @@ def _lz4_bound(data, start, end):
         size = _little_endian(data, at)
         if size == 0:
             return bound
-        whole = size & 0x80000000  # a block that is not compressed
+        whole = size & 0x80000000  # this bit marks a block that is not compressed
         size &= 0x7FFFFFFF
         bound += size if whole else block_bytes
         at += 4 + size + (4 if flags & 0x10 else 0)
@@ -136,10 +139,11 @@ def _lz4_bound(data, start, end):
 def decompress(
     log, starts, ends, attributes, bounds, addresses, out, row, enough_bytes, out_ends, sizes
 ):
-    """Decompress batches from `row` on, each to where the one before it ends in `out`.
+    """Decompress batches from `row` on into `out`, one after another.
 
-    Fills in where each ends. Stops before a batch that is not for these kernels, has no room, or is
-    damaged, and behind the one that reaches `enough_bytes`. Returns the first batch that is left.
+    Fills in where the records of each batch end. Stops before a batch that these kernels cannot
+    decompress, that has no room, or that is damaged. Stops after the batch that reaches
+    `enough_bytes`. Returns the first batch that is not decompressed.
     """
     at = out_ends[row - 1] if row else np.int64(0)
     while row < len(starts) and bounds[row] >= 0 and at + bounds[row] <= len(out):
@@ -158,9 +162,10 @@ def decompress(
 
 @njit(cache=True, nogil=True)
 def put_payload(out, at, bound, log, start, end, attributes, addresses, sizes):
-    """Decompress the payload log[start:end] of a batch to where it has `bound` bytes of room.
+    """Decompress the payload log[start:end] of a batch to a place with `bound` bytes of room.
 
-    Returns its bytes, or -1 if it is damaged. `sizes` has room for two numbers.
+    Returns the decompressed bytes, or -1 if the payload is damaged. `sizes` has room for two
+    numbers.
     """
     codec, size = attributes & CODEC_MASK, end - start
     if codec == _NONE:
@@ -182,15 +187,15 @@ def put_payload(out, at, bound, log, start, end, attributes, addresses, sizes):
 
 @njit(cache=True, nogil=True, inline="always")
 def compressed_bound(codec, size):
-    """How many bytes `size` bytes of records have at most in a codec that is here."""
+    """The most bytes to which `size` bytes of records compress. The codec must have an address."""
     return size + (size >> 8) + ZSTD_MORE_BYTES if codec == _ZSTD else size
 
 
 @njit(cache=True, nogil=True)
 def put_compressed(out, at, room, records, size, level, addresses):
-    """Compress records[:size] with zstd to where there are `room` bytes of room.
+    """Compress records[:size] with zstd to a place with `room` bytes of room.
 
-    Returns the compressed bytes; negative is an error of the library.
+    Returns the compressed bytes, or a negative number for an error of the library.
     """
     words = (
         addresses[ZSTD_COMPRESS_CONTEXT], out.ctypes.data + at, room, records.ctypes.data, size,

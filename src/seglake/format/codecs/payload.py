@@ -47,7 +47,7 @@ def payload_of(
 
     No batch yields more than `max_bytes`. Raises CorruptData with the position of the batch.
     """
-    batches = _Batches.of(data, table)
+    batches = _CompressedBatches.of(data, table)
     if not (batches.attributes & CODEC_MASK).any() and len(table):
         plain = batches.plain(enough_bytes)
         if len(plain.data) < 2 * (plain.ends - plain.starts).sum():  # what lies between is little
@@ -55,7 +55,7 @@ def payload_of(
     return _Decompression(batches, max_bytes, max(1, enough_bytes)).payload()
 
 
-class _Batches(NamedTuple):
+class _CompressedBatches(NamedTuple):
     """The compressed records of batches: those of batch b are data[starts[b] : ends[b]]."""
 
     data: Bytes
@@ -64,9 +64,9 @@ class _Batches(NamedTuple):
     attributes: Any
 
     @staticmethod
-    def of(data: Bytes, table: BatchTable) -> _Batches:
+    def of(data: Bytes, table: BatchTable) -> _CompressedBatches:
         starts, ends = table["position"] + OVERHEAD, table["position"] + table["size"]
-        return _Batches(data, starts, ends, table["attributes"].copy())
+        return _CompressedBatches(data, starts, ends, table["attributes"].copy())
 
     def plain(self, enough_bytes: int) -> Payload:
         """The payload where nothing is compressed: a view, with what lies between the batches."""
@@ -78,7 +78,7 @@ class _Batches(NamedTuple):
 class _Decompression:
     """Batches on their way into one array, `out`; batch b ends at ends[b] of it."""
 
-    def __init__(self, batches: _Batches, max_bytes: int, enough_bytes: int) -> None:
+    def __init__(self, batches: _CompressedBatches, max_bytes: int, enough_bytes: int) -> None:
         self._batches = batches
         self._max_bytes, self._enough_bytes = max_bytes, enough_bytes
         self._bounds, self._ends = np.empty((2, len(batches.starts)), np.int64)

@@ -1,4 +1,4 @@
-"""Decoded records as Arrow batches, with the columns of a schema and no other."""
+"""Decoded records as Arrow batches, with only the columns of a schema."""
 
 from __future__ import annotations
 
@@ -42,14 +42,17 @@ _FIELDS: dict[str, Any] = {
 }
 SCHEMA = pa.schema(_FIELDS)
 
-_SHARED_ROWS = 2**14  # of a column of one value
-_LEAST_LENT, _MOST_SPARE = 256 * 1024, 3  # bytes; buffers
+_SHARED_ROWS = 2**14  # columns of one value share their buffers up to so many rows
+_LEAST_LENT, _MOST_SPARE = 256 * 1024, 3  # bytes of a buffer that is lent; lent buffers per column
 
 Array = Any  # a pa.Array: pyarrow's stubs ask for the type of its items
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """The schema of these columns, in this order; None means all. UsageError for a wrong name."""
+    """The schema of these columns, in this order; None means all columns.
+
+    Raises UsageError for an unknown column, and for one that is named twice.
+    """
     return SCHEMA if columns is None else _schema_of(tuple(columns))
 
 
@@ -66,9 +69,9 @@ def _schema_of(names: tuple[str, ...]) -> pa.Schema:
 def record_batch(
     segment: LogSegment, decoded: Decoded, rows: Int64s | None, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """The records at the positions `rows` (None: all) with the columns of `schema`.
+    """The records at the positions `rows` (None: all records) with the columns of `schema`.
 
-    Raises CorruptData if their bytes are too many for one Arrow batch.
+    Raises CorruptData if the records have too many bytes for one Arrow batch.
     """
     chosen = decoded if rows is None else decoded.take(rows)
     size = len(chosen.records.values.data)
@@ -82,23 +85,24 @@ def record_batch(
 
 
 class Columns:
-    """Buffers for the columns of an Arrow batch, filled again and again.
+    """Buffers for the columns of an Arrow batch, which are filled again and again.
 
-    There is room for `records` records, and for `size_bytes` bytes of keys and as many of values.
-    `take` copies what is little: new memory costs more than a copy from memory in use. Many bytes
-    of keys or values are lent instead, and their memory is used again when the caller let it go.
+    There is room for `records` records, `size_bytes` bytes of keys and `size_bytes` bytes of
+    values. `take` copies small buffers: new memory costs more than a copy from memory in use.
+    `take` lends large buffers of keys or values to the caller. Their memory is used again after the
+    caller has let go of it.
     """
 
     def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
         self.schema, self.size_bytes = schema, size_bytes
-        self.wanted = sum(flag for name, flag in _WANTED.items() if name in schema.names)
+        self.fields = sum(flag for name, flag in _FLAGS.items() if name in schema.names)
         self._numbers = _Numbers.of(records)
         self._keys, self._values = (
-            _Items(records, size_bytes) if self.wanted & flag else _Items(0, 0)
+            _Items(records, size_bytes) if self.fields & flag else _Items(0, 0)
             for flag in (KEYS, VALUES)
         )
-        self.moves = 0  # how often `take` gave way to other buffers
-        self._headers = _Headers()
+        self.moves = 0  # how often `take` lent a buffer, so that another one took its place
+        self._headers = _HeaderLists()
         self._state = np.zeros(STATES, np.int64)
         self._segments: Sequence[LogSegment] = ()
         self._owner_of: Int32s = np.empty(0, np.int32)
@@ -107,7 +111,7 @@ class Columns:
         return int(self._state[COUNT])
 
     def begin(self, segments: Sequence[LogSegment], owner_of: Int32s) -> None:
-        """Be ready for records of these batches: batch b is of segments[owner_of[b]]."""
+        """Expect records of these batches: batch b belongs to segments[owner_of[b]]."""
         self._segments, self._owner_of = segments, owner_of
         self.clear()
 
@@ -118,15 +122,16 @@ class Columns:
     def fill(self, batches: Direct, limit_bytes: int) -> bool:
         """Append records of batches until there is no room for the next one.
 
-        Keys, values and headers together take at most `limit_bytes`. Returns whether there was
-        room until the batches ended, or the next one was not for the kernel.
+        Keys, values and headers together take at most `limit_bytes`. Returns False if the next
+        batch lacks room. Returns True after the last batch, and where the kernel cannot decode the
+        next batch.
         """
         return batches.fill(*self.for_kernel(limit_bytes)) != FULL
 
     def for_kernel(self, limit_bytes: int) -> tuple[Any, ...]:
-        """What the kernel `fill` takes of columns; the limit is that of the method `fill`."""
+        """The arguments of the kernel `fill` from `wanted` on; the limit is that of `fill`."""
         return (
-            self.wanted, limit_bytes - self._headers.used_bytes, self._state,
+            self.fields, limit_bytes - self._headers.used_bytes, self._state,
             *self._numbers, *self._keys.buffers, *self._values.buffers,
         )  # fmt: skip
 
@@ -138,22 +143,22 @@ class Columns:
         """
         at, stop = len(self), len(self) + len(decoded.offsets)
         used = self._keys.used(at) + self._values.used(at) + self._headers.used_bytes
-        used += len(decoded.records.values.data)  # at least as much as is copied
+        used += len(decoded.records.values.data)  # at least the bytes that are copied
         limit = self.size_bytes if limit_bytes is None else limit_bytes
         if stop > len(self._numbers.offsets) or used > limit:
             return False
         self._numbers.put(at, decoded, first_batch)
-        if self.wanted & KEYS:
+        if self.fields & KEYS:
             self._state[NULL_KEYS] += self._keys.append(at, decoded.records.keys)
-        if self.wanted & VALUES:
+        if self.fields & VALUES:
             self._state[NULL_VALUES] += self._values.append(at, decoded.records.values)
-        if self.wanted & HEADERS:
+        if self.fields & HEADERS:
             self._headers.append(at, decoded.records.headers)
         self._state[COUNT] = stop
         return True
 
     def take(self) -> pa.RecordBatch:
-        """The appended records; afterwards there is room for as many again."""
+        """The appended records. Afterwards the columns are empty."""
         arrays = [_ARRAYS[name](self) for name in self.schema.names]
         self.moves = self._keys.lent + self._values.lent
         self.clear()
@@ -168,20 +173,20 @@ class Columns:
         return _copied("timestamp", self._numbers.timestamps[: len(self)])
 
     def timestamp_types(self) -> Array:
-        """0 or 1 for each record, see `_FIELDS`."""
+        """The timestamp type of each record: 0 or 1, see `_FIELDS`."""
         types = self._numbers.timestamp_types[: len(self)]
         return _array(_FIELDS["timestamp_type"], len(self), [None, types.astype(np.int32)])
 
     def partitions(self) -> Array:
         """The partition of each record."""
-        numbers = [each.partition for each in self._segments]
+        numbers = [segment.partition for segment in self._segments]
         if len(set(numbers)) == 1:
             return _constant(numbers[0], len(self))
         return _array(pa.int32(), len(self), [None, np.array(numbers, np.int32)[self._owners()]])
 
     def topics(self) -> Array:
         """The topic of each record."""
-        names = [each.topic for each in self._segments]
+        names = [segment.topic for segment in self._segments]
         if len(set(names)) == 1:
             return _constant(names[0], len(self))
         return pa.array(names, pa.string()).take(self._owners())
@@ -213,7 +218,7 @@ _ARRAYS: dict[str, Callable[[Columns], Array]] = {
     "value": Columns.values,
     "headers": Columns.headers,
 }
-_WANTED = {"key": KEYS, "value": VALUES, "headers": HEADERS}
+_FLAGS = {"key": KEYS, "value": VALUES, "headers": HEADERS}
 
 
 class _Numbers(NamedTuple):
@@ -226,7 +231,7 @@ class _Numbers(NamedTuple):
 
     @staticmethod
     def of(records: int) -> _Numbers:
-        """Room for as many records."""
+        """Room for so many records."""
         offsets, timestamps = np.empty((2, records), np.int64)
         return _Numbers(
             offsets, timestamps, np.empty(records, np.int8), np.empty(records, np.int32)
@@ -241,17 +246,17 @@ class _Numbers(NamedTuple):
 
 
 class _Items:
-    """Buffers for `count` byte strings of `size_bytes` together."""
+    """Buffers for `count` byte strings that together have `size_bytes` bytes."""
 
     def __init__(self, count: int, size_bytes: int) -> None:
         self._ends, self._valid = np.zeros(1 + count, np.int32), np.empty(count, np.uint8)
         self._data = np.empty(size_bytes, np.uint8)
         self._spare = list[tuple[npt.NDArray[np.uint8], ref[npt.NDArray[np.uint8]]]]()
-        self.lent = 0  # how often
+        self.lent = 0  # how often a buffer was lent
 
     @property
     def buffers(self) -> tuple[Int32s, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-        """Where each item ends, behind the start of the first one; their bytes; which are valid."""
+        """Ends of the items, after the start of the first item; bytes; 1 where an item is valid."""
         return self._ends, self._data, self._valid
 
     def used(self, count: int) -> int:
@@ -259,18 +264,18 @@ class _Items:
         return int(self._ends[count]) if len(self._valid) else 0
 
     def append(self, at: int, spans: Spans) -> int:
-        """Copy items behind the first `at` ones; returns how many of them are null."""
+        """Copy items after the first `at` items. Returns how many of the new items are null."""
         return int(append_items(*spans, at, *self.buffers))
 
     def take(self, count: int, nulls: int) -> Array:
-        """The first `count` items as an array of its own."""
+        """The first `count` items as an Arrow array. Later items do not change the array."""
         bits = np.packbits(self._valid[:count], bitorder="little") if nulls else None
         data = self._data[: self._ends[count]]
         data = self._lend(data) if len(data) >= _LEAST_LENT else data.copy()
         return _array(pa.binary(), count, [bits, self._ends[: count + 1].copy(), data])
 
     def _lend(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """The same bytes; other memory takes their place, if possible some that was lent before."""
+        """Give the bytes away. Memory that was lent before, or new memory, takes their place."""
         let_go = (at for at, (_, lent) in enumerate(self._spare) if lent() is None)
         free = next(let_go, None)  # an Arrow buffer keeps the view that it was made of
         self._spare.append((self._data, ref(data)))
@@ -280,7 +285,7 @@ class _Items:
         return data
 
 
-class _Headers:
+class _HeaderLists:
     """The lists of headers; most logs have none."""
 
     def __init__(self) -> None:
@@ -288,7 +293,7 @@ class _Headers:
         self._count = self.used_bytes = 0
 
     def append(self, at: int, headers: Headers | None) -> None:
-        """Append the headers of records behind the first `at` ones."""
+        """Append the headers of records after the first `at` records."""
         if headers is not None:
             self._skip(at)
             self._lists.append(_lists_of(headers))
@@ -310,7 +315,7 @@ class _Headers:
 
 
 def _constant(value: int | str, count: int) -> Array:
-    """A column of one value; those of usual size share their buffers."""
+    """A column of one value. Columns of at most `_SHARED_ROWS` rows share their buffers."""
     return _repeated(value, count) if count > _SHARED_ROWS else _shared(value)[:count]
 
 
@@ -338,7 +343,7 @@ def _array(
     parts: Sequence[npt.NDArray[Any] | None],
     children: list[Any] | None = None,
 ) -> Array:
-    arrays: list[Any] = list(parts)  # numpy arrays are buffers, but typed so only from 3.12 on
+    arrays: list[Any] = list(parts)  # numpy arrays are buffers; their type says so from 3.12 on
     buffers: list[Any] = [None if part is None else pa.py_buffer(part) for part in arrays]
     return pa.Array.from_buffers(kind, count, buffers, children=children)
 

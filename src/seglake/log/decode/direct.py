@@ -1,4 +1,4 @@
-"""Batches of a chunk on their way into columns without a stop: what the kernel `fill` works on."""
+"""Batches of a chunk as arguments of the kernel `fill`, which decodes them into columns."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from seglake.format.records import Bytes, Int64s, fixed, read_only, take_rows
 from seglake.log.chunk import Chunk
 from seglake.log.decode.kernels import ARENA_BYTES, LOG_BYTES, ROW, STATES, UNKNOWN, fill
 
-_ARENA_BYTES = 2**20  # a batch that may need more is decompressed elsewhere
+_ARENA_BYTES = 2**20  # a batch that may need more goes the long way, see `shares`
 
 _THREAD = threading.local()
 
 
 class Direct:
-    """Some batches of a chunk, the records of each `within` its window; `row` is the next batch."""
+    """Some batches of a chunk. Only the records `within` the window of their batch are wanted."""
 
     def __init__(self, chunk: Chunk, rows: BatchTable, within: Within) -> None:
         self._chunk, self._rows = chunk, fixed(rows)
         self._log = read_only(chunk.data)
         self._windows = fixed(within.window_of), fixed(within.windows)
-        self._held = chunk.held_places(rows)
+        self._cached = chunk.cached_places(rows)
         self._place, self._sizes = np.zeros(STATES, np.int64), np.empty(2, np.int64)
         self._arena: Bytes | None = None
         self._ends = _NO_ENDS
@@ -37,31 +37,31 @@ class Direct:
 
     @property
     def row(self) -> int:
-        """The next batch."""
+        """The number of the next batch: the first that is not in columns yet."""
         return int(self._place[ROW])
 
     def fill(self, *columns: Any) -> int:
-        """As the kernel, with what it needs of these columns."""
+        """Call the kernel `fill` with these batches; `columns` come from `Columns.for_kernel`."""
         addresses = native.addresses()
         if not addresses.any():
             return UNKNOWN
         arena = arena_of_thread() if self._arena is None else self._arena
         return int(fill(
-            self._log, self._rows, *self._windows, *self._held, addresses, MAX_BATCH_BYTES, arena,
+            self._log, self._rows, *self._windows, *self._cached, addresses, MAX_BATCH_BYTES, arena,
             self._arena is not None, self._ends, self._sizes, self._place, *columns,
         ))  # fmt: skip
 
     def matching_bytes(self) -> int:
-        """The bytes of the batches with a record, since this was asked before."""
+        """The bytes of the batches with a wanted record, counted since the last call."""
         size, self._place[LOG_BYTES] = int(self._place[LOG_BYTES]), 0
         return size
 
     def keep(self) -> None:
-        """Let the chunk keep what was decompressed, if it wants to."""
+        """Let the chunk cache the decompressed records, if it does."""
         size = int(self._place[ARENA_BYTES])
         if self._arena is None or not size:
             return
-        fresh = np.flatnonzero(self._held[0][: self.row] == 0)
+        fresh = np.flatnonzero(self._cached[0][: self.row] == 0)
         data, ends = self._arena[:size], self._ends[fresh]
         if size < len(self._arena) // 4 * 3:
             data = data.copy()
@@ -69,14 +69,14 @@ class Direct:
         self._chunk.keep(take_rows(self._rows, fresh), payload)
 
     def _own_arena(self) -> tuple[Bytes, Int64s]:
-        """Room for all batches that are decompressed here."""
+        """Room for the records of batches that are not cached, and for the end of each batch."""
         rows, bounds = self._rows, np.zeros(len(self._rows), np.int64)
         starts, ends = rows["position"] + OVERHEAD, rows["position"] + rows["size"]
         codec_kernels.payload_bounds(
             self._log, starts, ends, rows["attributes"].copy(), native.addresses(), MAX_BATCH_BYTES,
             bounds,
         )  # fmt: skip
-        room = int(np.maximum(bounds, 0)[self._held[0] == 0].sum())
+        room = int(np.maximum(bounds, 0)[self._cached[0] == 0].sum())
         return np.empty(room, np.uint8), np.zeros(len(rows), np.int64)
 
 
@@ -84,7 +84,7 @@ _NO_ENDS: Int64s = np.zeros(0, np.int64)
 
 
 def arena_of_thread() -> Bytes:
-    """Room of this thread to decompress a batch."""
+    """The memory into which this thread decompresses one batch at a time."""
     arena: Bytes | None = getattr(_THREAD, "arena", None)
     if arena is None:
         arena = _THREAD.arena = np.empty(_ARENA_BYTES, np.uint8)

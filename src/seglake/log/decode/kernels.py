@@ -1,8 +1,8 @@
 """The compiled loops of decoding: which record batches are wanted, and how they fill Arrow columns.
 
-`fill` goes from fetched bytes to columns in one call: it decompresses a batch, parses its records,
-and copies what is wanted of those in the window. What it does not know, it leaves: `append_items`
-copies what was parsed elsewhere.
+`fill` goes from fetched bytes to columns in one call. It decompresses a batch, parses the records,
+and copies the wanted fields of the records in the window. `fill` stops at a batch that it cannot
+decode. Slower code parses such a batch, and `append_items` copies the records to the columns.
 """
 
 from typing import Any
@@ -26,9 +26,9 @@ from seglake.format.records import Bytes, Int32s, Int64s
 from seglake.jit import njit
 
 STATES = 3
-COUNT, NULL_KEYS, NULL_VALUES = range(STATES)  # of columns: records, and nulls among them
-ROW, ARENA_BYTES, LOG_BYTES = range(STATES)  # of batches: the next one, what those before took
-KEYS, VALUES, HEADERS = 1, 2, 4  # what is wanted of a record, beside its numbers
+COUNT, NULL_KEYS, NULL_VALUES = range(STATES)  # state of columns: records, null keys, null values
+ROW, ARENA_BYTES, LOG_BYTES = range(STATES)  # progress in batches: see `fill`
+KEYS, VALUES, HEADERS = 1, 2, 4  # the wanted fields of a record, beside its numbers
 DONE, FULL, UNKNOWN = 0, 1, 2  # why `fill` stopped
 
 
@@ -36,12 +36,12 @@ DONE, FULL, UNKNOWN = 0, 1, 2  # why `fill` stopped
 def wanted_batches(
     table: BatchTable, owner_of: Int32s, limits: npt.NDArray[Any], rows: Int64s
 ) -> int:
-    """Fill `rows` with the batches that may have a record in the window of their piece.
+    """Fill `rows` with the numbers of the batches that may have a record in their piece's window.
 
-    Piece p has the window limits[p]: smallest and largest timestamp, smallest and largest offset.
-    Returns how many batches there are.
+    Piece p has the window limits[p]: smallest and largest timestamp, smallest and largest offset,
+    all inclusive. Returns how many numbers are filled in.
     """
-    found = 0
+    count = 0
     for i in range(len(table)):
         row, window = table[i], limits[owner_of[i]]
         if (
@@ -50,14 +50,14 @@ def wanted_batches(
             and row.last_offset >= window[2]
             and row.base_offset <= window[3]
         ):
-            rows[found] = i
-            found += 1
-    return found
+            rows[count] = i
+            count += 1
+    return count
 
 
 @njit(cache=True, nogil=True)
 def bytes_of_batches(table: BatchTable, batches: Int32s) -> int:
-    """Bytes of the different batches among the ascending `batches`."""
+    """Bytes of the batches in `batches`, which ascend. A repeated batch counts once."""
     total, last = 0, -1
     for batch in batches:
         if batch != last:
@@ -71,7 +71,7 @@ def append_items(
     data: Bytes, starts: Int64s, lengths: Int32s,
     at: int, ends: Int32s, out: Bytes, valid: Bytes,
 ) -> int:  # fmt: skip
-    """Copy items behind the first `at` items of an Arrow column; returns how many are null."""
+    """Copy items to an Arrow column, after its first `at` items. Returns how many are null."""
     nulls = 0
     used = int(ends[at])
     for i in range(len(starts)):
@@ -85,30 +85,53 @@ def append_items(
 
 @njit(cache=True, nogil=True)
 def fill(
-    log, table, window_of, windows, held, held_bytes, addresses, max_bytes,
-    arena, keeps, arena_ends, sizes, place, wanted, limit_bytes, state,
+    log, table, window_of, windows, cached_at, cached_bytes, addresses, max_bytes,
+    arena, keeps, arena_ends, sizes, place, fields, limit_bytes, state,
     offsets, timestamps, timestamp_types, batches,
     key_ends, keys, key_valid, value_ends, values, value_valid,
 ):  # fmt: skip
-    """Append the records of batches from place[ROW] on that lie in their windows to columns.
+    """Append the wanted records of batches to columns, from batch place[ROW] on.
 
-    Batch b is a row of `table`, with its position in `log`; its window is windows[window_of[b]].
-    Where held[b] is an address, its decompressed records are there, held_bytes[b] of them. Others
-    are decompressed to `arena`: one over another, or if `keeps` one behind another, each up to
-    arena_ends[b]. `place` goes on from call to call: the next batch, the bytes in the arena, the
-    bytes of batches with a record. So does `state`, that of the columns: the records in them, null
-    keys and null values. `wanted` is a sum of `KEYS`, `VALUES` and `HEADERS`; other columns are
-    left as they are, and of a record nothing is parsed that no column asks for.
+    A record is wanted if it lies in the window of its batch. The parameters by group:
 
-    Returns `DONE`, `FULL` if the columns lack room for the next batch or would hold more than
-    `limit_bytes`, or `UNKNOWN` if the next batch is damaged, has another codec, or has headers
-    that are wanted. Of that batch nothing is in the columns.
+    Batches
+        log               the fetched bytes
+        table             the headers of the batches; their positions are positions in `log`
+        window_of         for each batch, the number of its window
+        windows           windows: smallest and largest timestamp, smallest and largest offset
+        cached_at         for each batch, the address of its cached records; 0: not cached
+        cached_bytes      for each batch, the size of its cached records
+    Codecs
+        addresses         the functions of the codecs' libraries, see `native`
+        max_bytes         a batch that may decompress to more bytes is `UNKNOWN`
+    Decompressed records
+        arena             room for them
+        keeps             whether the arena keeps the records of every batch, or only of the last
+        arena_ends        output, if `keeps`: where the records of each batch end in the arena
+        sizes             room for two numbers
+    Progress, from call to call
+        place             the next batch; used bytes of the arena; bytes of batches with a record
+    Columns
+        wanted            a sum of `KEYS`, `VALUES` and `HEADERS`; other fields are not copied
+        limit_bytes       the most bytes of keys and values in the columns
+        state             from call to call: records in the columns, null keys, null values
+        offsets, timestamps, timestamp_types, batches  output, for each record; `batches` has the
+                          numbers of the records' batches
+        key_ends, keys, key_valid        output: Arrow's buffers of the keys
+        value_ends, values, value_valid  output: Arrow's buffers of the values
+
+    Returns `DONE` after the last batch. Returns `FULL` if the columns lack room for the next batch,
+    or would hold more than `limit_bytes`. Returns `UNKNOWN` if the next batch is damaged, has a
+    codec without an address, or has headers that are wanted. No record of the next batch is then
+    in the columns.
     """
     for row in range(place[ROW], len(table)):
         place[ROW] = row
         batch, window = table[row], windows[window_of[row]]
         start, end = batch.position + OVERHEAD, batch.position + batch.size
-        address, size = held[row], held_bytes[row]
+        # 1. Find the decompressed records: in the cache, in the log if the batch is not compressed,
+        # else in the arena. Only the arena outlives the call, so `keeps` needs a copy there.
+        address, size = cached_at[row], cached_bytes[row]
         if address == 0 and batch.attributes & CODEC_MASK == 0 and not keeps:
             address, size = log.ctypes.data + start, end - start
         elif address == 0:
@@ -122,24 +145,29 @@ def fill(
             if size < 0:
                 return UNKNOWN
             address = arena.ctypes.data + at
+        # 2. Check the room before any record is copied, so that a batch is appended as a whole. The
+        # record count comes from the header: it must fit the bytes, or it would reserve any room.
         if batch.count < 0 or np.int64(batch.count) * LEAST_RECORD_BYTES > size:
             return UNKNOWN
         first, used = state[COUNT], np.int64(0)
-        if wanted & KEYS:
+        if fields & KEYS:
             used += key_ends[first]
-        if wanted & VALUES:
+        if fields & VALUES:
             used += value_ends[first]
         if first + batch.count > len(offsets) or used + size > limit_bytes:
             return FULL
+        # 3. Parse the records and copy those in the window. A malformed record ends the call before
+        # `state` counts any record of the batch.
         count, null_keys, null_values = _fill_one(
             carray(pointer(address), (size,), np.uint8),
-            batch, row, window, wanted, first,
+            batch, row, window, fields, first,
             offsets, timestamps, timestamp_types, batches,
             key_ends, keys, key_valid, value_ends, values, value_valid,
         )  # fmt: skip
         if count < 0:
             return UNKNOWN
-        if held[row] == 0 and keeps:
+        # 4. Count the batch: its arena bytes are kept, its records are in the columns.
+        if cached_at[row] == 0 and keeps:
             place[ARENA_BYTES] += size
             arena_ends[row] = place[ARENA_BYTES]
         place[LOG_BYTES] += batch.size if count else 0
@@ -152,19 +180,23 @@ def fill(
 
 @njit(cache=True, nogil=True)
 def _fill_one(
-    data, batch, row, window, wanted, first,
+    data, batch, row, window, fields, first,
     offsets, timestamps, timestamp_types, batches,
     key_ends, keys, key_valid, value_ends, values, value_valid,
 ):  # fmt: skip
-    """(records appended, null keys, null values); `BAD` records if they are not as they must be."""
+    """Append the wanted records of one batch. Returns how many records, null keys, null values.
+
+    Returns (`BAD`, 0, 0) if a record is malformed, or has headers that are wanted. `data` is the
+    decompressed records of the batch, `first` the number of records in the columns.
+    """
     low_time, high_time, low_offset, high_offset = window[0], window[1], window[2], window[3]
     base_offset, last_delta = batch.base_offset, batch.last_offset - batch.base_offset
     base_timestamp, max_timestamp = batch.base_timestamp, batch.max_timestamp
     append_time = (batch.attributes & LOG_APPEND_TIME) != 0
     at, batch_end, previous = np.int64(0), len(data), np.int64(-1)
     n, null_keys, null_values = first, 0, 0
-    key_at = np.int64(key_ends[n] if wanted & KEYS else 0)
-    value_at = np.int64(value_ends[n] if wanted & VALUES else 0)
+    key_at = np.int64(key_ends[n] if fields & KEYS else 0)
+    value_at = np.int64(value_ends[n] if fields & VALUES else 0)
     for _ in range(batch.count):
         valid = False
         if batch_end - at >= 8:
@@ -184,7 +216,7 @@ def _fill_one(
                 or offset < low_offset or offset > high_offset):  # fmt: skip
             at = end
             continue
-        if wanted:
+        if fields:
             key_start, key_length, at = parse_field(data, at, end)
             if at == BAD:
                 return np.int64(BAD), 0, 0
@@ -194,13 +226,13 @@ def _fill_one(
             headers, at = get_varint(data, at, end, 5)
             if at == BAD or headers < 0 or headers * 2 > end - at:
                 return np.int64(BAD), 0, 0
-            if (headers == 0) != (at == end) or (headers and wanted & HEADERS):
+            if (headers == 0) != (at == end) or (headers and fields & HEADERS):
                 return np.int64(BAD), 0, 0
-            if wanted & KEYS:
+            if fields & KEYS:
                 key_at = put_bytes(keys, key_at, data, key_start, key_length)
                 key_valid[n], key_ends[n + 1] = key_length >= 0, key_at
                 null_keys += key_length < 0
-            if wanted & VALUES:
+            if fields & VALUES:
                 value_at = put_bytes(values, value_at, data, value_start, value_length)
                 value_valid[n], value_ends[n + 1] = value_length >= 0, value_at
                 null_values += value_length < 0

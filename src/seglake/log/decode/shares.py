@@ -1,8 +1,9 @@
-"""From fetched record batches to Arrow batches, in shares for threads side by side.
+"""From fetched record batches to Arrow batches, in shares that threads decode side by side.
 
-A share is consecutive batches of a chunk. A kernel takes them one by one, so that a decompressed
-batch stays in the processor's cache, and copies the records of the window into the columns of an
-Arrow batch. What is not for the kernel goes the long way, a few batches at a time.
+A share is consecutive batches of a chunk. A kernel decodes the batches one by one, so that a
+decompressed batch stays in the processor's cache. The kernel copies the records of the window into
+the columns of an Arrow batch. Batches that the kernel cannot decode go the long way: numpy decodes
+a few of them at a time.
 """
 
 import threading
@@ -24,11 +25,11 @@ from seglake.log.decode.kernels import bytes_of_batches, wanted_batches
 from seglake.log.segment import LogSegment
 
 Share = Iterator[tuple[pa.RecordBatch, int]]
-"""Arrow batches, each with the bytes of the record batches that its records come from."""
+"""Arrow batches, each with the bytes of the record batches that hold the records."""
 
-_SHARE_BYTES = 96 * 1024  # of a log; for less, another thread costs more than it gains
+_SHARE_BYTES = 96 * 1024  # of a log; a smaller share costs another thread more than it gains
 _CACHED_SHARE_BYTES = 256 * 1024  # the same where the payloads are cached
-_LARGEST_SHARE_BYTES = 384 * 1024  # the rest of a share may wait for the caller's thread
+_LARGEST_SHARE_BYTES = 384 * 1024  # of a log; the rest of a larger share may wait for the caller
 _PART_BYTES = 256 * 1024  # decompressed at a time
 COLUMN_BYTES = 2 * 2**20  # of keys or values in an Arrow batch, unless one record batch has more
 
@@ -36,15 +37,15 @@ _THREAD = threading.local()
 
 
 def shares_of(chunk: Chunk, schema: pa.Schema, limit_bytes: int, count: int) -> Iterator[Share]:
-    """At most `count` shares that together make the wanted records of a chunk, in order.
+    """At most `count` shares, in order, which together have the wanted records of a chunk.
 
-    Columns take about `limit_bytes`, or as much as one record batch needs.
+    The columns of an Arrow batch take about `limit_bytes`, or the bytes of one record batch.
     """
     limits = np.array([piece.window.limits() for piece in chunk.pieces])
     rows = np.empty(len(chunk.table), np.int64)
     rows = rows[: wanted_batches(chunk.table, chunk.owner_of, limits, rows)]
     table, owner_of = take_rows(chunk.table, rows), chunk.owner_of[rows]
-    for first, last in pairwise(_cuts(table["size"], count, chunk.held is not None)):
+    for first, last in pairwise(_cuts(table["size"], count, chunk.cached is not None)):
         within = Within(limits, owner_of[first:last])
         yield _share(chunk, table[first:last], within, schema, limit_bytes)
 
@@ -89,7 +90,7 @@ def _share(
 def _decoded(
     chunk: Chunk, rows: BatchTable, within: Within, first: int, limit_bytes: int
 ) -> Iterator[tuple[BatchTable, Decoded]]:
-    """The batches from `first` on, which were not for the kernel, some at a time."""
+    """The batches from `first` on, which the kernel cannot decode, some at a time."""
     if first < len(rows):
         rest = within._replace(window_of=within.window_of[first:])
         yield from chunk.decode_in_parts(rows[first:], min(_PART_BYTES, limit_bytes), rest)
@@ -98,7 +99,7 @@ def _decoded(
 def borrowed(
     schema: pa.Schema, segments: Sequence[LogSegment], owner_of: Int32s, size_bytes: int
 ) -> Columns:
-    """This thread's columns if they fit, else new ones; no one else has them until given back."""
+    """This thread's columns if they fit, else new columns. The caller must give them back."""
     columns: Columns | None = _THREAD.__dict__.pop("columns", None)
     if columns is None or columns.schema is not schema or columns.size_bytes < size_bytes:
         columns = Columns(schema, size_bytes // LEAST_RECORD_BYTES, size_bytes)
@@ -107,7 +108,7 @@ def borrowed(
 
 
 def taken(columns: Columns) -> pa.RecordBatch:
-    """The records in borrowed columns, which are given back."""
+    """Take the records from borrowed columns, and give the columns back."""
     batch = columns.take()
     _give_back(columns)
     return batch

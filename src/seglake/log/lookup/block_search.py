@@ -1,7 +1,7 @@
 """The last step of a lookup: from one index block to one record, through a cache.
 
-The cache has the batches of a block, the offsets and timestamps of those that lookups by time
-searched, and the keys and values only of batches from which a record was read.
+The cache has the batch headers of a block. It has the offsets and timestamps of a batch if a lookup
+by time searched the batch. It has the keys and values of a batch if a record of the batch was read.
 """
 
 import threading
@@ -22,8 +22,8 @@ from seglake.log.lookup import kernels
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.search import Block
 
-_OWN_BYTES = 350  # of an array in the cache, and of its key
-_ROOM, _ARENA_BYTES = 2**16, 2**20  # what a block and a batch have room for, in the kernel
+_OWN_BYTES = 350  # of an array in the cache and of its key, without the numbers in the array
+_ROOM, _ARENA_BYTES = 2**16, 2**20  # room in the kernel: numbers of a block, bytes of a batch
 _COLUMNS = {
     "position": kernels.POSITION, "size": kernels.SIZE, "attributes": kernels.ATTRIBUTES,
     "base_offset": kernels.BASE_OFFSET, "last_offset": kernels.LAST_OFFSET,
@@ -41,16 +41,16 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
-class _Room(threading.local):
-    """What the kernel writes to, one for each thread."""
+class _LookupRoom(threading.local):
+    """The arrays to which the kernel writes, for each thread its own."""
 
     def __init__(self) -> None:
         self.arena: Bytes = np.empty(_ARENA_BYTES, np.uint8)
         self.sizes: Int64s = np.empty(2, np.int64)
-        self.known: Int64s = np.empty(_ROOM, np.int64)
+        self.outline: Int64s = np.empty(_ROOM, np.int64)
 
 
-_ROOMS = _Room()
+_ROOMS = _LookupRoom()
 
 
 class BlockSearch:
@@ -64,46 +64,46 @@ class BlockSearch:
     ) -> OffsetAndTimestamp | None:
         """The block's first record at `timestamp` or later with an offset >= `from_offset`."""
         name = _name(segment, block)
-        known: Int64s | None = self._cache.get(name)
+        outline: Int64s | None = self._cache.get(name)
         answer: Sequence[int] = _UNREAD
-        if known is not None:
-            answer = kernels.first_reaching(known, timestamp, from_offset)
+        if outline is not None:
+            answer = kernels.first_reaching(outline, timestamp, from_offset)
         if answer[0] == kernels.UNREAD:
-            before = _NOTHING if known is None else known
-            known, answer = self._read(segment, block, before, timestamp, from_offset)
-            self._cache.put(name, known, known.nbytes + _OWN_BYTES)
-        state, offset, found = answer
-        return OffsetAndTimestamp(offset, found) if state == kernels.FOUND else None
+            before = _NOTHING if outline is None else outline
+            outline, answer = self._read(segment, block, before, timestamp, from_offset)
+            self._cache.put(name, outline, outline.nbytes + _OWN_BYTES)
+        state, offset, record_time = answer
+        return OffsetAndTimestamp(offset, record_time) if state == kernels.FOUND else None
 
     def _read(
-        self, segment: LogSegment, block: Block, known: Int64s, timestamp: int, from_offset: int
+        self, segment: LogSegment, block: Block, outline: Int64s, timestamp: int, from_offset: int
     ) -> tuple[Int64s, Sequence[int]]:
-        """What is known of a block once its bytes were searched, and the answer."""
+        """Read a block and search it. Returns the outline of the block, and the answer."""
         data = self._fetch.read(segment, block.position, block.end)
         room = _ROOMS
         *answer, used = kernels.read_first_reaching(
-            read_only(data), known, timestamp, from_offset, block.first_offset, block.end_offset,
-            native.addresses(), MAX_BATCH_BYTES, room.arena, room.sizes, room.known,
+            read_only(data), outline, timestamp, from_offset, block.first_offset, block.end_offset,
+            native.addresses(), MAX_BATCH_BYTES, room.arena, room.sizes, room.outline,
         )  # fmt: skip
         if answer[0] != kernels.UNKNOWN:
-            return room.known[:used].copy(), answer
+            return room.outline[:used].copy(), answer
         chunk = self._fetch.chunk_of(segment, block.ranges)
-        known = _known(chunk.table)
-        while (answer := kernels.first_reaching(known, timestamp, from_offset))[
+        outline = _outline_of(chunk.table)
+        while (answer := kernels.first_reaching(outline, timestamp, from_offset))[
             0
         ] == kernels.UNREAD:
-            known = _with_times(known, answer[1], chunk)
-        return known, answer
+            outline = _with_times(outline, answer[1], chunk)
+        return outline, answer
 
     def batch_of(self, segment: LogSegment, block: Block, offset: int) -> Decoded | None:
         """The block's first batch that ends at `offset` or above, or None."""
         name, data = _name(segment, block), None
-        known: Int64s | None = self._cache.get(name)
-        if known is None:
+        outline: Int64s | None = self._cache.get(name)
+        if outline is None:
             data = self._fetch.read(segment, block.position, block.end)
-            known = self._surveyed(segment, block, read_only(data))
-            self._cache.put(name, known, known.nbytes + _OWN_BYTES)
-        batches = _batches_of(known)
+            outline = self._surveyed(segment, block, read_only(data))
+            self._cache.put(name, outline, outline.nbytes + _OWN_BYTES)
+        batches = _batches_of(outline)
         row = int(batches[:, kernels.LAST_OFFSET].searchsorted(offset))
         if row == len(batches):
             return None
@@ -116,20 +116,20 @@ class BlockSearch:
         return decoded
 
     def _surveyed(self, segment: LogSegment, block: Block, data: Bytes) -> Int64s:
-        """What is known of a block with these bytes, without the times of its batches."""
-        known, addresses = _ROOMS.known, native.addresses()
-        if kernels.survey(data, block.first_offset, block.end_offset, addresses, known):
-            return known[: known[kernels.USED]].copy()
-        return _known(self._fetch.chunk_of(segment, block.ranges).table)
+        """The outline of a block with these bytes, without times."""
+        outline, addresses = _ROOMS.outline, native.addresses()
+        if kernels.survey(data, block.first_offset, block.end_offset, addresses, outline):
+            return outline[: outline[kernels.USED]].copy()
+        return _outline_of(self._fetch.chunk_of(segment, block.ranges).table)
 
     def _records(self, segment: LogSegment, batch: Int64s, position: int, data: Any) -> Decoded:
-        """The records of one batch, from the bytes of its block or else fetched again."""
+        """The records of one batch, from the bytes of its block, or fetched if `data` is None."""
         start, size = batch[[kernels.POSITION, kernels.SIZE]].tolist()
         if data is None:
             first, last = batch[[kernels.BASE_OFFSET, kernels.LAST_OFFSET]].tolist()
             ranges = LogRanges.one(position, position + size, first, last + 1)
             data, start = self._fetch.chunk_of(segment, ranges).data, 0
-        own = bytes(memoryview(data)[start : start + size])  # of the block, no more
+        own = bytes(memoryview(data)[start : start + size])  # a copy lets go of the block's bytes
         try:
             return decode_batches(own, scan_batches(own), check_crc=False)
         except CorruptData as damage:
@@ -137,7 +137,7 @@ class BlockSearch:
 
 
 def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:
-    """The block's key in the cache, with its end: a re-index may move that in the same log."""
+    """The block's key in the cache, with the block's end: a re-index of a log may move the end."""
     return segment.log_key, block.position, block.end
 
 
@@ -147,29 +147,29 @@ def _size_of(decoded: Decoded) -> int:
     return 1024 + 64 * len(decoded.offsets) + 24 * items + len(decoded.records.values.data)
 
 
-def _known(table: BatchTable) -> Int64s:
-    """What is known of a block with these batches, without their times."""
+def _outline_of(table: BatchTable) -> Int64s:
+    """The outline of a block with these batches, without times."""
     batches = np.zeros((len(table), kernels.FIELDS), np.int64)
     for name, field in _COLUMNS.items():
         batches[:, field] = table[name]
     return np.append([len(table), kernels.FIRST + batches.size], batches)
 
 
-def _batches_of(known: Int64s) -> Int64s:
+def _batches_of(outline: Int64s) -> Int64s:
     """A row of fields for each batch."""
-    end = kernels.FIRST + int(known[kernels.BATCHES]) * kernels.FIELDS
-    return known[kernels.FIRST : end].reshape(-1, kernels.FIELDS)
+    end = kernels.FIRST + int(outline[kernels.BATCHES]) * kernels.FIELDS
+    return outline[kernels.FIRST : end].reshape(-1, kernels.FIELDS)
 
 
-def _with_times(known: Int64s, place: int, chunk: Chunk) -> Int64s:
-    """What is known, with the times of the batch whose fields begin at `place`."""
+def _with_times(outline: Int64s, place: int, chunk: Chunk) -> Int64s:
+    """A copy of `outline` with the times of the batch whose fields begin at `place`."""
     number = (place - kernels.FIRST) // kernels.FIELDS
     batch, times = chunk.table[number : number + 1], np.empty((3, 0), np.int64)
     if not batch["attributes"][0] & CONTROL:
         for _, decoded in chunk.decode_in_parts(batch, 1):
             stamps = decoded.records.timestamps
             times = np.array([decoded.offsets, stamps, np.maximum.accumulate(stamps)])
-    more = np.append(known, times)
-    more[place + kernels.TIMES], more[place + kernels.RECORDS] = len(known), times.shape[1]
+    more = np.append(outline, times)
+    more[place + kernels.TIMES], more[place + kernels.RECORDS] = len(outline), times.shape[1]
     more[kernels.USED] = len(more)
     return more

@@ -1,8 +1,8 @@
 """Which records stay when the segments of one log partition are written again.
 
-A `Keep` is a value that is pickled to where a task runs. It is asked first about whole batches, by
-their headers alone: what it knows by offsets spares decoding. Then it is asked about the records of
-the batches that it could not decide.
+A `Keep` is a value; it is pickled for the process that runs a task. A rewrite first asks the `Keep`
+about whole batches, for which only their headers are read. A batch that is decided in this way need
+not be decoded. Then the rewrite asks about the records of the other batches.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Keep:
     """Every record stays; the base of all others."""
 
     def fates(self, table: BatchTable) -> Fates:
-        """The fate of each batch by the table's offsets, attributes and counts alone.
+        """The fate of each batch, by only the offsets, attributes and counts in the table.
 
-        A whole segment is asked about as if it were one batch: then only `GOES` counts.
+        A row of the table may stand for a whole segment. Then only the fate `GOES` has an effect.
         """
         return np.full(len(table), STAYS, np.int8)
 
@@ -45,9 +45,9 @@ class Keep:
         return np.ones(len(decoded.offsets), bool)
 
     def horizons(self, table: BatchTable, decoded: Decoded, stays: Flags) -> Int64s | None:
-        """The delete horizon in ms that each batch gets, or `NO_HORIZON`; None: no batch gets one.
+        """The delete horizon of each batch in ms, or `NO_HORIZON`. None if no batch gets a horizon.
 
-        It counts only for batches of undecided fate.
+        Only batches of undecided fate get their horizon.
         """
         del table, decoded, stays
         return None
@@ -77,7 +77,7 @@ class WithoutOffsets(Keep):
     def fates(self, table: BatchTable) -> Fates:
         """As `Keep.fates`."""
         first, last = table["base_offset"], table["last_offset"]
-        number = self.ends.searchsorted(first, "right")  # of the first range that ends behind it
+        number = self.ends.searchsorted(first, "right")  # of the first range that ends after it
         starts, ends = np.append(self.starts, INT64_MAX), np.append(self.ends, INT64_MAX)
         fates = np.where(starts[number] > last, STAYS, UNDECIDED)
         goes = (starts[number] <= first) & (last < ends[number])
@@ -113,11 +113,11 @@ class WithinTimes(Keep):
 
 @dataclass(frozen=True)
 class OnlyOffsets(Keep):
-    """Only the offsets of bitmaps stay.
+    """Only the offsets in bitmaps stay.
 
-    Bitmap i is `sizes[i]` bytes of `bits` from `places[i]` on; its bit n, the lowest of a byte
-    first, is offset bases[i] + n. Bitmaps ascend and do not overlap. An offset in none of them
-    goes. A bit is set only where there is a record.
+    Bitmap i is sizes[i] bytes of `bits` from places[i] on. Bit n of bitmap i stands for offset
+    bases[i] + n; the lowest bit of a byte comes first. Bitmaps ascend and do not overlap. An offset
+    in no bitmap goes. A bit is set only where there is a record.
     """
 
     bases: Int64s
@@ -139,11 +139,12 @@ class OnlyOffsets(Keep):
         first, end = table["base_offset"], table["last_offset"] + 1
         number, start = self._places_of(first)
         stop = self._within(number, end)
-        found = np.empty(len(table), np.int64)
-        count_bits(fixed(self.bits), start, stop, found)
-        fates = np.where(found == table["count"], STAYS, UNDECIDED)
-        fates[found == 0] = GOES
-        fates[np.append(self.bases, INT64_MAX)[number + 1] < end] = UNDECIDED  # in the next one too
+        counts = np.empty(len(table), np.int64)
+        count_bits(fixed(self.bits), start, stop, counts)
+        fates = np.where(counts == table["count"], STAYS, UNDECIDED)
+        fates[counts == 0] = GOES
+        later = np.append(self.bases, INT64_MAX)[number + 1]  # where the next bitmap begins
+        fates[later < end] = UNDECIDED  # the batch extends into the next bitmap
         return fates.astype(np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
@@ -158,12 +159,12 @@ class OnlyOffsets(Keep):
         return stays
 
     def _places_of(self, offsets: Int64s) -> tuple[Int64s, Int64s]:
-        """The bitmap that begins last at or before each offset, or -1; the offset's bit."""
+        """For each offset the last bitmap that begins at or before it, or -1; the offset's bit."""
         number = self.bases.searchsorted(offsets, "right") - 1
         return number, self._within(number, offsets)
 
     def _within(self, number: Int64s, offsets: Int64s) -> Int64s:
-        """The bits of offsets in these bitmaps, or their ends for offsets behind them."""
+        """The bits of offsets in these bitmaps. An offset after its bitmap gets the end of that."""
         bases, places, sizes = (np.append(c, 0) for c in (self.bases, self.places, self.sizes))
         bits: Int64s = 8 * places[number] + np.clip(offsets - bases[number], 0, 8 * sizes[number])
         return bits
@@ -192,8 +193,8 @@ class WithoutKeys(Keep):
         return ~gone
 
 
-def among(items: Spans, wanted: Collection[bytes]) -> Flags:
-    """Whether each item is one of `wanted`; a null is not."""
+def among(items: Spans, keys: Collection[bytes]) -> Flags:
+    """Whether each item is one of `keys`; a null is not."""
     sizes = np.maximum(items.lengths, 0).astype(np.int64)
     ends = np.cumsum(sizes)
     data = np.empty(ends[-1] if len(ends) else 0, np.uint8)
@@ -201,6 +202,6 @@ def among(items: Spans, wanted: Collection[bytes]) -> Flags:
     arrays: list[Any] = [np.append(0, ends), data]
     buffers: list[Any] = [None, *map(pa.py_buffer, arrays)]
     array = pa.Array.from_buffers(pa.large_binary(), len(items), buffers)
-    found: Any = pc.is_in(array, pa.array(list(wanted), pa.large_binary()))
-    flags: Flags = found.to_numpy(zero_copy_only=False) & (items.lengths >= 0)
+    matches: Any = pc.is_in(array, pa.array(list(keys), pa.large_binary()))
+    flags: Flags = matches.to_numpy(zero_copy_only=False) & (items.lengths >= 0)
     return flags

@@ -1,4 +1,4 @@
-"""Compiled loops over bitmaps of offsets; a bitmap's bit 0 is the lowest of its first byte."""
+"""Compiled loops over bitmaps of offsets; bit 0 of a bitmap is the lowest bit of its first byte."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,22 +11,22 @@ from seglake.jit import njit
 def count_bits(bits: Bytes, starts: Int64s, ends: Int64s, counts: Int64s) -> None:
     """Fill counts[i] with the number of set bits from starts[i] to ends[i] (exclusive)."""
     for i in range(len(starts)):
-        at, end, found = starts[i], ends[i], 0
+        at, end, count = starts[i], ends[i], 0
         while at < end:
             byte = int(bits[at >> 3])
             if at & 7 == 0 and end - at >= 8:
                 byte = byte - ((byte >> 1) & 0x55)
                 byte = (byte & 0x33) + ((byte >> 2) & 0x33)
-                found += (byte + (byte >> 4)) & 0x0F
+                count += (byte + (byte >> 4)) & 0x0F
                 at += 8
             else:
-                found += (byte >> (at & 7)) & 1
+                count += (byte >> (at & 7)) & 1
                 at += 1
-        counts[i] = found
+        counts[i] = count
 
 
 @njit(cache=True, nogil=True)
-def pick_bits(bits: Bytes, numbers: Int64s, found: npt.NDArray[np.bool_]) -> None:
-    """Fill `found` with the bits of these numbers."""
+def pick_bits(bits: Bytes, numbers: Int64s, picked: npt.NDArray[np.bool_]) -> None:
+    """Fill `picked` with the bits that have these numbers."""
     for i in range(len(numbers)):
-        found[i] = (bits[numbers[i] >> 3] >> (numbers[i] & 7)) & 1
+        picked[i] = (bits[numbers[i] >> 3] >> (numbers[i] & 7)) & 1

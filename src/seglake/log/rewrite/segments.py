@@ -1,9 +1,9 @@
 """Consecutive segments of a log partition, written again as one segment over the same offsets.
 
-Batches that lose nothing are copied byte for byte, the others are encoded again (`format.filter`).
-Each keeps its own timestamp type: a topic that was imported may have both, as its setting changed.
-A log is read once, a few MiB at a time, and checked on the way: a damaged log gives no segment. Of
-each batch that stays, memory holds only a table row.
+A batch that loses no record is copied byte for byte. The other batches are encoded again
+(`format.filter`). Each batch keeps its timestamp type: an imported topic may have batches of both
+types, because the topic's setting changed. Each log is read once, a few MiB at a time, and checked
+on the way: a damaged log gives no segment. Of each batch that stays, memory holds only a table row.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from seglake.log.segment import LogSegment
 from seglake.log.writer import NewSegment, write_segment
 from seglake.store import Store
 
-DECODE_BYTES = 2**20  # of decompressed records at once: more than this leaves the caches
-AHEAD_BYTES = 16 * 2**20  # that are requested from an object store ahead of their use
+DECODE_BYTES = 2**20  # of decompressed records at once: more would not fit the processor's cache
+AHEAD_BYTES = 16 * 2**20  # requested from an object store ahead of their use
 
 
-class Target(NamedTuple):
-    """What the new segment is to be: the attempt that writes it, how it is indexed, its batches.
+class RewriteTarget(NamedTuple):
+    """Properties of the new segment: the attempt that writes it, its index policy, its batches.
 
-    Without a policy it is indexed as the first of the old segments. With `batch_bytes` neighbouring
-    batches are joined up to that size, headers included, where nothing is to be decided about their
-    records.
+    Without a policy, the new segment gets the index policy of the first old segment. With
+    `batch_bytes`, neighbouring batches are joined up to this size, headers included, where all
+    their records stay.
     """
 
     attempt_id: str
@@ -52,14 +52,16 @@ class Target(NamedTuple):
     batch_bytes: int | None = None
 
 
-def rewrite(store: Store, rows: Sequence[SegmentRow], keep: Keep, target: Target) -> SegmentRow:
-    """Write consecutive segments of a log partition as one segment, without what does not stay.
+def rewrite(
+    store: Store, rows: Sequence[SegmentRow], keep: Keep, target: RewriteTarget
+) -> SegmentRow:
+    """Write consecutive segments of a log partition as one segment with the records that stay.
 
-    It covers exactly the same offsets. Its first batch may begin above its base offset; its last
-    batch ends where it ends, and is empty if no record is there. A segment that `keep` drops
-    as a whole is not read. Raises CorruptData, with file and position, if a log is
-    damaged, UsageError for segments that cannot be one, and StoreError. Then there is no segment,
-    but its log may exist.
+    The new segment covers exactly the same offsets. Its first batch may begin above its base
+    offset. Its last batch ends at its end offset, and is empty if no record stays there. A segment
+    of which `keep` drops every record is not read. Raises CorruptData, with file and position, if a
+    log is damaged; UsageError for segments that cannot become one; StoreError. After an error there
+    is no new segment, but its log may exist.
     """
     base, end = _span(rows)
     first, last = rows[0], rows[-1]
@@ -77,7 +79,7 @@ def rewrite(store: Store, rows: Sequence[SegmentRow], keep: Keep, target: Target
 
 
 def _with_end(old: _OldLogs, base: int, end: int) -> Iterator[Batches]:
-    """The batches that stay; the last one stays as a header if its records go (KAFKA-17076)."""
+    """The batches that stay. The last batch stays as a header if its records go (KAFKA-17076)."""
     at = base
     for batches in old.batches():
         at = int(batches.table["last_offset"][-1]) + 1 if len(batches.table) else at
@@ -87,7 +89,7 @@ def _with_end(old: _OldLogs, base: int, end: int) -> Iterator[Batches]:
 
 
 def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
-    """The offsets that the segments cover together; UsageError if they cannot be one segment."""
+    """The offsets [base, end) that the segments cover. UsageError if they cannot become one."""
     first, last = rows[0], rows[-1]
     for before, after in pairwise(rows):
         same = (before.topic, before.partition) == (after.topic, after.partition)
@@ -102,7 +104,7 @@ def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
 
 
 def staying(store: Store, rows: Sequence[SegmentRow], keep: Keep) -> Iterator[Batches]:
-    """The batches of segments that stay, checked, with complete tables, some at a time.
+    """The batches of segments that stay, some at a time, checked and with complete tables.
 
     Batches without records are left out. Raises CorruptData and StoreError.
     """
@@ -110,7 +112,7 @@ def staying(store: Store, rows: Sequence[SegmentRow], keep: Keep) -> Iterator[Ba
 
 
 class _OldLogs:
-    """The logs that are read. `header` and `last_offset` are of the last batch that was read."""
+    """The old logs. `header` and `last_offset` are those of the last batch that was read."""
 
     def __init__(self, store: Store, rows: Sequence[SegmentRow], sieve: _Sieve) -> None:
         self._store, self._rows, self._sieve = store, rows, sieve
@@ -120,7 +122,7 @@ class _OldLogs:
     def batches(self) -> Iterator[Batches]:
         """The batches that stay, with complete tables, some at a time. Raises CorruptData."""
         read = self._sieve.keep.fates(_as_batches(self._rows)) != GOES
-        rows = [row for row, wanted in zip(self._rows, read, strict=True) if wanted]
+        rows = [row for row, needed in zip(self._rows, read, strict=True) if needed]
         segments = [LogSegment.of_row(row) for row in rows]
         checks = {row.key("log"): LogCheck(row) for row in rows}
         pieces = [Piece.of(segment, segment.log) for segment in segments]
@@ -137,17 +139,17 @@ class _OldLogs:
     def _staying(self, chunk: Chunk) -> Iterator[Batches]:
         table = chunk.table[chunk.table["count"] > 0]
         left = table[self._sieve.keep.fates(table) != GOES]
-        return chunk.in_parts(left, DECODE_BYTES, partial(self._sieve.kept, chunk.data))
+        return chunk.in_parts(left, DECODE_BYTES, partial(self._sieve.staying, chunk.data))
 
 
 class _Sieve(NamedTuple):
-    """What stays, and the size up to which neighbouring batches are joined, if at all."""
+    """What stays, and the size up to which neighbouring batches are joined; None: no joins."""
 
     keep: Keep
     batch_bytes: int | None
 
-    def kept(self, data: Any, table: BatchTable, payload: Payload) -> Batches:
-        """What stays of some batches, whose fates are not `GOES`."""
+    def staying(self, data: Any, table: BatchTable, payload: Payload) -> Batches:
+        """The records that stay of some batches, none of which has the fate `GOES`."""
         keep = self.keep
         asked = keep.fates(table) == UNDECIDED
         if asked.any():
@@ -161,7 +163,7 @@ class _Sieve(NamedTuple):
 
 
 def _as_batches(rows: Sequence[SegmentRow]) -> BatchTable:
-    """Whole segments as if each were one batch."""
+    """A table with a row for each segment, as if the segment were one batch."""
     table = np.zeros(len(rows), TABLE)
     table["base_offset"] = [row.base_offset for row in rows]
     table["last_offset"] = [row.end_offset - 1 for row in rows]

@@ -1,7 +1,8 @@
-"""The compiled loops of a short window: from zone maps to Arrow columns without a stop.
+"""The compiled loops of a short window: from zone maps to Arrow columns in one call.
 
-They do what planning, fetching and decoding do, with their kernels. But they know the usual alone:
-files of this machine, zone maps in memory, batches as they should be. All else they leave to them.
+These loops plan, fetch and decode, with the kernels of planning, fetching and decoding. They
+handle only the usual case: files of this machine, zone maps in memory, sound batches. In any other
+case they stop, and the window is planned, fetched and decoded step by step.
 """
 
 from typing import Any
@@ -38,60 +39,66 @@ from seglake.log.zones.kernels import (
     meeting,
 )
 
-# a segment with a part of the window: its open file, its mark in the cache of batches, its offsets,
-# the bytes of its log if all of it is wanted, its pages and its shelf by address, the limits
+# A segment that may have records of the window: its open file, its mark in the cache of batches,
+# its offsets, the bytes of its log if every record is wanted or else 0, the addresses of its pages
+# and of its shelf, and the limits of the window.
 SEGMENT_FIELDS = 14
 (
     FD, MARK, BASE, END, WHOLE_BYTES, PAGES, PAGE_COUNT, SHELF, SHELF_TABLE, SHELF_COUNT, LIMITS,
 ) = range(SEGMENT_FIELDS - 3)  # fmt: skip
 
-CHOSEN = 3  # rows of chosen segments
-RANGES = 4  # rows of byte ranges of logs: see `join_meeting`
-STRETCHES = 7  # rows of ranges with their segments, and where they are on the segment's shelf
+CHOSEN = 3  # rows of the array of chosen segments, see `choose`
+RANGES = 4  # rows of the array of byte ranges, see `join_meeting`
+# A stretch is a byte range of a segment's log: the number of the segment, start and stop (bytes),
+# first and end offset; and on the segment's shelf, the first row or -1, and the number of batches.
+STRETCHES = 7
 OWNER, START, STOP, FIRST, END_OFFSET, SHELVED, BATCHES = range(STRETCHES)
+# What a read did: requests, fetched bytes, batches for the cache with records, and all batches for
+# the cache.
 COSTS = 4
-REQUESTS, SIZE, KEPT, ALL = range(COSTS)  # and batches for the cache: with records, with others
-ELSEWHERE = 3  # beside the reasons of `fill`: the window is not for these kernels
+REQUESTS, SIZE, KEPT, ALL = range(COSTS)
+ELSEWHERE = 3  # beside the reasons of `fill`: these kernels cannot read the window
 
 _call4 = call_of(4)
 
 
 @njit(cache=True, nogil=True)
-def choose(extents, firsts, limits, found):
-    """Find the segments that can hold a record within the limits; returns their number, or -1.
+def choose(extents, firsts, limits, chosen):
+    """Find the segments that can hold a record within the limits. Returns how many, or -1.
 
-    `extents` has base and end offsets, smallest and largest timestamps; the segments from firsts[p]
-    on are those of partition p. Fills in partitions, positions in them, and whether all records are
-    wanted. There are too many where it returns -1.
+    `extents` has a column for each segment: base offset, end offset (exclusive), smallest and
+    largest timestamp. The segments of partition p begin at column firsts[p]. The kernel fills in
+    the partition of each segment, the segment's position in the partition, and whether all records
+    of the segment are wanted. It returns -1 if there is no room for the segments.
     """
     rows = np.empty((2, extents.shape[1]), np.int64)
     bases, ends, lows, highs = extents[0], extents[1], extents[2], extents[3]
     count = meeting(lows, highs, bases, ends, 0, limits, _NO_WINDOWS, rows)
-    if count > found.shape[1]:
+    if count > chosen.shape[1]:
         return -1
     for i in range(count):
         partition = np.searchsorted(firsts, rows[0, i], "right") - 1
-        found[0, i], found[1, i] = partition, rows[0, i] - firsts[partition]
-        found[2, i] = rows[1, i]
+        chosen[0, i], chosen[1, i] = partition, rows[0, i] - firsts[partition]
+        chosen[2, i] = rows[1, i]
     return count
 
 
 @njit(cache=True, nogil=True)
 def plan_stretches(segments, ranges, stretches, seen, most_bytes):
-    """Find the ranges that can hold a wanted record, and which of them are cached.
+    """Find the ranges that can hold a wanted record, and which ranges are cached.
 
-    A range has at most `most_bytes`, if it can be cut. Returns how many there are, their bytes in
-    the log if they are not cached, in memory if they are, and whether one of the former begins with
-    a batch that was read before. The number is -1 if there is no room for them, or a page is not in
-    memory.
+    A range has at most `most_bytes`, if it can be cut. Returns how many ranges there are, the bytes
+    in logs of the ranges that are not cached, the bytes in memory of those that are, and whether a
+    range that is not cached begins with a batch that was read before. The number of ranges is -1 if
+    there is no room for them, or if a page is not in memory.
     """
-    count, fresh_bytes, cached_bytes, known = 0, np.int64(0), np.int64(0), 0
+    count, fresh_bytes, cached_bytes, repeated = 0, np.int64(0), np.int64(0), 0
     for s in range(len(segments)):
         segment = segments[s]
-        found = _ranges_of(segment, ranges, most_bytes)
-        if found < 0 or count + found > stretches.shape[1]:
+        more = _ranges_of(segment, ranges, most_bytes)
+        if more < 0 or count + more > stretches.shape[1]:
             return -1, fresh_bytes, cached_bytes, False
-        for r in range(found):
+        for r in range(more):
             start, stop = ranges[0, r], ranges[1, r]
             stretches[OWNER, count], stretches[START:SHELVED, count] = s, ranges[:, r]
             first, batches, size = _on_shelf(segment, start, stop)
@@ -99,39 +106,69 @@ def plan_stretches(segments, ranges, stretches, seen, most_bytes):
             cached_bytes += size
             if first < 0:
                 fresh_bytes += stop - start
-                known += was_seen(seen, segment[MARK], start)
+                repeated += was_seen(seen, segment[MARK], start)
             count += 1
-    return count, fresh_bytes, cached_bytes, known > 0
+    return count, fresh_bytes, cached_bytes, repeated > 0
 
 
 @njit(cache=True, nogil=True)
 def read_stretches(
     segments, stretches, pread, seen, caches, addresses, max_bytes,
-    log, table, owner_of, positions, rows, window_of, held, held_bytes,
-    arena, arena_ends, sizes, place, costs, wanted, limit_bytes, state,
+    log, table, owner_of, positions, rows, window_of, cached_at, cached_bytes,
+    arena, arena_ends, sizes, place, costs, fields, limit_bytes, state,
     offsets, timestamps, timestamp_types, batches,
     key_ends, keys, key_valid, value_ends, values, value_valid,
 ):  # fmt: skip
-    """Append the records of some stretches to columns; returns why it stopped: see `fill`.
+    """Append the records of some stretches to columns. Returns why it stopped.
 
-    Or else it is `ELSEWHERE`. `pread` is the address of the C function. With `caches`, batches that
-    are read again are for the cache: they are looked for among the `seen` ones, and marked there.
-    If most are, then costs[ALL] batches, from the first on, are in `table`, `window_of` and
-    `positions`. The first costs[KEPT] of them are those with wanted records. Where `held` is 0,
-    these are in `arena` up to `arena_ends`. From `log` to `costs` there is room for what is found
-    on the way; `costs` says what was fetched. The others are those of `fill`.
+    The reasons are those of `fill`, and `ELSEWHERE` if these kernels cannot read the stretches. The
+    parameters by group:
+
+    Stretches
+        segments          a row of `SEGMENT_FIELDS` for each segment
+        stretches         a column of `STRETCHES` for each stretch
+        pread             the address of C's function
+    Cache
+        seen              marks of the batches that were read before, see `mark_seen`
+        caches            whether batches that were read before are for the cache
+    Codecs
+        addresses         as in `fill`
+        max_bytes         as in `fill`
+    Room for batches
+        log               the fetched bytes
+        table             the headers of the batches
+        owner_of          for each batch, the number of its segment
+        positions         for each batch, its position in its log
+        rows              the numbers of the wanted batches
+        window_of         for each wanted batch, the number of its window: that of its segment
+        cached_at, cached_bytes  as in `fill`
+        arena, arena_ends, sizes, place  as in `fill`
+    Costs
+        costs             output: see `COSTS`
+    Columns
+        all others        as in `fill`
+
+    With `caches`, the batches are looked up among the `seen` batches, and marked there. If most
+    were seen, the caller caches them. Then costs[ALL] batches are in `table`, `window_of` and
+    `positions`, the first costs[KEPT] of them with wanted records. Of these, the records of the
+    batches that were not cached are in `arena`, and end there at `arena_ends`.
     """
     place[:], costs[:] = 0, 0
     marks = segments[:, MARK]
+    # 1. Collect the batches: headers from the shelf or from the log, which is read and checked.
     n = _gather(
-        segments, stretches, pread, addresses, log, table, owner_of, positions, held, held_bytes,
-        costs,
+        segments, stretches, pread, addresses, log, table, owner_of, positions,
+        cached_at, cached_bytes, costs,
     )  # fmt: skip
     if n < 0:
         return ELSEWHERE
     owners, places = owner_of[:n], positions[:n]
+    # 2. Decide whether the batches are for the cache: most were read before, and some were fetched.
+    # A batch that is read once is not worth the memory.
     keeps = caches and costs[REQUESTS] > 0 and 2 * count_seen(seen, marks, owners, places) > n
     limits = segments[:, LIMITS:]
+    # 3. Put the wanted batches first, as `fill` takes them. The others stay after them only for the
+    # cache, which has room for their headers.
     count = wanted_batches(table[:n], owners, limits, rows)
     if keeps:
         costs[KEPT], costs[ALL] = count, n
@@ -140,38 +177,43 @@ def read_stretches(
         row = rows[i]
         if not keeps:
             table[i], window_of[i] = table[row], owner_of[row]
-        held[i], held_bytes[i] = held[row], held_bytes[row]
+        cached_at[i], cached_bytes[i] = cached_at[row], cached_bytes[row]
+    # 4. Decode the wanted batches into the columns.
     reason = fill(
-        log, table[:count], window_of, limits, held, held_bytes, addresses, max_bytes,
-        arena, keeps, arena_ends, sizes, place, wanted, limit_bytes, state,
+        log, table[:count], window_of, limits, cached_at, cached_bytes, addresses, max_bytes,
+        arena, keeps, arena_ends, sizes, place, fields, limit_bytes, state,
         offsets, timestamps, timestamp_types, batches,
         key_ends, keys, key_valid, value_ends, values, value_valid,
     )  # fmt: skip
+    # 5. Mark the batches, so that the next read of them caches them. Only a read that succeeded
+    # counts: another one is repeated in the usual way, which marks the batches.
     if reason == DONE and caches:
         mark_seen(seen, marks, window_of[:n] if keeps else owners, places)
-    return reason if reason in (DONE, FULL) or not keeps else ELSEWHERE  # perhaps for lack of room
+    # An arena that keeps all batches may lack room, so `UNKNOWN` does not condemn the codec.
+    return reason if reason in (DONE, FULL) or not keeps else ELSEWHERE
 
 
 @njit(cache=True, nogil=True)
 def _put_others_last(rows, count, table, owners, places, window_of):
-    """Put the `count` batches at `rows` first, and all others behind them."""
-    found, was_at, was_of = table.copy(), places.copy(), owners.copy()
-    wanted, other = 0, count
-    for row in range(len(found)):
+    """Put the `count` batches at `rows` first, and all other batches after them."""
+    headers, was_at, was_of = table.copy(), places.copy(), owners.copy()
+    first, other = 0, count
+    for row in range(len(headers)):
         at = other
-        if wanted < count and rows[wanted] == row:
-            at = wanted
-            wanted += 1
+        if first < count and rows[first] == row:
+            at = first
+            first += 1
         else:
             other += 1
-        table[at], places[at], window_of[at] = found[row], was_at[row], was_of[row]
+        table[at], places[at], window_of[at] = headers[row], was_at[row], was_of[row]
 
 
 @njit(cache=True, nogil=True)
 def _on_shelf(segment, start, stop):
     """(first row on the segment's shelf, number of rows, bytes of records) of a range's batches.
 
-    The first row is -1 if one is not there, or lacks records that may be wanted.
+    The first row is -1 if a batch is not on the shelf, or if its records may be wanted and are not
+    in memory.
     """
     nothing = -1, 0, np.int64(0)
     if segment[SHELF_COUNT] == 0:
@@ -190,8 +232,8 @@ def _on_shelf(segment, start, stop):
 
 
 @njit(cache=True, nogil=True)
-def _held(segment, position):
-    """The address and the size of the records of the batch at a position; 0 if not cached."""
+def _cached_records(segment, position):
+    """Address and size of the records of the batch at a position; (0, 0) if they are not cached."""
     if segment[SHELF_COUNT] == 0:
         return np.int64(0), np.int64(0)
     shelf, _ = _shelf(segment)
@@ -211,18 +253,28 @@ def _shelf(segment):
 
 @njit(cache=True, nogil=True)
 def _gather(
-    segments, stretches, pread, addresses, log, table, owner_of, positions, held, held_bytes, costs
+    segments,
+    stretches,
+    pread,
+    addresses,
+    log,
+    table,
+    owner_of,
+    positions,
+    cached_at,
+    cached_bytes,
+    costs,
 ):
-    """Put the batches of all stretches, cached or fetched, in a table; returns how many, or -1.
+    """Put the headers of all batches of the stretches in a table. Returns how many, or -1.
 
-    It is -1 if there is no room for them, a read is short, or a batch is not as it should be.
+    Returns -1 if there is no room for the batches, if a read is short, or if a batch is damaged.
     """
     n = 0
     for i in range(stretches.shape[1]):
         owner, first = stretches[OWNER, i], n
         segment = segments[owner]
         if stretches[SHELVED, i] >= 0:
-            n = _take(segment, stretches[:, i], table, held, held_bytes, n)
+            n = _take(segment, stretches[:, i], table, cached_at, cached_bytes, n)
         else:
             n = _fetch(segment, stretches[:, i], pread, addresses, log, table, n, costs)
         if n < 0:
@@ -231,25 +283,25 @@ def _gather(
         for row in range(first, n):
             owner_of[row], positions[row] = owner, table[row].position + shift
             if stretches[SHELVED, i] < 0:
-                held[row], held_bytes[row] = _held(segment, positions[row])
+                cached_at[row], cached_bytes[row] = _cached_records(segment, positions[row])
     return n
 
 
 @njit(cache=True, nogil=True)
-def _take(segment, stretch, table, held, held_bytes, n):
-    """Put the cached batches of a stretch behind `n` others; returns their number, -1: no room."""
+def _take(segment, stretch, table, cached_at, cached_bytes, n):
+    """Put the cached batches of a stretch after `n` others. Returns the new number; -1: no room."""
     if n + stretch[BATCHES] > len(table):
         return -1
     shelf, rows = _shelf(segment)
     for row in range(stretch[SHELVED], stretch[SHELVED] + stretch[BATCHES]):
-        table[n], held[n], held_bytes[n] = rows[row], shelf[ADDRESS, row], shelf[LENGTH, row]
+        table[n], cached_at[n], cached_bytes[n] = rows[row], shelf[ADDRESS, row], shelf[LENGTH, row]
         n += 1
     return n
 
 
 @njit(cache=True, nogil=True)
 def _fetch(segment, stretch, pread, addresses, log, table, n, costs):
-    """Fetch the batches of a stretch and check them; as `_take`, -1 also for anything unusual."""
+    """Fetch and check the batches of a stretch, as `_take`; -1 also if a batch is damaged."""
     at, size = costs[SIZE], stretch[STOP] - stretch[START]
     if size > len(log) - at:
         return -1
@@ -259,10 +311,10 @@ def _fetch(segment, stretch, pread, addresses, log, table, n, costs):
     count, _, problem = find_batches(data)
     if problem or n + count > len(table):
         return -1
-    found, last = table[n : n + count], stretch[FIRST] - 1
-    read_headers(data, at, UNKNOWN, found)
+    headers, last = table[n : n + count], stretch[FIRST] - 1
+    read_headers(data, at, UNKNOWN, headers)
     for b in range(count):
-        batch, start = found[b], found[b].position
+        batch, start = headers[b], headers[b].position
         if batch.base_offset <= last or batch.last_offset >= stretch[END_OFFSET]:
             return -1
         last = batch.last_offset
@@ -276,7 +328,10 @@ def _fetch(segment, stretch, pread, addresses, log, table, n, costs):
 
 @njit(cache=True, nogil=True)
 def _ranges_of(segment, ranges, most_bytes):
-    """Fill in the ranges of a segment's log that can hold a wanted record, as `plan_stretches`."""
+    """Fill in the ranges of a segment's log that can hold a wanted record.
+
+    Returns how many, or -1 as `plan_stretches`.
+    """
     if segment[WHOLE_BYTES]:
         ranges[0, 0], ranges[1, 0] = 0, segment[WHOLE_BYTES]
         ranges[2, 0], ranges[3, 0] = segment[BASE], segment[END]

@@ -1,9 +1,9 @@
 """A share of a short window as a row of words, which threads hand to each other without Python.
 
-A thread of Python is awake only after it got the interpreter's lock, which takes as long as reading
-a second of events. So helpers wait in a kernel, for a byte from a pipe. A share stays in a helper's
-slot until somebody takes it: the helper, or, if that is not awake when all else is done, the thread
-that put it there.
+A Python thread that wakes up needs the interpreter's lock first. That takes as long as reading a
+second of events. So helper threads wait in a kernel, for a byte from a pipe. A reader puts a share
+into a helper's slot. The helper takes the share from the slot. If no helper has taken the share
+when the reader has nothing else to do, the reader takes it back.
 """
 
 from typing import Any
@@ -18,20 +18,20 @@ from seglake.format.codecs.kernels import call_of, pointer
 from seglake.jit import njit
 from seglake.log.short.kernels import SEGMENT_FIELDS, STRETCHES, read_stretches
 
-# the words of a share: the address and the size of each array, then numbers
+# The words of a share: the address and the size of each array, then numbers.
 ARRAYS = 28
 (
-    SEGMENTS, SEEN, PLANNED, LIBRARIES, LOG, BATCHES, OWNERS, POSITIONS, ROWS, WINDOWS, HELD,
-    HELD_BYTES, ARENA, ARENA_ENDS, SIZES, PLACE, COST, STATE, OFFSETS, TIMESTAMPS, TIMESTAMP_TYPES,
-    BATCH_OF, KEY_ENDS, KEYS, KEY_VALID, VALUE_ENDS, VALUES, VALUE_VALID,
+    SEGMENTS, SEEN, PLANNED, LIBRARIES, LOG, BATCHES, OWNERS, POSITIONS, ROWS, WINDOWS, CACHED_AT,
+    CACHED_BYTES, ARENA, ARENA_ENDS, SIZES, PLACE, COST, STATE, OFFSETS, TIMESTAMPS,
+    TIMESTAMP_TYPES, BATCH_OF, KEY_ENDS, KEYS, KEY_VALID, VALUE_ENDS, VALUES, VALUE_VALID,
 ) = range(0, 2 * ARRAYS, 2)  # fmt: skip
 WORDS = 2 * ARRAYS + 9
-(FIRST, LAST, CACHES, LIMIT_BYTES, WANTED, MAX_BYTES, REASON, IN_SLOT, FINISHED) = range(
+(FIRST, LAST, CACHES, LIMIT_BYTES, FIELDS, MAX_BYTES, REASON, IN_SLOT, FINISHED) = range(
     2 * ARRAYS, WORDS
 )
 
 SLOT_FIELDS = 8  # a line of the processor's cache
-SHARE, WAKES, BYTE = range(3)  # the address of a share's words or 0, the end of a pipe, its bytes
+SHARE, WAKES, BYTE = range(3)  # address of a share's words or 0; write end of the pipe; its bytes
 
 CALLS = 4
 READ, WRITE, PREAD, YIELD = range(CALLS)  # functions of C by address
@@ -42,12 +42,15 @@ _call1, _call3 = call_of(1), call_of(3)
 
 @intrinsic
 def _compare_and_swap(_typing_context, _address, _expected, _value):
-    """Put a value where another one is expected; returns what was there. No other step between."""
+    """Replace the value at an address if it is the expected one, in one atomic step.
+
+    Returns the value that was there.
+    """
 
     def generate(_context, builder, _signature, arguments):
         place = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        found = builder.cmpxchg(place, arguments[1], arguments[2], "seq_cst", "seq_cst")
-        return builder.extract_value(found, 0)
+        result = builder.cmpxchg(place, arguments[1], arguments[2], "seq_cst", "seq_cst")
+        return builder.extract_value(result, 0)
 
     return types.int64(types.int64, types.int64, types.int64), generate
 
@@ -57,7 +60,10 @@ compare_and_swap: Any = _compare_and_swap  # numba adds the first argument
 
 @njit(cache=True, nogil=True)
 def read_shares(shares, slots, calls):
-    """Read some shares, all but the first with the help of those who wait for the `slots`."""
+    """Read some shares, with the help of the threads that wait for the `slots`.
+
+    The caller's thread reads the first share, and each share that no helper takes.
+    """
     for i in range(1, len(shares)):
         _put(shares[i], _slot(slots, i - 1), calls)
     _read(shares[0], calls)
@@ -68,9 +74,9 @@ def read_shares(shares, slots, calls):
 
 @njit(cache=True, nogil=True)
 def help_readers(slot, wakes, calls):
-    """Read the shares that are put into a slot, as long as the pipe `wakes` gives bytes.
+    """Read the shares that are put into a slot, as long as bytes come from the pipe `wakes`.
 
-    Returns what C's `read` gave instead: 0 at the end of the pipe, -1 for a signal.
+    Returns the last result of C's `read`: 0 at the end of the pipe, -1 after a signal.
     """
     place = slot.ctypes.data
     while True:
@@ -92,7 +98,7 @@ def _slot(slots, number):
 
 @njit(cache=True, nogil=True)
 def _put(share, slot, calls):
-    """Put a share into a slot, if there is one and it is empty, and wake the helper."""
+    """Put a share into a slot and wake the helper, if there is a slot and it is empty."""
     share[IN_SLOT], share[FINISHED] = _NO_SLOT, 0
     if slot != _NO_SLOT and compare_and_swap(slot, 0, share.ctypes.data) == 0:
         share[IN_SLOT] = slot
@@ -103,7 +109,10 @@ def _put(share, slot, calls):
 
 @njit(cache=True, nogil=True)
 def _took_back(share, calls):
-    """Whether no helper took the share; else it waits until the helper has finished."""
+    """Take a share back. Returns True if no helper has taken it.
+
+    Otherwise waits until the helper has read the share, and returns False.
+    """
     place, slot = share.ctypes.data, share[IN_SLOT]
     if slot == _NO_SLOT or compare_and_swap(slot, place, 0) == place:
         return True
@@ -114,7 +123,7 @@ def _took_back(share, calls):
 
 @njit(cache=True, nogil=True)
 def _read(share, calls):
-    """Read a share by `read_stretches`, and put down the reason why that stopped."""
+    """Read a share with `read_stretches`, and write down the reason why that stopped."""
     segments: Any = pointer(share[SEGMENTS])
     seen: Any = pointer(share[SEEN])
     planned: Any = pointer(share[PLANNED])
@@ -126,9 +135,10 @@ def _read(share, calls):
         carray(seen, (share[SEEN + 1],), np.uint64), share[CACHES] != 0,
         _longs(share, LIBRARIES), share[MAX_BYTES], _bytes(share, LOG),
         carray(table, (share[BATCHES + 1],), TABLE), _ints(share, OWNERS), _longs(share, POSITIONS),
-        _longs(share, ROWS), _ints(share, WINDOWS), _longs(share, HELD), _longs(share, HELD_BYTES),
-        _bytes(share, ARENA), _longs(share, ARENA_ENDS), _longs(share, SIZES), _longs(share, PLACE),
-        _longs(share, COST), share[WANTED], share[LIMIT_BYTES], _longs(share, STATE),
+        _longs(share, ROWS), _ints(share, WINDOWS), _longs(share, CACHED_AT),
+        _longs(share, CACHED_BYTES), _bytes(share, ARENA), _longs(share, ARENA_ENDS),
+        _longs(share, SIZES), _longs(share, PLACE),
+        _longs(share, COST), share[FIELDS], share[LIMIT_BYTES], _longs(share, STATE),
         _longs(share, OFFSETS), _longs(share, TIMESTAMPS), _bytes(share, TIMESTAMP_TYPES),
         _ints(share, BATCH_OF), _ints(share, KEY_ENDS), _bytes(share, KEYS),
         _bytes(share, KEY_VALID), _ints(share, VALUE_ENDS), _bytes(share, VALUES),

@@ -1,6 +1,6 @@
-"""The threads that help others to read short windows. They wait in a kernel, and never for Python.
+"""The threads that help others to read short windows. They wait in a kernel, not in Python.
 
-They start when they are first needed. A forked process starts its own.
+The threads start when they are first needed. A forked process starts its own threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _pipes: list[tuple[int, int]] = []
 
 
 def read(shares: Int64s) -> None:
-    """Read the shares that the rows are the words of, with help where there are several."""
+    """Read shares, with help where there are several. Each row has the words of a share."""
     read_shares(shares, _slots if len(shares) == 1 or len(_slots) else _started(), functions())
 
 
@@ -33,13 +33,15 @@ def read(shares: Int64s) -> None:
 def functions() -> Int64s:
     """The addresses of C's functions; empty where one is missing."""
     library = ctypes.CDLL(None) if os.name == "posix" else None
-    found = [getattr(library, name, None) for name in _FUNCTIONS]
-    addresses = [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found if each]
+    pointers = [getattr(library, name, None) for name in _FUNCTIONS]
+    addresses = [
+        ctypes.cast(pointer, ctypes.c_void_p).value or 0 for pointer in pointers if pointer
+    ]
     return np.array(addresses if len(addresses) == CALLS else [], np.int64)
 
 
 def _started() -> Int64s:
-    """The slots of the helpers, who start."""
+    """The slots of the helpers, which are started if they do not run yet."""
     global _slots  # noqa: PLW0603  # those of this process
     with _LOCK:
         if not len(_slots):
@@ -59,11 +61,11 @@ def _start(slot: Int64s, reader: int, writer: int) -> None:
 
 def _help(slot: Int64s, reader: int) -> None:
     while help_readers(slot, reader, functions()) < 0:
-        pass  # it was a signal
+        pass  # a signal interrupted the wait
 
 
 def _forget() -> None:
-    """Threads do not survive a fork."""
+    """Forget the slots and close the pipes: threads do not survive a fork."""
     global _slots  # noqa: PLW0603  # as above
     _slots = _slots[:0]
     for end in (end for pipe in _pipes for end in pipe):

@@ -1,4 +1,4 @@
-"""Which records a read wants, and what can hold one of them: segments, and blocks of a segment."""
+"""Which records a read wants, and which segments and index blocks can hold such a record."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _NO_WINDOWS = np.empty((2, 0), np.int64)
 class Bounds(NamedTuple):
     """Which records of a log partition a read wants: those in `window` and in one of `windows`.
 
-    The timestamps of windows[i] are windows[0, i] to windows[1, i] (exclusive), in ms; windows
-    ascend, with a hole between any two. Without any, `window` decides alone. `limits` are its own.
+    Window i of `windows` has the timestamps windows[0, i] to windows[1, i] (exclusive), in ms.
+    These windows ascend, with a hole between any two. If there are none, only `window` decides.
+    `limits` are the limits of `window`.
     """
 
     window: Window
@@ -26,7 +27,7 @@ class Bounds(NamedTuple):
 
     @staticmethod
     def of(window: Window, windows: Int64s | None = None) -> Bounds:
-        """Records in `window`, and in one of `windows` if these are given."""
+        """The records in `window`, and in one of `windows` if there are any."""
         limits = np.array(window.limits(), np.int64)
         return Bounds(window, limits, _NO_WINDOWS if windows is None else windows)
 
@@ -36,7 +37,8 @@ class Bounds(NamedTuple):
         """The items that can hold a wanted record, and whether all their records are wanted.
 
         Item i has timestamps lows[i] to highs[i] (inclusive), and offsets base + firsts[i] to
-        base + ends[i] (exclusive). The result has two rows: numbers of items, and 1 or 0.
+        base + ends[i] (exclusive). The result has two rows: the numbers of the items, and 1 where
+        all records of an item are wanted or else 0.
         """
         rows = np.empty((2, len(lows)), np.int64)
         count = meeting(lows, highs, firsts, ends, base, self.limits, self.windows, rows)
@@ -44,7 +46,7 @@ class Bounds(NamedTuple):
 
 
 def union(starts: Int64s, ends: Int64s) -> Int64s:
-    """The windows that the intervals [starts[i], ends[i]) cover together, as `Bounds` has them.
+    """The windows that the intervals [starts[i], ends[i]) cover together, in the form of `Bounds`.
 
     Starts and ends must ascend, and no interval may be empty.
     """

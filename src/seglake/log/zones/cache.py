@@ -1,8 +1,9 @@
 """Zone maps of many segments: read at the first question, cached, made again where damaged.
 
-A small zone map is read and checked whole, in one request. Of a large one, the fences are read
-first, then only the entries that a question needs: a first lookup takes two requests. A missing or
-damaged zone map is made again from the log, in memory, with a warning: the answers are the same.
+A small zone map is read and checked whole, in one request. Of a large zone map, the fences are read
+first, then only the entries that a question needs, so that a first lookup takes two requests. A
+missing or damaged zone map is made again from the log, in memory, with a warning. Answers are the
+same.
 """
 
 import logging
@@ -45,9 +46,9 @@ class ZoneMapCache:
         *arguments: _Arguments.args,
         **options: _Arguments.kwargs,
     ) -> _Answer:
-        """The answer of a method of `ZoneSearch` for this segment."""
+        """The answer of `question`, a method of `ZoneSearch`, for this segment."""
         try:
-            zones = self.known(segment) or self._open(segment)
+            zones = self.cached(segment) or self._open(segment)
             size = zones.size_bytes
             answer = question(zones, *arguments, **options)
         except (CorruptData, MissingObject) as damage:
@@ -57,17 +58,17 @@ class ZoneMapCache:
             self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
         return answer
 
-    def known(self, segment: LogSegment) -> ZoneSearch | None:
-        """The zone map of this segment, if it is in memory."""
-        found: ZoneSearch | None = self._cache.get(segment.zonemap_key)
-        return found
+    def cached(self, segment: LogSegment) -> ZoneSearch | None:
+        """The zone map of this segment if it is in memory, else None."""
+        zones: ZoneSearch | None = self._cache.get(segment.zonemap_key)
+        return zones
 
     def _open(self, segment: LogSegment) -> ZoneSearch:
         size = end = segment.zonemap_bytes
         if large := size > zonemap.SMALL_BYTES:
             end = zonemap.head_bytes_at_most(size)
         (head,) = self._read(segment, [(0, end)])
-        if end < (more := min(zonemap.head_bytes(head), size)):  # it has smaller fences
+        if end < (more := min(zonemap.head_bytes(head), size)):  # a zone map with smaller fences
             (head,) = self._read(segment, [(0, more)])
         read = partial(self._read, segment) if large else _ranges_of(head)
         zones = ZoneSearch(segment, head, read)
@@ -77,7 +78,7 @@ class ZoneMapCache:
         return zones
 
     def _read(self, segment: LogSegment, ranges: Sequence[tuple[int, int]]) -> list[Any]:
-        """Ranges of the zone map. CorruptData if the file has not the size in the catalog."""
+        """Ranges of the zone map. CorruptData if the file does not have the catalog's size."""
         starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
         try:
             return self._store.read_ranges(segment.zonemap_key, starts, ends) if ranges else []
@@ -91,7 +92,7 @@ class ZoneMapCache:
             raise CorruptData(what, file=segment.zonemap_key) from None
 
     def _rebuild(self, segment: LogSegment, damage: Exception) -> ZoneSearch:
-        """The zone map made from the log; under any index policy the answers are the same."""
+        """A zone map made from the log. Answers are the same under any index policy."""
         _log.warning("%s is made again from its log, in memory: %s", segment.zonemap_key, damage)
         tables = [np.empty(0, TABLE)]
         for chunk in self._fetch.chunks_of(segment, segment.log):

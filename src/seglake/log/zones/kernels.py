@@ -1,7 +1,7 @@
-"""The compiled loops of choosing: which segments, and which index blocks, meet some bounds.
+"""The compiled loops of choosing: which segments and which index blocks can hold a wanted record.
 
-Blocks are entries of a zone map (`zonemap.ENTRY`). Item i (a segment or a page of blocks) has
-timestamps lows[i] to highs[i], inclusive, and offsets base + firsts[i] to base + ends[i],
+Blocks are entries of a zone map (`zonemap.ENTRY`). An item is a segment or a page of blocks. Item i
+has timestamps lows[i] to highs[i], inclusive, and offsets base + firsts[i] to base + ends[i],
 exclusive. `limits` and `windows` are those of `Bounds`.
 """
 
@@ -13,8 +13,9 @@ import numpy.typing as npt
 from seglake.format.records import Int64s
 from seglake.jit import njit
 
-# of each page of a zone map, in a column: relative offsets of its blocks (OFFSET_END is exclusive),
-# their times; where they stop in the log; their address, 0 if not in memory; how many there are
+# A column for each page of a zone map: first and end offset of its blocks, relative to the base
+# offset (OFFSET_END is exclusive); their smallest and largest timestamp; where they end in the log;
+# the address of the blocks in memory or 0; the number of blocks in memory.
 FENCE_ROWS = 7
 OFFSET, OFFSET_END, LOW, HIGH, PAGE_END, PAGE, BLOCKS = range(FENCE_ROWS)
 
@@ -31,12 +32,13 @@ def meeting(
     lows: Int64s, highs: Int64s, firsts: Int64s, ends: Int64s,
     base: int, limits: Int64s, windows: npt.NDArray[Any], rows: npt.NDArray[Any],
 ) -> int:  # fmt: skip
-    """Find the items that can hold a wanted record; returns how many there are.
+    """Find the items that can hold a wanted record. Returns how many there are.
 
-    Fills rows[0] with their numbers, and rows[1] with whether all records of the item are wanted.
+    Fills rows[0] with the numbers of the items, and rows[1] with whether all records of the item
+    are wanted.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
-    found = 0
+    count = 0
     for i in range(len(lows)):
         low, high, first, end = lows[i], highs[i], base + firsts[i], base + ends[i]
         if high < low_time or low > high_time or end <= low_offset or first > high_offset:
@@ -48,14 +50,14 @@ def meeting(
             if at < 0:
                 continue
             whole = whole and windows[0, at] <= low and high < windows[1, at]
-        rows[0, found], rows[1, found] = i, whole
-        found += 1
-    return found
+        rows[0, count], rows[1, count] = i, whole
+        count += 1
+    return count
 
 
 @njit(cache=True, nogil=True)
 def first_at_least(values: Int64s, start: int, least: int) -> int:
-    """The first position from `start` on with a value of at least `least`; if none, the length."""
+    """The first position from `start` on with a value of at least `least`, or the length."""
     for i in range(start, len(values)):
         if values[i] >= least:
             return i
@@ -66,7 +68,10 @@ def first_at_least(values: Int64s, start: int, least: int) -> int:
 def next_block(
     blocks: npt.NDArray[Any], start: int, end_offset: int, end_position: int, timestamp: int
 ) -> tuple[int, int, int, int, int]:
-    """The first block from `start` on that reaches `timestamp`, as `_block` gives it."""
+    """The first block from `start` on that reaches `timestamp`, in the form of `_block`.
+
+    The number is -1 if there is none.
+    """
     for i in range(start, len(blocks)):
         if blocks[i].max_timestamp >= timestamp:
             return _block(blocks, i, end_offset, end_position)
@@ -77,7 +82,7 @@ def next_block(
 def block_before(
     blocks: npt.NDArray[Any], end_offset: int, end_position: int, offset: int
 ) -> tuple[int, int, int, int, int]:
-    """The last block that begins at or before `offset`, else the first, as `_block` gives it."""
+    """The last block that begins at or before `offset`, or the first, in the form of `_block`."""
     low, high = 0, len(blocks)
     while low < high:
         middle = (low + high) // 2
@@ -105,12 +110,12 @@ def join_meeting(
     base: int, limits: Int64s, windows: npt.NDArray[Any], most_bytes: int,
     ranges: npt.NDArray[Any], count: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Put the blocks that can hold a wanted record behind `count` ranges, neighbours in one.
+    """Append the blocks that can hold a wanted record to `count` ranges; neighbours become one.
 
     Neighbours of more than `most_bytes` together are not joined. The last block ends at
-    `end_offset`, which is relative, and `end_position`. A column of `ranges` is start, end, first
-    offset and end offset. Returns how many ranges there are now, and how many offsets within the
-    limits these blocks have.
+    `end_offset`, relative to `base`, and at byte `end_position` of the log. A column of `ranges` is
+    start, end (both bytes), first offset and end offset. Returns how many ranges there are now, and
+    how many offsets within the limits these blocks have.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     offsets = 0

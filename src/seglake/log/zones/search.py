@@ -1,4 +1,4 @@
-"""The zone map of one segment, searched: which blocks can hold an offset, a time, a window."""
+"""Searches in the zone map of one segment: which blocks can hold an offset, a time, a window."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from seglake.log.zones.kernels import (
     next_block,
 )
 
-# Of the objects of a zone map, of a page of it, and of what one read of some pages brings.
+# Bytes in memory: of a zone map's objects, of a page's objects, and of the objects of one read.
 _OWN_BYTES, _PAGE_BYTES, _READ_BYTES = 2500, 400, 430
 
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
 
 
 class Block(NamedTuple):
-    """An index block: its number, its bytes [position, end), its offsets [first, end)."""
+    """An index block: its number, bytes [position, end), offsets [first_offset, end_offset)."""
 
     number: int
     position: int
@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
     @property
     def ranges(self) -> LogRanges:
-        """Its bytes and offsets."""
+        """The bytes and offsets of the block, as one range."""
         return LogRanges.one(self.position, self.end, self.first_offset, self.end_offset)
 
 
@@ -63,11 +63,11 @@ class Blocks(NamedTuple):
         return len(self.positions)
 
     def take(self, rows: npt.NDArray[Any]) -> Blocks:
-        """The blocks at the positions, or under the mask, `rows`."""
+        """The blocks at the positions `rows`, or where the mask `rows` is true."""
         return Blocks(*(column[rows] for column in self))
 
     def ranges(self) -> LogRanges:
-        """The bytes and offsets of the blocks, neighbours in one range."""
+        """The bytes and offsets of the blocks; neighbours become one range."""
         begins = np.append(True, self.positions[1:] != self.ends[:-1])[: len(self)]
         finishes = np.append(begins[1:], True)[: len(self)]
         return LogRanges(
@@ -76,15 +76,15 @@ class Blocks(NamedTuple):
         )  # fmt: skip
 
 
-class _Page(NamedTuple):
-    """The blocks below one fence; the last one ends at `end_offset` (relative), `end_position`."""
+class _BlockPage(NamedTuple):
+    """The blocks of one fence. The last block ends at `end_offset` (relative), `end_position`."""
 
     blocks: npt.NDArray[np.void]  # of `zonemap.ENTRY`
     end_offset: int
     end_position: int
 
     def columns(self) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-        """Of each block the position, its end, the relative offset, its end, the max timestamp."""
+        """For each block: position, end position, relative offset, end offset, max timestamp."""
         names = ("position", "relative_offset", "max_timestamp")
         positions, offsets, highs = (self.blocks[name].astype(np.int64) for name in names)
         ends = np.append(positions[1:], self.end_position)[: len(positions)]
@@ -92,12 +92,12 @@ class _Page(NamedTuple):
 
 
 class ZoneSearch:
-    """The zone map of `segment`; `head` is the beginning of the file, with all its fences.
+    """The zone map of `segment`. `head` is the beginning of the file, with all its fences.
 
-    `read` reads ranges of the file. A search loads the pages that it needs, and they stay in
-    memory. Safe for threads: two of them may load a page at once, with the same result. Every
-    method raises CorruptData where the file is damaged. `pages` is for kernels, see there, and
-    `place` has its address and how many pages there are.
+    `read` reads ranges of the file. A search loads the pages that it needs; pages stay in memory.
+    Safe for threads: two threads may load a page at once, with the same result. Every method raises
+    CorruptData if the file is damaged. `pages` has the pages in the form that kernels take
+    (`FENCE_ROWS`). `place` has the address of `pages` and the number of pages.
     """
 
     def __init__(self, segment: LogSegment, head: Any, read: ReadRanges) -> None:
@@ -108,17 +108,17 @@ class ZoneSearch:
         self.pages = _pages_of(fences, segment.end_offset - self._base)
         self._firsts, self._ends, self._lows, self._highs = self.pages[: HIGH + 1]
         self.place = self.pages.__array_interface__["data"][0], len(fences.rows)
-        self._loaded: dict[int, _Page] = {}
+        self._loaded: dict[int, _BlockPage] = {}
         self.size_bytes = _OWN_BYTES + memoryview(head).nbytes + 64 * len(fences.rows)
 
     def load(self) -> None:
-        """Load all pages, whose bytes `head` has: at once that costs less than one by one."""
+        """Load all pages at once, which costs less than one by one. `head` has their bytes."""
         size = self.size_bytes
         self._load(np.arange(len(self._lows)))
         self.size_bytes = size + _PAGE_BYTES * len(self._lows)
 
     def block_at(self, offset: int) -> Block | None:
-        """The last block that begins at or before `offset`, else the first; None without blocks."""
+        """The last block that begins at or before `offset`, or the first; None without blocks."""
         if not len(self._lows):
             return None
         relative = max(offset - self._base, -1)
@@ -134,17 +134,17 @@ class ZoneSearch:
                 if number == len(self._lows):
                     return None
             page = self._page(number)
-            found = next_block(page.blocks, row, page.end_offset, page.end_position, timestamp)
-            if found[0] >= 0:
-                return self._block(number, found)
+            block = next_block(page.blocks, row, page.end_offset, page.end_position, timestamp)
+            if block[0] >= 0:
+                return self._block(number, block)
             number, row = number + 1, 0
         return None
 
     def min_timestamps_after(self, number: int, *, dated: bool = False) -> Int64s:
-        """Smallest timestamps of all blocks numbered above `number`, some as that of many.
+        """Smallest timestamps of the blocks numbered above `number`; one may stand for many blocks.
 
-        If every record of the segment is `dated`, the timestamp -1 is that of blocks without
-        records, which are left out.
+        `dated` says that every record of the segment has a timestamp. Then a block with the
+        timestamp -1 has no records, and is left out.
         """
         fence, row = divmod(number, self._fences.fence_span)
         own = self._page(fence).blocks["min_timestamp"][row + 1 :].astype(np.int64)
@@ -156,34 +156,35 @@ class ZoneSearch:
         return lows[lows >= 0]
 
     def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
-        """Some blocks, and for each of the ascending `timestamps` the first that reaches it.
+        """Some blocks, and for each of the ascending `timestamps` the first block that reaches it.
 
-        That is its position in the returned blocks; their count stands for "none".
+        The block is given by its position in the returned blocks; their count stands for "none".
         """
-        wanted = distinct(np.maximum.accumulate(self._highs).searchsorted(timestamps))
-        blocks = self._blocks(wanted[wanted < len(self._lows)])
+        pages = distinct(np.maximum.accumulate(self._highs).searchsorted(timestamps))
+        blocks = self._blocks(pages[pages < len(self._lows)])
         return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
 
     def holding(self, offsets: Int64s) -> tuple[Blocks, Int64s]:
-        """Some blocks, and for each of the ascending `offsets` the last that begins at or before.
+        """Some blocks, and for each of the ascending `offsets` the last block that begins by then.
 
-        That is its position in the returned blocks; -1 stands for "none".
+        That block begins at the offset or before it. The block is given by its position in the
+        returned blocks; -1 stands for "none".
         """
-        wanted = distinct(self._firsts.searchsorted(offsets - self._base, "right") - 1)
-        blocks = self._blocks(wanted[wanted >= 0])
+        pages = distinct(self._firsts.searchsorted(offsets - self._base, "right") - 1)
+        blocks = self._blocks(pages[pages >= 0])
         return blocks, blocks.first_offsets.searchsorted(offsets, "right") - 1
 
     def times(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Of every block the number of its offsets, its smallest and its largest timestamp."""
+        """For each block: the number of offsets, the smallest and the largest timestamp."""
         pages = self._load(np.arange(len(self._lows))) or [_NO_PAGE]
         _, _, firsts, ends, highs = _joined(pages)
         lows = np.concatenate([page.blocks["min_timestamp"] for page in pages])
         return ends - firsts, lows, highs
 
     def within(self, bounds: Bounds) -> tuple[LogRanges, int]:
-        """The blocks that can hold a wanted record, neighbours in one range.
+        """The blocks that can hold a wanted record, and at most how many wanted records they have.
 
-        The number is that of their offsets within the bounds: there are no more wanted records.
+        Neighbouring blocks become one range. The number counts the offsets within the bounds.
         """
         numbers, _ = bounds.meet(self._lows, self._highs, self._firsts, self._ends, self._base)
         ranges = np.empty((4, len(numbers) * self._fences.fence_span), np.int64)
@@ -193,7 +194,7 @@ class ZoneSearch:
             records += more
         return LogRanges(*ranges[:, :count].copy()), records
 
-    def _page(self, number: int) -> _Page:
+    def _page(self, number: int) -> _BlockPage:
         page = self._loaded.get(number)
         if page is None:
             (data,) = self._read([self._fences.entries_range(number, number)])
@@ -201,26 +202,26 @@ class ZoneSearch:
             page = self._loaded[number]
         return page
 
-    def _load(self, numbers: Int64s) -> list[_Page]:
-        """The pages with these ascending numbers; missing neighbours share one read."""
+    def _load(self, numbers: Int64s) -> list[_BlockPage]:
+        """The pages with these ascending numbers. One read loads neighbours that are missing."""
         asked, loaded = numbers.tolist(), self._loaded
         missing = np.array([number for number in asked if number not in loaded], np.int64)
         if len(missing):
             groups = np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1)
-            ranges = [self._fences.entries_range(int(each[0]), int(each[-1])) for each in groups]
+            ranges = [self._fences.entries_range(int(group[0]), int(group[-1])) for group in groups]
             for group, data in zip(groups, self._read(ranges), strict=True):
                 first, last = int(group[0]), int(group[-1])
                 self._add(first, zonemap.checked_entries(data, self._fences, first, last))
         return [loaded[number] for number in asked]
 
     def _add(self, first: int, blocks: npt.NDArray[np.void]) -> None:
-        """Remember the pages from `first` on, whose blocks these are.
+        """Keep the pages from `first` on, which have these blocks, in memory.
 
-        A page that another thread has added meanwhile stays: kernels may be using its memory.
+        A page that another thread has added meanwhile stays: kernels may use its memory.
         """
         span = self._fences.fence_span
         for number, at in enumerate(range(0, len(blocks), span), first):
-            own = _Page(
+            own = _BlockPage(
                 blocks[at : at + span], *self.pages[[OFFSET_END, PAGE_END], number].tolist()
             )
             page = self._loaded.setdefault(number, own)
@@ -229,9 +230,9 @@ class ZoneSearch:
             self.size_bytes += _PAGE_BYTES
         self.size_bytes += blocks.nbytes + _READ_BYTES
 
-    def _block(self, page: int, found: tuple[int, int, int, int, int]) -> Block:
+    def _block(self, page: int, block: tuple[int, int, int, int, int]) -> Block:
         """The block that a kernel found in a page."""
-        row, position, end, first, stop = found
+        row, position, end, first, stop = block
         number = page * self._fences.fence_span + row
         return Block(number, position, end, first + self._base, stop + self._base)
 
@@ -242,7 +243,10 @@ class ZoneSearch:
 
 
 def _pages_of(fences: zonemap.Fences, end_offset: int) -> Int64s:
-    """The pages as the kernels have them, none in memory; the last one ends at `end_offset`."""
+    """The pages in the form that kernels take, with no blocks in memory.
+
+    The last page ends at `end_offset`, relative to the base offset.
+    """
     pages = np.zeros((FENCE_ROWS, len(fences.rows)), np.int64)
     pages[OFFSET], pages[PAGE_END] = fences.rows["relative_offset"], fences.log_bytes
     pages[OFFSET_END, :-1], pages[OFFSET_END, -1:] = pages[OFFSET, 1:], end_offset
@@ -251,15 +255,15 @@ def _pages_of(fences: zonemap.Fences, end_offset: int) -> Int64s:
     return pages
 
 
-def _joined(pages: Sequence[_Page]) -> list[Int64s]:
+def _joined(pages: Sequence[_BlockPage]) -> list[Int64s]:
     """The columns of some pages."""
-    return [np.concatenate(column) for column in zip(*map(_Page.columns, pages), strict=True)]
+    return [np.concatenate(column) for column in zip(*map(_BlockPage.columns, pages), strict=True)]
 
 
 def distinct(ascending: Int64s) -> Int64s:
-    """Each value once; on sorted values far quicker than `np.unique`."""
+    """Each value once. Faster than `np.unique`, because the values are sorted."""
     values: Int64s = ascending[np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]]
     return values
 
 
-_NO_PAGE = _Page(np.empty(0, zonemap.ENTRY), 0, 0)
+_NO_PAGE = _BlockPage(np.empty(0, zonemap.ENTRY), 0, 0)

@@ -20,7 +20,7 @@ from seglake.format.filter import NO_HORIZON
 from seglake.format.records import Int64s
 from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import GOES, STAYS, UNDECIDED, Fates, Flags, Keep, OnlyOffsets
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.compaction.policy import Policy
 from seglake.maintain.compaction.survivors import KEPT, TOMBSTONES, bitmap
 from seglake.store import Store
@@ -47,7 +47,7 @@ def groups_of(rows: Sequence[SegmentRow], policy: Policy) -> Iterator[range]:
         yield range(first, len(rows))
 
 
-class Group(NamedTuple):
+class CleanGroup(NamedTuple):
     """Segments that become one; `first` is the number of the first one in the round.
 
     `spooled` has the blobs of their survivors.
@@ -70,16 +70,16 @@ class CleanGroups(NamedTuple):
     attempt_id: str
     horizon_ms: int
 
-    def __call__(self, groups: Iterable[Group]) -> list[SegmentRow]:
+    def __call__(self, groups: Iterable[CleanGroup]) -> list[SegmentRow]:
         """Write the segments; returns their rows."""
         return [self._cleaned(group) for group in groups]
 
-    def _cleaned(self, group: Group) -> SegmentRow:
-        kept, fresh = (self._offsets(group, kind) for kind in (KEPT, TOMBSTONES))
-        keep = Latest(kept, fresh, self.horizon_ms)
-        return rewrite(self.store, group.rows, keep, Target(self.attempt_id))
+    def _cleaned(self, group: CleanGroup) -> SegmentRow:
+        newest, fresh = (self._offsets(group, kind) for kind in (KEPT, TOMBSTONES))
+        keep = Latest(newest, fresh, self.horizon_ms)
+        return rewrite(self.store, group.rows, keep, RewriteTarget(self.attempt_id))
 
-    def _offsets(self, group: Group, kind: int) -> OnlyOffsets:
+    def _offsets(self, group: CleanGroup, kind: int) -> OnlyOffsets:
         edges, blobs = edges_of(group.rows), of_kinds(group.spooled, kind)
         bits = bitmap(self.store, blobs, group.first, edges)
         return OnlyOffsets(edges[:1], np.zeros(1, np.int64), np.array([len(bits)]), bits)
@@ -112,5 +112,5 @@ class Latest(Keep):
         return np.where(self._has_fresh(table), self.horizon_ms, NO_HORIZON).astype(np.int64)
 
     def _has_fresh(self, table: BatchTable) -> Flags:
-        found: Flags = self.fresh.fates(table) != GOES
-        return found
+        flags: Flags = self.fresh.fates(table) != GOES
+        return flags

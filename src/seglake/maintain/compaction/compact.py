@@ -26,7 +26,7 @@ from seglake.layout import new_attempt
 from seglake.log.tasks import Progress, logged
 from seglake.maintain.clock import CarefulClock
 from seglake.maintain.compaction.passes import CleanedLog, How, Passes
-from seglake.maintain.compaction.policy import Bounds, LogToClean, Policy, log_to_clean
+from seglake.maintain.compaction.policy import DirtyBounds, LogToClean, Policy, log_to_clean
 from seglake.maintain.report import TopicReport
 from seglake.store import dry, open_store
 
@@ -77,13 +77,13 @@ class CompactedLog:
     @staticmethod
     def done(cleaned: CleanedLog) -> CompactedLog:
         """After a round."""
-        log, old = cleaned.log, [row for each in cleaned.groups for row in each.old]
+        log, old = cleaned.log, [row for group in cleaned.groups for row in group.old]
         before, gone = log.clean_bytes + log.dirty_bytes, sum(row.log_bytes for row in old)
         return replace(
             CompactedLog.planned(log, due=True),
             cleaned=True,
             segments_after=len(log.rows) - len(old) + len(cleaned.groups),
-            bytes_after=before - gone + sum(each.new.log_bytes for each in cleaned.groups),
+            bytes_after=before - gone + sum(group.new.log_bytes for group in cleaned.groups),
             records=cleaned.records,
             null_keys=cleaned.null_keys,
             superseded=cleaned.superseded,
@@ -190,8 +190,8 @@ def _logs(
     ], policy
 
 
-def _bounds(view: PartitionView) -> Bounds:
-    return Bounds(view.partition, view.log_start_offset, view.end_offset, view.cleaned_offset)
+def _bounds(view: PartitionView) -> DirtyBounds:
+    return DirtyBounds(view.partition, view.log_start_offset, view.end_offset, view.cleaned_offset)
 
 
 @dataclass
@@ -218,26 +218,32 @@ class _Swap:
 
     def _change(self, snapshot: Snapshot) -> Change | None:
         standing = [
-            (view, each)
-            for each in self.cleaned
-            if _stands(view := snapshot.partition(self.report.topic, each.log.partition), each.log)
+            (view, cleaned)
+            for cleaned in self.cleaned
+            if _stands(
+                view := snapshot.partition(self.report.topic, cleaned.log.partition), cleaned.log
+            )
         ]
-        self.done = {each.log.partition: CompactedLog.done(each) for _, each in standing}
+        self.done = {cleaned.log.partition: CompactedLog.done(cleaned) for _, cleaned in standing}
         if not standing:
             return None
         report = replace(self.report, attempt_id=self.attempt_id, partitions=self._partitions())
         rows: list[Row] = [report.row("compact")]
         replaced: list[tuple[int, int]] = []
-        for view, each in standing:
-            live = [group for group in each.groups if group.new.end_offset > view.log_start_offset]
-            rows += [_partition_row(view, each.log), *(group.new for group in live)]
+        for view, cleaned in standing:
+            live = [
+                group for group in cleaned.groups if group.new.end_offset > view.log_start_offset
+            ]
+            rows += [_partition_row(view, cleaned.log), *(group.new for group in live)]
             old = (row for group in live for row in group.old)
-            kept = (row for row in old if row.end_offset > view.log_start_offset)
-            replaced += [(row.partition, row.base_offset) for row in kept]
+            stored = (row for row in old if row.end_offset > view.log_start_offset)
+            replaced += [(row.partition, row.base_offset) for row in stored]
         return Change(rows, replaced)
 
     def _partitions(self) -> list[CompactedLog]:
-        return [self.done.get(each.partition, each) for each in self.report.partitions]
+        return [
+            self.done.get(partition.partition, partition) for partition in self.report.partitions
+        ]
 
 
 def _stands(view: PartitionView, log: LogToClean) -> bool:

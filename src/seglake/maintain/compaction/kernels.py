@@ -1,12 +1,12 @@
 """Compiled loops over keys: their hashes, and a table of the last record of each key.
 
-The hash is SipHash-2-4 with a 128-bit result (Aumasson and Bernstein). Whoever does not know its
-key cannot make two record keys collide, and by chance a billion keys collide with odds of 1 to
-10^20.
+The hash is SipHash-2-4 with a 128-bit result (Aumasson and Bernstein). A person who does not know
+the key of the hash cannot make two record keys collide. By chance, a billion keys collide with odds
+of 1 to 10^20.
 
-The table has open addressing: `slots` is of shape (a power of two, 3), a row is the two words of a
-hash and the entry behind it. An entry is, from high bits to low: how many offsets the record lies
-behind the first one of the round, plus 1 (so 0 is an empty slot); FRESH; EXPIRED.
+The table has open addressing. `slots` has the shape (a power of two, 3): a row is the two words of
+a hash, and an entry. From high bits to low, an entry is: the record's offset minus the first offset
+of the round, plus 1 (so 0 is an empty slot); FRESH; EXPIRED.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ EXPIRED = 1  # a tombstone whose delete horizon has passed
 FRESH = 2  # a tombstone that gets its delete horizon now
 FLAG_BITS = 2
 
-_AT_ONCE = 1024  # keys are hashed, then looked up, so many at a time: their cache misses overlap
+_AT_ONCE = 1024  # so many keys are hashed, then looked up: the cache misses of the keys overlap
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -61,7 +61,7 @@ def _word_at(data: Any, at: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def hash_of(data: Bytes, start: int, length: int, low: Any, high: Any) -> Any:
-    """Both words of the hash of data[start : start + length], keyed with `low` and `high`."""
+    """The two words of the hash of data[start : start + length], keyed with `low` and `high`."""
     v0 = low ^ np.uint64(0x736F6D6570736575)
     v1 = high ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
     v2 = low ^ np.uint64(0x6C7967656E657261)
@@ -93,7 +93,7 @@ def hash_of(data: Bytes, start: int, length: int, low: Any, high: Any) -> Any:
 
 @njit(cache=True, nogil=True, inline="always")
 def _put(slots: Words, first: Any, second: Any, entry: Any) -> int:
-    """Keep the larger entry of this hash; returns 1 if the hash is new, else 0."""
+    """Put the entry of a hash, unless the table has a larger one. Returns 1 if the hash is new."""
     mask = np.uint64(len(slots) - 1)
     at = first & mask
     while slots[at, 2]:
@@ -111,11 +111,11 @@ def put_records(
     batch_of: Int32s, flags: Bytes, first_offset: int, log_start: int, seed: Words,
     row: int, slots: Words, used: int, limit: int,
 ) -> tuple[int, int, int, int]:  # fmt: skip
-    """Put the records from `row` on in the table, until it has `limit` keys.
+    """Put the records from `row` on in the table, until the table has `limit` keys.
 
-    flags[b] has the flags of a tombstone in batch b. Records below `log_start`, or with a null key,
-    are passed over. Returns the row that was reached, the keys in the table, how many records were
-    at or above `log_start`, and how many of these had a null key.
+    flags[b] has the flags of a tombstone in batch b. Records below `log_start` and records with a
+    null key are skipped. Returns the row that was reached, the number of keys in the table, how
+    many records were at or above `log_start`, and how many of these had a null key.
     """
     seen, nulls = 0, 0
     low, high = seed[0], seed[1]
@@ -143,7 +143,7 @@ def put_records(
 
 @njit(cache=True, nogil=True)
 def put_entries(rows: Words, slots: Words, used: int) -> int:
-    """Put rows of other tables in this one, which has room; returns the keys in the table."""
+    """Put rows of other tables in this table, which must have room. Returns its number of keys."""
     for i in range(len(rows)):
         used += _put(slots, rows[i, 0], rows[i, 1], rows[i, 2])
     return used
@@ -151,13 +151,13 @@ def put_entries(rows: Words, slots: Words, used: int) -> int:
 
 @njit(cache=True, nogil=True, inline="always")
 def _bucket(first: Any, buckets: int) -> int:
-    """The bucket of a hash, by its high bits; its slot is by the low ones."""
+    """The bucket of a hash, by the high bits of the hash; the low bits choose the slot."""
     return int((first >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32))
 
 
 @njit(cache=True, nogil=True)
 def take_rows(slots: Words, ends: Int64s, rows: Words) -> None:
-    """Empty the table into `rows`, bucket by bucket; bucket b ends before row ends[b]."""
+    """Move the table into `rows`, bucket by bucket. Bucket b ends before row ends[b]."""
     buckets = len(ends)
     ends[:] = 0
     for i in range(len(slots)):
@@ -178,7 +178,7 @@ def take_rows(slots: Words, ends: Int64s, rows: Words) -> None:
 
 @njit(cache=True, nogil=True)
 def set_bits(bits: Bytes, numbers: Int64s) -> None:
-    """Set these bits, counted from the lowest bit of the first byte."""
+    """Set the bits with these numbers; bit 0 is the lowest bit of the first byte."""
     for i in range(len(numbers)):
         number = numbers[i]
         bits[number >> 3] |= np.uint8(1 << (number & 7))

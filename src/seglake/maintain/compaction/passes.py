@@ -20,7 +20,7 @@ from seglake.catalog.rows import SegmentRow
 from seglake.engine import Engine, Task, share_out
 from seglake.limits import INT64_MAX
 from seglake.log.tasks import Progress, logged
-from seglake.maintain.compaction.cleaning import CleanGroups, Group, edges_of, groups_of
+from seglake.maintain.compaction.cleaning import CleanGroup, CleanGroups, edges_of, groups_of
 from seglake.maintain.compaction.keys import FindKeys, Keys, LogPart
 from seglake.maintain.compaction.policy import LogToClean, Policy
 from seglake.maintain.compaction.survivors import KEPT, TOMBSTONES, Bucket, FindSurvivors, Survivors
@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Replacement(NamedTuple):
+class GroupReplacement(NamedTuple):
     """The segments of a group, and the one that replaces them."""
 
     old: Sequence[SegmentRow]
@@ -49,7 +49,7 @@ class CleanedLog(NamedTuple):
     """
 
     log: LogToClean
-    groups: Sequence[Replacement]
+    groups: Sequence[GroupReplacement]
     records: int
     null_keys: int
     superseded: int
@@ -87,8 +87,8 @@ class Passes:
         """Clean logs, each with a segment to clean. Raises CorruptData and StoreError."""
         try:
             keys = self._keys(logs)
-            found = self._survivors(logs, keys)
-            segments = self._cleaned(logs, found)
+            survivors = self._survivors(logs, keys)
+            segments = self._cleaned(logs, survivors)
         finally:
             clear(self.store, self.attempt_id)
         return [
@@ -99,8 +99,8 @@ class Passes:
                 keys.null_keys[log.partition],
                 keys.records[log.partition]
                 - keys.null_keys[log.partition]
-                - found.keys[log.partition],
-                found.expired[log.partition],
+                - survivors.keys[log.partition],
+                survivors.expired[log.partition],
             )
             for log, new in zip(logs, segments, strict=True)
         ]
@@ -111,15 +111,15 @@ class Passes:
         log_parts = [log_part for log in logs for log_part in self._log_parts(log, least)]
         sizes = [log_part.size_bytes for log_part in log_parts]
         task = FindKeys(self.store, self.attempt_id, self.how.now_ms)
-        found, done = list[Keys](), 0
+        parts, done = list[Keys](), 0
         for numbers, keys in self._run(task, log_parts, sizes):
-            found.append(keys)
+            parts.append(keys)
             done += sum(sizes[number] for number in numbers)
             self.how.progress(done, 2 * total)
         return Keys(
-            _joined(each.spooled for each in found),
-            sum((each.records for each in found), Counter()),
-            sum((each.null_keys for each in found), Counter()),
+            _joined(part.spooled for part in parts),
+            sum((part.records for part in parts), Counter()),
+            sum((part.null_keys for part in parts), Counter()),
         )
 
     def _log_parts(self, log: LogToClean, least_bytes: int) -> Iterator[LogPart]:
@@ -143,17 +143,19 @@ class Passes:
         ]
         task = FindSurvivors(self.store, self.attempt_id)
         runs = self._run(task, buckets, [bucket.rows for bucket in buckets])
-        found = [survivors for _, survivors in runs]
+        parts = [survivors for _, survivors in runs]
         return Survivors(
-            _joined(each.spooled for each in found),
-            sum((each.keys for each in found), Counter()),
-            sum((each.expired for each in found), Counter()),
+            _joined(part.spooled for part in parts),
+            sum((part.keys for part in parts), Counter()),
+            sum((part.expired for part in parts), Counter()),
         )
 
-    def _cleaned(self, logs: Sequence[LogToClean], found: Survivors) -> list[list[Replacement]]:
+    def _cleaned(
+        self, logs: Sequence[LogToClean], results: Survivors
+    ) -> list[list[GroupReplacement]]:
         """The groups of each log that change."""
         total = _log_bytes(logs)
-        survivors = {partition: part for (partition,), part in _parts(found.spooled, "partition")}
+        survivors = {partition: part for (partition,), part in _parts(results.spooled, "partition")}
         groups = [
             (number, group)
             for number, log in enumerate(logs)
@@ -169,25 +171,25 @@ class Passes:
             left -= sum(sizes[number] for number in numbers)
             self.how.progress(2 * total - left, 2 * total)
         self.how.progress(2 * total, 2 * total)  # the groups that stay as they are
-        new: list[list[Replacement]] = [[] for _ in logs]
+        new: list[list[GroupReplacement]] = [[] for _ in logs]
         for number, (log_number, group) in enumerate(groups):
-            new[log_number].append(Replacement(group.rows, rows[number]))
+            new[log_number].append(GroupReplacement(group.rows, rows[number]))
         return new
 
-    def _groups(self, log: LogToClean, spooled: pa.Table) -> Iterator[Group]:
+    def _groups(self, log: LogToClean, spooled: pa.Table) -> Iterator[CleanGroup]:
         """The groups that lose a record, or have a tombstone without a delete horizon."""
-        kept, fresh = np.zeros((2, len(log.rows)), np.int64)
+        newest, fresh = np.zeros((2, len(log.rows)), np.int64)
         kinds, units = spooled["kind"].to_numpy(), spooled["unit"].to_numpy()
         counts = spooled["records"].to_numpy()
-        for kind, column in ((KEPT, kept), (TOMBSTONES, fresh)):
+        for kind, column in ((KEPT, newest), (TOMBSTONES, fresh)):
             np.add.at(column, units[kinds == kind], counts[kinds == kind])
         stored = np.array([row.record_count for row in log.rows])
-        changes = (kept < stored) | (fresh > 0)
+        changes = (newest < stored) | (fresh > 0)
         for group in groups_of(log.rows, self.policy):
             some = slice(group.start, group.stop)
             if changes[some].any():
                 own = pa.array((units >= group.start) & (units < group.stop))
-                yield Group(group.start, log.rows[some], spooled.filter(own))
+                yield CleanGroup(group.start, log.rows[some], spooled.filter(own))
 
     def _run(
         self, task: Task[list[Item], Result], items: Sequence[Item], sizes: Sequence[int]

@@ -33,13 +33,13 @@ class Policy(NamedTuple):
         """The policy of a topic. Raises UsageError if its `cleanup.policy` lacks `compact`."""
         settings: Mapping[str, Any] = json.loads(topic.settings)
         policy = str(settings.get("cleanup.policy", "delete"))
-        if "compact" not in (each.strip() for each in policy.split(",")):
+        if "compact" not in (word.strip() for word in policy.split(",")):
             raise UsageError(
                 f"topic {topic.topic!r} has cleanup.policy = {policy!r}, which does not compact: "
                 f"`seglake alter ROOT {topic.topic} cleanup.policy=compact` changes that"
             )
-        found = {field: settings.get(name) for field, name in _NAMES.items()}
-        return Policy(**{field: value for field, value in found.items() if value is not None})
+        values = {field: settings.get(name) for field, name in _NAMES.items()}
+        return Policy(**{field: value for field, value in values.items() if value is not None})
 
 
 _NAMES = {
@@ -52,7 +52,7 @@ _NAMES = {
 }
 
 
-class Bounds(NamedTuple):
+class DirtyBounds(NamedTuple):
     """What the catalog says of a log partition: its offsets, and where its dirty part began."""
 
     partition: int
@@ -91,7 +91,7 @@ class LogToClean:
 
 
 def log_to_clean(
-    bounds: Bounds, rows: Sequence[SegmentRow], policy: Policy, now_ms: int
+    bounds: DirtyBounds, rows: Sequence[SegmentRow], policy: Policy, now_ms: int
 ) -> LogToClean:
     """What a round at `now_ms` would clean; `rows` are the segments in the order of the log.
 
@@ -100,8 +100,8 @@ def log_to_clean(
     """
     first_dirty = max(bounds.cleaned_offset or 0, bounds.log_start_offset)
     dirty = [row for row in rows if row.end_offset > first_dirty]
-    held = [row.base_offset for row in dirty if _is_held(row, policy, now_ms)]
-    end = min(held, default=bounds.end_offset)
+    waiting = [row.base_offset for row in dirty if _is_held(row, policy, now_ms)]
+    end = min(waiting, default=bounds.end_offset)
     cleanable = tuple(row for row in rows if row.end_offset <= end)
     dirty_bytes = sum(row.log_bytes for row in cleanable if row.end_offset > first_dirty)
     oldest = min((row.min_timestamp for row in dirty if row.min_timestamp > 0), default=INT64_MAX)

@@ -64,32 +64,32 @@ def look(table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = (
     `own` attempts are left out. Raises StoreError, CorruptData and CommitConflict.
     """
     clock = now_ms() if grace.dry_run else time_of_storage(table.store)
-    find = partial(_find, table, topic, _Times(clock, clock - grace.hours * HOUR_MS), own)
+    find = partial(_find, table, topic, _RunningSince(clock, clock - grace.hours * HOUR_MS), own)
     return find() if grace.dry_run else settled(table, find)
 
 
-class _Times(NamedTuple):
+class _RunningSince(NamedTuple):
     """The time, and the one since which an attempt that may still run has written (ms)."""
 
     now_ms: int
     oldest_ms: float
 
 
-def _find(table: CatalogTable, topic: str, times: _Times, own: Collection[str]) -> Attempts:
+def _find(table: CatalogTable, topic: str, times: _RunningSince, own: Collection[str]) -> Attempts:
     unnamed, committed = _unnamed(table, times.now_ms)
-    found = Attempts([], set(), committed, [])
+    attempts = Attempts([], set(), committed, [])
     for owner, objects in unnamed.items():
         if owner is None or owner in own or not _may_be_at(table.store, topic, objects):
             continue
         if owner not in committed and any(map(is_at_stake, objects)):
             if _may_run(table.store, owner, objects, times.oldest_ms):
-                found.running.append(owner)
+                attempts.running.append(owner)
             else:
-                found.dying.add(owner)
-        if found.has_ended(owner):
-            found.left.extend(objects)
-    found.running.sort()
-    return found
+                attempts.dying.add(owner)
+        if attempts.has_ended(owner):
+            attempts.left.extend(objects)
+    attempts.running.sort()
+    return attempts
 
 
 def _unnamed(table: CatalogTable, clock_ms: int) -> tuple[Unnamed, set[str]]:
@@ -106,17 +106,17 @@ def _unnamed(table: CatalogTable, clock_ms: int) -> tuple[Unnamed, set[str]]:
 
 
 def _may_run(store: Store, attempt_id: str, objects: Sequence[Listed], oldest_ms: float) -> bool:
-    if any(each.key.endswith("/report.json") for each in objects):  # it ended by an error
+    if any(item.key.endswith("/report.json") for item in objects):  # it ended by an error
         return False
     if any(map(is_fate, objects)) and is_given_up(store, attempt_id):
         return False
-    return max(each.modified_ms for each in objects if not is_fate(each)) > oldest_ms
+    return max(item.modified_ms for item in objects if not is_fate(item)) > oldest_ms
 
 
 def _may_be_at(store: Store, topic: str, objects: Sequence[Listed]) -> bool:
     """Whether an attempt with these objects may be at the topic, as far as they say."""
-    told = {_topic_of(store, each.key) for each in objects} - {None}
-    return not told or topic in told
+    topics = {_topic_of(store, item.key) for item in objects} - {None}
+    return not topics or topic in topics
 
 
 def _topic_of(store: Store, key: str) -> str | None:

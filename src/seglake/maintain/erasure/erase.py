@@ -38,7 +38,7 @@ from seglake.maintain.erasure.attempts import Attempts, Grace, look
 from seglake.maintain.erasure.logs import LogErasure
 from seglake.maintain.erasure.objects import OldObjects
 from seglake.maintain.erasure.rejects import RejectErasure, SampleErasure
-from seglake.maintain.erasure.wanted import Wanted
+from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.report import TopicReport
 from seglake.maintain.vacuum import GRACE_HOURS, delete
 from seglake.store import open_store
@@ -112,7 +112,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     object is younger than `grace_hours`; UnknownTopic; CorruptData if a log is damaged; StoreError
     and CommitConflict. After one of the last two, erase again.
     """
-    wanted = Wanted.of(keys, raw_containing)
+    criteria = ErasureCriteria.of(keys, raw_containing)
     grace = Grace(checked_hours("--grace-hours", grace_hours), dry_run)
     table = CatalogTable.open(open_store(root, storage_options))
     _require_own(table.snapshot(), topic)
@@ -120,8 +120,8 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     tasks = SegmentTasks(table.store, spark, progress)
 
     def begin() -> _Erasure:
-        report = Erased(topic, dry_run=dry_run, keys=len(wanted.keys))
-        return _Erasure(table, report, wanted, tasks, engine, grace)
+        report = Erased(topic, dry_run=dry_run, keys=len(criteria.keys))
+        return _Erasure(table, report, criteria, tasks, engine, grace)
 
     work = begin()
     if dry_run:
@@ -158,17 +158,17 @@ class _Erasure:
         self,
         table: CatalogTable,
         report: Erased,
-        wanted: Wanted,
+        criteria: ErasureCriteria,
         tasks: SegmentTasks,
         engine: Engine,
         grace: Grace,
     ) -> None:
-        self._table, self.report, self._wanted = table, report, wanted
+        self._table, self.report, self._wanted = table, report, criteria
         self._tasks, self._engine, self._grace = tasks, engine, grace
         topic, store = report.topic, table.store
-        self._logs = LogErasure(table, topic, wanted.keys, report.attempt_id, tasks)
-        self._rejects = RejectErasure(store, topic, wanted, engine)
-        self._samples = SampleErasure(store, topic, wanted)
+        self._logs = LogErasure(table, topic, criteria.keys, report.attempt_id, tasks)
+        self._rejects = RejectErasure(store, topic, criteria, engine)
+        self._samples = SampleErasure(store, topic, criteria)
         self._known: set[str] = set()  # attempts whose runs the commit has seen
         self._lists: set[str] = set()  # of rejects, by their keys: its own, and others that it ends
         self._tries = 0
@@ -210,7 +210,7 @@ class _Erasure:
     def delete_old(self) -> None:
         """Delete the old objects that held what is erased."""
         attempts = self._look()
-        dying = {each.key for each in attempts.left if attempt_of(each.key) in attempts.dying}
+        dying = {item.key for item in attempts.left if attempt_of(item.key) in attempts.dying}
         QuarantineTable(self._table.store).remove_files(dying)  # one may just have named its files
         self._find_old(attempts)
         delete(self._table.store, self.report.deleted)
@@ -230,9 +230,9 @@ class _Erasure:
     def _left_by_others(self, base: Snapshot) -> Leaving:
         """The rejects that erasures before a version were to take, and may not have taken."""
         upkeep = self._table.maintenance(base, self.report.topic)
-        found = unfinished(self._table.store, erasures(upkeep))
-        self._lists |= found.keys()
-        return joined(found.values())
+        lists = unfinished(self._table.store, erasures(upkeep))
+        self._lists |= lists.keys()
+        return joined(lists.values())
 
     def _plan(self, base: Snapshot) -> Change | None:
         mark_recent(self._table, base, self.report.topic)  # of an erasure that was killed
@@ -265,6 +265,6 @@ class _Erasure:
     def _find_old(self, attempts: Attempts, gone: Collection[str] = ()) -> None:
         """Fill in the old objects; `gone` are files that are about to be replaced."""
         objects = OldObjects(self._table, self.report.topic, self._wanted, attempts)
-        found = objects.find(self._tasks, self._engine, gone)
-        self.report.deleted = [each.key for each in found]
-        self.report.deleted_bytes = sum(each.size for each in found)
+        old = objects.find(self._tasks, self._engine, gone)
+        self.report.deleted = [item.key for item in old]
+        self.report.deleted_bytes = sum(item.size for item in old)

@@ -16,7 +16,7 @@ from seglake.limits import INT64_MAX
 from seglake.log.fetch import LogFetch
 from seglake.log.piece import Piece
 from seglake.log.rewrite.keep import WithoutKeys, among
-from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, Target, rewrite
+from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, RewriteTarget, rewrite
 from seglake.log.segment import LogSegment
 from seglake.log.tasks import SegmentTasks
 from seglake.store import Store
@@ -36,13 +36,13 @@ def count_records(keys: Keys, store: Store, log: StoredLog) -> int:
     name = parse_segment_key(log.log_key)
     place = (name.topic, name.partition, log.log_key, "", name.base_offset)
     segment = LogSegment(*place, INT64_MAX, log.log_bytes, 0)
-    found = 0
+    count = 0
     for chunk in LogFetch(store).chunks([Piece.of(segment, segment.log)], ahead_bytes=AHEAD_BYTES):
         table = chunk.table
         plain = table[(table["count"] > 0) & (table["attributes"] & CONTROL == 0)]
         for _, decoded in chunk.decode_in_parts(plain, DECODE_BYTES):
-            found += int(among(decoded.records.keys, keys).sum())
-    return found
+            count += int(among(decoded.records.keys, keys).sum())
+    return count
 
 
 def may_hold(keys: Keys, store: Store, log: StoredLog) -> bool:
@@ -75,15 +75,15 @@ class LogErasure:
         """The segments with one of the keys, in the order of the log. Raises CorruptData."""
         if not self._keys:
             return []
-        found, done, total = list[SegmentRow](), 0, self._total_bytes(base)
+        segments, done, total = list[SegmentRow](), 0, self._total_bytes(base)
         for rows in self._table.segment_lists(base, [self._topic]):
             left = [row for row in rows if row.key("log") not in self._counts]
             logs = [StoredLog(row.key("log"), row.log_bytes) for row in left]
             counts = self._tasks.within(done, total).map(partial(count_records, self._keys), logs)
             self._counts |= {log.log_key: n for log, n in zip(logs, counts, strict=True)}
-            found += [row for row in rows if self._counts[row.key("log")]]
+            segments += [row for row in rows if self._counts[row.key("log")]]
             done += sum(row.log_bytes for row in rows)
-        return sorted(found, key=lambda row: (row.partition, row.base_offset))
+        return sorted(segments, key=lambda row: (row.partition, row.base_offset))
 
     def _total_bytes(self, base: Snapshot) -> int:
         logs = (view.segments.details["sizes"][:, 0] for view in base.partitions(self._topic))
@@ -106,4 +106,4 @@ class LogErasure:
 
 
 def _without(keys: Keys, attempt_id: str, store: Store, row: SegmentRow) -> SegmentRow:
-    return rewrite(store, [row], WithoutKeys(keys), Target(attempt_id))
+    return rewrite(store, [row], WithoutKeys(keys), RewriteTarget(attempt_id))

@@ -22,7 +22,7 @@ from seglake.errors import CorruptData, MissingObject
 from seglake.log.tasks import SegmentTasks
 from seglake.maintain.erasure.attempts import Attempts
 from seglake.maintain.erasure.logs import StoredLog, may_hold
-from seglake.maintain.erasure.wanted import Wanted
+from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.vacuum import TEMPORARY
 from seglake.store import Listed, Store
 
@@ -34,8 +34,10 @@ _WITHOUT_EVENTS = re.compile(
 class OldObjects:
     """What can go of a topic in a version, given the attempts and what is to be erased."""
 
-    def __init__(self, table: CatalogTable, topic: str, wanted: Wanted, attempts: Attempts) -> None:
-        self._table, self._topic, self._wanted = table, topic, wanted
+    def __init__(
+        self, table: CatalogTable, topic: str, criteria: ErasureCriteria, attempts: Attempts
+    ) -> None:
+        self._table, self._topic, self._wanted = table, topic, criteria
         self._attempts = attempts
 
     def find(self, tasks: SegmentTasks, engine: Engine, gone: Collection[str] = ()) -> list[Listed]:
@@ -51,11 +53,11 @@ class OldObjects:
         listed = self._of_topic()
         live = self._live() - {*gone}
         logs = [
-            each for key, each in listed.items()
+            item for key, item in listed.items()
             if key.endswith(".log") and key not in live and self._has_ended(key)
         ]  # fmt: skip
         work = partial(may_hold, self._wanted.keys)
-        holds = tasks.map(work, [StoredLog(each.key, each.size) for each in logs])
+        holds = tasks.map(work, [StoredLog(item.key, item.size) for item in logs])
         for log, goes in zip(logs, holds, strict=True):
             if goes:
                 names = (f"{log.key.removesuffix('log')}{name}" for name in layout.SUFFIXES[::-1])
@@ -63,14 +65,14 @@ class OldObjects:
 
     def _of_topic(self) -> dict[str, Listed]:
         """The files of all segments of the topic, whoever wrote them."""
-        found = {}
-        for each in self._table.store.list(layout.TOPICS):
+        by_key = {}
+        for item in self._table.store.list(layout.TOPICS):
             try:
-                if layout.parse_segment_key(each.key).topic == self._topic:
-                    found[each.key] = each
+                if layout.parse_segment_key(item.key).topic == self._topic:
+                    by_key[item.key] = item
             except CorruptData:  # not the file of a segment
                 continue
-        return found
+        return by_key
 
     def _live(self) -> set[str]:
         """The keys of all files that the newest version names."""
@@ -85,25 +87,25 @@ class OldObjects:
         listed = list(store.list(f"{layout.QUARANTINE_TABLE}/topic={self._topic}"))
         live = {*QuarantineTable(store).all_keys(self._topic)} - {*gone}
         old = [
-            each for each in listed
-            if each.key not in live and self._attempts.has_ended(attempt_of(each.key) or "")
-            and not TEMPORARY.fullmatch(each.key)
+            item for item in listed
+            if item.key not in live and self._attempts.has_ended(attempt_of(item.key) or "")
+            and not TEMPORARY.fullmatch(item.key)
         ]  # fmt: skip
-        goes = engine.map(partial(_has_rejects, store, self._wanted), [each.key for each in old])
-        yield from (each for each, had in zip(old, goes, strict=True) if had)
+        goes = engine.map(partial(_has_rejects, store, self._wanted), [item.key for item in old])
+        yield from (item for item, had in zip(old, goes, strict=True) if had)
 
     def _left(self) -> Iterable[Listed]:
         return (
-            each for each in self._attempts.left
-            if "/blobs/" in each.key
-            or (TEMPORARY.fullmatch(each.key) and not _WITHOUT_EVENTS.search(each.key))
+            item for item in self._attempts.left
+            if "/blobs/" in item.key
+            or (TEMPORARY.fullmatch(item.key) and not _WITHOUT_EVENTS.search(item.key))
         )  # fmt: skip
 
 
-def _has_rejects(store: Store, wanted: Wanted, key: str) -> bool:
+def _has_rejects(store: Store, criteria: ErasureCriteria, key: str) -> bool:
     """The task: whether a file that the quarantine does not name has a row that goes."""
     try:
-        return bool(pc.any(wanted.rejects(read_all_rejects(store, key)["raw"])).as_py())
+        return bool(pc.any(criteria.rejects(read_all_rejects(store, key)["raw"])).as_py())
     except MissingObject:
         return False
     except CorruptData:  # it may have one

@@ -18,13 +18,13 @@ from seglake.catalog.quarantine.leaving import Leaving, are_listed, count, joine
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.engine import Engine
 from seglake.errors import CommitConflict
-from seglake.maintain.erasure.wanted import Wanted
+from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.store import Store
 
 _TRIES = 20  # of a commit to the quarantine, when others remove the same files
 
 
-class _Found(NamedTuple):
+class _FileRejects(NamedTuple):
     """The rejects of a quarantine file, by attempt: those that go, and the count of all."""
 
     go: Leaving
@@ -34,7 +34,7 @@ class _Found(NamedTuple):
 class _Goes(NamedTuple):
     """Which rejects go: those with what is wanted, and those that unfinished erasures listed."""
 
-    wanted: Wanted
+    wanted: ErasureCriteria
     earlier: Leaving
 
     def __call__(self, key: str, rows: pa.Table) -> pa.BooleanArray:
@@ -48,10 +48,10 @@ class RejectErasure:
     `leaving` is the list of those that `find` found last.
     """
 
-    def __init__(self, store: Store, topic: str, wanted: Wanted, engine: Engine) -> None:
+    def __init__(self, store: Store, topic: str, criteria: ErasureCriteria, engine: Engine) -> None:
         self._store, self._topic, self._engine = store, topic, engine
-        self._table, self._goes = QuarantineTable(store), _Goes(wanted, {})
-        self._found: dict[str, _Found] = {}
+        self._table, self._goes = QuarantineTable(store), _Goes(criteria, {})
+        self._found: dict[str, _FileRejects] = {}
         self._told = set[str]()  # the attempts that had rejects when `find` was called last
         self.leaving: Leaving = {}
 
@@ -62,12 +62,14 @@ class RejectErasure:
         """
         if earlier != self._goes.earlier:
             self._goes, self._found = self._goes._replace(earlier=earlier), {}
-        found, all_of = self._live().values(), Counter[str]()
-        for each in found:
-            all_of.update(each.all)
-        self._told, self.leaving = {*all_of}, joined(each.go for each in found)
+        live, all_of = self._live().values(), Counter[str]()
+        for file in live:
+            all_of.update(file.all)
+        self._told, self.leaving = {*all_of}, joined(file.go for file in live)
         go = {attempt_id: count(files) for attempt_id, files in sorted(self.leaving.items())}
-        return sum(go.values()), {each: all_of[each] - number for each, number in go.items()}
+        return sum(go.values()), {
+            attempt: all_of[attempt] - number for attempt, number in go.items()
+        }
 
     def files(self) -> list[str]:
         """The files of the quarantine, by their keys, that have some of them now.
@@ -97,19 +99,19 @@ class RejectErasure:
             else:
                 return
 
-    def _live(self) -> dict[str, _Found]:
+    def _live(self) -> dict[str, _FileRejects]:
         """What is found in every file that the quarantine names now."""
         keys = self._table.all_keys(self._topic)
         left = [key for key in keys if key not in self._found]
-        found = self._engine.map(partial(_find, self._store, self._goes), left)
-        self._found |= zip(left, found, strict=True)
+        results = self._engine.map(partial(_find, self._store, self._goes), left)
+        self._found |= zip(left, results, strict=True)
         return {key: self._found[key] for key in keys}
 
 
-def _find(store: Store, goes: _Goes, key: str) -> _Found:
+def _find(store: Store, goes: _Goes, key: str) -> _FileRejects:
     """The task: a file of the quarantine → what goes of it."""
     rows = read_all_rejects(store, key)
-    return _Found(listed(key, rows, goes(key, rows)), _by_attempt(rows))
+    return _FileRejects(listed(key, rows, goes(key, rows)), _by_attempt(rows))
 
 
 def _by_attempt(rows: pa.Table) -> dict[str, int]:
@@ -135,8 +137,8 @@ def _kept(
 class SampleErasure:
     """The samples of rejects that failed attempts at a topic left."""
 
-    def __init__(self, store: Store, topic: str, wanted: Wanted) -> None:
-        self._store, self._topic, self._wanted = store, topic, wanted
+    def __init__(self, store: Store, topic: str, criteria: ErasureCriteria) -> None:
+        self._store, self._topic, self._wanted = store, topic, criteria
 
     def find(self) -> int:
         """How many rows go now. Raises CorruptData and StoreError."""

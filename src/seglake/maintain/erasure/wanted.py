@@ -45,38 +45,38 @@ _NO_KEY = "nothing is named: an erasure needs a key, or a text of rejected rows"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ErasureCriteria:
     """Record keys, and a text: what has one of them is to be erased. Its repr hides them."""
 
     keys: frozenset[bytes]
     text: bytes = b""
 
     @staticmethod
-    def of(keys: Iterable[str | bytes], text: str | bytes | None = None) -> Wanted:
+    def of(keys: Iterable[str | bytes], text: str | bytes | None = None) -> ErasureCriteria:
         """From keys and a text; a `str` means its UTF-8. Raises UsageError if there is neither."""
-        given = frozenset(map(_bytes, [keys] if isinstance(keys, str | bytes) else keys))
-        if not given and not text:
+        distinct = frozenset(map(_bytes, [keys] if isinstance(keys, str | bytes) else keys))
+        if not distinct and not text:
             raise UsageError(_NO_KEY)
-        return Wanted(given, _bytes(text or b""))
+        return ErasureCriteria(distinct, _bytes(text or b""))
 
     def __repr__(self) -> str:
         return f"{len(self.keys)} keys"
 
     def rejects(self, raw: Any) -> pa.BooleanArray:
         """Which rejected rows go, of their bytes as an Arrow array."""
-        rows = Rows.of(raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw)
-        found = pc.or_(rows.have_any(filter(None, self.keys)), self._have_text(rows))
+        rows = RejectTexts.of(raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw)
+        matches = pc.or_(rows.have_any(filter(None, self.keys)), self._have_text(rows))
         joined = [key for key in sorted(self.keys) if _SEPARATOR in key]
         near = rows.have_word(max(key.split(_SEPARATOR), key=len) for key in joined)
-        some = pc.indices_nonzero(pc.and_not(near, found))
+        some = pc.indices_nonzero(pc.and_not(near, matches))
         left = rows.take(some)
         go = _none(left.raw)
         for key in joined if len(some) else []:
             go = pc.or_(go, left.have_fields(key))
         also = pc.is_in(pa.array(range(len(rows.raw)), pa.uint64()), some.filter(go))
-        return pc.or_(found, also)
+        return pc.or_(matches, also)
 
-    def _have_text(self, rows: Rows) -> pa.BooleanArray:
+    def _have_text(self, rows: RejectTexts) -> pa.BooleanArray:
         if not self.text:
             return _none(rows.raw)
         pattern = _spellings(self.text)
@@ -84,31 +84,31 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RejectTexts:
     """Rejected rows as their bytes, and what their strings in base64 encode, a line for each."""
 
     raw: Any
     decoded: Any
 
     @staticmethod
-    def of(raw: Any) -> Rows:
+    def of(raw: Any) -> RejectTexts:
         """From the bytes of rows."""
         decoded: list[bytes | None] = [None] * len(raw)
         places: list[Any] = pc.indices_nonzero(_matches(raw, _MAY_BE_BASE64)).to_pylist()
         for at in places:
             decoded[at] = b"\n".join(_encoded_in(raw[at].as_py()))
-        return Rows(raw, pa.array(decoded, pa.large_binary()))
+        return RejectTexts(raw, pa.array(decoded, pa.large_binary()))
 
-    def take(self, places: Any) -> Rows:
+    def take(self, places: Any) -> RejectTexts:
         """The rows at these places."""
-        return Rows(self.raw.take(places), self.decoded.take(places))
+        return RejectTexts(self.raw.take(places), self.decoded.take(places))
 
     def have_any(self, words: Iterable[bytes]) -> pa.BooleanArray:
         """Which rows have one of the words as a field, or within one if that tells something."""
         every = list(words)
-        found = pc.or_(_has_any(self.raw, every), _has_any(self.decoded, filter(_tells, every)))
+        matches = pc.or_(_has_any(self.raw, every), _has_any(self.decoded, filter(_tells, every)))
         short = frozenset(word for word in every if not _tells(word))
-        return pc.or_(found, self._encode_one(short)) if short else found
+        return pc.or_(matches, self._encode_one(short)) if short else matches
 
     def have_word(self, words: Iterable[bytes]) -> pa.BooleanArray:
         """Which rows have one of the words, if it is not empty, anywhere as a whole word."""
@@ -122,8 +122,8 @@ class Rows:
         """
         parts = key.split(_SEPARATOR)
         empty = {b""} if 2 * parts.count(b"") <= len(parts) else set[bytes]()
-        found = {part: self.have_any([part]).to_pylist() for part in {*parts} - {b""}}
-        rows = (empty.union(fields, (part for part in found if found[part][row]))
+        flags = {part: self.have_any([part]).to_pylist() for part in {*parts} - {b""}}
+        rows = (empty.union(fields, (part for part in flags if flags[part][row]))
                 for row, fields in enumerate(self._encoded))  # fmt: skip
         return pa.array([_is_made_of(key, fields) for fields in rows], pa.bool_())
 
@@ -192,18 +192,18 @@ def _keys_of_file(file: Path) -> Iterator[bytes]:
     return (_decoded(line, f"{file}, line {n}") for n, line in enumerate(lines, 1) if line)
 
 
-def _decoded(given: bytes, where: str) -> bytes:
+def _decoded(data: bytes, where: str) -> bytes:
     prefix = BASE64.encode()
-    if not given.startswith(prefix):
-        return given
+    if not data.startswith(prefix):
+        return data
     try:
-        return base64.b64decode(given.removeprefix(prefix), validate=True)
+        return base64.b64decode(data.removeprefix(prefix), validate=True)
     except binascii.Error as error:
         raise UsageError(f"{where} is not base64 behind {BASE64!r}: {error}") from error
 
 
-def _bytes(given: str | bytes) -> bytes:
-    return given.encode() if isinstance(given, str) else given
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
 
 
 # ------------------------------------------------------------------ whole words in bytes
@@ -215,18 +215,18 @@ def _none(raw: Any) -> pa.BooleanArray:
 
 def _has_any(raw: Any, words: Iterable[bytes]) -> pa.BooleanArray:
     """Which items have one of the words as a whole word."""
-    found = _none(raw)
+    matches = _none(raw)
     for some in _parts(sorted(set(words))):
         any_word = "|".join(map(_spellings, some))
         pattern = rf"(?:\A|[^0-9A-Za-z_]|{_AFTER_ESCAPE})(?:{any_word})(?:[^0-9A-Za-z_]|\z)"
-        found = pc.or_(found, _matches(raw, pattern))
-    return found
+        matches = pc.or_(matches, _matches(raw, pattern))
+    return matches
 
 
 def _matches(raw: Any, pattern: str) -> pa.BooleanArray:
     """Arrow matches binary data byte by byte; the pattern is ASCII."""
-    found: Any = pc.match_substring_regex(raw, pattern=pattern)
-    flags: pa.BooleanArray = found.fill_null(False)
+    matches: Any = pc.match_substring_regex(raw, pattern=pattern)
+    flags: pa.BooleanArray = matches.fill_null(False)
     return flags
 
 

@@ -114,8 +114,8 @@ def _at(
     """The offset of the first record at a time or later, in each partition; else END."""
     log = Log(base, topic, Origin(table.store))
     chosen = log.partitions() if partitions is None else sorted({*partitions})
-    found = {number: log.reader(number).offset_for_time(time_ms) for number in chosen}
-    return {number: END if place is None else place.offset for number, place in found.items()}
+    places = {number: log.reader(number).offset_for_time(time_ms) for number in chosen}
+    return {number: END if place is None else place.offset for number, place in places.items()}
 
 
 def _start(view: PartitionView, offset: int) -> int:

@@ -15,11 +15,11 @@ import numpy as np
 from seglake.catalog.rows import PartitionRow, Row
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
-from seglake.maintain.report import Report, TopicReport
+from seglake.maintain.report import MaintenanceReport, TopicReport
 
 
 @dataclass
-class Moved(Report):
+class Moved(MaintenanceReport):
     """A log start that moved from `before` to `after`, and the segments that went with it.
 
     `records` and `log_bytes` count what these segments have. Deleted records in the segment that
@@ -54,11 +54,11 @@ def change_of(
     """The commit that moves the log starts of a topic; `report` is that of the operation."""
     rows: list[Row] = []
     replaced: list[tuple[int, int]] = []
-    for each in moves:
-        view = base.partition(report.topic, each.partition)
-        rows.append(_row(view, each.after))
-        gone = view.segments.base_offsets[: each.segments].tolist()
-        replaced += [(each.partition, base_offset) for base_offset in gone]
+    for move in moves:
+        view = base.partition(report.topic, move.partition)
+        rows.append(_row(view, move.after))
+        gone = view.segments.base_offsets[: move.segments].tolist()
+        replaced += [(move.partition, base_offset) for base_offset in gone]
     return Change([*rows, report.row(operation)], replaced)
 
 

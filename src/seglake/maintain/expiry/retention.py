@@ -28,14 +28,14 @@ from seglake.format.records import Int64s
 from seglake.maintain.clock import CarefulClock
 from seglake.maintain.commit import carry_out
 from seglake.maintain.expiry.log_start import Moved, change_of, moved
-from seglake.maintain.report import Report, TopicReport
+from seglake.maintain.report import MaintenanceReport, TopicReport
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import open_store
 from seglake.times.instants import format_ms
 
 
 @dataclass
-class Blocked(Report):
+class Blocked(MaintenanceReport):
     """A segment that keeps `segments` old ones behind it, whose logs have `log_bytes`.
 
     `offset` and `timestamp` are those of its record with the largest timestamp; -1 as offset if no
@@ -104,27 +104,36 @@ def retain_topic(
     """
     report = Retained(topic, dry_run=dry_run, now_ms=now_ms)
 
-    def find(base: Snapshot, settings: Topic) -> list[_Partition]:
+    def find(base: Snapshot, settings: Topic) -> list[_RetainedPartition]:
         views = base.partitions(topic)
-        return [_Partition(table, base, each, settings, report.now_ms) for each in views]
+        return [
+            _RetainedPartition(table, base, partition, settings, report.now_ms)
+            for partition in views
+        ]
 
     def plan(base: Snapshot) -> Change | None:
         settings = topic_of(base.topic(topic))
-        found = find(base, settings)
-        if careful_ms is not None and any(each.count for each in found):
+        partitions = find(base, settings)
+        if careful_ms is not None and any(partition.count for partition in partitions):
             report.now_ms = careful_ms()
-            found = find(base, settings)
-        report.moved = [moved(each.view, each.log_start) for each in found if each.count]
-        report.blocked = [each.blocked() for each in found if each.shielded.any()]
+            partitions = find(base, settings)
+        report.moved = [
+            moved(partition.view, partition.log_start)
+            for partition in partitions
+            if partition.count
+        ]
+        report.blocked = [
+            partition.blocked() for partition in partitions if partition.shielded.any()
+        ]
         for name in ("segments", "records", "log_bytes"):
-            setattr(report, name, sum(getattr(each, name) for each in report.moved))
+            setattr(report, name, sum(getattr(partition, name) for partition in report.moved))
         return change_of(base, report, "retain", report.moved) if report.moved else None
 
     carry_out(table, report, plan, dry_run=dry_run, base=base)
     return report
 
 
-class _Partition:
+class _RetainedPartition:
     """A log partition under its topic's retention; `count` of its segments go, the oldest."""
 
     def __init__(

@@ -6,11 +6,11 @@ from typing import Any, Literal
 from seglake.catalog.rows import SegmentRow
 from seglake.errors import CorruptData, MissingObject, StoreError
 from seglake.layout import Suffix
-from seglake.maintain.report import Report
+from seglake.maintain.report import MaintenanceReport
 
 
 @dataclass
-class Finding(Report):
+class Finding(MaintenanceReport):
     """One thing that is wrong. `position` is the byte of `file` where it shows, or 0.
 
     `kind` is missing (there is no such object), unreadable (storage failed), damaged (bytes are not

@@ -38,8 +38,8 @@ class History(NamedTuple):
             names = ", ".join(sorted(unknown))
             raise UsageError(f"there is no manifest of the attempts {names}")
         untrusted[:] = waiting = sorted(written.keys() - marked - {*trust})
-        known = {*waiting} & committed_attempts(store) if waiting else set[str]()
-        first = written.keys() & {*marked, *trust, *known}
+        committed = {*waiting} & committed_attempts(store) if waiting else set[str]()
+        first = written.keys() & {*marked, *trust, *committed}
         history = History(_read(store, written, first))
         history.add_what_others_build_on(_read(store, written, written.keys() - first))
         untrusted[:] = sorted(written.keys() - history.manifests.keys())
@@ -50,25 +50,29 @@ class History(NamedTuple):
         """Add the manifests of attempts whose rows those that count take out, or name."""
         while unknown:
             names, gone = self.named(), self._replaced()
-            found = {
-                name: each
-                for name, each in unknown.items()
-                if name in names or any(row.id in gone for row in each.segments)
+            needed = {
+                name: manifest
+                for name, manifest in unknown.items()
+                if name in names or any(row.id in gone for row in manifest.segments)
             }
-            if not found:
+            if not needed:
                 return
-            self.manifests.update(found)
-            unknown = {name: each for name, each in unknown.items() if name not in found}
+            self.manifests.update(needed)
+            unknown = {name: manifest for name, manifest in unknown.items() if name not in needed}
 
     def named(self) -> set[str]:
         """The attempts that rows of the manifests name, or rows that they take out."""
-        found = set[str]()
+        attempt_ids = set[str]()
         for manifest in self.manifests.values():
-            found.update(manifest.forgotten)
-            found.update(getattr(row, "attempt_id", manifest.attempt_id) for row in manifest.rows)
+            attempt_ids.update(manifest.forgotten)
+            attempt_ids.update(
+                getattr(row, "attempt_id", manifest.attempt_id) for row in manifest.rows
+            )
             segments: list[SegmentRow | SegmentId] = [*manifest.segments, *manifest.replaced]
-            found.update(chain.from_iterable((s.attempt_id, s.index_attempt_id) for s in segments))
-        return found
+            attempt_ids.update(
+                chain.from_iterable((s.attempt_id, s.index_attempt_id) for s in segments)
+            )
+        return attempt_ids
 
     def check_marks(self, alone: Collection[str]) -> None:
         """Raise CorruptData if one of the marks without a manifest tells of an unknown commit."""
@@ -80,8 +84,12 @@ class History(NamedTuple):
 
     def lake(self) -> str:
         """The lake's identity, "" if all manifests are of an older Seglake."""
-        told = ((each.version, each.lake) for each in self.manifests.values() if each.lake)
-        return max(told, default=(-1, ""))[1]
+        lakes = (
+            (manifest.version, manifest.lake)
+            for manifest in self.manifests.values()
+            if manifest.lake
+        )
+        return max(lakes, default=(-1, ""))[1]
 
     def topics(self) -> dict[str, list[Row]]:
         """The live rows of every topic after all these commits, each once.
@@ -102,7 +110,7 @@ class History(NamedTuple):
         return dict(sorted(topics.items()))
 
     def _replaced(self) -> set[SegmentId]:
-        return {segment for each in self.manifests.values() for segment in each.replaced}
+        return {segment for manifest in self.manifests.values() for segment in manifest.replaced}
 
 
 def lone_marks(store: Store) -> list[str]:
@@ -126,9 +134,9 @@ def _read(store: Store, written: Mapping[str, int], some: Collection[str]) -> di
 def _attempts(store: Store) -> tuple[dict[str, int], set[str]]:
     """The attempts with a manifest, each with the number of its last; those with a mark."""
     written, marked = dict[str, int](), set[str]()
-    for each in store.list(layout.ATTEMPTS):
+    for item in store.list(layout.ATTEMPTS):
         with contextlib.suppress(CorruptData):  # a key that Seglake does not write
-            attempt_id, name = layout.parse_attempt_key(each.key)
+            attempt_id, name = layout.parse_attempt_key(item.key)
             if name == "success":
                 marked.add(attempt_id)
             elif (number := layout.lost_races(name)) is not None:

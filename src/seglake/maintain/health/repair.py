@@ -39,7 +39,7 @@ from seglake.maintain.health.findings import Finding
 from seglake.maintain.health.history import History
 from seglake.maintain.health.reindex import Reindexed, reindex_rows
 from seglake.maintain.health.segment_files import file_finding
-from seglake.maintain.report import Report, Status
+from seglake.maintain.report import MaintenanceReport, Status
 from seglake.store import Store, open_store
 
 _TRIES = 3  # at making the catalog anew
@@ -47,7 +47,7 @@ _UNTOLD = 100  # commits without a manifest after the last one with: file merges
 
 
 @dataclass(repr=False)
-class Rebuilt(Report):
+class Rebuilt(MaintenanceReport):
     """The result of a rebuild of the catalog.
 
     `untrusted` attempts have a manifest and no mark of success, and what can be read of the old
@@ -79,7 +79,7 @@ class Repaired(Reindexed):
     files: list[str] = field(default_factory=list)
 
 
-class _Damage(NamedTuple):
+class _TopicDamage(NamedTuple):
     """The segments of a topic with index files to rebuild, and everything that was found."""
 
     topic: str
@@ -90,7 +90,11 @@ class _Damage(NamedTuple):
     def unreadable(self) -> list[Finding]:
         """The findings about segments that are left as they are."""
         bad = {(row.partition, row.base_offset) for row in self.segments}
-        return [each for each in self.findings if (each.partition, each.base_offset) not in bad]
+        return [
+            finding
+            for finding in self.findings
+            if (finding.partition, finding.base_offset) not in bad
+        ]
 
 
 def repair_indexes(
@@ -110,7 +114,7 @@ def repair_indexes(
     with opened(root, storage_options, dry_run=dry_run) as table:
         tasks, reports = SegmentTasks(table.store, None, progress), list[Repaired]()
         for damage in _damage(table, topics, tasks):
-            files = [each.file for each in damage.findings if each.kind != "unreadable"]
+            files = [finding.file for finding in damage.findings if finding.kind != "unreadable"]
             report = Repaired(damage.topic, dry_run=dry_run, files=files)
             some = damage.segments
             reindex_rows(table, report, some, None, tasks, leave_damaged=True, dry_run=dry_run)
@@ -123,16 +127,18 @@ def repair_indexes(
 
 def _damage(
     table: CatalogTable, topics: Collection[str] | None, tasks: SegmentTasks
-) -> Iterator[_Damage]:
+) -> Iterator[_TopicDamage]:
     """What is wrong with the index files of each topic with damage."""
     snapshot = table.snapshot()
     names = [snapshot.topic(name).topic for name in topics or ()]
     for topic in names or [row.topic for row in snapshot.topics()]:
         rows = table.segments(snapshot, topic)
-        found = tasks.map(_index_findings, rows)
-        bad = [any(finding.kind != "unreadable" for finding in each) for each in found]
-        if any(found):
-            yield _Damage(topic, list(compress(rows, bad)), list(chain.from_iterable(found)))
+        findings = tasks.map(_index_findings, rows)
+        bad = [any(finding.kind != "unreadable" for finding in some) for some in findings]
+        if any(findings):
+            yield _TopicDamage(
+                topic, list(compress(rows, bad)), list(chain.from_iterable(findings))
+            )
 
 
 def _index_findings(store: Store, row: SegmentRow) -> list[Finding]:
@@ -170,9 +176,9 @@ def rebuild_catalog(
         report.status = "already done"
         return report
     with _naming_untrusted(report):
-        found = History.of(store, trust, report.untrusted)
-        report.attempts = sorted(found.manifests)
-        topics = found.topics()
+        history = History.of(store, trust, report.untrusted)
+        report.attempts = sorted(history.manifests)
+        topics = history.topics()
         _check(store, topics, report)
     report.topics = {
         topic: sum(isinstance(row, SegmentRow) for row in rows) for topic, rows in topics.items()
@@ -181,8 +187,8 @@ def rebuild_catalog(
         for attempt_id in sorted(unmarked(store).keys() & set(report.attempts)):
             mark_committed(store, attempt_id)  # only the old catalog may know of them
         store.put(layout.REBUILDING, b"")
-        last_version = _last_version(store, found.manifests.values())
-        lake = found.lake() or _own(store)
+        last_version = _last_version(store, history.manifests.values())
+        lake = history.lake() or _own(store)
         report.backup = _move_aside(store)
         report.version = _made_anew(store, topics, last_version + 1, lake)
         store.delete([layout.REBUILDING])
@@ -223,7 +229,7 @@ def _naming_untrusted(report: Rebuilt) -> Iterator[None]:
 def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> None:
     """Raise CorruptData if these rows make no lake; report the index files to rebuild."""
     segments = [row for row in chain(*topics.values()) if isinstance(row, SegmentRow)]
-    listed = (hash(_object(each.key, each.size)) for each in store.list(layout.TOPICS))
+    listed = (hash(_object(item.key, item.size)) for item in store.list(layout.TOPICS))
     there = np.unique(np.fromiter(listed, np.int64))
     for row in _without(segments, "log", there)[:1]:
         raise CorruptData(f"no log of {row.log_bytes} bytes is here", file=row.key("log"))
@@ -242,8 +248,8 @@ def _without(segments: list[SegmentRow], suffix: Suffix, there: Int64s) -> list[
     A link has any size.
     """
     size = operator.attrgetter(f"{suffix}_bytes")
-    wanted = np.fromiter((hash(_object(row.key(suffix), size(row))) for row in segments), np.int64)
-    return list(compress(segments, ~np.isin(wanted, there)))
+    hashes = np.fromiter((hash(_object(row.key(suffix), size(row))) for row in segments), np.int64)
+    return list(compress(segments, ~np.isin(hashes, there)))
 
 
 def _object(key: str, size: int) -> tuple[str, int]:
@@ -252,7 +258,7 @@ def _object(key: str, size: int) -> tuple[str, int]:
 
 def _move_aside(store: Store) -> str:
     """Copy the rest of the catalog, then delete it; returns the copy's folder, "" if no rest."""
-    old = [found.key for found in store.list(layout.LOG_TABLE)]
+    old = [item.key for item in store.list(layout.LOG_TABLE)]
     backup = f"{layout.LOG_TABLE}.backup-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
     for key in old:
         store.put(backup + key.removeprefix(layout.LOG_TABLE), store.read_all(key))
@@ -279,7 +285,7 @@ def _made_anew(store: Store, topics: Mapping[str, list[Row]], first_version: int
         except StoreError:
             if not tries_left:
                 raise
-            store.delete([found.key for found in store.list(layout.LOG_TABLE)])
+            store.delete([item.key for item in store.list(layout.LOG_TABLE)])
     raise AssertionError
 
 

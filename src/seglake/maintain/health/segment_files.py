@@ -71,16 +71,16 @@ def _checksum(store: LakeLogs, key: str, size: int) -> int:
     return crc
 
 
-def _check_bytes(row: SegmentRow, suffix: Suffix, found: memoryview, expected: bytes) -> None:
+def _check_bytes(row: SegmentRow, suffix: Suffix, data: memoryview, expected: bytes) -> None:
     """Raise CorruptData at the first byte that differs from the file that the log gives."""
-    if found == expected:
+    if data == expected:
         return
-    both = min(len(found), len(expected))
-    differ = np.frombuffer(found, np.uint8, both) != np.frombuffer(expected, np.uint8, both)
+    both = min(len(data), len(expected))
+    differ = np.frombuffer(data, np.uint8, both) != np.frombuffer(expected, np.uint8, both)
     position = int(np.argmax(differ)) if differ.any() else both
-    what = f"not what the log gives: {len(found)} bytes instead of {len(expected)}"
+    what = f"not what the log gives: {len(data)} bytes instead of {len(expected)}"
     if differ.any():
-        what = f"not what the log gives: byte {found[position]}, expected {expected[position]}"
+        what = f"not what the log gives: byte {data[position]}, expected {expected[position]}"
     raise CorruptData(what, file=row.key(suffix), position=position)
 
 
@@ -91,9 +91,9 @@ def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> S
     """
     sealed = rebuild(row.base_offset, checked_batches(store, row), policy)
     for name in _LOG_COLUMNS:
-        found, expected = getattr(sealed, name), getattr(row, name)
-        if found != expected:
-            what = f"{name} is {found}, the catalog says {expected}"
+        value, expected = getattr(sealed, name), getattr(row, name)
+        if value != expected:
+            what = f"{name} is {value}, the catalog says {expected}"
             raise CorruptData(what, file=row.key("log"))
     return sealed
 

@@ -31,7 +31,7 @@ from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.health.findings import Finding, catalog_finding
 from seglake.maintain.health.history import lone_marks
 from seglake.maintain.health.segment_files import check_segment
-from seglake.maintain.report import Report
+from seglake.maintain.report import MaintenanceReport
 from seglake.maintain.vacuum import orphans
 from seglake.store import Store, open_store
 
@@ -43,7 +43,7 @@ _IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # kinds of rows; runs and so
 
 
 @dataclass(repr=False)
-class Verification(Report):
+class Verification(MaintenanceReport):
     """The findings in one version of the lake; it is sound if there are none.
 
     Missing objects are findings too. `orphans` are objects that no retained version names: failed
@@ -132,8 +132,8 @@ def _check_segments(
 ) -> None:
     work, done = partial(check_segment, deep=report.deep), 0
     for rows in lists:
-        for found in tasks.within(done, report.log_bytes).map(work, rows):
-            report.findings += [Finding(**finding) for finding in found]
+        for findings in tasks.within(done, report.log_bytes).map(work, rows):
+            report.findings += [Finding(**finding) for finding in findings]
         done += sum(row.log_bytes for row in rows)
 
 
@@ -155,12 +155,12 @@ def _check_history(
 
     A re-based segment carries an attempt id without a manifest of its own; its run's has it.
     """
-    there = {found.key for found in table.store.list(layout.ATTEMPTS)}
+    there = {item.key for item in table.store.list(layout.ATTEMPTS)}
     alone = {*lone_marks(table.store)}
     for topic in topics:
-        known = {run.attempt_id for run in table.run_history(snapshot, topic)}
-        known |= {row.attempt_id for row in table.maintenance(snapshot, topic)}
-        for attempt_id in sorted(known | snapshot.index_attempts(topic)):
+        attempt_ids = {run.attempt_id for run in table.run_history(snapshot, topic)}
+        attempt_ids |= {row.attempt_id for row in table.maintenance(snapshot, topic)}
+        for attempt_id in sorted(attempt_ids | snapshot.index_attempts(topic)):
             manifest, mark = layout.manifest_key(attempt_id), layout.success_key(attempt_id)
             alone.discard(mark)
             if manifest not in there:
@@ -193,17 +193,17 @@ def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator
     upkeep = table.maintenance(snapshot, topic)
     expired, left = expired_attempts(upkeep), rejects_left(upkeep)
     for run in runs:
-        kept, expected = rejects[run.attempt_id], left.get(run.attempt_id, run.quarantined)
-        yield from _check_counts(run, expected, expected if run.attempt_id in expired else kept)
+        actual, expected = rejects[run.attempt_id], left.get(run.attempt_id, run.quarantined)
+        yield from _check_counts(run, expected, expected if run.attempt_id in expired else actual)
 
 
 def _count_rejects(store: Store, topic: str, runs: Collection[RunRow]) -> Counter[str]:
     """The rejects of each attempt in the quarantine."""
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for rows in QuarantineTable(store).read(topic, {run.attempt_id for run in runs}):
         counts: Any = pc.value_counts(rows["attempt_id"])
-        found.update({item["values"]: item["counts"] for item in counts.to_pylist()})
-    return found
+        totals.update({item["values"]: item["counts"] for item in counts.to_pylist()})
+    return totals
 
 
 def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
 """The records around each of many moments: for every row of a table, the events near its time.
 
 A batch of rows is answered as a whole. The union of its windows decides which blocks are fetched,
-so a block that windows share is fetched and decoded once. Two binary searches find the rows of a
-record, since windows of one width end in the order in which they start.
+so a block that windows share is fetched and decoded once. All windows have one width, so they end
+in the order in which they start, and two binary searches find the rows of a record.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from seglake.log.zones.search import distinct
 from seglake.read.window.plan import pieces_of
 from seglake.times.instants import to_epoch_ms_array
 
-_PAIRS = 65_536  # of a row and a record, joined at a time
+_PAIRS = 65_536  # pairs of a row and a record that are joined at a time
 
 
-class _Log(Protocol):
-    """As much of `seglake.read.log.Log` as is needed here."""
+class _ReadableLog(Protocol):
+    """The part of `seglake.read.log.Log` that is needed here."""
 
     def partitions(self) -> Sequence[int]: ...
     def partition_counts(self) -> Sequence[int]: ...
@@ -42,11 +42,17 @@ class _Log(Protocol):
 class Around:
     """A function from batches of rows to batches of rows with events; see `Log.read_around`.
 
-    It can be pickled, with the log's list of segments; where it is unpickled it needs no catalog.
+    The function is pickled with the log's list of segments, so it needs no catalog afterwards.
     """
 
     def __init__(
-        self, log: _Log, at: str, before_ms: int, after_ms: int, key: str | None, schema: pa.Schema
+        self,
+        log: _ReadableLog,
+        at: str,
+        before_ms: int,
+        after_ms: int,
+        key: str | None,
+        schema: pa.Schema,
     ) -> None:
         least, most = sorted((before_ms, after_ms))
         if least < 0 or not 0 < most <= INT64_MAX:
@@ -55,33 +61,33 @@ class Around:
         self._before_ms, self._after_ms = before_ms, after_ms
         self._partition_counts = log.partition_counts() if key else ()
 
-    def check(self, given: pa.Schema, added: Iterable[str]) -> None:
-        """UsageError if the schema `given` lacks a column, or has a name that is also `added`."""
-        self._require_columns(given.names)
-        names = {name.lower() for name in given.names}  # Spark does not tell A from a
+    def check(self, row_schema: pa.Schema, added: Iterable[str]) -> None:
+        """Raise UsageError if `row_schema` lacks a column, or has a name that is `added`."""
+        self._require_columns(row_schema.names)
+        names = {name.lower() for name in row_schema.names}  # Spark does not tell A from a
         for name in added:
             if name.lower() in names:
                 raise UsageError(
                     f"both the rows and the records have a column {name!r}: rename it in the rows, "
                     "or choose other columns of the records"
                 )
-        _times(pa.array([], given.field(self._at).type))
+        _times(pa.array([], row_schema.field(self._at).type))
         if self._key:
-            _bytes(pa.array([], given.field(self._key).type))
+            _bytes(pa.array([], row_schema.field(self._key).type))
 
-    def _require_columns(self, given: Sequence[str]) -> None:
+    def _require_columns(self, names: Sequence[str]) -> None:
         for name in filter(None, (self._at, self._key)):
-            if name not in given:
-                raise UsageError(f"there is no column {name!r}; there are {', '.join(given)}")
+            if name not in names:
+                raise UsageError(f"there is no column {name!r}; there are {', '.join(names)}")
 
-    def schema(self, given: pa.Schema) -> pa.Schema:
-        """The columns of the result for rows of the schema `given`."""
-        return pa.schema([*given, *self._schema])
+    def schema(self, row_schema: pa.Schema) -> pa.Schema:
+        """The schema of the result for rows of `row_schema`."""
+        return pa.schema([*row_schema, *self._schema])
 
     def __call__(
         self, rows: Iterable[pa.RecordBatch], memory_bytes: int, stats: ReadStats | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Each row once with each of its records, in no order, in batches of 1/8 of the memory."""
+        """Pairs of a row and a record in its window, unordered, in batches of 1/8 of the memory."""
         for batch in rows:
             schema = self.schema(batch.schema)
             moments = self._moments(batch)
@@ -92,7 +98,7 @@ class Around:
                     yield from _joined(batch, own, records, schema, memory_bytes // 8)
 
     def _moments(self, batch: pa.RecordBatch) -> _Moments:
-        times, known = _times(batch.column(self._at))
+        times, valid = _times(batch.column(self._at))
         codes, keys = np.zeros(len(batch), np.int64), None
         homes: tuple[Int32s, ...] = ()
         if self._key:
@@ -101,17 +107,17 @@ class Around:
             spans = _spans(keys)
             homes = tuple(partition_of(spans, count) for count in self._partition_counts)
         low, high = self._before_ms, INT64_MAX - self._after_ms
-        # windows begin at 0 or later: a record without a timestamp (-1) is in none
+        # Windows begin at 0 or later, so a record without a timestamp (-1) is in no window.
         starts = np.maximum(times, low) - low
         ends = np.minimum(times, high) + self._after_ms
-        asked = np.flatnonzero(known & (codes >= 0) & (starts < ends))
+        asked = np.flatnonzero(valid & (codes >= 0) & (starts < ends))
         order = asked[np.lexsort((times[asked], codes[asked]))]
         return _Moments(order, starts[order], ends[order], codes[order], keys, homes)
 
     def _records(
         self, reader: PartitionReader, own: _Moments, memory_bytes: int, stats: ReadStats | None
     ) -> Iterator[pa.RecordBatch]:
-        """The records of the blocks that the windows meet, with the columns that joining needs."""
+        """The records of the blocks that meet the windows, with the columns that the join needs."""
         windows = union(np.sort(own.starts), np.sort(own.ends))
         window = Window(int(windows[0, 0]), int(windows[1, -1]))
         needed = ["timestamp"] if own.keys is None else ["timestamp", "key"]
@@ -124,7 +130,7 @@ class Around:
 def with_plain_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """The stream with string and binary columns in place of views.
 
-    Polars makes views, and Arrow cannot repeat their items.
+    Polars makes views, and Arrow cannot repeat the items of a view.
     """
     plain: Any = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     fields = [field.with_type(plain.get(field.type, field.type)) for field in rows.schema]
@@ -134,8 +140,8 @@ def with_plain_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 class _Moments(NamedTuple):
     """Rows of a batch by (code, time): positions, windows [start, end) in ms, codes of their keys.
 
-    Each of `homes` has one partition for each key, where its records may be. Without any, records
-    may be in every partition.
+    Each array of `homes` has, for each key, a partition that may hold records of the key. If there
+    is no array, every partition may.
     """
 
     rows: Int64s
@@ -157,7 +163,8 @@ class _Moments(NamedTuple):
 class _Matching:
     """Finds the moments whose windows hold a record.
 
-    The bounds of all windows are numbered, so that a code and a bound make one number.
+    The bounds of all windows are numbered. A code and the number of a bound make one number, so
+    that one binary search compares both.
     """
 
     def __init__(self, moments: _Moments) -> None:
@@ -171,7 +178,7 @@ class _Matching:
         return places + self._bounds.searchsorted(times, "right")
 
     def of(self, records: pa.RecordBatch) -> tuple[Int64s, Int64s]:
-        """For each record the number of its first moment, and that after its last."""
+        """For each record the number of its first moment, and the number after its last moment."""
         times = records["timestamp"].cast(pa.int64()).to_numpy()
         codes = np.zeros(len(records), np.int64)
         if self._keys is not None:
@@ -189,7 +196,7 @@ def _joined(
     schema: pa.Schema,
     limit_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch beside their records, in batches of about `limit_bytes`."""
+    """Pairs of a row and a record, side by side, in batches of about `limit_bytes`."""
     matching = _Matching(moments)
     row_bytes = _row_bytes(batch)[moments.rows]
     added = schema.names[len(batch.schema) :]
@@ -218,15 +225,15 @@ def _pairs(lows: Int64s, highs: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
 def _times(column: Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """A column of times in ms, rounded up, and where it is not null."""
     kind: Any = column.type
-    known = column.is_valid().to_numpy(zero_copy_only=False)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_integer(kind):
-        return to_epoch_ms_array(column.fill_null(0).to_numpy()), known
+        return to_epoch_ms_array(column.fill_null(0).to_numpy()), valid
     if not pa.types.is_timestamp(kind) or kind.tz is None:
         raise UsageError(f"times are timestamps with a zone, or integer milliseconds, not {kind}")
     if kind.unit == "s":
         column = column.cast(pa.timestamp("ms", kind.tz))
     units = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[kind.unit]
-    return -(-column.cast(pa.int64()).fill_null(0).to_numpy() // units), known
+    return -(-column.cast(pa.int64()).fill_null(0).to_numpy() // units), valid
 
 
 def _bytes(column: Array) -> Array:
@@ -238,7 +245,7 @@ def _bytes(column: Array) -> Array:
 
 
 def _spans(items: Array) -> Spans:
-    """An array of binary, without nulls, as spans over its buffer."""
+    """A binary array without nulls, as spans over its buffer."""
     _, offsets, data = items.buffers()
     ends = np.frombuffer(offsets, np.int32)[items.offset :][: len(items) + 1]
     content = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)

@@ -1,7 +1,6 @@
-"""Which bytes of which segments a read needs, as a value to look at before it is executed.
+"""A plan: which bytes of which segments a read needs. A caller can look at it before executing it.
 
-Planning reads zone maps and nothing else; a segment that lies in the window as a whole needs not
-even its zone map.
+Planning reads only zone maps. For a segment whose records are all in the window, it reads nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,15 +25,15 @@ _SHOWN = 20  # segments in a table
 
 
 def pieces_of(
-    wanted: Sequence[tuple[PartitionReader, Window]], windows: Int64s | None = None
+    reads: Sequence[tuple[PartitionReader, Window]], windows: Int64s | None = None
 ) -> Iterator[Piece]:
-    """The pieces of a read of some log partitions, in their order, and in offset order in each.
+    """The pieces of a read of some log partitions, partition after partition, in offset order.
 
-    With `windows` (as `Bounds` has them) only blocks with a part of one of these are taken. Zone
+    With `windows` (in the form of `Bounds`), only the blocks that meet one of them are read. Zone
     maps on an object store are read several at a time.
     """
-    calls = _calls(wanted, windows)
-    if any(partition.store.remote for partition, _ in wanted):
+    calls = _calls(reads, windows)
+    if any(partition.store.remote for partition, _ in reads):
         pieces = ahead(((1, call) for call in calls), REQUESTS)
     else:
         pieces = (call() for call in calls)
@@ -42,14 +41,14 @@ def pieces_of(
 
 
 def _calls(
-    wanted: Iterable[tuple[PartitionReader, Window]], windows: Int64s | None
+    reads: Iterable[tuple[PartitionReader, Window]], windows: Int64s | None
 ) -> Iterator[Callable[[], Piece]]:
-    """A call for each piece, which may turn out to be empty."""
+    """A call for each piece. The piece that a call returns may be empty."""
     bounds = Bounds.of(Window(), windows)
-    for partition, asked in wanted:
+    for partition, asked in reads:
         view = partition.view
         window = asked.above(view.log_start_offset)
-        if window != bounds.window:  # partitions nearly always share it
+        if window != bounds.window:  # nearly always, partitions have the same window
             bounds = Bounds.of(window, windows)
         bases, ends, lows, highs = view.extents
         numbers, whole = bounds.meet(lows, highs, bases, ends)
@@ -60,7 +59,7 @@ def _calls(
             segment = partition.segment(number)
             if all_wanted and records:
                 yield partial(Piece, segment, window, segment.log, records)
-            elif records:  # else it covers a gap
+            elif records:  # a segment without records only covers a gap
                 yield partial(_blocks_within, partition, segment, bounds, records)
 
 
@@ -73,7 +72,7 @@ def _blocks_within(
 
 @dataclass(frozen=True, repr=False)
 class Plan(ShowsTable):
-    """A read of one topic in one version of the lake, not yet executed. Can be pickled."""
+    """A read of one topic in one version of the lake that is not executed yet. Can be pickled."""
 
     version: int
     pieces: tuple[Piece, ...]
@@ -96,12 +95,12 @@ class Plan(ShowsTable):
 
     @property
     def spans(self) -> list[tuple[Int64s, Int64s]]:
-        """For each piece, starts and ends of the byte ranges that storage will be asked for."""
+        """For each piece, starts and ends of the byte ranges to request from storage."""
         return [piece.spans(self.fetch.gap_bytes) for piece in self.pieces]
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that executing will fetch; fewer, where decompressed batches are cached."""
+        """The most bytes that `execute` fetches. It fetches fewer if batches are cached."""
         return sum(int((ends - starts).sum()) for starts, ends in self.spans)
 
     @property
@@ -111,15 +110,15 @@ class Plan(ShowsTable):
 
     @property
     def ranges(self) -> int:
-        """How many byte ranges will be fetched, if none is larger than a fetch."""
+        """How many byte ranges `execute` fetches, if no range is larger than a fetch."""
         return sum(len(starts) for starts, _ in self.spans)
 
     def execute(
         self, *, memory_bytes: int = MEMORY_BYTES, stats: ReadStats | None = None
     ) -> pa.RecordBatchReader:
-        """The records, partition by partition in offset order; `stats` counts along.
+        """The records, partition by partition, in offset order. `stats` counts requests and bytes.
 
-        Raises CorruptData and StoreError from the reader, where they occur.
+        The reader raises CorruptData and StoreError at the batch where they occur.
         """
         batches = execute(
             self.fetch, self.pieces, self.schema, memory_bytes=memory_bytes, stats=stats

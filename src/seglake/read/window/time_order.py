@@ -1,8 +1,8 @@
 """One stream in the order of time, from partitions in the order of offsets, in bounded memory.
 
-The window is cut into slices of time that fit into memory; the records of a slice are collected and
+The window is cut into slices of time that fit into memory. The records of a slice are collected and
 sorted. Where events are nearly in order, zone maps let a slice fetch little more than its records.
-A slice that turns out too large ends earlier: at the median time of its records so far.
+If a slice has too many records, it is cut to end at the median time of its records so far.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from seglake.log.piece import Window
 from seglake.read.window.plan import pieces_of
 
 _OUTPUT_ROWS = 65_536
-_MOST_BYTES = 2**30  # Arrow's offsets have 32 bits, in sorting too
+_MOST_BYTES = 2**30  # Arrow's offsets have 32 bits, also while a slice is sorted
 _ORDER = ("timestamp", "partition", "offset")
 
 
@@ -42,7 +42,7 @@ def merged(
 
 
 class _Slice:
-    """Records with start_ms <= timestamp < end_ms; too many of them lower `end_ms`."""
+    """Records with start_ms <= timestamp < end_ms. If there are too many, `end_ms` is lowered."""
 
     def __init__(
         self, start_ms: int, end_ms: int, schema: pa.Schema, memory_bytes: int, stats: ReadStats
@@ -57,14 +57,14 @@ class _Slice:
         return min(self._memory_bytes // 4, _MOST_BYTES)  # sorting makes a copy
 
     def next_width(self) -> int:
-        """The width at which a next slice of this density fills two thirds of its memory."""
+        """The width with which a next slice of this density fills two thirds of its memory."""
         growth = min(8.0, self._limit * 2 / 3 / max(1, self._size))
         return max(1, int((self.end_ms - self.start_ms) * growth))
 
     def records(self, readers: Sequence[PartitionReader]) -> Iterator[pa.RecordBatch]:
-        """The records in order of time. Once it is exhausted, `end_ms` is final."""
+        """The records in order of time. `end_ms` is final after the last record."""
         if not self._collect(readers):
-            # a single millisecond is too much; its order is that of partition and offset
+            # A single millisecond has too many records. Their order is partition and offset.
             self._batches = []
             yield from self._read(readers, 0)
         elif self._batches:
@@ -73,7 +73,7 @@ class _Slice:
                 yield batch.slice(first, _OUTPUT_ROWS)
 
     def _collect(self, readers: Sequence[PartitionReader]) -> bool:
-        """Collect all records of the slice; False if not even one millisecond of them fits."""
+        """Collect all records of the slice. Returns False if one millisecond has too many."""
         following = self._collect_from(readers, 0)
         while following is not None:
             if not self._narrow():
@@ -86,9 +86,9 @@ class _Slice:
     def _collect_from(
         self, readers: Sequence[PartitionReader], offset: int
     ) -> tuple[int, int] | None:
-        """Collect the records of the first partition from `offset` on, and all of the others.
+        """Collect the records of the first partition from `offset` on, and of all other partitions.
 
-        If there are too many, returns the partition and the offset to go on from.
+        If there are too many, returns the partition and the offset where to continue.
         """
         for batch in self._read(readers, offset):
             self._batches.append(batch)
@@ -125,6 +125,6 @@ def _times(batch: pa.RecordBatch) -> Int64s:
 
 
 def _sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    # the batches come by partition and offset, so a stable sort by time is enough
+    # The batches come by partition and offset, so a stable sort by time is enough.
     (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return batch.take(np.argsort(_times(batch), kind="stable"))

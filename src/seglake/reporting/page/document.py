@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from seglake.errors import ConfigError
 from seglake.reporting.alerts import alerts
 from seglake.reporting.figures import TopicFigures
-from seglake.reporting.page.tables import TABLES, Shown, lone_tables, overview, versions
+from seglake.reporting.page.tables import TABLES, ChartTable, lone_tables, overview, versions
 from seglake.reporting.storage import StorageFigures
 from seglake.reporting.wording import duration, minute, short_bytes
 
@@ -75,8 +75,8 @@ def _sections(topics: Sequence[TopicFigures]) -> tuple[list[dict[str, Any]], str
     return sections, script
 
 
-def _shown(figures: TopicFigures, chart: Chart, place: str) -> Shown:
-    return Shown(chart.name, chart.title, chart.text, place, TABLES[chart.name](figures))
+def _shown(figures: TopicFigures, chart: Chart, place: str) -> ChartTable:
+    return ChartTable(chart.name, chart.title, chart.text, place, TABLES[chart.name](figures))
 
 
 def _code(text: str) -> Any:

@@ -16,12 +16,12 @@ from seglake.times.instants import format_ms
 _ROWS = 200  # of a table
 
 
-class _Link(int):
+class _HtmlLink(int):
     """A number that links to an anchor on the page."""
 
     href: str
 
-    def __new__(cls, number: int, href: str) -> _Link:
+    def __new__(cls, number: int, href: str) -> _HtmlLink:
         made = super().__new__(cls, number)
         made.href = href
         return made
@@ -42,7 +42,7 @@ class Cell(NamedTuple):
     id: str = ""
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """A table of a page: headings, rows, which columns are numbers, and what was left out."""
 
     headings: Sequence[str]
@@ -51,17 +51,17 @@ class Table(NamedTuple):
     left_out: int = 0
 
 
-class Shown(NamedTuple):
+class ChartTable(NamedTuple):
     """A chart on the page with its table, or only a table. `drawing` is HTML, or empty."""
 
     name: str
     title: str
     text: str
     drawing: str
-    table: Table
+    table: PageTable
 
 
-def _table(headings: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> Table:
+def _table(headings: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> PageTable:
     """A table of at most `_ROWS` rows; numbers are aligned to the right."""
     given = list(rows)
     numbers = frozenset(
@@ -69,13 +69,13 @@ def _table(headings: str, rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]
         if all(isinstance(row[i], int | float) for row in given)
     )  # fmt: skip
     cells = [[_cell(value) for value in row] for row in given[:_ROWS]]
-    return Table(headings.split("|"), cells, numbers, max(0, len(given) - _ROWS))
+    return PageTable(headings.split("|"), cells, numbers, max(0, len(given) - _ROWS))
 
 
 def _cell(value: Any) -> Cell:
     if isinstance(value, _Anchor):
         return Cell(value.text, id=value.id)
-    return Cell(_text(value), href=value.href if isinstance(value, _Link) else "")
+    return Cell(_text(value), href=value.href if isinstance(value, _HtmlLink) else "")
 
 
 def _text(value: Any) -> str:
@@ -84,7 +84,7 @@ def _text(value: Any) -> str:
     return f"{value:,.3f}" if isinstance(value, float) else str(value)
 
 
-def _volume(figures: TopicFigures) -> Table:
+def _volume(figures: TopicFigures) -> PageTable:
     """Newest first, since a table is cut at its end."""
     rows = [
         (minute(start), sum(counts), *(counts if len(counts) <= 12 else (min(counts), max(counts))))
@@ -102,7 +102,7 @@ def _by_bin(figures: TopicFigures) -> Iterator[tuple[int, list[int]]]:
             yield activity.start_ms + number * activity.width_ms, list(counts)
 
 
-def _coverage(figures: TopicFigures) -> Table:
+def _coverage(figures: TopicFigures) -> PageTable:
     covered = [(start, end, "covered") for start, end in figures.coverage.covered]
     holes = [(start, end, "hole") for start, end in figures.coverage.holes]
     rows = sorted(covered + holes, reverse=True)
@@ -112,7 +112,7 @@ def _coverage(figures: TopicFigures) -> Table:
     )
 
 
-def _offsets(figures: TopicFigures) -> Table:
+def _offsets(figures: TopicFigures) -> PageTable:
     return _table(
         "partition|records|log start|end offset|segments|log bytes|oldest|newest",
         [
@@ -123,7 +123,7 @@ def _offsets(figures: TopicFigures) -> Table:
     )  # fmt: skip
 
 
-def _lateness(figures: TopicFigures) -> Table:
+def _lateness(figures: TopicFigures) -> PageTable:
     shares = [
         (f"{share:.0%} of the records", duration(late)) for share, late in figures.lateness_shares
     ]
@@ -132,12 +132,12 @@ def _lateness(figures: TopicFigures) -> Table:
     return _table("run, or share|late by at most", [*shares, left, *runs])
 
 
-def _sizes(figures: TopicFigures) -> Table:
+def _sizes(figures: TopicFigures) -> PageTable:
     sizes = [(f"at least {short_bytes(size)}", n) for size, n in figures.segment_sizes]
     return _table("log size|segments", sizes)
 
 
-def _seconds(figures: TopicFigures) -> Table:
+def _seconds(figures: TopicFigures) -> PageTable:
     rows = []
     for run in figures.committed[::-1]:
         seconds = json.loads(run.report).get("seconds", {})
@@ -152,11 +152,11 @@ TABLES = {
 }  # fmt: skip
 
 
-def lone_tables(figures: TopicFigures) -> Iterator[Shown]:
+def lone_tables(figures: TopicFigures) -> Iterator[ChartTable]:
     """The tables without a chart."""
-    yield Shown("history", "Runs", "Newest first.", "", _history(figures))
+    yield ChartTable("history", "Runs", "Newest first.", "", _history(figures))
     if figures.rejects:
-        yield Shown(
+        yield ChartTable(
             "rejects", "Rejects",
             "Rows that no redrive took over, with a sample of the newest runs. "
             f"`seglake quarantine ROOT {figures.topic} --run-id RUN` shows their bytes.", "",
@@ -167,14 +167,14 @@ def lone_tables(figures: TopicFigures) -> Iterator[Shown]:
             (minute(row.finished_at_ms), row.operation, _took(row))
             for row in figures.maintenance[::-1]
         ]
-        yield Shown("maintenance", "Maintenance", "Commits, newest first.", "",
+        yield ChartTable("maintenance", "Maintenance", "Commits, newest first.", "",
                     _table("finished|operation|took", rows))  # fmt: skip
-    yield Shown("codecs", "Compression", "", "", _codecs(figures))
+    yield ChartTable("codecs", "Compression", "", "", _codecs(figures))
     if figures.window is not None:
         yield _window(figures)
 
 
-def _rejects(figures: TopicFigures) -> Table:
+def _rejects(figures: TopicFigures) -> PageTable:
     rows: list[tuple[Any, ...]] = []
     for run in figures.rejects:
         why = ", ".join(f"{reason} {count:,}" for reason, count in run.reasons.items())
@@ -187,7 +187,7 @@ def _anchor(figures: TopicFigures, run_id: str) -> str:
     return f"{figures.topic}-rejects-{run_id}"
 
 
-def _history(figures: TopicFigures) -> Table:
+def _history(figures: TopicFigures) -> PageTable:
     rejected = {each.run_id for each in figures.rejects}
     return _table(
         "finished|run|interval|state|took|files|rows|records|rejected|output",
@@ -195,7 +195,7 @@ def _history(figures: TopicFigures) -> Table:
             (minute(run.finished_at_ms), run.run_id, _interval(run), run.state,
              _took(run), run.input_files,
              run.input_rows, run.records,
-             _Link(run.quarantined, f"#{_anchor(figures, run.run_id)}")
+             _HtmlLink(run.quarantined, f"#{_anchor(figures, run.run_id)}")
              if run.run_id in rejected else run.quarantined,
              short_bytes(run.output_bytes))
             for run in figures.runs[::-1]
@@ -214,7 +214,7 @@ def _interval(run: Any) -> str:
     return f"{start[:-4]} to {end[11:-4] if start[:10] == end[:10] else end[:-4]}"
 
 
-def _codecs(figures: TopicFigures) -> Table:
+def _codecs(figures: TopicFigures) -> PageTable:
     return _table(
         "codec|segments|records|logs|index files|bytes per record",
         [
@@ -225,7 +225,7 @@ def _codecs(figures: TopicFigures) -> Table:
     )  # fmt: skip
 
 
-def _window(figures: TopicFigures) -> Shown:
+def _window(figures: TopicFigures) -> ChartTable:
     window = figures.window
     if window is None:
         raise ValueError("no window")
@@ -243,11 +243,11 @@ def _window(figures: TopicFigures) -> Shown:
          each["records_at_most"])
         for each in window.segments
     ]  # fmt: skip
-    return Shown("window", "One window explained", text, "",
+    return ChartTable("window", "One window explained", text, "",
                  _table("segment|ranges|fetched|of|records at most", rows))  # fmt: skip
 
 
-def overview(topics: Sequence[TopicFigures]) -> Table:
+def overview(topics: Sequence[TopicFigures]) -> PageTable:
     """A row for each topic."""
     rows = []
     for each in topics:
@@ -261,7 +261,7 @@ def overview(topics: Sequence[TopicFigures]) -> Table:
     return _table(headings, rows)
 
 
-def versions(storage: StorageFigures) -> tuple[str, str, Table]:
+def versions(storage: StorageFigures) -> tuple[str, str, PageTable]:
     """Which versions are retained, and what a vacuum would free."""
     commits, freed = storage.commits, storage.freed
     retained = f"A version that is replaced is retained for {duration(storage.retention_ms)}."

@@ -8,8 +8,8 @@ import uuid
 from pathlib import Path
 
 from seglake.serve.api import Api
-from seglake.serve.counts import Counts
-from seglake.serve.groups.apis import GroupApis, Topics
+from seglake.serve.counts import ServerCounts
+from seglake.serve.groups.apis import GroupApis, GroupTopics
 from seglake.serve.groups.coordinator import Coordinator
 from seglake.serve.groups.group import Limits
 from seglake.serve.groups.offsets import OffsetStore
@@ -21,7 +21,7 @@ __all__ = ["GroupsPart", "open_groups"]
 class GroupsPart:
     """The groups of one server. Made by `open_groups`."""
 
-    def __init__(self, settings: Groups, coordinator: Coordinator, topics: Topics) -> None:
+    def __init__(self, settings: Groups, coordinator: Coordinator, topics: GroupTopics) -> None:
         self._settings, self._coordinator, self._topics = settings, coordinator, topics
 
     def apis(self, address: Address) -> list[Api]:
@@ -38,7 +38,7 @@ class GroupsPart:
         self._coordinator.close()
 
 
-def open_groups(settings: Groups, counts: Counts, topics: Topics) -> GroupsPart:
+def open_groups(settings: Groups, counts: ServerCounts, topics: GroupTopics) -> GroupsPart:
     """The groups of a server, with what they committed before. Raises ConfigError."""
     limits = Limits(
         settings.initial_delay_ms, settings.min_session_ms, settings.max_session_ms,

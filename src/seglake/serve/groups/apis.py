@@ -11,7 +11,7 @@ from kafka.protocol.metadata import find_coordinator as find
 
 from seglake.serve.api import NODE, Api, in_turns
 from seglake.serve.codes import Code
-from seglake.serve.groups.coordinator import Coordinator, Listed
+from seglake.serve.groups.coordinator import Coordinator, GroupListing
 from seglake.serve.groups.member import Join, Sync
 from seglake.serve.groups.offsets import Committed, Where
 from seglake.serve.settings import Address
@@ -24,7 +24,7 @@ _GROUP = 0  # the key type of FindCoordinator
 _NOTHING = Committed(-1)
 
 
-class Topics(Protocol):
+class GroupTopics(Protocol):
     """What groups need to know of topics."""
 
     lake: str  # its identity
@@ -39,7 +39,7 @@ class GroupApis:
     """The handlers of one server."""
 
     def __init__(
-        self, groups: Coordinator, topics: Topics, address: Address, metadata_bytes: int
+        self, groups: Coordinator, topics: GroupTopics, address: Address, metadata_bytes: int
     ) -> None:
         self._groups, self._topics, self._address = groups, topics, address
         self._metadata_bytes = metadata_bytes
@@ -281,7 +281,7 @@ async def _offsets(found: Mapping[Where, Committed], topic_class: Any) -> list[A
     return [topic_class(name=topic, partitions=rows) for topic, rows in topics.items()]
 
 
-def _described(group_id: str, listed: Listed | None, code: Code) -> Any:
+def _described(group_id: str, listed: GroupListing | None, code: Code) -> Any:
     group = None if listed is None else listed.group
     response = admin.DescribeGroupsResponse.DescribedGroup
     settled = group is not None and group.state == "Stable"

@@ -14,7 +14,7 @@ from seglake.clock import now_ms
 from seglake.errors import StoreError
 from seglake.limits import INT64_MAX
 from seglake.serve.codes import Code
-from seglake.serve.counts import Counts
+from seglake.serve.counts import ServerCounts
 from seglake.serve.groups.group import Group, Limits
 from seglake.serve.groups.member import Join, Joined, Sync, Synced
 from seglake.serve.groups.offsets import Committed, OffsetStore, Where
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 
-class Listed(NamedTuple):
+class GroupListing(NamedTuple):
     """A group as it is listed; `group` is None for one that has committed offsets alone."""
 
     group_id: str
@@ -53,7 +53,7 @@ class Coordinator:
         store: OffsetStore,
         limits: Limits,
         max_groups: int,
-        counts: Counts,
+        counts: ServerCounts,
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         wall_ms: Callable[[], int] = now_ms,
     ) -> None:
@@ -191,14 +191,14 @@ class Coordinator:
 
     # ---------------------------------------------------------------- looking
 
-    async def listed(self) -> list[Listed] | Code:
+    async def listed(self) -> list[GroupListing] | Code:
         """Every group, with members or with committed offsets."""
         stored = await self._stored(lambda: (self._store.groups(), self._store.kinds()))
         if isinstance(stored, Code):
             return stored
         names, kinds = stored
         return [
-            Listed(name, self._groups.get(name), kinds.get(name, ""))
+            GroupListing(name, self._groups.get(name), kinds.get(name, ""))
             for name in sorted({*names, *self._groups})
         ]
 

@@ -13,7 +13,7 @@ from seglake.serve.api import NODE, Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
 from seglake.serve.reads.errors import code_of
-from seglake.serve.topics.catalog import Topics
+from seglake.serve.topics.catalog import ServedTopics
 
 _TOPIC, _BROKER = 2, 4  # kinds of resources
 _DYNAMIC_TOPIC, _STATIC_BROKER = 1, 4  # where a value comes from
@@ -23,7 +23,7 @@ _STRING = 2
 class Configs:
     """Answers DescribeConfigs."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: ServedTopics) -> None:
         self._topics = topics
 
     def apis(self) -> list[Api]:

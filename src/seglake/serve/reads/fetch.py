@@ -24,8 +24,8 @@ from seglake.serve.reads.errors import code_of
 from seglake.serve.reads.fetch_frame import Answer, TopicAnswer, frame_of, refusal
 from seglake.serve.reads.offsets import epoch_error
 from seglake.serve.records.taking import Taken
-from seglake.serve.topics.catalog import Topic, Topics
-from seglake.serve.topics.partition import Partition
+from seglake.serve.topics.catalog import ServedTopic, ServedTopics
+from seglake.serve.topics.partition import ServedPartition
 
 _MEMORY_BYTES = 4 * 2**20  # of an answer whose records are not in local files
 _KAFKA_GO = 10  # its version of Fetch; Kafka 2.1's clients, which have it too, wait as it does
@@ -66,7 +66,7 @@ def _known(code: Code, version: int) -> Code:
 class Fetching:
     """Answers Fetch. `fetch_bytes` bounds the records of an answer."""
 
-    def __init__(self, topics: Topics, fetch_bytes: int) -> None:
+    def __init__(self, topics: ServedTopics, fetch_bytes: int) -> None:
         self._topics, self._fetch_bytes = topics, fetch_bytes
 
     def apis(self) -> list[Api]:
@@ -143,7 +143,7 @@ class Fetching:
             answers.append(TopicAnswer(name, asked.topic_id or NO_ID, parts))
         return _Round(answers, size - again, ends, failed, min(waits, default=None))
 
-    async def _topic(self, asked: Any, version: int) -> tuple[str, Topic | None, Code]:
+    async def _topic(self, asked: Any, version: int) -> tuple[str, ServedTopic | None, Code]:
         try:
             if version < 13:
                 return asked.topic, await self._topics.find(asked.topic), Code.NONE
@@ -155,7 +155,7 @@ class Fetching:
         return (topic.name if topic else ""), topic, Code.UNKNOWN_TOPIC_ID
 
     async def _partition(
-        self, topic: Topic, asked: Any, room: int, size: int, connection: Connection
+        self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
     ) -> tuple[Answer, float | None]:
         number = asked.partition
         try:
@@ -168,7 +168,9 @@ class Fetching:
             code = _known(code_of(error), connection.version)
         return Answer(number, code, -1, -1, _NOTHING), None
 
-    async def _expired(self, topic: Topic, error: VersionExpired, connection: Connection) -> Code:
+    async def _expired(
+        self, topic: ServedTopic, error: VersionExpired, connection: Connection
+    ) -> Code:
         """The code where files of a topic are gone with its version.
 
         If that is for good, the client asks for metadata, which says so; else it tries again.
@@ -178,9 +180,9 @@ class Fetching:
         return _known(Code.KAFKA_STORAGE_ERROR, connection.version)
 
     async def _records(
-        self, topic: Topic, asked: Any, room: int, size: int, connection: Connection
+        self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
     ) -> tuple[Answer, float | None]:
-        partition: Partition = topic.partitions[asked.partition]
+        partition: ServedPartition = topic.partitions[asked.partition]
         wait, start, end = partition.grows_in(), partition.start, partition.end()
         offset, version = asked.fetch_offset, connection.version
         code = epoch_error(asked.current_leader_epoch) if version >= 9 else Code.NONE

@@ -41,7 +41,7 @@ def frame_of(
     topics: Sequence[TopicAnswer], version: int, correlation_id: int, committed: bool
 ) -> Reply:
     """The answer. `committed`: the client asked only for committed records."""
-    out = _Frame(version, correlation_id, Code.NONE)
+    out = _ResponseFrame(version, correlation_id, Code.NONE)
     out.count(len(topics))
     for topic in topics:
         out.topic(topic)
@@ -55,13 +55,13 @@ def frame_of(
 
 def refusal(version: int, correlation_id: int, code: Code) -> Reply:
     """An answer without a topic, for version 7 and newer."""
-    out = _Frame(version, correlation_id, code)
+    out = _ResponseFrame(version, correlation_id, code)
     out.count(0)
     out.tags()
     return out.reply()
 
 
-class _Frame:
+class _ResponseFrame:
     def __init__(self, version: int, correlation_id: int, code: Code) -> None:
         self._version, self._flexible = version, version >= _FLEXIBLE
         self._parts, self._head = list[Part](), bytearray()

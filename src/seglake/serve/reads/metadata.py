@@ -21,7 +21,7 @@ from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
 from seglake.serve.reads.errors import code_of
 from seglake.serve.settings import Address
-from seglake.serve.topics.catalog import LEADER_EPOCH, Topic, Topics
+from seglake.serve.topics.catalog import LEADER_EPOCH, ServedTopic, ServedTopics
 
 _MOST_PARTITIONS = 2000  # of one answer of DescribeTopicPartitions, as in Kafka
 _KEPT_PARTITIONS = 16  # lists of partitions: topics of one count share one
@@ -30,17 +30,17 @@ _DescribedTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsRespons
 _DescribedPartition = _DescribedTopic.DescribeTopicPartitionsResponsePartition
 
 
-class _Found(NamedTuple):
+class _NamedTopic(NamedTuple):
     name: str | None
     id: uuid.UUID
     code: Code
-    topic: Topic | None
+    topic: ServedTopic | None
 
 
 class Describing:
     """Tells clients which partitions there are, and where."""
 
-    def __init__(self, topics: Topics, address: Address) -> None:
+    def __init__(self, topics: ServedTopics, address: Address) -> None:
         self._topics, self._address = topics, address
 
     def apis(self) -> list[Api]:
@@ -72,7 +72,7 @@ class Describing:
             error_code=Code.NONE,
         )
 
-    async def _asked(self, each: Any, connection: Connection) -> _Found:
+    async def _asked(self, each: Any, connection: Connection) -> _NamedTopic:
         if each.name is not None:
             found = await self._named(each.name)
         else:
@@ -81,22 +81,22 @@ class Describing:
             connection.count_error("Metadata", found.code)
         return found
 
-    async def _by_id(self, topic_id: uuid.UUID) -> _Found:
+    async def _by_id(self, topic_id: uuid.UUID) -> _NamedTopic:
         try:
             topic = await self._topics.find_by_id(topic_id)
         except SeglakeError as error:
-            return _Found(None, topic_id, code_of(error), None)
+            return _NamedTopic(None, topic_id, code_of(error), None)
         code = Code.UNKNOWN_TOPIC_ID if topic is None else Code.NONE
-        return _Found(topic and topic.name, topic_id, code, topic)
+        return _NamedTopic(topic and topic.name, topic_id, code, topic)
 
-    async def _named(self, name: str) -> _Found:
+    async def _named(self, name: str) -> _NamedTopic:
         try:
             topic = await self._topics.find(name)
         except SeglakeError as error:
-            return _Found(name, NO_ID, code_of(error), None)
-        return _Found(name, topic.id, Code.NONE, topic)
+            return _NamedTopic(name, NO_ID, code_of(error), None)
+        return _NamedTopic(name, topic.id, Code.NONE, topic)
 
-    def _described(self, kind: Any, found: _Found) -> Any:
+    def _described(self, kind: Any, found: _NamedTopic) -> Any:
         count = 0 if found.topic is None else len(found.topic.partitions)
         return kind(
             error_code=found.code, name=found.name, topic_id=found.id, is_internal=False,

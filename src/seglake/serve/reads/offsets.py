@@ -22,8 +22,8 @@ from seglake.serve.api import Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
 from seglake.serve.reads.errors import code_of
-from seglake.serve.topics.catalog import LEADER_EPOCH, Topics
-from seglake.serve.topics.partition import Partition
+from seglake.serve.topics.catalog import LEADER_EPOCH, ServedTopics
+from seglake.serve.topics.partition import ServedPartition
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
 _EARLIEST_PENDING_UPLOAD = -6
@@ -32,7 +32,7 @@ _NONE = OffsetAndTimestamp(-1, -1)
 _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
 
 
-class _Answer(NamedTuple):
+class _OffsetsAnswer(NamedTuple):
     code: Code
     found: OffsetAndTimestamp = _NONE
 
@@ -44,8 +44,8 @@ def epoch_error(epoch: int) -> Code:
     return Code.FENCED_LEADER_EPOCH if epoch < LEADER_EPOCH else Code.UNKNOWN_LEADER_EPOCH
 
 
-async def partition_of(topics: Topics, name: str, number: int) -> Partition:
-    """A partition of a topic. Raises UnknownTopic and what `Topics.find` raises."""
+async def partition_of(topics: ServedTopics, name: str, number: int) -> ServedPartition:
+    """A partition of a topic. Raises UnknownTopic and what `ServedTopics.find` raises."""
     topic = await topics.find(name)
     if not 0 <= number < len(topic.partitions):
         raise UnknownTopic(f"topic {name!r} has no partition {number}")
@@ -55,7 +55,7 @@ async def partition_of(topics: Topics, name: str, number: int) -> Partition:
 class Lookups:
     """Finds offsets."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: ServedTopics) -> None:
         self._topics = topics
 
     def apis(self) -> list[Api]:
@@ -84,28 +84,28 @@ class Lookups:
             topics.append(kind(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
-    async def _offset(self, topic: str, asked: Any, connection: Connection) -> _Answer:
+    async def _offset(self, topic: str, asked: Any, connection: Connection) -> _OffsetsAnswer:
         answer = await self._looked_up(topic, asked, connection.version)
         if answer.code:
             connection.count_error("ListOffsets", answer.code)
         return answer
 
-    async def _looked_up(self, topic: str, asked: Any, version: int) -> _Answer:
+    async def _looked_up(self, topic: str, asked: Any, version: int) -> _OffsetsAnswer:
         time = asked.timestamp
         if time < _EARLIEST_PENDING_UPLOAD or version < _SINCE.get(time, 1):
-            return _Answer(Code.UNSUPPORTED_VERSION)
+            return _OffsetsAnswer(Code.UNSUPPORTED_VERSION)
         try:
             partition = await partition_of(self._topics, topic, asked.partition_index)
             if version >= 4 and (wrong := epoch_error(asked.current_leader_epoch)):
-                return _Answer(wrong)
-            return _Answer(Code.NONE, await self._at(partition, time))
+                return _OffsetsAnswer(wrong)
+            return _OffsetsAnswer(Code.NONE, await self._at(partition, time))
         except VersionExpired as error:
             gone = await self._topics.expired(topic, error)
-            return _Answer(code_of(error) if gone else Code.KAFKA_STORAGE_ERROR)
+            return _OffsetsAnswer(code_of(error) if gone else Code.KAFKA_STORAGE_ERROR)
         except SeglakeError as error:
-            return _Answer(code_of(error))
+            return _OffsetsAnswer(code_of(error))
 
-    async def _at(self, partition: Partition, time: int) -> OffsetAndTimestamp:
+    async def _at(self, partition: ServedPartition, time: int) -> OffsetAndTimestamp:
         if time in (_EARLIEST, _EARLIEST_LOCAL):
             return OffsetAndTimestamp(partition.start, -1)
         if time == _LATEST:

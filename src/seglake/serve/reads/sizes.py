@@ -14,7 +14,7 @@ from seglake.errors import SeglakeError
 from seglake.serve.api import Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.connection import Connection
-from seglake.serve.topics.catalog import Topics
+from seglake.serve.topics.catalog import ServedTopics
 
 _DIR = DescribeLogDirsResponse.DescribeLogDirsResult
 _TOPIC = _DIR.DescribeLogDirsTopic
@@ -24,7 +24,7 @@ _UNKNOWN = -1
 class Sizes:
     """Answers DescribeLogDirs."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: ServedTopics) -> None:
         self._topics = topics
 
     def apis(self) -> list[Api]:

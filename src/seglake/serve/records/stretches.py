@@ -83,7 +83,7 @@ class Stretch(NamedTuple):
         return segment.log_key, self.start, self.end
 
 
-class _Log:
+class _LogStretches:
     """What is known of one log: its stretches in order, and where each begins."""
 
     def __init__(self) -> None:
@@ -121,10 +121,10 @@ class Stretches:
         self._store = reads.store
         self._files = None if reads.store.remote else LocalFiles(reads.store.uri)
         self._data = ByteCache(_CACHE_BYTES)
-        self._logs = OrderedDict[str, _Log]()
+        self._logs = OrderedDict[str, _LogStretches]()
         self._count = 0
         self._loading = dict[tuple[str, int], asyncio.Future[Stretch]]()
-        self._streams = _Streams(reads.fetch) if reads.store.remote else None
+        self._streams = _StoreReaders(reads.fetch) if reads.store.remote else None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="seglake-serve")
         self._waiting = ThreadPoolExecutor(_THREADS, thread_name_prefix="seglake-waiting")
 
@@ -172,10 +172,10 @@ class Stretches:
         self._read_ahead(log, segment, stretch)
         return stretch
 
-    def _log(self, segment: LogSegment) -> _Log:
+    def _log(self, segment: LogSegment) -> _LogStretches:
         log = self._logs.get(segment.log_key)
         if log is None:
-            log = self._logs[segment.log_key] = _Log()
+            log = self._logs[segment.log_key] = _LogStretches()
         else:
             self._logs.move_to_end(segment.log_key)
         while self._count > _MOST_STRETCHES and len(self._logs) > 1:
@@ -183,7 +183,7 @@ class Stretches:
             self._count -= len(oldest.stretches)
         return log
 
-    def _known(self, log: _Log, offset: int, start: int) -> Stretch | None:
+    def _known(self, log: _LogStretches, offset: int, start: int) -> Stretch | None:
         """A known stretch that has the offset, or that begins at byte `start`."""
         stretch = log.before(offset)
         if stretch is not None and stretch.last_offset >= offset:
@@ -191,7 +191,9 @@ class Stretches:
         stretch = log.behind(start) if start >= 0 else None
         return stretch if stretch is not None and stretch.start == start else None
 
-    async def _beginning(self, log: _Log, segment: LogSegment, offset: int) -> tuple[int, int]:
+    async def _beginning(
+        self, log: _LogStretches, segment: LogSegment, offset: int
+    ) -> tuple[int, int]:
         """Where to read from to find the offset, and the smallest offset that may stand there."""
         before = log.before(offset)
         if before is not None and before.last_offset + 1 == offset:
@@ -294,7 +296,7 @@ class Stretches:
             return _damaged(damage, start, stop, low, high - 1)
         return _stretch_of(chunk), chunk.data
 
-    def _read_ahead(self, log: _Log, segment: LogSegment, stretch: Stretch) -> None:
+    def _read_ahead(self, log: _LogStretches, segment: LogSegment, stretch: Stretch) -> None:
         """Load the next stretch if the log is read in order."""
         before = log.before(int(stretch.base_offsets[0]) - 1)
         following = log.behind(stretch.end)
@@ -333,7 +335,7 @@ class Stretches:
         return data[start - stretch.start : end - stretch.start]
 
 
-class _Streams:
+class _StoreReaders:
     """Readers of an object store that continue where they ended, with requests ahead."""
 
     def __init__(self, fetch: LogFetch) -> None:

@@ -7,7 +7,7 @@ import ssl
 
 from seglake.errors import ConfigError
 from seglake.serve.api import Api
-from seglake.serve.counts import Counts
+from seglake.serve.counts import ServerCounts
 from seglake.serve.security.login import Login
 from seglake.serve.security.users import Users
 from seglake.serve.settings import Settings, Tls
@@ -51,7 +51,7 @@ def must_log_in(settings: Settings) -> bool:
     return settings.sasl.users is not None or settings.sasl.users_variable is not None
 
 
-def apis(settings: Settings, counts: Counts) -> list[Api]:
+def apis(settings: Settings, counts: ServerCounts) -> list[Api]:
     """The APIs of the login, if there are users. Raises ConfigError."""
     if not must_log_in(settings):
         return []

@@ -15,7 +15,7 @@ from scramp import ScramException, ScramMechanism
 
 from seglake.serve.api import Api, Refused
 from seglake.serve.codes import Code
-from seglake.serve.counts import Counts
+from seglake.serve.counts import ServerCounts
 from seglake.serve.security.users import Users
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _DELAY_S = 0.1  # of the answer to a failed login: Kafka's connection.failed.authentication.delay.ms
 
 
-class Failed(Exception):
+class LoginFailed(Exception):
     """The login failed; the text is for the log, never for the client."""
 
 
@@ -43,7 +43,7 @@ class Login:
     which raises Failed.
     """
 
-    def __init__(self, users: Users, mechanisms: tuple[str, ...], counts: Counts) -> None:
+    def __init__(self, users: Users, mechanisms: tuple[str, ...], counts: ServerCounts) -> None:
         self._users, self._mechanisms, self._counts = users, mechanisms, counts
 
     def apis(self) -> list[Api]:
@@ -81,7 +81,7 @@ class Login:
             return _refused(Code.ILLEGAL_SASL_STATE, "SaslHandshake comes first, and once")
         try:
             turn = await self._turn(exchange, bytes(request.auth_bytes), connection)
-        except Failed:
+        except LoginFailed:
             return _refused(
                 Code.SASL_AUTHENTICATION_FAILED, "Authentication failed: wrong user or password"
             )
@@ -91,7 +91,7 @@ class Login:
         """The same for a token without a header. Raises Refused."""
         try:
             turn = await self._turn(connection.login, words, connection)
-        except Failed:
+        except LoginFailed:
             raise Refused("the login failed") from None
         if turn.name is not None:
             connection.tokens = None
@@ -102,7 +102,7 @@ class Login:
         connection.login = _over
         try:
             turn: Turn = exchange(words)
-        except Failed as why:
+        except LoginFailed as why:
             self._counts.failed_logins += 1
             connection.count_error("SaslAuthenticate", Code.SASL_AUTHENTICATION_FAILED)
             _log.warning("%s: login failed: %s", connection, why)
@@ -135,9 +135,9 @@ class Plain:
         try:
             acts_for, name, password = words.decode().split("\0")
         except ValueError:
-            raise Failed("not a PLAIN message") from None
+            raise LoginFailed("not a PLAIN message") from None
         if not self._users.has(name, password) or acts_for not in ("", name):
-            raise Failed(f"wrong password, or no user {name[:40]!r}")
+            raise LoginFailed(f"wrong password, or no user {name[:40]!r}")
         return Turn(b"", name)
 
 
@@ -164,4 +164,4 @@ class Scram:
             return Turn(self._server.get_server_final().encode(), self._name)
         except (ScramException, ValueError) as error:
             who = "" if self._name is None else f" of user {self._name[:40]!r}"
-            raise Failed(f"login{who}: {error}") from error
+            raise LoginFailed(f"login{who}: {error}") from error

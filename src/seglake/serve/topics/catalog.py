@@ -25,13 +25,13 @@ from seglake.log.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.serve.api import shown
-from seglake.serve.counts import Counts
+from seglake.serve.counts import ServerCounts
 from seglake.serve.records.stretches import Stretches
 from seglake.serve.records.taking import Taker
-from seglake.serve.settings import Server
+from seglake.serve.settings import ServerSettings
 from seglake.serve.topics.clock import Clock, ReplayedPartition, Starts
 from seglake.serve.topics.names import Derived, parse
-from seglake.serve.topics.partition import Partition, WholePartition
+from seglake.serve.topics.partition import ServedPartition, WholePartition
 from seglake.serve.topics.window import WindowPartition
 
 _log = logging.getLogger(__name__)
@@ -44,20 +44,20 @@ _PLANS = 2  # of windows at once
 _BACKOFF_S = 10.0  # between looks at a catalog that cannot be read
 
 
-class Topic(NamedTuple):
+class ServedTopic(NamedTuple):
     """A topic as clients see it; `plain` is its name in the lake."""
 
     name: str
     id: uuid.UUID
     plain: str
     settings: TopicRow
-    partitions: Sequence[Partition]
+    partitions: Sequence[ServedPartition]
 
 
-class Topics:
+class ServedTopics:
     """Every topic that a client can name. For the event loop alone."""
 
-    def __init__(self, lake: Lake, settings: Server, counts: Counts) -> None:
+    def __init__(self, lake: Lake, settings: ServerSettings, counts: ServerCounts) -> None:
         reads = lake.reads
         self._lake, self._reads, self._settings, self._counts = lake, reads, settings, counts
         self.stretches = Stretches(reads, self._count_damage)
@@ -66,7 +66,7 @@ class Topics:
         self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
         self.starts: Starts | None = None  # without it, replays begin anew with each server
-        self._derived = OrderedDict[str, asyncio.Future[Topic]]()
+        self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
         self._held = dict[str, int]()  # bytes of derived topics
         # threads of their own, so that slow plans of windows leave those of fetches alone
         self._planning = ThreadPoolExecutor(_PLANS, "seglake-plan")
@@ -97,7 +97,7 @@ class Topics:
             return None
         return len(made.result().partitions)
 
-    async def find(self, name: str) -> Topic:
+    async def find(self, name: str) -> ServedTopic:
         """The topic of a name. Raises UnknownTopic, UsageError, VersionExpired, StoreError."""
         topic = self._topics.get(name)
         if topic is not None:
@@ -135,7 +135,7 @@ class Topics:
             await self.refresh()
         return False
 
-    async def find_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+    async def find_by_id(self, topic_id: uuid.UUID) -> ServedTopic | None:
         """The topic of an id, or None."""
         name = self._ids.get(topic_id)
         try:
@@ -204,22 +204,22 @@ class Topics:
             change.set_result(None)
         self.refreshed = time.time()
 
-    def _new_version(self) -> tuple[int, dict[str, Topic]]:
+    def _new_version(self) -> tuple[int, dict[str, ServedTopic]]:
         """The version of the lake, and its topics. On a thread: there may be many."""
         version, chosen = self._lake.version, set(self._settings.topics)
         names = [name for name in self._lake.topics() if not chosen or name in chosen]
         return version, {name: self._whole(name, self._lake.topic(name)) for name in names}
 
-    def _take(self, version: int, topics: dict[str, Topic]) -> None:
+    def _take(self, version: int, topics: dict[str, ServedTopic]) -> None:
         """Serve a version from now on."""
         self._topics = topics
         self._ids |= {topic.id: name for name, topic in topics.items()}
         self._change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._served = version  # last: a version is served when all of it is known
 
-    def _whole(self, name: str, log: Log) -> Topic:
+    def _whole(self, name: str, log: Log) -> ServedTopic:
         partitions = _Lazily(log)
-        return Topic(name, self._id(name), log.topic, log.settings, partitions)
+        return ServedTopic(name, self._id(name), log.topic, log.settings, partitions)
 
     def _id(self, name: str) -> uuid.UUID:
         return uuid.uuid5(self._namespace, name)
@@ -229,7 +229,7 @@ class Topics:
 
     # topics that a name makes
 
-    async def _made(self, name: str, asked: Derived) -> Topic:
+    async def _made(self, name: str, asked: Derived) -> ServedTopic:
         log = self._lake.topic(asked.topic)
         clock = None if asked.speed is None else await self._clock(name, asked)
         planning = partial(self._windowed, log, name, asked, clock)
@@ -252,7 +252,7 @@ class Topics:
 
     def _windowed(
         self, newest: Log, name: str, asked: Derived, clock: Clock | None
-    ) -> tuple[Topic, int]:
+    ) -> tuple[ServedTopic, int]:
         """The topic that a name makes, and about how many bytes it keeps in memory.
 
         Runs on a thread: planning a window reads zone maps.
@@ -260,15 +260,17 @@ class Topics:
         topic = self._derived_from(newest.at(asked.version).alone(), name, asked, clock)
         return topic, sum(topic.partitions[p].held_bytes for p in range(len(topic.partitions)))
 
-    def _derived_from(self, log: Log, name: str, asked: Derived, clock: Clock | None) -> Topic:
+    def _derived_from(
+        self, log: Log, name: str, asked: Derived, clock: Clock | None
+    ) -> ServedTopic:
         if asked.start_ms is None or asked.end_ms is None:
             return self._whole(name, log)._replace(plain=asked.topic)
         window = Window.of_times(asked.start_ms, asked.end_ms)
         windows = [WindowPartition(log.reader(p), self._reads, window) for p in log.partitions()]
-        partitions: Sequence[Partition] = windows
+        partitions: Sequence[ServedPartition] = windows
         if clock is not None:
             partitions = [ReplayedPartition(each, clock) for each in windows]
-        return Topic(name, self._id(name), asked.topic, log.settings, partitions)
+        return ServedTopic(name, self._id(name), asked.topic, log.settings, partitions)
 
     def _evict(self) -> None:
         """Forget those that were not asked for the longest; the last one stays however large."""
@@ -283,12 +285,12 @@ class Topics:
                 made.cancel()
 
 
-class _Lazily(Sequence[Partition]):
+class _Lazily(Sequence[ServedPartition]):
     """The partitions of a log, each made when it is first asked for."""
 
     def __init__(self, log: Log) -> None:
         self._log, self._count = log, log.settings.partitions
-        self._made = dict[int, Partition]()
+        self._made = dict[int, ServedPartition]()
 
     def __len__(self) -> int:
         return self._count
@@ -301,7 +303,7 @@ class _Lazily(Sequence[Partition]):
         return self._made[number]
 
 
-def _may_be_made_anew(made: asyncio.Future[Topic], asked: Derived) -> bool:
+def _may_be_made_anew(made: asyncio.Future[ServedTopic], asked: Derived) -> bool:
     """Whether making a topic failed, but may work now; an expired version never comes back."""
     if not made.done():
         return False
@@ -313,14 +315,14 @@ def _may_be_made_anew(made: asyncio.Future[Topic], asked: Derived) -> bool:
     )
 
 
-def _failed(error: SeglakeError) -> asyncio.Future[Topic]:
-    failed: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
+def _failed(error: SeglakeError) -> asyncio.Future[ServedTopic]:
+    failed: asyncio.Future[ServedTopic] = asyncio.get_running_loop().create_future()
     failed.set_exception(error)
     _heard(failed)
     return failed
 
 
-def _heard(made: asyncio.Future[Topic]) -> None:
+def _heard(made: asyncio.Future[ServedTopic]) -> None:
     """Take note of an error, which asyncio would log otherwise: whoever asked gets it."""
     if not made.cancelled():
         made.exception()

@@ -14,7 +14,7 @@ _RUN_BYTES = 800  # of a run and its segment, with the names of its files
 _PARTITION_BYTES = 4096
 
 
-class Partition(Protocol):
+class ServedPartition(Protocol):
     """What handlers ask. `start` is the log start offset.
 
     `remote`: some of the log is read from an object store, or from where it is attached, so that
@@ -65,15 +65,15 @@ class WholePartition:
         self.remote, self.held_bytes = is_remote(reader), held_bytes(reader, len(self._view))
 
     def end(self) -> int:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         return self._end
 
     def grows_in(self) -> float | None:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         return None
 
     def runs(self, offset: int) -> Iterator[Run]:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         for index in range(max(0, self._view.index_of(offset)), len(self._view)):
             segment = self._reader.segment(index)
             if segment.log_bytes:
@@ -81,14 +81,14 @@ class WholePartition:
                 yield Run(segment, 0, segment.log_bytes, base, end)
 
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         return self._reader.offset_for_time(timestamp)
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         return self._reader.max_timestamp()
 
     def log_bytes(self) -> int:
-        """See `Partition`."""
+        """See `ServedPartition`."""
         sizes = self._view.segments.details["sizes"][:, SUFFIXES.index("log")]
         return int(sizes.sum(dtype="int64"))

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from seglake.engine import share_out
 from seglake.format.records import Int64s
-from seglake.write.reduce.piece import Bounds
+from seglake.write.reduce.piece import PieceBounds
 from seglake.write.spool.order import FIRST, LAST, Place
 
 _UNIT_SHIFT = 32  # bits: a blob's name is (unit << 32 | number in the unit)
@@ -99,7 +99,7 @@ class Routes(NamedTuple):
         return (np.append(False, same) | np.append(same, False))[: len(self.blobs)]
 
 
-def cut_partitions(blobs: Blobs, max_bytes: int) -> list[Bounds]:
+def cut_partitions(blobs: Blobs, max_bytes: int) -> list[PieceBounds]:
     """The pieces of every log partition that has records, each of about `max_bytes` of bodies."""
     order = np.lexsort((blobs.first, blobs.partition))
     partitions, begins = np.unique(blobs.partition[order], return_index=True)
@@ -110,11 +110,11 @@ def cut_partitions(blobs: Blobs, max_bytes: int) -> list[Bounds]:
         targets = ends[-1] * np.arange(1, count) // count
         cuts = np.unique(np.searchsorted(ends, targets, "right"))
         edges = [FIRST, *(blobs.place(members[cut]) for cut in cuts[cuts > 0].tolist()), LAST]
-        pieces += [Bounds(partition, *edge) for edge in pairwise(edges)]
+        pieces += [PieceBounds(partition, *edge) for edge in pairwise(edges)]
     return pieces
 
 
-def assign(blobs: Blobs, pieces: Sequence[Bounds]) -> Routes:
+def assign(blobs: Blobs, pieces: Sequence[PieceBounds]) -> Routes:
     """The pieces of every blob; pieces of one log partition follow each other without a gap."""
     width = 2 * len(blobs) + 2  # above every rank, so that log partitions do not overlap
     partitions = np.array([piece.partition for piece in pieces], np.int64)
@@ -150,7 +150,9 @@ def count_records(
     return totals.tolist()
 
 
-def base_offsets(pieces: Sequence[Bounds], counts: list[int], ends: Mapping[int, int]) -> list[int]:
+def base_offsets(
+    pieces: Sequence[PieceBounds], counts: list[int], ends: Mapping[int, int]
+) -> list[int]:
     """The first offset of each piece; each log partition goes on from its end offset."""
     next_offsets = dict(ends)
     bases = []
@@ -161,7 +163,7 @@ def base_offsets(pieces: Sequence[Bounds], counts: list[int], ends: Mapping[int,
 
 
 def fixed_ends(
-    pieces: Sequence[Bounds], ends: Mapping[int, int]
+    pieces: Sequence[PieceBounds], ends: Mapping[int, int]
 ) -> list[tuple[int | None, int | None]]:
     """(first offset, end offset) of each piece of a run whose records keep their offsets.
 

@@ -44,12 +44,12 @@ from seglake.write.driver.attempt import (
 from seglake.write.driver.commit import Commit
 from seglake.write.driver.failure import Failure
 from seglake.write.driver.report import Progress, Report, silent
-from seglake.write.driver.run_input import Files, Frame, Input, InputFrame, SplitCounts
+from seglake.write.driver.run_input import AttemptInput, Files, Frame, InputFrame, SplitCounts
 from seglake.write.driver.selection import Differences
-from seglake.write.map.january import Newest, found_in
+from seglake.write.map.january import LatestTime, found_in
 from seglake.write.map.summary import add_up
 from seglake.write.quarantine import Quarantine
-from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
+from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.reduce.tasks import CountStraddling, WritePieces
 from seglake.write.spool.order import FIRST, LAST
 from seglake.write.spool.spool import (
@@ -121,7 +121,7 @@ def _ingest(
     pipeline: Pipeline,
     run: DeclaredRun,
     progress: Progress,
-    given: Input,
+    given: AttemptInput,
     replacing: Replacing | None = None,
 ) -> Report:
     if replacing is not None and pipeline.topic.offset_field is not None:
@@ -154,7 +154,7 @@ def _is_done(
     base: Snapshot,
     pipeline: Pipeline,
     run: DeclaredRun,
-    given: Input,
+    given: AttemptInput,
     replacement: Replacement | None,
     report: Report,
 ) -> bool:
@@ -300,7 +300,9 @@ def check_rejects(attempt: Attempt) -> None:
 def check_times(attempt: Attempt, counts: SplitCounts) -> None:
     """Raise InputError if all times of a file lie in January 1970."""
     origins = attempt.input.origins(counts)
-    parts = (Newest(origins[split].path, each.newest_ms) for split, each in sorted(counts.items()))
+    parts = (
+        LatestTime(origins[split].path, each.newest_ms) for split, each in sorted(counts.items())
+    )
     if problem := found_in(attempt.settings, parts):
         raise InputError(f"{problem}. Nothing was committed")
 
@@ -350,7 +352,7 @@ def _plan_at_offsets(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInpu
     full = {piece.partition for piece in pieces}
     ends = {partition: end for partition, (_, end) in attempt.run.offsets.items()}
     pieces += [
-        Bounds(partition, FIRST, LAST)
+        PieceBounds(partition, FIRST, LAST)
         for partition, end in ends.items()
         if partition not in full and end > attempt.first_offset(partition)
     ]
@@ -366,7 +368,7 @@ def _tasks(
     spooled: pa.Table,
     blobs: plan.Blobs,
     routes: plan.Routes,
-    pieces: list[Bounds],
+    pieces: list[PieceBounds],
     offsets: Sequence[tuple[int, int | None]],
 ) -> list[list[PieceInput]]:
     """The pieces of each task; `offsets` has (first offset, end offset) of each piece."""
@@ -374,7 +376,7 @@ def _tasks(
     def piece_input(number: int, members: Int64s) -> PieceInput:
         name = (attempt.topic, pieces[number].partition, attempt.attempt_id)
         base, end = offsets[number]
-        piece = Piece(*name, base, attempt.started_ms, end)
+        piece = ReducePiece(*name, base, attempt.started_ms, end)
         return PieceInput(piece, pieces[number], rows_at(spooled, members))
 
     most = TASKS_PER_CORE * attempt.engine.cores
@@ -383,7 +385,7 @@ def _tasks(
 
 
 def _count_straddling(
-    attempt: Attempt, spooled: pa.Table, routes: plan.Routes, pieces: list[Bounds]
+    attempt: Attempt, spooled: pa.Table, routes: plan.Routes, pieces: list[PieceBounds]
 ) -> dict[tuple[int, int], int]:
     """The records of each straddling blob in each of its pieces, as {(blob, piece): count}."""
     found = plan.straddlers(routes)

@@ -21,11 +21,11 @@ from seglake.write.driver.selection import Differences, Selection, compare, know
 from seglake.write.driver.splits import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
-from seglake.write.input.listing import Found, find_inputs, list_inputs
+from seglake.write.input.listing import ListedInputs, find_inputs, list_inputs
 from seglake.write.map.frame import MapFrame
 from seglake.write.map.summary import SplitCount
 from seglake.write.map.unit import MapUnits, group_splits
-from seglake.write.quarantine import Origin, origins
+from seglake.write.quarantine import SplitOrigin, origins
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +46,9 @@ class InputFiles:
 
     order_column = None  # only a DataFrame has one
 
-    def __init__(self, engine: Engine, pipeline: Pipeline, found: Found, sources: pa.Table) -> None:
+    def __init__(
+        self, engine: Engine, pipeline: Pipeline, found: ListedInputs, sources: pa.Table
+    ) -> None:
         self._engine, self._pipeline, self._listed = engine, pipeline, found.files
         self._known = known_versions(sources, self._listed)
         selection = select(self._listed, self._known, pipeline.on_changed_source)
@@ -70,7 +72,7 @@ class InputFiles:
         map_units = MapUnits(store, settings, attempt_id, append_time_ms, plain_bytes)
         return pa.concat_tables(self._engine.map(map_units, tasks))
 
-    def origins(self, counts: SplitCounts) -> dict[int, Origin]:
+    def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
         """The file of each split, and the lines before the split."""
         return origins(self._splits, counts)
 
@@ -122,9 +124,9 @@ class InputFrame:
         self._check()
         return spooled
 
-    def origins(self, counts: SplitCounts) -> dict[int, Origin]:
+    def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
         """One origin for all: the line of a reject is its number in the order column."""
-        return dict.fromkeys({0, *counts}, Origin(FRAME, -1))
+        return dict.fromkeys({0, *counts}, SplitOrigin(FRAME, -1))
 
     def rows(self, _counts: SplitCounts, _topic: str, _attempt_id: str) -> list[SourceRow]:
         """No rows."""
@@ -154,7 +156,7 @@ class RunInput(Protocol):
     ) -> pa.Table:
         """Run the map side with the settings of an attempt; returns rows of SPOOLED."""
 
-    def origins(self, counts: SplitCounts, /) -> dict[int, Origin]:
+    def origins(self, counts: SplitCounts, /) -> dict[int, SplitOrigin]:
         """The file of each split, and the lines before the split."""
 
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str, /) -> list[SourceRow]:
@@ -167,7 +169,7 @@ class RunInput(Protocol):
         """
 
 
-class Input(Protocol):
+class AttemptInput(Protocol):
     """The input of all attempts at a run in this process."""
 
     def left(self, sources: pa.Table) -> RunInput:
@@ -185,7 +187,7 @@ class Files:
         self._store = InputStore(pipeline.storage)
 
     @cached_property
-    def _found(self) -> Found:
+    def _found(self) -> ListedInputs:
         return find_inputs(self._pipeline.input, self._store)
 
     def left(self, sources: pa.Table) -> InputFiles:

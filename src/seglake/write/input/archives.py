@@ -36,7 +36,7 @@ def members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
     """The regular files of a tar archive as ("<path>!<name of the member>", stream)."""
     forward: Any = _Forward(content)  # the stub asks for a file that can be written
     try:
-        archive: Any = tarfile.TarFile(fileobj=forward, tarinfo=_Member)
+        archive: Any = tarfile.TarFile(fileobj=forward, tarinfo=_TarMember)
         while (member := archive.next()) is not None:
             archive.members.clear()  # or the list of members would grow
             if member.isreg():
@@ -55,11 +55,11 @@ def members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
         ) from problem
 
 
-class _Member(tarfile.TarInfo):
+class _TarMember(tarfile.TarInfo):
     """A member's header. TarFile takes any block that is no header for the end of the archive."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _TarMember:
         """The header in a block. Raises tarfile.HeaderError for the end, ReadError for damage."""
         try:
             return super().frombuf(buf, encoding, errors)

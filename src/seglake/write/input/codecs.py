@@ -55,7 +55,7 @@ def decompressed(raw: RawFile, codec: Codec | None, path: str) -> Content:
             pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec), path, codec, raw
         )
     # Arrow's reader fails at an empty bz2 stream among several, and at zeros behind a gzip member
-    streams = _Streams(buffered, _GzipMember if codec == "gzip" else bz2.BZ2Decompressor)
+    streams = _JoinedStreams(buffered, _GzipMember if codec == "gzip" else bz2.BZ2Decompressor)
     return Content(io.BufferedReader(streams), path, codec, raw)
 
 
@@ -137,7 +137,7 @@ class _GzipMember:
         return self._inflate.decompress(self._inflate.unconsumed_tail or data, max_length)
 
 
-class _Streams(io.RawIOBase):
+class _JoinedStreams(io.RawIOBase):
     """The streams of a file, joined. As gzip does, zeros behind the last gzip member are skipped.
 
     BZ2File would treat damage at the beginning of a stream as the end of the file.

@@ -34,7 +34,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 _VISIBLE = r"(?![._])"
 
 
-class Found(NamedTuple):
+class ListedInputs(NamedTuple):
     """The files that a pipeline names, those left out, and the paths that do not exist."""
 
     files: list[SourceFile]
@@ -42,7 +42,7 @@ class Found(NamedTuple):
     missing: list[str]
 
 
-class _Choice:
+class _FileChoice:
     """What `include` and `exclude` say about object keys below a folder."""
 
     def __init__(self, settings: Input) -> None:
@@ -73,7 +73,7 @@ def list_inputs(settings: Input, store: InputStore) -> list[SourceFile]:
     return find_inputs(settings, store).files
 
 
-def find_inputs(settings: Input, store: InputStore) -> Found:
+def find_inputs(settings: Input, store: InputStore) -> ListedInputs:
     """The files that `input.paths` names, each once, sorted by path.
 
     Those that `include` and `exclude` leave out are named, and paths that do not exist.
@@ -82,7 +82,7 @@ def find_inputs(settings: Input, store: InputStore) -> Found:
         InputError: nothing was found at a path and `on_empty` is "error", or it does not exist and
             neither does the folder above it.
     """
-    choice = _Choice(settings)
+    choice = _FileChoice(settings)
     chosen: set[str] = set()
     left_out: set[str] = set()
     missing: list[str] = []
@@ -98,7 +98,7 @@ def find_inputs(settings: Input, store: InputStore) -> Found:
         left_out |= {file for file, _ in found} - included
     with ThreadPoolExecutor(REQUESTS) as pool:
         files = list(pool.map(partial(_file, store=store), sorted(chosen)))
-    return Found(files, sorted(left_out - chosen), missing)
+    return ListedInputs(files, sorted(left_out - chosen), missing)
 
 
 def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str | None:

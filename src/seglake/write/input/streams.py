@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """Bytes in order."""
 
     def readinto(self, target: memoryview, /) -> int:

@@ -25,7 +25,7 @@ from seglake.store import Store
 from seglake.write.map.sort import BlobMaker, reject_blob
 from seglake.write.map.summary import UnitSummary
 from seglake.write.rows.arrow import ArrowRows, parts
-from seglake.write.rows.records import Extracted, Rejects, extract
+from seglake.write.rows.records import Extracted, RejectedRows, extract
 from seglake.write.rows.rows import MOST_ROWS
 from seglake.write.spool.spool import SPOOLED, Blob, SpoolWriter
 
@@ -113,7 +113,9 @@ class MapFrame(NamedTuple):
             yield from maker.blobs(chunk.records, self._partitions(chunk, ties), ties)
         if len(chunk.rejects):
             lines = orders[chunk.rejects.lines]
-            yield reject_blob(unit, 0, Rejects(lines, chunk.rejects.reasons, chunk.rejects.raw))
+            yield reject_blob(
+                unit, 0, RejectedRows(lines, chunk.rejects.reasons, chunk.rejects.raw)
+            )
 
     def _partitions(self, chunk: Extracted, orders: Int64s) -> Int32s:
         """The log partition of each record; for a null key the order column decides."""

@@ -15,14 +15,14 @@ _FEBRUARY_MS = 31 * 86_400_000  # 1970-02-01, exclusive; seconds of the years to
 _OTHERWISE = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099: what is meant lies there
 
 
-class Newest(NamedTuple):
+class LatestTime(NamedTuple):
     """The latest time of the records of a file, or of a part of it, in ms; -1 if there is none."""
 
     path: str
     ms: int
 
 
-def found_in(pipeline: Pipeline, parts: Iterable[Newest]) -> str | None:
+def found_in(pipeline: Pipeline, parts: Iterable[LatestTime]) -> str | None:
     """What is wrong, and the remedy, if all times of a file lie in January 1970; else None.
 
     `parts` are those of all files, in the order of files. Times that no record gets do not count,
@@ -34,11 +34,11 @@ def found_in(pipeline: Pipeline, parts: Iterable[Newest]) -> str | None:
     newest = dict[str, int]()
     for path, ms in parts:
         newest[path] = max(ms, newest.get(path, -1))
-    found = [Newest(path, ms) for path, ms in newest.items() if 0 <= ms < _FEBRUARY_MS]
+    found = [LatestTime(path, ms) for path, ms in newest.items() if 0 <= ms < _FEBRUARY_MS]
     return _sentence(pipeline, found) if found else None
 
 
-def _sentence(pipeline: Pipeline, found: list[Newest]) -> str:
+def _sentence(pipeline: Pipeline, found: list[LatestTime]) -> str:
     path, ms = found[0]
     more = f" (and those of {len(found) - 1:,} more)" if len(found) > 1 else ""
     return (

@@ -24,7 +24,7 @@ from seglake.text.spans import from_arrow
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.map.unit import Unit, blobs_of_unit, read_every_row, unchanged
-from seglake.write.rows.chosen import REJECT, Found, Rejected, read_chosen, read_raw, rejected
+from seglake.write.rows.chosen import REJECT, Rejected, RejectFlags, read_chosen, read_raw, rejected
 from seglake.write.rows.records import Extracted
 from seglake.write.spool.spool import REFUSED, Blob, SpoolWriter
 
@@ -59,23 +59,23 @@ class MapRejects(NamedTuple):
         raw_rows = RawRows(self.store, self.rejects_of)
         with SpoolWriter(self.store, self.attempt_id) as spool:
             for unit, chosen in units:
-                for blob in self._blobs(unit, files, _Reader(chosen, raw_rows)):
+                for blob in self._blobs(unit, files, _RejectReader(chosen, raw_rows)):
                     spool.add(blob._replace(data=b"") if self.dry_run else blob)
         return spool.rows()
 
-    def _blobs(self, unit: Unit, files: InputStore, reader: _Reader) -> Iterator[Blob]:
+    def _blobs(self, unit: Unit, files: InputStore, reader: _RejectReader) -> Iterator[Blob]:
         yield from blobs_of_unit(unit, files, self.pipeline, self.append_time_ms, reader)
         for split, lines in reader.refused().items():
             data = lines.tobytes()
             yield Blob(REFUSED, unit.number, data, records=len(lines), text=str(split))
 
 
-class _Reader:
+class _RejectReader:
     """Reads the splits of a unit, and remembers which rejects were found."""
 
     def __init__(self, chosen: Mapping[int, Chosen], raw_rows: RawRows) -> None:
         self._chosen, self._raw_rows = chosen, raw_rows
-        self._found: dict[int, Found] = {
+        self._found: dict[int, RejectFlags] = {
             split: np.zeros(len(each.rejects), np.bool_) for split, each in chosen.items()
         }
 
@@ -90,7 +90,7 @@ class _Reader:
         return self._from_raw(split.file.path, pipeline, chosen, found)
 
     def _from_raw(
-        self, path: str, pipeline: Pipeline, chosen: Chosen, found: Found
+        self, path: str, pipeline: Pipeline, chosen: Chosen, found: RejectFlags
     ) -> Iterator[Extracted]:
         for key in chosen.keys:
             size = pipeline.task.chunk_bytes

@@ -13,7 +13,7 @@ from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Records
 from seglake.write.map.lateness import Arrivals
-from seglake.write.rows.records import Kept, Rejects
+from seglake.write.rows.records import BrokerFields, RejectedRows
 from seglake.write.spool.order import sort_order
 from seglake.write.spool.packing import pack_batches, pack_rejects
 from seglake.write.spool.sorted_records import SortedRecords
@@ -41,7 +41,7 @@ class BlobMaker:
         records: Records,
         partitions: Int32s | None,
         tie_breakers: Int64s | None = None,
-        kept: Kept | None = None,
+        kept: BrokerFields | None = None,
     ) -> Iterator[Blob]:
         """The blobs of the next chunk.
 
@@ -96,7 +96,7 @@ class BlobMaker:
         )
 
 
-def reject_blob(unit: int, split: int, rejects: Rejects) -> Blob:
+def reject_blob(unit: int, split: int, rejects: RejectedRows) -> Blob:
     """The rejects of one split."""
     data = pack_rejects(split, rejects.lines, rejects.reasons, rejects.raw)
     size = int(np.maximum(rejects.raw.lengths, 0).sum(dtype=np.int64))

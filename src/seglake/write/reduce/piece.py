@@ -8,7 +8,7 @@ from seglake.catalog.rows import SegmentId
 from seglake.write.spool.order import Place
 
 
-class Bounds(NamedTuple):
+class PieceBounds(NamedTuple):
     """The part of a log partition that is a piece: the places [start, end)."""
 
     partition: int
@@ -16,7 +16,7 @@ class Bounds(NamedTuple):
     end: Place
 
 
-class Piece(NamedTuple):
+class ReducePiece(NamedTuple):
     """The log partition and attempt that a piece is written for, and its first offset.
 
     `end_offset` (exclusive) is where the piece must end if its records keep their offsets; without
@@ -40,8 +40,8 @@ class Piece(NamedTuple):
 class PieceInput(NamedTuple):
     """A piece, and the rows of its blobs in SPOOLED, in the order of their places."""
 
-    piece: Piece
-    bounds: Bounds
+    piece: ReducePiece
+    bounds: PieceBounds
     spooled: pa.Table
 
 
@@ -49,5 +49,5 @@ class StraddlingBlob(NamedTuple):
     """A blob with records in several pieces; `spooled` is its row."""
 
     number: int
-    bounds: dict[int, Bounds]  # by the number of the piece
+    bounds: dict[int, PieceBounds]  # by the number of the piece
     spooled: pa.Table

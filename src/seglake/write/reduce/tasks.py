@@ -18,7 +18,7 @@ from seglake.log.writer import SegmentWriter
 from seglake.store import Store
 from seglake.write.reduce.batches import Covered, consecutive, encode, encode_at
 from seglake.write.reduce.merge import merge
-from seglake.write.reduce.piece import Bounds, Piece, PieceInput, StraddlingBlob
+from seglake.write.reduce.piece import PieceBounds, PieceInput, ReducePiece, StraddlingBlob
 from seglake.write.spool.order import PlacedRecords
 from seglake.write.spool.packing import unpack_batches
 from seglake.write.spool.spool import BATCHES, SpooledBlob, place_of, read_blobs
@@ -66,7 +66,7 @@ class WritePieces(NamedTuple):
         return rows
 
     def _batches(
-        self, blobs: Iterator[SpooledBlob], bounds: Bounds, piece: Piece
+        self, blobs: Iterator[SpooledBlob], bounds: PieceBounds, piece: ReducePiece
     ) -> Iterator[Batches]:
         if self.topic.offset_field is not None:
             return self._at_offsets(blobs, bounds, piece)
@@ -79,7 +79,7 @@ class WritePieces(NamedTuple):
         return encode(merged, encoding_of(self.topic, self.append_time_ms), base_offset)
 
     def _at_offsets(
-        self, blobs: Iterator[SpooledBlob], bounds: Bounds, piece: Piece
+        self, blobs: Iterator[SpooledBlob], bounds: PieceBounds, piece: ReducePiece
     ) -> Iterator[Batches]:
         inside = (_within(_placed(blob), bounds) for blob in blobs)
         merged = merge(inside, self.merge_bytes)
@@ -92,5 +92,5 @@ def _placed(blob: SpooledBlob) -> PlacedRecords:
     return PlacedRecords(place_of(blob.row), blob.records())
 
 
-def _within(records: PlacedRecords, bounds: Bounds) -> PlacedRecords:
+def _within(records: PlacedRecords, bounds: PieceBounds) -> PlacedRecords:
     return records.part(records.count_before(bounds.start), records.count_before(bounds.end))

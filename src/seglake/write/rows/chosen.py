@@ -32,7 +32,7 @@ REJECT = np.dtype(
 _CUT = [reason.text for reason in Reason if reason.name.endswith(("TOO_LARGE", "TOO_LONG"))]
 
 Rejected = npt.NDArray[np.void]  # of REJECT, in the order of lines
-Found = npt.NDArray[np.bool_]  # which of the rejects are found
+RejectFlags = npt.NDArray[np.bool_]  # which of the rejects are found
 
 
 def rejected(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Rejected:
@@ -50,7 +50,7 @@ def keeps_whole_rows(pipeline: Pipeline) -> bool:
 
 
 def read_chosen(
-    split: Split, store: InputStore, pipeline: Pipeline, rejects: Rejected, found: Found
+    split: Split, store: InputStore, pipeline: Pipeline, rejects: Rejected, found: RejectFlags
 ) -> Iterator[Extracted]:
     """The records and rejects of the chosen rows of a file, read once; sets `found`.
 
@@ -68,7 +68,7 @@ def read_chosen(
 
 
 def read_raw(
-    path: str, lines: Int64s, raw: Spans, pipeline: Pipeline, rejects: Rejected, found: Found
+    path: str, lines: Int64s, raw: Spans, pipeline: Pipeline, rejects: Rejected, found: RejectFlags
 ) -> Extracted:
     """The records and rejects of rows made of their raw bytes, which begin at `lines` (from 1)."""
     form = FORMATS[pipeline.input.format]
@@ -80,7 +80,7 @@ def read_raw(
     return extract(chosen, pipeline, path, 0)
 
 
-def _choose(rows: Rows, lines: Int64s, rejects: Rejected, found: Found) -> "ChosenRows":
+def _choose(rows: Rows, lines: Int64s, rejects: Rejected, found: RejectFlags) -> "ChosenRows":
     """The rejects among rows that begin at `lines` (from 0); marks them in `found`."""
     at = np.searchsorted(rejects["line"], lines + 1)
     at[at == len(rejects)] = 0
@@ -91,7 +91,7 @@ def _choose(rows: Rows, lines: Int64s, rejects: Rejected, found: Found) -> "Chos
     return ChosenRows(rows, begun, lines[begun])
 
 
-def _same(raw: Spans, rejects: Rejected) -> Found:
+def _same(raw: Spans, rejects: Rejected) -> RejectFlags:
     """Whether each row is its reject; if the reject is cut, whether a line begins with its bytes.
 
     A row of several lines may have ended elsewhere, so its beginning is not enough.
@@ -102,7 +102,7 @@ def _same(raw: Spans, rejects: Rejected) -> Found:
     if line.any():
         line &= ~with_line_feed(*raw.fixed())
     whole = (raw.lengths == rejects["length"]) & (sizes < REJECTED_BYTES)
-    same: Found = alike & (line | whole)
+    same: RejectFlags = alike & (line | whole)
     return same
 
 

@@ -80,14 +80,14 @@ def event_chunks(part: SplitStream, size: int, settings: Input) -> Iterator[Even
 
     `size` bytes, more than twice `input.multiline_max_bytes`, are in memory at once.
     """
-    reader = _Reader(part, size, settings)
+    reader = _EventReader(part, size, settings)
     while reader.wants_more() and reader.buffer.fill():
         while (chunk := reader.advance()) is not None:
             if len(chunk.numbers) or chunk.line_count:
                 yield from chunk.parts()
 
 
-class _Reader:
+class _EventReader:
     """Takes events out of a line buffer."""
 
     def __init__(self, part: SplitStream, size: int, settings: Input) -> None:

@@ -22,7 +22,7 @@ from seglake.times.directives import TimeFormat
 from seglake.times.readers import Times, read_times
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
-from seglake.write.input.streams import Stream
+from seglake.write.input.streams import ByteStream
 from seglake.write.rows.header_json import read_headers
 from seglake.write.rows.rows import Absent, Codes, Reason, Rows, most_rows
 
@@ -119,7 +119,7 @@ class SplitStream(NamedTuple):
     """A stream whose lines up to byte `limit` are read; if `partial`, it begins inside a line."""
 
     path: str
-    stream: Stream
+    stream: ByteStream
     limit: int
     partial: bool
 
@@ -171,7 +171,7 @@ class LineBuffer:
     data[0] stands at `position` in the stream. If `final`, the stream ends at `filled`.
     """
 
-    def __init__(self, stream: Stream, size: int, limit: int) -> None:
+    def __init__(self, stream: ByteStream, size: int, limit: int) -> None:
         self._stream, self._size, self._limit = stream, size, limit
         self.data = padded(0)
         self.position = self.begin = self.filled = 0
@@ -249,7 +249,7 @@ class LineChunk(NamedTuple):
     too_long: bool
 
 
-def line_chunks(stream: Stream, size: int, limit: int, *, partial: bool) -> Iterator[LineChunk]:
+def line_chunks(stream: ByteStream, size: int, limit: int, *, partial: bool) -> Iterator[LineChunk]:
     """The lines that begin in the first `limit` bytes of `stream`, at most `size` bytes a chunk.
 
     If `partial`, the stream begins inside a line of the split before, or with its LF. A line longer

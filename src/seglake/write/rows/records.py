@@ -40,7 +40,7 @@ _CREATE_TIME, _LOG_APPEND_TIME = (b"0", b"CreateTime"), (b"1", b"LogAppendTime")
 
 
 @dataclass(frozen=True)
-class Rejects:
+class RejectedRows:
     """Rows that could not become records."""
 
     lines: Int64s  # 0-based, counted from the first line of the split
@@ -51,22 +51,22 @@ class Rejects:
         return len(self.lines)
 
 
-class Kept(NamedTuple):
+class BrokerFields(NamedTuple):
     """The offsets that records keep, and whether each timestamp is a broker's append time."""
 
     offsets: Int64s
     stamped: Flags
 
-    def take(self, rows: Int64s) -> "Kept":
+    def take(self, rows: Int64s) -> "BrokerFields":
         """The items at the positions `rows`."""
-        return Kept(self.offsets[rows], self.stamped[rows])
+        return BrokerFields(self.offsets[rows], self.stamped[rows])
 
 
-def join_kept(parts: Sequence[Kept]) -> Kept | None:
+def join_kept(parts: Sequence[BrokerFields]) -> BrokerFields | None:
     """The items of all parts; None without a part."""
     if not parts:
         return None
-    return Kept(*map(np.concatenate, zip(*parts, strict=True)))
+    return BrokerFields(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class Extracted:
     records: Records
     partitions: Int32s | None
     line_count: int
-    rejects: Rejects
+    rejects: RejectedRows
     absent: Absent | None = None
-    kept: Kept | None = None
+    kept: BrokerFields | None = None
     skipped: int = 0
     hints: list[str] = field(default_factory=list)
 
@@ -220,7 +220,7 @@ def _partitions(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int32s | None
     return partitions
 
 
-def _kept(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Kept | None:
+def _kept(rows: Rows, pipeline: Pipeline, reasons: Codes) -> BrokerFields | None:
     """The offsets that the records keep, -1 for one that cannot be read."""
     name, kind = pipeline.topic.offset_field, pipeline.timestamp.type_field
     if name is None:
@@ -229,11 +229,11 @@ def _kept(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Kept | None:
     _reject(reasons, offsets < 0, Reason.OFFSET_UNREADABLE)
     if kind is None:
         by_topic = pipeline.topic.message_timestamp_type == "LogAppendTime"
-        return Kept(offsets, np.full(len(offsets), by_topic))
+        return BrokerFields(offsets, np.full(len(offsets), by_topic))
     kinds = rows.field(kind)
     event, append = (_is_one_of(kinds, texts) for texts in (_CREATE_TIME, _LOG_APPEND_TIME))
     _reject(reasons, ~(event | append), Reason.TIMESTAMP_TYPE_UNREADABLE)
-    return Kept(offsets, append)
+    return BrokerFields(offsets, append)
 
 
 def _is_one_of(values: Spans, texts: Sequence[bytes]) -> Flags:
@@ -245,7 +245,7 @@ def _is_one_of(values: Spans, texts: Sequence[bytes]) -> Flags:
     return found
 
 
-def _known(kept: Kept | None, partitions: Int32s | None, pipeline: Pipeline) -> Int64s:
+def _known(kept: BrokerFields | None, partitions: Int32s | None, pipeline: Pipeline) -> Int64s:
     """The rows whose offset the log has already."""
     first_offsets = pipeline.first_offsets
     if kept is None or partitions is None or first_offsets is None:
@@ -306,8 +306,8 @@ def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s
     return sizes + sum(_LENGTH_BYTES + len(name) for name in names)
 
 
-def _rejects(rows: Rows, reasons: Codes, lines: Int64s) -> Rejects:
+def _rejects(rows: Rows, reasons: Codes, lines: Int64s) -> RejectedRows:
     bad = np.flatnonzero(reasons)
     raw = rows.take_raw(bad) if len(bad) else Spans.nulls(0)
     capped = Spans(raw.data, raw.starts, np.minimum(raw.lengths, REJECTED_BYTES))
-    return Rejects(lines[bad], reasons[bad], capped)
+    return RejectedRows(lines[bad], reasons[bad], capped)

@@ -10,7 +10,7 @@ import pytest
 from seglake.catalog.rows import SegmentRow, TopicRow
 from seglake.errors import UsageError
 from seglake.maintain.compaction.cleaning import groups_of
-from seglake.maintain.compaction.policy import Bounds, LogToClean, Policy, log_to_clean
+from seglake.maintain.compaction.policy import DirtyBounds, LogToClean, Policy, log_to_clean
 from tests.makers.catalog_rows import segment
 
 NOW = 1_000_000
@@ -39,7 +39,7 @@ def planned(
     segments: list[SegmentRow], policy: Policy, start: int = 0, cleaned: int | None = None
 ) -> LogToClean:
     end = segments[-1].end_offset if segments else 0
-    return log_to_clean(Bounds(0, start, end, cleaned), segments, policy, NOW)
+    return log_to_clean(DirtyBounds(0, start, end, cleaned), segments, policy, NOW)
 
 
 def test_a_policy_is_the_topics() -> None:

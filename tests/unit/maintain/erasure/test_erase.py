@@ -35,7 +35,7 @@ from seglake.errors import (
 )
 from seglake.layout import LOG_TABLE, SegmentFile, new_attempt, segment_key
 from seglake.log.rewrite.keep import Keep
-from seglake.log.rewrite.segments import Target, rewrite
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.erasure import logs
 from seglake.maintain.erasure.erase import Erased, erase
 from seglake.maintain.erasure.rejects import RejectErasure
@@ -109,7 +109,7 @@ class Lake:
         segments = catalog.segments(base, "events")
         for partition in {row.partition for row in segments}:
             rows = [row for row in segments if row.partition == partition]
-            merged.append(rewrite(catalog.store, rows, Keep(), Target(work.attempt_id)))
+            merged.append(rewrite(catalog.store, rows, Keep(), RewriteTarget(work.attempt_id)))
             replaced += [(partition, row.base_offset) for row in rows]
         catalog.commit(
             [*merged, work.row("merge")], topic="events", base=base, attempt_id=work.attempt_id,

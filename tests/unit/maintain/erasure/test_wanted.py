@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import UsageError
-from seglake.maintain.erasure.wanted import Wanted, keys_given
+from seglake.maintain.erasure.wanted import ErasureCriteria, keys_given
 from tests.makers.strategies import examples
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 WORDS = st.text("ab1_", min_size=1, max_size=3)
 
 
-def goes(wanted: Wanted, *rows: bytes | None) -> list[bool]:
+def goes(wanted: ErasureCriteria, *rows: bytes | None) -> list[bool]:
     return [bool(found) for found in wanted.rejects(pa.array(rows, pa.binary())).to_pylist()]
 
 
@@ -57,7 +57,7 @@ def test_a_row_with_a_field_that_is_a_key__goes(
     fields: list[str], write: Callable[[list[str]], bytes], data: st.DataObject
 ) -> None:
     key = data.draw(st.sampled_from(fields))
-    assert goes(Wanted.of([key, "another"]), write(fields)) == [True]
+    assert goes(ErasureCriteria.of([key, "another"]), write(fields)) == [True]
 
 
 @given(st.lists(WORDS, max_size=6), st.lists(WORDS, min_size=1, max_size=3))
@@ -65,7 +65,7 @@ def test_a_row_with_a_field_that_is_a_key__goes(
 def test_a_row_without_the_word__stays(words: list[str], keys: list[str]) -> None:
     for separator in (" ", '":"', "\n", "é"):
         row = separator.join(words).encode()
-        assert goes(Wanted.of(keys), row) == [not set(words).isdisjoint(keys)]
+        assert goes(ErasureCriteria.of(keys), row) == [not set(words).isdisjoint(keys)]
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3), st.lists(TEXTS, max_size=4))
@@ -73,30 +73,33 @@ def test_a_row_without_the_word__stays(words: list[str], keys: list[str]) -> Non
 def test_of_a_key_of_several_fields__all_stand_in_the_row(
     keys: list[tuple[str, str]], others: list[str]
 ) -> None:
-    wanted = Wanted.of(["\0".join(key) for key in keys])
+    wanted = ErasureCriteria.of(["\0".join(key) for key in keys])
     rows = [as_json([*others, *key]) for key in keys]
     assert goes(wanted, *rows) == [True] * len(keys)
 
 
 def test_parts_of_a_key__are_no_key() -> None:
-    wanted = Wanted.of(["anna\0berlin", "otto\0rome"])
+    wanted = ErasureCriteria.of(["anna\0berlin", "otto\0rome"])
     rows = b"anna, paris", b"berlin", b"otto in rome", b"anna rome", b"anna berlin", None
     assert goes(wanted, *rows) == [False, False, True, False, True, False]
 
 
 def test_a_text__goes_wherever_it_stands() -> None:
-    wanted = Wanted.of([], "käse")
+    wanted = ErasureCriteria.of([], "käse")
     assert goes(wanted, "xkäsex".encode(), b"k\\u00E4se", b"kase", None) == [
         True, True, False, False,
     ]  # fmt: skip
 
 
 def test_bytes_that_are_no_text__are_found() -> None:
-    assert goes(Wanted.of([b"\xff\x00\xfe", b"\xff"]), b"a,\xff,b", b"\xfe") == [True, False]
+    assert goes(ErasureCriteria.of([b"\xff\x00\xfe", b"\xff"]), b"a,\xff,b", b"\xfe") == [
+        True,
+        False,
+    ]
 
 
 def test_many_keys__are_looked_for_in_parts() -> None:
-    wanted = Wanted.of([f"user-{number:06}" for number in range(3000)])
+    wanted = ErasureCriteria.of([f"user-{number:06}" for number in range(3000)])
     rows = [f'{{"u":"user-{number:06}"}}'.encode() for number in (0, 1500, 2999, 3000)]
     assert goes(wanted, *rows) == [True, True, True, False]
 
@@ -109,7 +112,7 @@ def encoded(**columns: bytes) -> bytes:
 
 def test_binary_columns__are_looked_through() -> None:
     """The whole column, or a telling word in it; also if the row was cut behind it."""
-    wanted = Wanted.of([b"anna", b"\x00\x00\x00\x05", b"\x01\x02"])
+    wanted = ErasureCriteria.of([b"anna", b"\x00\x00\x00\x05", b"\x01\x02"])
     rows = [
         encoded(k=b"anna"), encoded(v=b'{"user": "anna"}'), encoded(v=b"joanna", k=b"ann"),
         encoded(k=b"\0\0\0\x05"), encoded(k=b"\0\0\0\0\0\0\0\x05"), encoded(k=b"\x01\x02"),
@@ -117,12 +120,12 @@ def test_binary_columns__are_looked_through() -> None:
         encoded(k=b"ab-anna-")[: -len('", "t": "soon"}')],
     ]  # fmt: skip
     assert goes(wanted, *rows) == [True, True, False, True, False, True, False, False, True]
-    assert goes(Wanted.of([], "oann"), rows[2], rows[0]) == [True, False]
+    assert goes(ErasureCriteria.of([], "oann"), rows[2], rows[0]) == [True, False]
 
 
 def test_a_key_of_binary_fields__is_found_though_they_have_nuls() -> None:
     long = (261).to_bytes(8, "big")
-    wanted = Wanted.of([b"anna\0" + long, long + b"\0" + b"\0\1" * 9])
+    wanted = ErasureCriteria.of([b"anna\0" + long, long + b"\0" + b"\0\1" * 9])
     rows = [
         b'{"n":"anna",' + encoded(k=long)[1:], b'{"n":"anna",' + encoded(k=long[:-1] + b"\6")[1:],
         encoded(k=long), encoded(k=b"\0\1" * 9), encoded(k=b"\0\1" * 9, j=long),
@@ -133,19 +136,23 @@ def test_a_key_of_binary_fields__is_found_though_they_have_nuls() -> None:
 
 def test_a_word_behind_an_escaped_character__is_whole() -> None:
     rows = [rb'{"n":"a\nanna"}', rb'{"n":"\u00e9anna"}', rb'{"n":"\u0061anna"}', rb'{"n":"janna"}']
-    assert goes(Wanted.of(["anna"]), *rows) == [True, True, False, False]
+    assert goes(ErasureCriteria.of(["anna"]), *rows) == [True, True, False, False]
 
 
 def test_any_character_may_be_doubled__as_quotes_of_csv() -> None:
-    assert goes(Wanted.of(["it's"]), b"1,'it''s',2", b"1,it's", b"1,it-s") == [True, True, False]
+    assert goes(ErasureCriteria.of(["it's"]), b"1,'it''s',2", b"1,it's", b"1,it-s") == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_empty_key__takes_no_reject() -> None:
-    assert goes(Wanted.of([""]), b"", b"{}") == [False, False]
+    assert goes(ErasureCriteria.of([""]), b"", b"{}") == [False, False]
 
 
 def test_keys_are_not_shown() -> None:
-    assert "secret" not in repr(Wanted.of(["secret"], "secret"))
+    assert "secret" not in repr(ErasureCriteria.of(["secret"], "secret"))
 
 
 # ------------------------------------------------------------------ the command line
@@ -187,4 +194,4 @@ def test_a_file_that_is_not_there__is_refused(tmp_path: Path) -> None:
 
 def test_nothing_named__is_refused() -> None:
     with pytest.raises(UsageError, match="nothing is named"):
-        Wanted.of([], "")
+        ErasureCriteria.of([], "")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from seglake.engine import share_out
 from seglake.write.driver import plan
 from seglake.write.reduce.merge import merge
-from seglake.write.reduce.piece import Bounds
+from seglake.write.reduce.piece import PieceBounds
 from seglake.write.spool.order import FIRST, LAST, Place, PlacedRecords
 from seglake.write.spool.spool import RECORDS, SPOOLED, Blob
 from tests.makers.sorted_blobs import Item, blob_lists, items_of
@@ -58,7 +58,7 @@ def members_of(routes: plan.Routes, piece: int) -> list[int]:
     return blobs
 
 
-def counted(topic: Topic, cuts: list[Bounds], routes: plan.Routes) -> dict[Any, int]:
+def counted(topic: Topic, cuts: list[PieceBounds], routes: plan.Routes) -> dict[Any, int]:
     """What the count stage finds."""
     return {
         (blob, number): topic.blobs[blob][1].count_before(cut.end)
@@ -148,7 +148,7 @@ def test_every_piece_is_one_tasks_with_its_blobs_in_order(topic: Topic, tasks: i
 
 def test_pieces_without_blobs_are_planned() -> None:
     """Of a run whose records keep their offsets: it covers offsets that have no record."""
-    none, piece = plan.Blobs.of(meta_of([])), Bounds(0, FIRST, LAST)
+    none, piece = plan.Blobs.of(meta_of([])), PieceBounds(0, FIRST, LAST)
     assert plan.cut_partitions(none, 1) == []
     routes = plan.assign(none, [piece])
     assert plan.straddlers(routes) == {}

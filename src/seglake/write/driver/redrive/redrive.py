@@ -76,7 +76,7 @@ def redrive(
             "topic.offset_field contradicts a redrive: the offsets of rejected rows lie below the "
             "end of the log; ingest the corrected rows into another topic"
         )
-    work = _Redrive(engine, pipeline, run_id, dry_run, progress)
+    work = _RedriveCall(engine, pipeline, run_id, dry_run, progress)
     while (report := work.run()) is None:
         pass
     return report
@@ -94,7 +94,7 @@ class _Open(NamedTuple):
     erasures: list[str]
 
 
-class _Redrive:
+class _RedriveCall:
     """One call of `redrive`."""
 
     def __init__(

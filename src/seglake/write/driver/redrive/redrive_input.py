@@ -36,7 +36,7 @@ from seglake.write.input.content import InputStore, unreadable
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.map.rejects import Chosen, ListRejects, MapRejects
 from seglake.write.map.unit import Unit, group_splits
-from seglake.write.quarantine import KeepRefused, Origin, origins
+from seglake.write.quarantine import KeepRefused, SplitOrigin, origins
 from seglake.write.rows.chosen import Rejected, keeps_whole_rows
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.spool.spool import REFUSED, of_kinds, read_blobs
@@ -48,7 +48,7 @@ SEVERAL_LINES = _GONE + "the raw bytes have several lines"
 OTHER_ROW = "these settings find another row at the line"
 
 
-class _Listed(NamedTuple):
+class _OpenRejects(NamedTuple):
     """The open rejects of one source file, and the quarantine's files that have them."""
 
     rejects: Rejected
@@ -99,7 +99,7 @@ class RedriveInput:
         ]
         self._plan(listed, plan_splits(anew, files, pipeline))
 
-    def _plan(self, listed: Mapping[str, _Listed], anew: Sequence[Split]) -> None:
+    def _plan(self, listed: Mapping[str, _OpenRejects], anew: Sequence[Split]) -> None:
         """Number the splits in the order of paths. Files not in `anew` have chosen rows."""
         whole: dict[str, list[Split]] = {}
         for split in anew:
@@ -185,7 +185,7 @@ class RedriveInput:
             raise AssertionError(f"{written} are not the rows of {self.refused}")
         QuarantineTable(self._store).add_files([file for file, _ in written if file], attempt_id)
 
-    def origins(self, counts: SplitCounts) -> dict[int, Origin]:
+    def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
         """The file of each split, and the lines before the split."""
         return origins(self._splits, counts)
 
@@ -198,7 +198,9 @@ class RedriveInput:
         return self._have_left(newest)
 
 
-def _by_path(found: Sequence[Mapping[str, Rejected]], keys: Sequence[str]) -> dict[str, _Listed]:
+def _by_path(
+    found: Sequence[Mapping[str, Rejected]], keys: Sequence[str]
+) -> dict[str, _OpenRejects]:
     """The rejects of each source file in the order of lines, and the files that have them."""
     parts: dict[str, list[Rejected]] = {}
     having: dict[str, list[str]] = {}
@@ -208,7 +210,7 @@ def _by_path(found: Sequence[Mapping[str, Rejected]], keys: Sequence[str]) -> di
             having.setdefault(path, []).append(key)
     joined = {path: np.concatenate(some) for path, some in parts.items()}
     return {
-        path: _Listed(rejects[np.argsort(rejects["line"])], having[path])
+        path: _OpenRejects(rejects[np.argsort(rejects["line"])], having[path])
         for path, rejects in joined.items()
     }
 

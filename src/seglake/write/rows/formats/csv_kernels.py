@@ -27,9 +27,10 @@ def _next(base: int, position: int, end: int, byte: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _closing_quote(base: int, position: int, end: int, quote: int) -> tuple[int, int, int]:
-    """From behind an opening quote: position of the closing quote, doubled quotes, line feeds.
+    """Find the closing quote; `position` is the byte after the opening quote.
 
-    The position is `end` if there is no closing quote.
+    Returns the position of the closing quote, or `end` if there is none; the number of doubled
+    quotes; the number of line feeds.
     """
     doubled = feeds = 0
     while True:
@@ -50,11 +51,11 @@ def _closing_quote(base: int, position: int, end: int, quote: int) -> tuple[int,
 def _record(
     base: int, position: int, end: int, marks: Int64s, slots: Int64s, spans: Int64s
 ) -> tuple[int, int, int]:
-    """Read one record: the position of its LF (or `end`), its count of columns and line feeds.
+    """Read one record. Returns the position of its LF (or `end`), its numbers of columns and LFs.
 
     `marks` is (delimiter, quote, whether quoted fields may contain line feeds). For a column with a
-    slot, spans[slot] becomes (start, length, doubled quotes). A record that cannot be read has
-    _BAD_QUOTES or _NOT_ENDED (inside quotes at `end`) instead of a position.
+    slot, spans[slot] becomes (start, length, doubled quotes). If a record cannot be read, the
+    position is _BAD_QUOTES, or _NOT_ENDED if `end` is inside quotes.
     """
     delimiter, quote = marks[0], marks[1]
     column = feeds = 0
@@ -102,12 +103,11 @@ def scan_records(
     most: int,
     stop_at: int,
 ) -> tuple[Int64s, Int64s, Int64s, Codes, Int64s, int, int, bool]:
-    """The records in data[position:end]: starts, lengths, line numbers, reasons and spans.
+    """Find the records in data[position:end], at most `most`, that begin before `stop_at`.
 
-    Then the position where the records end, the count of lines before it, and whether records
-    follow there. The next call reads those: the ones beyond `most`, and those that begin at
-    `stop_at` or behind it. Without `final`, a record that reaches `end` is left out, and none
-    follows.
+    Returns starts, lengths, line numbers, reasons and spans of the records; then the position where
+    the records end, the number of lines before it, and whether records follow, which the next call
+    reads. Without `final`, a record that reaches `end` is left out, and no record follows.
     """
     base = data.ctypes.data
     most = min(count_newlines(data, position, min(stop_at, end)) + 1, most)
@@ -147,7 +147,7 @@ def scan_records(
 def undouble(
     data: Bytes, starts: Int64s, lengths: Int32s, doubled: Int64s, quote: int
 ) -> tuple[Bytes, Int64s]:
-    """The items back to back, with one quote for each doubled quote; and their ends."""
+    """The items one after another, with one quote for each doubled quote; and the items' ends."""
     total = 0
     for row in range(len(starts)):
         total += max(lengths[row], 0) - doubled[row]

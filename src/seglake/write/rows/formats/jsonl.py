@@ -35,11 +35,11 @@ class Jsonl(LineFormat):
 
     def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
         """Rows with the fields that the pipeline names."""
-        wanted = Wanted(pipeline.fields())
+        wanted = FieldNames(pipeline.fields())
         return lambda chunk: JsonRows(chunk, wanted)
 
 
-class Wanted:
+class FieldNames:
     """The fields to find. "a.b" is the member "b" of the object at "a", or a member "a.b".
 
     If a line has both, the member "a.b" counts. If a member is repeated, the last one counts.
@@ -77,7 +77,7 @@ class Wanted:
 class JsonRows(LineRows):
     """The rows of a chunk of JSON lines."""
 
-    def __init__(self, chunk: LineChunk, wanted: Wanted) -> None:
+    def __init__(self, chunk: LineChunk, wanted: FieldNames) -> None:
         lines = split_lines(chunk.data, chunk.start, chunk.end)
         starts, lengths, self.numbers, self.line_count = lines
         self.raw = Spans(chunk.data, starts, lengths)

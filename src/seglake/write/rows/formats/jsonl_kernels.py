@@ -1,7 +1,7 @@
 """The JSON scanner: one pass validates a line (RFC 8259) and notes where the wanted values stand.
 
-The byte behind a line, a line feed or a zero of the padding, stops every token. So no loop compares
-its position with the end of the line.
+The byte after a line, which is a line feed or a zero of the padding, stops every token. So no loop
+compares its position with the end of the line.
 """
 
 import numpy as np
@@ -16,10 +16,10 @@ MAX_DEPTH = 512
 MISSING, PLAIN, ESCAPED, RAW, NONE = range(5)  # kinds of values; NONE is JSON's null
 FINE, NOT_JSON, NOT_UTF8 = 0, -1, -2  # the verdict on a line
 
-# One entry (row) of the tree of wanted member names: where in `names` the name begins, its length,
-# the slot of its value or -1, first and last + 1 of the entries below it, first and last + 1 of the
-# slots at or below it, which a repeated name empties. Entry 0 is the line's object, NOWHERE any
-# unwanted member.
+# One entry (row) of the tree of wanted member names: where the name begins in `names`, the length
+# of the name, the slot of its value or -1, first and last + 1 of the entries below it, first and
+# last + 1 of the slots at or below it. A repeated name empties these slots. Entry 0 is the line's
+# object. NOWHERE is any member that is not wanted.
 NAME, LENGTH, SLOT, FIRST, LAST, LOW, HIGH = range(7)
 NOWHERE = 1
 
@@ -39,7 +39,7 @@ def _skip_space(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _skip_escape(base: int, position: int) -> int:
-    """The byte behind the escape whose backslash is at `position`, or NOT_JSON."""
+    """The position after the escape whose backslash is at `position`, or NOT_JSON."""
     kind = byte_at(base, position + 1)
     if kind != 0x75:
         known = kind in (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74)
@@ -53,7 +53,7 @@ def _skip_escape(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _skip_unusual(base: int, position: int) -> int:
-    """The byte behind the escape or UTF-8 sequences at `position`, or a verdict."""
+    """The position after the escape or the UTF-8 sequences at `position`, or a verdict."""
     byte = byte_at(base, position)
     if byte == 0x5C:
         return _skip_escape(base, position)
@@ -70,7 +70,10 @@ def _skip_unusual(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _skip_string(base: int, position: int) -> tuple[int, bool]:
-    """From behind the opening quote: the closing quote or a verdict; whether there is an escape."""
+    """Skip a string; `position` is the byte after the opening quote.
+
+    Returns the position of the closing quote, or a verdict; and whether the string has an escape.
+    """
     escaped = False
     while True:
         mask = string_stop_mask(base, position)
@@ -98,7 +101,7 @@ def _skip_digits(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _skip_number(base: int, position: int) -> int:
-    """The byte behind the number at `position`, or NOT_JSON."""
+    """The position after the number at `position`, or NOT_JSON."""
     position += byte_at(base, position) == 0x2D
     first = byte_at(base, position)
     if first < 0x30 or first > 0x39:
@@ -120,7 +123,7 @@ def _skip_number(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _skip_literal(base: int, position: int) -> int:
-    """The byte behind true, false or null, or NOT_JSON."""
+    """The position after true, false or null at `position`, or NOT_JSON."""
     first = byte_at(base, position)
     word = b"true" if first == 0x74 else b"null" if first == 0x6E else b"false"
     for k in range(len(word)):
@@ -141,7 +144,7 @@ def _hex(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _put_utf8(code: int, out: Bytes, size: int) -> int:
-    """Write a code point at out[size]; returns the new size. A lone surrogate becomes U+FFFD."""
+    """Write a code point at out[size]. Returns the new size. A lone surrogate becomes U+FFFD."""
     if 0xD800 <= code < 0xE000:
         code = 0xFFFD
     if code < 0x80:
@@ -165,7 +168,7 @@ def _put_utf8(code: int, out: Bytes, size: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _unescape(base: int, position: int, end: int, out: Bytes, size: int) -> int:
-    """Append the valid JSON string [position, end) to out[:size]; returns the new size."""
+    """Append the valid JSON string [position, end) to out[:size]. Returns the new size."""
     while position < end:
         byte = byte_at(base, position)
         if byte != 0x5C:
@@ -215,7 +218,7 @@ def _match(base: int, begin: int, length: int, parent: int, names: int, tree: En
 
 @njit(cache=True, nogil=True)
 def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tree: Entries) -> int:
-    """As `_match`, for a name that is written with escapes."""
+    """As `_match`, for a name with escapes."""
     plain = np.empty(end - begin + PADDING, np.uint8)
     length = _unescape(base, begin, end, plain, 0)
     return _match_text(plain, length, parent, names, tree)
@@ -223,7 +226,7 @@ def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tre
 
 @njit(cache=True, nogil=True)
 def _match_text(text: Bytes, length: int, parent: int, names: int, tree: Entries) -> int:
-    """As `_match`; the caller's reference keeps `text` alive while its address is used."""
+    """As `_match`. The caller's reference keeps `text` alive while its address is used."""
     return _match(text.ctypes.data, 0, length, parent, names, tree)
 
 
@@ -238,9 +241,9 @@ def _scan_line(
     sizes: Int64s,
     stack: Entries,
 ) -> int:
-    """Validate the object at `position`, fill `begins` and `sizes` by slot; returns a verdict.
+    """Validate the object at `position`, and fill `begins` and `sizes` by slot. Returns a verdict.
 
-    Bytes at and behind `end` stop every token: a line feed, or the zeros of the padding.
+    The bytes from `end` on stop every token: a line feed, or the zeros of the padding.
     """
     depth, slot, entry, in_object = 0, -1, 0, False
     position = _skip_space(base, position)
@@ -286,7 +289,7 @@ def _scan_line(
             depth += 1
             position = _skip_space(base, position + 1)
             slot = -1
-            if byte_at(base, position) != byte + 2:  # } and ] are two behind { and [
+            if byte_at(base, position) != byte + 2:  # } and ] are the codes of { and [ plus 2
                 entry = NOWHERE
                 continue
         elif byte == 0x2D or 0x30 <= byte <= 0x39:
@@ -299,7 +302,7 @@ def _scan_line(
         if slot >= 0:
             begins[slot] = begin
             sizes[slot] = (position - begin - (kind in (PLAIN, ESCAPED))) << 3 | kind
-        while True:  # behind a value
+        while True:  # after a value
             position = _skip_space(base, position)
             byte = byte_at(base, position)
             if byte == 0x2C:
@@ -323,7 +326,10 @@ def _scan_line(
 def scan_lines(
     data: Bytes, starts: Int64s, lengths: Int32s, names: Bytes, tree: Entries, slots: int
 ) -> tuple[Entries, Entries, Int8s]:
-    """By line and slot: where the value begins, and its length * 8 + kind; by line: a verdict."""
+    """For each line and slot, where the value begins, and its length * 8 + kind.
+
+    Also returns a verdict for each line.
+    """
     base, names_base = data.ctypes.data, names.ctypes.data
     rows = len(starts)
     begins, sizes = np.zeros((rows, slots), np.int64), np.zeros((rows, slots), np.int64)
@@ -344,7 +350,7 @@ def scan_lines(
 def unescape_all(
     data: Bytes, starts: Int64s, lengths: Int32s, kinds: Int8s
 ) -> tuple[Bytes, Int64s]:
-    """The items back to back with escapes resolved where the kind is ESCAPED; and their ends."""
+    """The items one after another, and their ends. Escapes are resolved if the kind is ESCAPED."""
     total = 0
     for row in range(len(starts)):
         total += max(lengths[row], 0)

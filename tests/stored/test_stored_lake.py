@@ -192,7 +192,7 @@ def test_the_manifests_give_the_catalog_again(lake: Path, lost: bool) -> None:
     if lost:
         shutil.rmtree(lake / "catalog/log/_delta_log")
     force = [] if lost else ["--force"]
-    (report,) = answers.told("repair", lake, "--catalog", "--no-dry-run", *force)
+    (report,) = answers.told("repair", lake, "--catalog", *force)
     assert (report["untrusted"], report["missing"]) == ([], [])
     rows = answers.first_rows(lake)
     assert rows == {kind: WANTED["catalog"][kind] for kind in rows}

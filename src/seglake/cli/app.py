@@ -396,15 +396,14 @@ def verify(
 def vacuum(
     root: Root,
     dry_run: DryRun = False,
-    delete: Annotated[bool, typer.Option("--delete", hidden=True)] = False,
     grace_hours: Annotated[float, typer.Option(help="Spare attempts younger than this.")] = 24.0,
     json: Json = False,
 ) -> None:
     """Remove objects that no retained version names: what dead attempts left."""
     from seglake.cli import maintain
 
-    act = maintain.acts("vacuum", "--delete", dry_run=dry_run, old=delete)
-    raise typer.Exit(maintain.vacuum(root, delete=act, grace_hours=grace_hours, as_json=json))
+    how = {"dry_run": dry_run, "as_json": json}
+    raise typer.Exit(maintain.vacuum(root, grace_hours=grace_hours, **how))
 
 
 @app.command()
@@ -414,7 +413,6 @@ def repair(
         bool, typer.Option("--catalog", help="Rebuild the catalog from manifests.")
     ] = False,
     dry_run: DryRun = False,
-    no_dry_run: Annotated[bool, typer.Option("--no-dry-run", hidden=True)] = False,
     trust: Annotated[
         list[str] | None, typer.Option(help="With --catalog: an attempt known as committed.")
     ] = None,
@@ -426,8 +424,7 @@ def repair(
     """Make lost or damaged index files anew; with --catalog the catalog table."""
     from seglake.cli import maintain
 
-    act = maintain.acts("repair", "--no-dry-run", dry_run=dry_run, old=no_dry_run)
-    how = {"catalog": catalog, "dry_run": not act, "force": force, "as_json": json}
+    how = {"catalog": catalog, "dry_run": dry_run, "force": force, "as_json": json}
     raise typer.Exit(maintain.repair(root, trust=trust or [], **how))
 
 
@@ -444,17 +441,15 @@ def reindex(
     index_interval_ms: Annotated[
         int | None, typer.Option(help="Milliseconds of event time between entries.")
     ] = None,
-    by: Annotated[str | None, typer.Option(hidden=True)] = None,
-    interval: Annotated[int | None, typer.Option(hidden=True)] = None,
     json: Json = False,
 ) -> None:
     """Write a topic's index files anew, at the same density or another."""
     from seglake.cli import maintain
 
-    new = {
+    intervals = {
         "bytes": index_interval_bytes,
         "records": index_interval_records,
         "ms": index_interval_ms,
     }
-    policy = maintain.policy_of(new, by, interval)
+    policy = maintain.policy_of(intervals)
     raise typer.Exit(maintain.reindex(root, topic, policy, as_json=json))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from seglake.cli.arguments.old_options import INDEX_INTERVALS, say
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Column, Rows, number, show
 
@@ -26,38 +25,18 @@ FINDINGS = [
 ]
 
 
-def acts(command: str, old_option: str, *, dry_run: bool, old: bool) -> bool:
-    """Whether a command acts, as it does without --dry-run. `old`: the old option is given.
-
-    The old option asked a command to act. Raises UsageError if both options are given.
-    """
-    from seglake.errors import UsageError
-
-    if old and dry_run:
-        raise UsageError(f"--dry-run contradicts {old_option}: keep one")
-    if old:
-        say(old_option, f"{command} acts unless --dry-run is given; leave it out")
-    return not dry_run
-
-
-def policy_of(
-    new: Mapping[str, int | None], by: str | None, interval: int | None
-) -> IndexPolicy | None:
+def policy_of(intervals: Mapping[str, int | None]) -> IndexPolicy | None:
     """The index policy that is asked for; None keeps that of each segment. Raises UsageError."""
     from seglake.errors import UsageError
     from seglake.format.index import IndexPolicy
 
-    given = [(unit, size) for unit, size in new.items() if size is not None]
-    if interval is not None and by is None:
-        raise UsageError(f"--interval needs --by: write {INDEX_INTERVALS} instead of both")
-    if by is not None:
-        say("--by with --interval", f"write {INDEX_INTERVALS}")
-        given.append((by, 4096 if interval is None else interval))
+    given = [IndexPolicy(unit, size) for unit, size in intervals.items() if size is not None]
     if len(given) > 1:
         raise UsageError(
-            f"several index intervals contradict each other: keep one of {INDEX_INTERVALS}"
+            "several index intervals contradict each other: keep one of --index-interval-bytes, "
+            "--index-interval-records and --index-interval-ms"
         )
-    return IndexPolicy(*given[0]) if given else None
+    return given[0] if given else None
 
 
 def verify(root: str, topics: list[str] | None, *, deep: bool, as_json: bool) -> int:
@@ -78,11 +57,11 @@ def verify(root: str, topics: list[str] | None, *, deep: bool, as_json: bool) ->
     return report.exit_code
 
 
-def vacuum(root: str, *, delete: bool, grace_hours: float, as_json: bool) -> int:
+def vacuum(root: str, *, dry_run: bool, grace_hours: float, as_json: bool) -> int:
     """Remove the objects that no retained version names, or list them. Returns the exit code."""
     from seglake.maintain.vacuum import vacuum as sweep
 
-    report = sweep(root, dry_run=not delete, grace_hours=grace_hours)
+    report = sweep(root, dry_run=dry_run, grace_hours=grace_hours)
     if as_json:
         print(report.as_json())
         return 0
@@ -90,13 +69,13 @@ def vacuum(root: str, *, delete: bool, grace_hours: float, as_json: bool) -> int
         print(key)
     if report.marked:
         done = (
-            "got their mark of success"
-            if delete
-            else "lack their mark of success; without --dry-run they get it"
+            "lack their mark of success; without --dry-run they get it"
+            if dry_run
+            else "got their mark of success"
         )
         print(f"{len(report.marked)} committed attempts {done}.")
     count = len(report.deleted) + len(report.catalog_files)
-    done = "deleted" if delete else "would be deleted; without --dry-run they are"
+    done = "would be deleted; without --dry-run they are" if dry_run else "deleted"
     print(
         f"{count} objects, {report.deleted_bytes:,} bytes {done}. "
         f"{len(report.young)} are too young."

@@ -14,7 +14,6 @@ import argparse
 import logging
 import sys
 
-from seglake.cli.arguments.old_options import Renamed
 from seglake.errors import SeglakeError
 from seglake.format.index import POLICIES, IndexPolicy
 from seglake.log.tasks import logged
@@ -30,8 +29,7 @@ def main(arguments: list[str]) -> int:
     by = parser.add_mutually_exclusive_group()
     helps = ("bytes between entries; 0: every batch", "records between entries, at least")
     for unit, text in zip(POLICIES, (*helps, "an entry for each interval of time"), strict=True):
-        names = f"--index-interval-{unit}", f"--interval-{unit}"
-        by.add_argument(*names, action=Renamed, type=int, help=text)
+        by.add_argument(f"--index-interval-{unit}", type=int, help=text)
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     chosen = {name: getattr(given, f"index_interval_{name}") for name in POLICIES}

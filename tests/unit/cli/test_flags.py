@@ -744,7 +744,7 @@ def _verify_job(it: Place) -> None:
     _verifies(it, lambda *options: it.job("verify", "--root", it.root, *options))
 
 
-@TABLE.shows("vacuum --dry-run", "vacuum --delete", "vacuum --grace-hours", "vacuum --json")
+@TABLE.shows("vacuum --dry-run", "vacuum --grace-hours", "vacuum --json")
 def _vacuum(it: Place) -> None:
     def orphan() -> Path:
         file = it.root / f"topics/events-0/{new_attempt()}/{7:020}.log"
@@ -762,14 +762,9 @@ def _vacuum(it: Place) -> None:
     assert "would be deleted" in it.tell(*vacuum, *now, "--dry-run")
     assert it.json(*vacuum, *now)["dry_run"] is False
     assert not left.exists()
-    left = orphan()
-    it.tell(*vacuum, *now, "--delete")
-    assert not left.exists()
-    assert "--delete is an old spelling: vacuum acts unless --dry-run" in it.errors
-    it.refused("--dry-run contradicts --delete", *vacuum, "--dry-run", "--delete")
 
 
-@TABLE.shows("repair --dry-run", "repair --no-dry-run", "repair --json")
+@TABLE.shows("repair --dry-run", "repair --json")
 def _repair(it: Place) -> None:
     repair = "repair", it.root
     assert it.json(*repair) == []
@@ -780,10 +775,8 @@ def _repair(it: Place) -> None:
     assert it.objects() == before
     assert (planned["topic"], planned["segments"], it.code) == ("events", 1, 0)
     assert planned["files"] == [str(damaged.relative_to(it.root))]
-    it.tell(*repair, "--no-dry-run")
-    assert "--no-dry-run is an old spelling: repair acts unless --dry-run" in it.errors
+    it.tell(*repair)
     assert it.json("verify", it.root)["findings"] == []
-    it.refused("--dry-run contradicts", *repair, "--dry-run", "--no-dry-run")
 
 
 @TABLE.shows("repair --catalog", "repair --force", "repair --trust")
@@ -872,22 +865,9 @@ def _reindex(it: Place) -> None:
     it.refused("contradict each other", *reindex, *both)
 
 
-@TABLE.shows("reindex --by", "reindex --interval")
-def _reindex_as_before(it: Place) -> None:
-    reindex = "reindex", it.root, "events"
-    it.tell(*reindex, "--by", "records", "--interval", 7)
-    assert it.policies() == {("records", 7)}
-    assert "is an old spelling: write --index-interval-bytes, --index-interval-rec" in it.errors
-    it.tell(*reindex, "--by", "bytes")
-    assert it.policies() == {("bytes", 4096)}
-    it.refused("--interval needs --by", *reindex, "--interval", 7)
-    it.refused("contradict", *reindex, "--by", "ms", "--index-interval-ms", 7)
-    assert it.policies() == {("bytes", 4096)}
-
-
 @TABLE.shows(
     "jobs/reindex --root", "jobs/reindex --topic", "jobs/reindex --partition",
-    *(f"jobs/reindex --{p}interval-{u}" for p in ("", "index-") for u in POLICIES),
+    *(f"jobs/reindex --index-interval-{unit}" for unit in POLICIES),
 )  # fmt: skip
 def _reindex_job(it: Place) -> None:
     reindex = "reindex", "--root", it.root, "--topic", "events"
@@ -896,9 +876,6 @@ def _reindex_job(it: Place) -> None:
     for unit in POLICIES:
         it.job(*reindex, f"--index-interval-{unit}", 8)
         assert (it.policies(), it.errors) == ({(unit, 8)}, "")
-        it.job(*reindex, f"--interval-{unit}", 9)
-        assert it.policies() == {(unit, 9)}
-        assert f"--interval-{unit} is an old spelling: write --index-interval-{unit}" in it.errors
 
 
 @pytest.mark.parametrize("check", dict.fromkeys(TABLE.values()), ids=lambda check: check.__name__)

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,10 +13,10 @@ import typer
 from seglake.cli.arguments.options import Conf, Json, Master, RunId, Source
 from seglake.cli.terminal.progress import on_spark
 from seglake.cli.terminal.tables import Column, Rows, show
+from seglake.errors import UsageError
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
-    from seglake.maintain.replace import Replaces
     from seglake.write.driver.report import Report
 
 
@@ -41,19 +42,40 @@ def ingest(
 ) -> None:
     """Ingest what a pipeline file names, with Spark."""
     from seglake.config import load
-    from seglake.reporting.run import ingest_or_replace
+    from seglake.reporting.run import reported
 
     changes = {"pipeline.root": root, "input.paths": source or None}
     given = {name: value for name, value in changes.items() if value is not None}
-    pipeline = load(conf_file, given)
-    replaces: Replaces = "interval" if replace_interval else "run" if replace else None
-    with on_spark(context.obj) as progress:
-        report = ingest_or_replace(
-            pipeline, replaces, run_id=run_id, interval=(interval_start, interval_end),
-            with_nothing=replace_with_nothing, progress=progress, master=master,
-        )  # fmt: skip
-    print_report(report, as_json=json)
-    raise typer.Exit(report.exit_code)
+    pipeline, interval = load(conf_file, given), (interval_start, interval_end)
+    if replace or replace_interval:
+        work = _replacement(run_id, whole_interval=replace_interval, nothing=replace_with_nothing)
+    else:
+        work = _plain_run(run_id, nothing=replace_with_nothing)
+    with on_spark(context.obj) as progress, reported(pipeline, interval) as run:
+        run.report = work(pipeline, interval=interval, master=master, progress=progress)
+    print_report(run.report, as_json=json)
+    raise typer.Exit(run.report.exit_code)
+
+
+def _plain_run(run_id: str | None, *, nothing: bool) -> Callable[..., Report]:
+    from seglake.write.api import run_pipeline
+
+    if nothing:
+        raise UsageError(
+            "--replace-with-nothing needs --replace or --replace-interval, which say what is "
+            "replaced"
+        )
+    return partial(run_pipeline, run_id=run_id)
+
+
+def _replacement(
+    run_id: str | None, *, whole_interval: bool, nothing: bool
+) -> Callable[..., Report]:
+    from seglake.maintain.replace import replace
+
+    if run_id is None:
+        raise UsageError("--replace needs --run-id: the run that is replaced")
+    return partial(replace, run_id=run_id, whole_interval=whole_interval, with_nothing=nothing)
 
 
 def print_report(report: Report, *, as_json: bool) -> None:

@@ -85,13 +85,16 @@ def _generate(folder: Path, count: int) -> None:
 
 def _ingest(root: Path, events: Path) -> Report:
     from seglake.config import from_tables
-    from seglake.reporting.run import ingest_or_replace
+    from seglake.reporting.run import reported
+    from seglake.write.api import run_pipeline
 
     tables = {name: dict(table) for name, table in PIPELINE.items()}
     tables["pipeline"]["root"], tables["input"]["paths"] = str(root), [str(events)]
     _print("Ingesting with Spark on this machine …")
-    with on_spark() as progress:
-        return ingest_or_replace(from_tables(tables), run_id=RUN_ID, progress=progress)
+    pipeline = from_tables(tables)
+    with on_spark() as progress, reported(pipeline) as run:
+        run.report = run_pipeline(pipeline, run_id=RUN_ID, progress=progress)
+    return run.report
 
 
 def _questions(root: Path) -> None:

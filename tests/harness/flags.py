@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
+import inspect
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytest
 import typer
 
 from seglake.cli.app import app
+from seglake.cli.submit import job_of
 
 JOBS = Path(__file__).parents[2] / "jobs"
 
@@ -28,31 +27,19 @@ def options_of_the_program() -> set[str]:
     """As "read --offset"; those of the program itself as "--version"."""
     group: Any = typer.main.get_command(app)
     commands = {"": group, **{f"{name} ": command for name, command in group.commands.items()}}
-    return {
-        f"{name}{spelling}"
-        for name, command in commands.items()
-        for option in command.params
-        if option.param_type_name == "option"
-        for spelling in (*option.opts, *option.secondary_opts)
-    } - {"--help"}
+    return {f"{name}{option}" for name, command in commands.items() for option in _options(command)}
 
 
 def options_of_job(name: str) -> set[str]:
-    """As "jobs/ingest --root"."""
-    module, found = load_job(name), set[str]()
+    """As "jobs/ingest --root", the command's arguments among them."""
+    declared, job = getattr(load_job(name), name), typer.Typer(add_completion=False)
+    job.command()(job_of(declared, inspect.signature(declared).parameters))
+    return {f"jobs/{name} {option}" for option in _options(typer.main.get_command(job))}
 
-    class Stop(Exception):
-        pass
 
-    def look(parser: argparse.ArgumentParser, _arguments: object = None) -> None:
-        found.update(parser._option_string_actions)
-        raise Stop
-
-    with pytest.MonkeyPatch.context() as patch, suppress(Stop):
-        patch.setattr(argparse.ArgumentParser, "parse_args", look)
-        module.main([])
-    assert found
-    return {f"jobs/{name} {option}" for option in found - {"-h", "--help"}}
+def _options(command: Any) -> set[str]:
+    options = [each for each in command.params if each.param_type_name == "option"]
+    return {name for each in options for name in (*each.opts, *each.secondary_opts)} - {"--help"}
 
 
 Check = Callable[..., None]

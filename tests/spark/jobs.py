@@ -4,7 +4,7 @@ from importlib import import_module
 
 
 def run_job(name: str, *arguments: str) -> int:
-    """The exit code of a job's `main`; also where argparse ends it."""
+    """The exit code of a job's `main`; also if it ends the process."""
     try:
         return int(import_module(f"seglake.jobs.{name}").main(list(arguments)))
     except SystemExit as ended:

@@ -62,7 +62,9 @@ def test_the_job(spark: SparkSession, maker: LakeMaker, capsys: pytest.CaptureFi
     assert run_job("reindex", "--root", root, "--topic", "nope") == 2
     assert "nope" in capsys.readouterr().err
     assert run_job("reindex", *topic, "--index-interval-ms", "0") == 2
-    assert run_job("reindex", *topic, "--index-interval-ms", "5", "--interval-records", "5") == 2
+    assert (
+        run_job("reindex", *topic, "--index-interval-ms", "5", "--index-interval-records", "5") == 2
+    )
     assert run_job("reindex", "--topic", "events") == 2
     path = maker.files("log")[0]
     path.write_bytes(path.read_bytes()[:-1])

@@ -33,7 +33,7 @@ def main() -> None:
         with steady(FOLDER) as clock:
             for each in [*runs.runs(), *runs.of_gzip()]:
                 runs.run(clock, each)
-            answers.told("reindex", "lake", "csv", "--by", "records", "--interval", 4)
+            answers.told("reindex", "lake", "csv", "--index-interval-records", 4)
             answers.told("reindex", "lake", "stamped")
         (STORED / f"{NAME}.tar.zst").write_bytes(packed(FOLDER / "lake"))
         told = answers.of_lake(unpack(FOLDER / "unpacked"))

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from json import dumps
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from seglake.cli.arguments.options import Conf, Json, Source
 from seglake.cli.terminal.tables import Column, Rows, number, show
 from seglake.times.instants import format_ms
 
@@ -30,19 +32,29 @@ _RECORDS = [
 _REJECTS = [Column("place", "file:line"), Column("reason", "reason"), Column("value", "raw")]
 
 
-def run(conf_file: Path, changes: Mapping[str, object], sample: int, *, as_json: bool) -> int:
-    """Check a pipeline's input. Returns the exit code."""
-    from seglake.config import load
-    from seglake.write.check import TEXT_BYTES, check
+def check(
+    conf_file: Conf,
+    sample: Annotated[int, typer.Option(min=1, max=10_000, help="How many rows to show.")] = 20,
+    source: Source = None,
+    json: Json = False,
+) -> None:
+    """Show which files a pipeline reads and what becomes of some rows. Nothing is written.
 
-    whole = as_json or not sys.stdout.isatty()
-    checked = check(load(conf_file, changes), sample, None if whole else TEXT_BYTES)
-    if as_json:
+    Exit code 3 if a row is rejected, or if times of January 1970 would stop a run.
+    """
+    from seglake.config import load
+    from seglake.write.check import TEXT_BYTES
+    from seglake.write.check import check as checked_input
+
+    whole = json or not sys.stdout.isatty()
+    pipeline = load(conf_file, {"input.paths": source} if source else {})
+    checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
+    if json:
         rows = [{**dataclasses.asdict(row), "time": _time(row)} for row in checked.rows]
-        print(json.dumps({**checked.as_dict(), "rows": rows}, ensure_ascii=False))
+        print(dumps({**checked.as_dict(), "rows": rows}, ensure_ascii=False))
     else:
         _show(checked)
-    return checked.exit_code
+    raise typer.Exit(checked.exit_code)
 
 
 def _show(checked: Checked) -> None:

@@ -1,114 +1,89 @@
-"""`seglake ingest` and `redrive`: show the steps of a run while it works, then its report."""
+"""`seglake ingest`, also the job: the files that a pipeline names become records."""
 
-# ruff: noqa: PLC0415  # a command imports its modules when it runs
+# ruff: noqa: PLC0415, PLR0913, PLR0917  # a command imports when it runs; an option is an argument
 
 from __future__ import annotations
 
-import logging
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
-from seglake.cli.terminal.output import handled, log_lines
+import typer
+
+from seglake.cli.arguments.options import Conf, Json, Master, RunId, Source
+from seglake.cli.terminal.progress import on_spark
 from seglake.cli.terminal.tables import Column, Rows, show
-from seglake.extras import extra
-from seglake.pace import told_every
+from seglake.errors import UsageError
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
-    from seglake.config import Pipeline
-    from seglake.maintain.replace import Replaces
     from seglake.write.driver.report import Report
 
 
-def run(
-    conf_file: Path,
-    changes: Mapping[str, object],
-    run_id: str | None,
-    interval: tuple[str | None, str | None],
-    replaces: Replaces,
-    master: str | None,
-    *,
-    with_nothing: bool,
-    as_json: bool,
-) -> int:
-    """Ingest, in the place of what `replaces` names. Returns the exit code."""
+def ingest(
+    context: typer.Context,
+    conf_file: Conf,
+    run_id: RunId = None,
+    source: Source = None,
+    root: Annotated[str | None, typer.Option(help="The lake, instead of the file's.")] = None,
+    interval_start: Annotated[str | None, typer.Option(help="Start of what it covers.")] = None,
+    interval_end: Annotated[str | None, typer.Option(help="Its end, exclusive.")] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace what the run ingested before.")
+    ] = False,
+    replace_interval: Annotated[
+        bool, typer.Option("--replace-interval", help="… and the pipeline's runs in the interval.")
+    ] = False,
+    replace_with_nothing: Annotated[
+        bool, typer.Option("--replace-with-nothing", help="… even if nothing takes its place.")
+    ] = False,
+    master: Master = None,
+    json: Json = False,
+) -> None:
+    """Ingest what a pipeline file names, with Spark."""
     from seglake.config import load
+    from seglake.reporting.run import reported
 
-    given = (master, load(conf_file, changes), run_id, interval, replaces)
-    report = ingest_on(*given, with_nothing=with_nothing)
-    return _print_report(report, as_json=as_json)
+    changes = {"pipeline.root": root, "input.paths": source or None}
+    given = {name: value for name, value in changes.items() if value is not None}
+    pipeline, interval = load(conf_file, given), (interval_start, interval_end)
+    if replace or replace_interval:
+        work = _replacement(run_id, whole_interval=replace_interval, nothing=replace_with_nothing)
+    else:
+        work = _plain_run(run_id, nothing=replace_with_nothing)
+    with on_spark(context.obj) as progress, reported(pipeline, interval) as run:
+        run.report = work(pipeline, interval=interval, master=master, progress=progress)
+    print_report(run.report, as_json=json)
+    raise typer.Exit(run.report.exit_code)
 
 
-def redrive(
-    root: str,
-    topic: str,
-    run_id: str,
-    conf_file: Path,
-    master: str | None,
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
-    """Ingest the open rejects of a run. Returns the exit code."""
-    from seglake.config import load
-    from seglake.errors import UsageError
-    from seglake.write.api import redrive_run
+def _plain_run(run_id: str | None, *, nothing: bool) -> Callable[..., Report]:
+    from seglake.write.api import run_pipeline
 
-    pipeline = load(conf_file, {"pipeline.root": root})
-    if pipeline.topic.name != topic:
+    if nothing:
         raise UsageError(
-            f"{conf_file} is for the topic {pipeline.topic.name!r}, not {topic!r}: correct one"
+            "--replace-with-nothing needs --replace or --replace-interval, which say what is "
+            "replaced"
         )
-    with on_spark() as progress:
-        report = redrive_run(pipeline, run_id, dry_run=dry_run, progress=progress, master=master)
-    return _print_report(report, as_json=as_json)
+    return partial(run_pipeline, run_id=run_id)
 
 
-def _print_report(report: Report, *, as_json: bool) -> int:
-    """Print a report. Returns its exit code."""
+def _replacement(
+    run_id: str | None, *, whole_interval: bool, nothing: bool
+) -> Callable[..., Report]:
+    from seglake.maintain.replace import replace
+
+    if run_id is None:
+        raise UsageError("--replace needs --run-id: the run that is replaced")
+    return partial(replace, run_id=run_id, whole_interval=whole_interval, with_nothing=nothing)
+
+
+def print_report(report: Report, *, as_json: bool) -> None:
+    """Print the report of a run."""
     if as_json:
         print(report.as_json())
     else:
         show_report(report.as_dict())
-    return int(report.exit_code)
-
-
-def ingest_on(
-    master: str | None,
-    pipeline: Pipeline,
-    run_id: str | None,
-    interval: tuple[str | None, str | None] = (None, None),
-    replaces: Replaces = None,
-    *,
-    with_nothing: bool = False,
-) -> Report:
-    """Ingest with Spark on a master, by default this machine; show each step while it lasts."""
-    from seglake.reporting.run import ingest_or_replace
-
-    with on_spark() as progress:
-        return ingest_or_replace(
-            pipeline, replaces, run_id=run_id, interval=interval, with_nothing=with_nothing,
-            progress=progress, master=master,
-        )  # fmt: skip
-
-
-@contextmanager
-def on_spark() -> Iterator[Callable[[str], None]]:
-    """Gives what `_steps` gives. A session that starts in the block is stopped at its end."""
-    with extra("spark", "an ingest"):
-        from pyspark.sql import SparkSession
-
-    running = SparkSession.getActiveSession()
-    try:
-        with _steps() as progress:
-            yield progress
-    finally:
-        started = SparkSession.getActiveSession()
-        if running is None and started is not None:
-            started.stop()  # if the JVM just ended, its Python workers could print tracebacks
 
 
 def show_report(report: Mapping[str, Any]) -> None:
@@ -131,37 +106,3 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, list):
         return f"{len(value):,} files" if name.endswith("files") else "\n".join(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-@contextmanager
-def _steps() -> Iterator[Callable[[str], None]]:
-    """A function that shows a step beside a spinner; without a terminal there are log lines."""
-    from seglake.write.driver.report import silent
-
-    if not sys.stderr.isatty():
-        with log_lines():
-            yield silent
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("starting Spark") as status:
-        shown = _Shown(status.update)
-        with handled(shown), told_every(1.0):
-            yield shown.step
-
-
-class _Shown(logging.Handler):
-    """Shows the name of a step, how far its tasks are, and the time left."""
-
-    def __init__(self, update: Callable[[str], None]) -> None:
-        super().__init__()
-        self._update, self._step = update, ""
-
-    def step(self, name: str) -> None:
-        """Show that a step begins."""
-        self._step = name
-        self._update(name)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Show how far the engine is."""
-        self._update(f"{self._step}: {record.getMessage()}")

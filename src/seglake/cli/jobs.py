@@ -1,10 +1,25 @@
 """`seglake jobs`: the files that spark-submit takes."""
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 import seglake
-from seglake.cli.terminal.tables import Column, Rows
+from seglake.cli.arguments.options import Json
+from seglake.cli.terminal.tables import Column, Rows, show
 from seglake.errors import UsageError
+
+
+def jobs(
+    name: Annotated[str | None, typer.Argument(help="Print only this job's file.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the files of the jobs, for spark-submit."""
+    if name is not None:
+        typer.echo(job_file(name))
+        return
+    show("jobs", job_rows(), as_json=json)
 
 
 def job_files() -> dict[str, Path]:

@@ -9,10 +9,7 @@ import typer
 
 from seglake.cli.arguments.options import Root
 
-server = typer.Typer()
 
-
-@server.command()
 def serve(
     root: Root,
     listen: Annotated[

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
@@ -18,50 +18,13 @@ from seglake.engine import Engine, SparkEngine
 from seglake.errors import UnknownTopic, UsageError
 from seglake.maintain.undo import RunRemoval
 from seglake.times.instants import format_ms
-from seglake.write.api import Interval, declared, run_pipeline
+from seglake.write.api import Interval, declared
 from seglake.write.driver.attempt import DeclaredRun
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import ingest_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-Replaces = Literal["run", "interval"] | None
-
-
-def ingest_or_replace(
-    pipeline: Pipeline,
-    replaces: Replaces,
-    *,
-    run_id: str | None,
-    interval: Interval = (None, None),
-    with_nothing: bool = False,
-    master: str | None = None,
-    progress: Progress = silent,
-) -> Report:
-    """An ingest, or one in the place of what `replaces` names; raises as both."""
-    if replaces is None:
-        if with_nothing:
-            raise UsageError(
-                "--replace-with-nothing needs --replace or --replace-interval, which say what is "
-                "replaced"
-            )
-        return run_pipeline(
-            pipeline, run_id=run_id, interval=interval, master=master, progress=progress
-        )
-    if run_id is None:
-        raise UsageError("--replace needs --run-id: the run that is replaced")
-    whole = replaces == "interval"
-    return replace(
-        pipeline,
-        run_id=run_id,
-        interval=interval,
-        whole_interval=whole,
-        with_nothing=with_nothing,
-        master=master,
-        progress=progress,
-    )
 
 
 def replace(

@@ -23,10 +23,9 @@ from seglake.clock import now_ms
 from seglake.config import Pipeline
 from seglake.errors import ConfigError
 from seglake.store import open_store
-from seglake.times.instants import Time, format_ms, to_epoch_ms
+from seglake.times.instants import format_ms, to_epoch_ms
+from seglake.write.api import Interval
 from seglake.write.driver.report import Report
-
-Interval = tuple[Time | None, Time | None]
 
 _VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
 _PRODUCER = "urn:seglake"

@@ -1,4 +1,4 @@
-"""An ingest that sends metrics and lineage, where variables of the environment ask for them.
+"""A run that sends metrics and lineage, where variables of the environment ask for them.
 
     SEGLAKE_METRICS_FILE          Prometheus text; {topic} in it stands for the topic
     SEGLAKE_PUSHGATEWAY           the URL of Prometheus' push gateway
@@ -13,20 +13,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from seglake.clock import now_ms
 from seglake.config import Pipeline
-from seglake.maintain import replace
 from seglake.reporting import lineage, metrics
 from seglake.reporting.report import LakeReport
 from seglake.reporting.report import report as lake_report
+from seglake.write.api import Interval
 from seglake.write.driver.report import Report
-
-if TYPE_CHECKING:
-    from seglake.maintain.replace import Replaces
 
 FILE, GATEWAY = "SEGLAKE_METRICS_FILE", "SEGLAKE_PUSHGATEWAY"
 _OTLP = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
@@ -34,21 +31,28 @@ _OTLP = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 _log = logging.getLogger(__name__)
 
 
-def ingest_or_replace(
-    pipeline: Pipeline, replaces: Replaces = None, *, interval: Any = (None, None), **how: Any
-) -> Report:
-    """As `maintain.replace.ingest_or_replace`; then send metrics and lineage of the run."""
-    started_ms = now_ms()
+class Run:
+    """A run of a pipeline, and its report as soon as there is one."""
+
+    report: Report
+
+
+@contextmanager
+def reported(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[Run]:
+    """The run that ingests in the block, and sets its report; then metrics and lineage are sent.
+
+    An exception of the block is sent as the run's failure, and goes on.
+    """
+    run, started_ms = Run(), now_ms()
     try:
-        report = replace.ingest_or_replace(pipeline, replaces, interval=interval, **how)
+        yield run
     except Exception as error:
         failed = partial(lineage.failed, pipeline, interval, started_ms, error)
         _softly("OpenLineage", failed)
         raise
-    _softly("OpenLineage", lambda: lineage.completed(pipeline, interval, started_ms, report))
+    _softly("OpenLineage", lambda: lineage.completed(pipeline, interval, started_ms, run.report))
     for what, tell in _metrics(pipeline):
         _softly(what, tell)
-    return report
 
 
 def _metrics(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], None]]]:

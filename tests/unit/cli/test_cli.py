@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from seglake.cli import main
 from seglake.cli.app import app
-from seglake.cli.demo import run as demo
 from seglake.cli.demo.events import generate
+from seglake.cli.demo.run import demo
 from seglake.errors import CorruptData, StoreError, UsageError
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -171,7 +171,7 @@ def test_a_demo_killed_while_it_makes_events_makes_them_again(
 
     monkeypatch.setattr("seglake.cli.demo.events.generate", killed)
     with pytest.raises(KeyboardInterrupt):
-        demo.run(tmp_path / "lake", tmp_path / "events", 1000)
+        demo(tmp_path / "lake", tmp_path / "events", 1000)
     assert not [*tmp_path.iterdir()]
 
 

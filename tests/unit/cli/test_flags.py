@@ -217,7 +217,9 @@ def _jobs(it: Place) -> None:
     it.refused("no job 'digest'; there are archive, around", "jobs", "digest")
 
 
-@TABLE.shows("ingest --master", "redrive --master")
+@TABLE.shows(
+    "ingest --master", "redrive --master", "jobs/ingest --master", "jobs/redrive --master"
+)  # fmt: skip
 def _master(it: Place) -> None:
     masters = []
 
@@ -232,7 +234,9 @@ def _master(it: Place) -> None:
         it.tell("ingest", *conf)
         it.tell("ingest", *conf, "--replace")
         it.tell("redrive", it.folder / "new", "web", *conf)
-    assert masters == ["spark://far:7077"] * 3
+        it.job("ingest", *conf)
+        it.job("redrive", *conf)
+    assert masters == ["spark://far:7077"] * 5
 
 
 @TABLE.shows(
@@ -240,6 +244,7 @@ def _master(it: Place) -> None:
     "archive --master", "archive --json", "jobs/archive --root", "jobs/archive --topic",
     "jobs/archive --bootstrap", "jobs/archive --kafka", "jobs/archive --kafka-file",
     "jobs/archive --run-id", "archive --quarantine", "jobs/archive --quarantine",
+    "jobs/archive --master", "jobs/archive --json",
 )  # fmt: skip
 def _archive(it: Place) -> None:
     """What reaches the archive; tests/kafka/test_live_archive.py runs it."""
@@ -258,15 +263,17 @@ def _archive(it: Place) -> None:
         patch.setattr("seglake.write.live.archive.archive", answer)
         by_job = it.job("archive", "--root", it.root, "--topic", "a:b", "--topic", "c", *how, *pair)
         assert it.code == 4
-        by_command = it.json("archive", it.root, "a:b", "c", *how, *pair, "--master", "local[1]")
+        master = "--master", "local[1]"
+        by_command = it.json("archive", it.root, "a:b", "c", *how, *pair, *master)
         assert it.code == 4
+        assert it.job("archive", it.root, "a:b", "c", *how, *pair, *master, "--json") == by_job
         assert "had deleted 5 to 6" in " ".join(it.tell("archive", it.root, "a", *how).split())
         assert not asked[-1][-2]
         it.refused("not of the form KEY=VALUE", "archive", it.root, "a", *how, "--kafka", "x")
         it.refused("cannot be read", "archive", it.root, "a", *how, "--kafka-file", it.folder)
     assert by_job == by_command
-    assert asked[:2] == [
-        (str(it.root), ["a:b", "c"], options, "7", True, m) for m in (None, "local[1]")
+    assert asked[:3] == [
+        (str(it.root), ["a:b", "c"], options, "7", True, m) for m in (None, "local[1]", "local[1]")
     ]
 
 
@@ -356,7 +363,10 @@ def _history(it: Place) -> None:
 
 @TABLE.shows(
     *(f"redrive --{name}" for name in ("run-id", "conf-file", "dry-run", "json")),
-    *(f"jobs/redrive --{name}" for name in ("run-id", "conf-file", "dry-run", "root")),
+    *(
+        f"jobs/redrive --{name}"
+        for name in ("run-id", "conf-file", "dry-run", "root", "topic", "json")
+    ),
 )
 def _redrive(it: Place) -> None:
     lines = [json.dumps({"when" if n == 2 else "ts": T + n}) for n in range(9)]
@@ -367,7 +377,10 @@ def _redrive(it: Place) -> None:
     given = "--run-id", "bad", "--conf-file", conf
     before = it.json("history", lake)
     assert it.json("redrive", lake, "web", *given, "--dry-run")["status"] == "dry run"
-    assert it.job("redrive", *given, "--dry-run", "--root", lake)["status"] == "dry run"
+    named = "--root", lake, "--topic", "web", "--json"
+    assert it.job("redrive", *given, "--dry-run", *named)["status"] == "dry run"
+    assert it.job("redrive", *given, "--topic", "other") is None
+    assert "is for the topic 'web', not 'other': correct one" in it.errors
     assert it.json("history", lake) == before
 
 
@@ -513,9 +526,12 @@ def _ingest(it: Place) -> None:
 @TABLE.shows(
     "jobs/ingest --conf-file", "jobs/ingest --run-id", "jobs/ingest --source",
     "jobs/ingest --root", "jobs/ingest --interval-start", "jobs/ingest --interval-end",
+    "jobs/ingest --json",
 )  # fmt: skip
 def _ingest_job(it: Place) -> None:
     _ingests(it, lambda *options: it.job("ingest", *options))
+    conf = "--conf-file", it.folder / "web.toml"
+    assert it.job("ingest", *conf, "--json")["status"] == "committed"
     assert it.job("ingest", "--conf-file", it.folder / "web.toml", "--interval-end", T) is None
     assert (it.code, "lacks its" in it.errors) == (2, True)
 
@@ -675,7 +691,7 @@ def _delete_records(it: Place) -> None:
 
 @TABLE.shows(
     *(f"maintain --{name}" for name in ("dry-run", "grace-hours", "json")),
-    *(f"jobs/maintain --{name}" for name in ("root", "topic", "dry-run", "grace-hours")),
+    *(f"jobs/maintain --{name}" for name in ("root", "topic", "dry-run", "grace-hours", "json")),
 )
 def _maintain(it: Place) -> None:
     for name in ("events", "other"):
@@ -691,7 +707,7 @@ def _maintain(it: Place) -> None:
     failed = new_attempt()
     (it.root / "attempts" / failed).mkdir()
     (it.root / "attempts" / failed / "manifest.json").write_text("{}")
-    parts = it.job("maintain", "--root", it.root, "--topic", "other")["parts"]
+    parts = it.job("maintain", "--root", it.root, "--topic", "other", "--json")["parts"]
     assert {each["topic"] for each in parts} == {"other", None}
     assert len(it.lines()) == 303
     swept = it.json("maintain", it.root)["parts"][-1]["report"]
@@ -739,12 +755,13 @@ def _verify(it: Place) -> None:
     _verifies(it, lambda *options: it.json("verify", it.root, *options))
 
 
-@TABLE.shows("jobs/verify --root", "jobs/verify --topic", "jobs/verify --deep")
+@TABLE.shows(*(f"jobs/verify --{name}" for name in ("root", "topic", "deep", "json")))
 def _verify_job(it: Place) -> None:
+    assert it.job("verify", it.root, "--json") == it.job("verify", f"--root={it.root}")
     _verifies(it, lambda *options: it.job("verify", "--root", it.root, *options))
 
 
-@TABLE.shows("vacuum --dry-run", "vacuum --delete", "vacuum --grace-hours", "vacuum --json")
+@TABLE.shows("vacuum --dry-run", "vacuum --grace-hours", "vacuum --json")
 def _vacuum(it: Place) -> None:
     def orphan() -> Path:
         file = it.root / f"topics/events-0/{new_attempt()}/{7:020}.log"
@@ -762,14 +779,9 @@ def _vacuum(it: Place) -> None:
     assert "would be deleted" in it.tell(*vacuum, *now, "--dry-run")
     assert it.json(*vacuum, *now)["dry_run"] is False
     assert not left.exists()
-    left = orphan()
-    it.tell(*vacuum, *now, "--delete")
-    assert not left.exists()
-    assert "--delete is an old spelling: vacuum acts unless --dry-run" in it.errors
-    it.refused("--dry-run contradicts --delete", *vacuum, "--dry-run", "--delete")
 
 
-@TABLE.shows("repair --dry-run", "repair --no-dry-run", "repair --json")
+@TABLE.shows("repair --dry-run", "repair --json")
 def _repair(it: Place) -> None:
     repair = "repair", it.root
     assert it.json(*repair) == []
@@ -780,10 +792,8 @@ def _repair(it: Place) -> None:
     assert it.objects() == before
     assert (planned["topic"], planned["segments"], it.code) == ("events", 1, 0)
     assert planned["files"] == [str(damaged.relative_to(it.root))]
-    it.tell(*repair, "--no-dry-run")
-    assert "--no-dry-run is an old spelling: repair acts unless --dry-run" in it.errors
+    it.tell(*repair)
     assert it.json("verify", it.root)["findings"] == []
-    it.refused("--dry-run contradicts", *repair, "--dry-run", "--no-dry-run")
 
 
 @TABLE.shows("repair --catalog", "repair --force", "repair --trust")
@@ -859,46 +869,32 @@ def _compact(it: Place) -> None:
 
 @TABLE.shows(
     "reindex --index-interval-bytes", "reindex --index-interval-records",
-    "reindex --index-interval-ms", "reindex --json",
+    "reindex --index-interval-ms", "reindex --partition", "reindex --json",
 )  # fmt: skip
 def _reindex(it: Place) -> None:
     reindex = "reindex", it.root, "events"
     for unit in POLICIES:
-        assert it.json(*reindex, f"--index-interval-{unit}", 7)[0]["segments"] == 2
+        assert it.json(*reindex, f"--index-interval-{unit}", 7)["segments"] == 2
         assert it.policies() == {(unit, 7)}
     it.tell(*reindex)
     assert it.policies() == {("ms", 7)}
+    it.tell(*reindex, "--partition", 0, "--index-interval-bytes", 9)
+    assert (it.policies(0), it.policies(1)) == ({("bytes", 9)}, {("ms", 7)})
     both = "--index-interval-ms", 7, "--index-interval-bytes", 7
     it.refused("contradict each other", *reindex, *both)
 
 
-@TABLE.shows("reindex --by", "reindex --interval")
-def _reindex_as_before(it: Place) -> None:
-    reindex = "reindex", it.root, "events"
-    it.tell(*reindex, "--by", "records", "--interval", 7)
-    assert it.policies() == {("records", 7)}
-    assert "is an old spelling: write --index-interval-bytes, --index-interval-rec" in it.errors
-    it.tell(*reindex, "--by", "bytes")
-    assert it.policies() == {("bytes", 4096)}
-    it.refused("--interval needs --by", *reindex, "--interval", 7)
-    it.refused("contradict", *reindex, "--by", "ms", "--index-interval-ms", 7)
-    assert it.policies() == {("bytes", 4096)}
-
-
 @TABLE.shows(
-    "jobs/reindex --root", "jobs/reindex --topic", "jobs/reindex --partition",
-    *(f"jobs/reindex --{p}interval-{u}" for p in ("", "index-") for u in POLICIES),
+    *(f"jobs/reindex --{name}" for name in ("root", "topic", "partition", "json")),
+    *(f"jobs/reindex --index-interval-{unit}" for unit in POLICIES),
 )  # fmt: skip
 def _reindex_job(it: Place) -> None:
     reindex = "reindex", "--root", it.root, "--topic", "events"
     assert it.job(*reindex, "--partition", 0, "--index-interval-bytes", 7)["segments"] == 1
     assert (it.policies(0), it.policies(1)) == ({("bytes", 7)}, {("bytes", 200)})
     for unit in POLICIES:
-        it.job(*reindex, f"--index-interval-{unit}", 8)
+        it.job(*reindex, f"--index-interval-{unit}", 8, "--json")
         assert (it.policies(), it.errors) == ({(unit, 8)}, "")
-        it.job(*reindex, f"--interval-{unit}", 9)
-        assert it.policies() == {(unit, 9)}
-        assert f"--interval-{unit} is an old spelling: write --index-interval-{unit}" in it.errors
 
 
 @pytest.mark.parametrize("check", dict.fromkeys(TABLE.values()), ids=lambda check: check.__name__)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from typer.testing import CliRunner
 
 import seglake
+from seglake.cli.app import app
 from seglake.config import Pipeline, from_tables
 from seglake.engine import LocalEngine
 from seglake.errors import SeglakeError
-from seglake.reporting.run import ingest_or_replace
+from seglake.jobs.ingest import main
+from seglake.reporting.run import reported
+from seglake.write.api import run_pipeline
 from tests.makers.watched import BEGIN_MS, HOUR_MS
 
 PARENT = "01926f6c-0000-7000-8000-000000000000"
@@ -71,7 +75,9 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 
 def ingest(pipeline: Pipeline) -> Any:
     interval = (str(BEGIN_MS), str(BEGIN_MS + HOUR_MS))
-    return ingest_or_replace(pipeline, run_id="R", interval=interval)
+    with reported(pipeline, interval) as run:
+        run.report = run_pipeline(pipeline, run_id="R", interval=interval)
+    return run.report
 
 
 def events() -> list[dict[str, Any]]:
@@ -138,6 +144,28 @@ def test_openlineage_hears_of_a_failure(
     begin, end = events()
     assert (begin["eventType"], end["eventType"]) == ("START", "FAIL")
     assert "in.jsonl" in end["run"]["facets"]["errorMessage"]["message"]
+
+
+@pytest.mark.parametrize("options", [[], ["--replace"], ["--replace-interval"]])
+@pytest.mark.parametrize("call", [lambda given: CliRunner().invoke(app, ["ingest", *given]), main])
+def test_the_command_and_the_job_tell_of_their_runs(
+    call: Callable[[list[str]], Any],
+    options: list[str],
+    pipeline: Pipeline,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("seglake.maintain.replace.SparkEngine", lambda *_: LocalEngine())
+    monkeypatch.setenv("SEGLAKE_METRICS_FILE", str(tmp_path / "web.prom"))
+    conf = tmp_path / "web.toml"
+    conf.write_text(
+        f'[pipeline]\nroot = "{pipeline.root}"\n[input]\npaths = ["{tmp_path}/in.jsonl"]\n'
+        'format = "jsonl"\n[timestamp]\nfield = "ts"\nformat = "epoch_ms"\n'
+        '[topic]\nname = "web"\n'
+    )
+    interval = ["--interval-start", str(BEGIN_MS), "--interval-end", str(BEGIN_MS + HOUR_MS)]
+    call(["--conf-file", str(conf), "--run-id", "R", *interval, *options])
+    assert 'seglake_last_run_records{topic="web"} 9.0' in (tmp_path / "web.prom").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""The arguments of commands: options, their old names, times."""
+"""The arguments of commands: options, times."""

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Arguments and options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,15 +7,21 @@ import typer
 
 Root = Annotated[str, typer.Argument(help="The lake: a path, or a URI such as s3://bucket/lake.")]
 Topic = Annotated[str, typer.Argument(help="The topic.")]
+OneOrAll = Annotated[str | None, typer.Argument(help="One topic; default all.")]
 Partition = Annotated[int | None, typer.Option(help="One partition; without it all of them.")]
 Version = Annotated[int | None, typer.Option(help="A version of the lake; without it the newest.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")]
-Conf = Annotated[Path, typer.Option(help="The pipeline's TOML file.")]
-Source = Annotated[list[str] | None, typer.Option(help="Inputs, instead of the file's.")]
-Master = Annotated[
-    str | None, typer.Option(help="Spark's master, such as spark://host:7077; default here.")
-]
+Start = Annotated[str | None, typer.Option(help="From this time on.")]
+End = Annotated[str | None, typer.Option(help="Up to this time, exclusive.")]
+Last = Annotated[str | None, typer.Option(help="The time up to now, as in 90s, 15m, 1h, 2d or 1w.")]
 Zone = Annotated[
     str | None, typer.Option(help="Zone of dates and of times without one, such as Europe/Berlin.")
 ]
+Conf = Annotated[Path, typer.Option(help="The pipeline's TOML file.")]
+Source = Annotated[list[str] | None, typer.Option(help="Inputs, instead of the file's.")]
+RunId = Annotated[str | None, typer.Option(help="Makes a repeated run the same run.")]
+Master = Annotated[
+    str | None, typer.Option(help="Spark's master, such as spark://host:7077; default here.")
+]
+GraceHours = Annotated[float, typer.Option(help="Spare attempts younger than this.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

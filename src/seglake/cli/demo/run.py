@@ -5,17 +5,21 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import typer
 
-from seglake.cli.ingest import ingest_on, show_report
+from seglake.cli.ingest import show_report
 from seglake.cli.terminal.output import complete
+from seglake.cli.terminal.progress import on_spark
 from seglake.cli.terminal.tables import show
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from seglake.read.log import Log
     from seglake.write.driver.report import Report
 
@@ -31,19 +35,32 @@ PIPELINE: dict[str, dict[str, Any]] = {
     "topic": {"name": TOPIC, "partitions": 4},
 }
 
-console = Console(highlight=False, soft_wrap=True)
 
-
-def run(root: Path, events: Path, count: int) -> None:
-    """Generate events unless the folder exists, ingest them, and answer three questions."""
-    _generate(events, count)
+def demo(
+    root: Annotated[Path, typer.Argument(help="Where the lake goes.")] = Path("demo-lake"),
+    events: Annotated[Path, typer.Option(help="Where the events go.")] = Path("demo-events"),
+    count: Annotated[int, typer.Option(min=1000, help="How many events to make.")] = 1_000_000,
+) -> None:
+    """Generate events, ingest them with Spark, and look some up."""
+    _generate(events, count)  # unless the folder exists
     report = _ingest(root, events)
     if report.status == "committed":
         show_report(report.as_dict())
     else:
-        console.print(f"Run {RUN_ID!r} is committed already: nothing was ingested again.")
+        _print(f"Run {RUN_ID!r} is committed already: nothing was ingested again.")
     _questions(root)
-    console.print(_NEXT.format(root=root, program=_program()))
+    _print(_NEXT.format(root=root, program=_program()))
+
+
+@cache
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def _print(text: str) -> None:
+    _console().print(text)
 
 
 def _program() -> str:
@@ -56,11 +73,11 @@ def _generate(folder: Path, count: int) -> None:
     from seglake.cli.demo.events import generate
 
     if folder.exists():
-        console.print(f"The events are in {folder} already.")
+        _print(f"The events are in {folder} already.")
         return
-    with console.status(f"generating {count:,} web events"), complete(folder) as temporary:
+    with _console().status(f"generating {count:,} web events"), complete(folder) as temporary:
         made = generate(temporary, events=count)
-    console.print(
+    _print(
         f"Made {made.events:,} web events in {len(made.files)} files below {folder}, some of them "
         f"compressed, all of them out of order, and {made.broken:,} broken lines."
     )
@@ -68,16 +85,21 @@ def _generate(folder: Path, count: int) -> None:
 
 def _ingest(root: Path, events: Path) -> Report:
     from seglake.config import from_tables
+    from seglake.reporting.run import reported
+    from seglake.write.api import run_pipeline
 
     tables = {name: dict(table) for name, table in PIPELINE.items()}
     tables["pipeline"]["root"], tables["input"]["paths"] = str(root), [str(events)]
-    console.print("Ingesting with Spark on this machine …")
-    return ingest_on(None, from_tables(tables), RUN_ID)
+    _print("Ingesting with Spark on this machine …")
+    pipeline = from_tables(tables)
+    with on_spark() as progress, reported(pipeline) as run:
+        run.report = run_pipeline(pipeline, run_id=RUN_ID, progress=progress)
+    return run.report
 
 
 def _questions(root: Path) -> None:
     import seglake
-    from seglake.cli.catalog import segment_rows
+    from seglake.cli.segments import segment_rows
 
     log = seglake.open(str(root)).topic(TOPIC)
     show(f"segments of {TOPIC}", segment_rows(log, None), as_json=False)
@@ -96,22 +118,22 @@ def _middle(log: Log) -> int:
 def _seek(log: Log) -> None:
     offset = log.end_offsets()[0] // 2
     record = log.record_at(0, offset)
-    console.print(
+    _print(
         f"\n[bold]What is at offset {offset:,} of partition 0?[/]\n"
         f"  {format_ms(record.timestamp)}  key {_text(record.key)}  value {_text(record.value)}"
     )
 
 
 def _lookup(log: Log, time: int) -> None:
-    console.print(f"\n[bold]Where does each partition reach {format_ms(time)}?[/]")
+    _print(f"\n[bold]Where does each partition reach {format_ms(time)}?[/]")
     for partition, found in log.offsets_for_times(dict.fromkeys(log.partitions(), time)).items():
         place = f"offset {found.offset:,}, at {format_ms(found.timestamp)}" if found else "nowhere"
-        console.print(f"  partition {partition}: {place}")
+        _print(f"  partition {partition}: {place}")
 
 
 def _window(log: Log, start: int) -> None:
     window = log.read_range(start, start + WINDOW_MS).read_all()
-    console.print(
+    _print(
         f"\n[bold]What happened in the {WINDOW_MS // 1000} seconds after that?[/]\n"
         f"  {len(window):,} records, and no other, although the events came out of order."
     )

@@ -1,23 +1,25 @@
-"""`seglake archive`: take what is new in topics of a broker into the lake."""
+"""`seglake archive`, also the job: takes what is new in topics of a broker into the lake."""
 
-# ruff: noqa: PLC0415  # as in `app`
+# ruff: noqa: PLC0415, PLR0913, PLR0917  # a command imports when it runs; an option is an argument
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from seglake.cli.arguments.options import Json, Master, Root
+from seglake.cli.arguments.options import Json, Master, Root, RunId
+from seglake.cli.terminal.progress import on_spark
 from seglake.cli.terminal.tables import Column, Rows, show
 
-live = typer.Typer(add_completion=False)
 
-
-@live.command()
 def archive(
+    context: typer.Context,
     root: Root,
-    topics: Annotated[
-        list[str], typer.Argument(help="Topics of the broker; NAME:TOPIC renames one in the lake.")
+    topic: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="topics", help="Topics of the broker; NAME:TOPIC renames one in the lake."
+        ),
     ],
     bootstrap: Annotated[str, typer.Option(help="Servers of the broker: HOST:PORT,…")],
     kafka: Annotated[
@@ -26,7 +28,7 @@ def archive(
     kafka_file: Annotated[
         Path | None, typer.Option(help="A properties file with more of them.")
     ] = None,
-    run_id: Annotated[str | None, typer.Option(help="Makes a repeated run the same run.")] = None,
+    run_id: RunId = None,
     quarantine: Annotated[
         bool,
         typer.Option("--quarantine", help="Records that cannot be archived go to the quarantine."),
@@ -35,15 +37,14 @@ def archive(
     json: Json = False,
 ) -> None:
     """Archive what is new in topics of a broker, with Spark; offsets stay."""
-    from seglake.cli.ingest import on_spark
     from seglake.config.properties import client_settings
     from seglake.write.live import archive as work
 
     options = {**client_settings(kafka or [], kafka_file), "bootstrap.servers": bootstrap}
-    with on_spark() as progress:
+    with on_spark(context.obj) as progress:
         report = work.archive(
             root,
-            topics,
+            topic,
             options,
             run_id=run_id,
             quarantine=quarantine,

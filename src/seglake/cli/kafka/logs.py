@@ -1,15 +1,17 @@
-"""`seglake import`, `seglake attach` and `seglake export`: what they print."""
+"""Logs that come in by `seglake import` and `seglake attach`: their options, and what is told."""
 
-# ruff: noqa: PLC0415  # a command imports its modules when it runs
+# a command imports its modules when it runs
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from seglake.cli.maintain import bar
+import typer
+
+from seglake.cli.terminal.progress import bar
 from seglake.cli.terminal.tables import Column, Rows, number, show
 
 if TYPE_CHECKING:
@@ -24,13 +26,12 @@ _IMPORTED = [
     number("log_bytes", "bytes"),
     number("aborted_transactions", "aborted"),
 ]
-_EXPORTED = [
-    Column("folder", "folder"),
-    number("log_start_offset", "begins at"),
-    number("end_offset", "ends at"),
-    number("segments", "segments"),
-    number("log_bytes", "bytes"),
+
+Into = Annotated[str, typer.Option(help="The lake: a path or a URI; a new one is made.")]
+OneTopic = Annotated[
+    str | None, typer.Option(help="Only this topic; default all but the internal ones.")
 ]
+Name = Annotated[str | None, typer.Option(help="The name of the one topic in the lake.")]
 
 
 def take_in(
@@ -62,18 +63,4 @@ def take_in(
     records = sum(report.records for report in reports)
     size = sum(report.new_log_bytes for report in reports)
     print(f"{records:,} records, {size:,} bytes of log")
-    return 0
-
-
-def write(root: str, topic: str, dest: str, how: Mapping[str, Any], *, as_json: bool) -> int:
-    """Export a topic. Returns the exit code."""
-    from seglake.kafka.exporting import export_logs
-
-    with bar("exporting") as progress:
-        report = export_logs(root, topic, dest, progress=progress, **how)
-    if as_json:
-        print(report.as_json())
-        return 0
-    rows = Rows(_EXPORTED, [each.as_dict() for each in report.partitions])
-    show(f"{topic}, version {report.version}, for a broker", rows)
     return 0

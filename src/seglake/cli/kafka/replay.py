@@ -1,17 +1,18 @@
 """`seglake replay`: a window of a topic, written into a real Kafka."""
 
-# ruff: noqa: PLC0415  # as in `app`
+# ruff: noqa: PLC0415, PLR0913, PLR0917  # a command imports when it runs; an option is an argument
 
 from __future__ import annotations
 
-import json as json_text
 from dataclasses import asdict
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seglake.cli.arguments.options import Json, Root, Topic, Version, Zone
+from seglake.cli.arguments.options import End, Json, Last, Root, Start, Topic, Version, Zone
+from seglake.cli.arguments.times import window
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.tables import Rows, number, show
 from seglake.errors import UsageError
@@ -29,19 +30,14 @@ _COLUMNS = [
     number("resumed_after", "resumed after offset"),
 ]
 
-sending = typer.Typer(add_completion=False)
 
-
-@sending.command()
-def replay(  # noqa: PLR0913, PLR0917  # an option is an argument of its name
+def replay(
     root: Root,
     topic: Topic,
     to: Annotated[str, typer.Option(help="The Kafka it goes to: HOST:PORT,…")],
-    start: Annotated[str | None, typer.Option(help="From this time on.")] = None,
-    end: Annotated[str | None, typer.Option(help="Up to this time, exclusive.")] = None,
-    last: Annotated[
-        str | None, typer.Option(help="The time up to now, as in 90s, 15m, 1h, 2d or 1w.")
-    ] = None,
+    start: Start = None,
+    end: End = None,
+    last: Last = None,
     zone: Zone = None,
     speed: Annotated[
         float | None, typer.Option(help="10 is ten times as fast as it was; default: no waiting.")
@@ -66,7 +62,6 @@ def replay(  # noqa: PLR0913, PLR0917  # an option is an argument of its name
 ) -> None:
     """Write a window into a real Kafka: every record once, also after a kill, at any speed."""
     import seglake
-    from seglake.cli.arguments.times import window
     from seglake.config.properties import client_settings
 
     with extra("replay", "`seglake replay`"):
@@ -93,4 +88,4 @@ def _show(report: ReplayReport, *, as_json: bool) -> None:
         return
     document = {**asdict(report), "records": report.records, "partitions": rows}
     del document["sent"], document["resumed_after"]
-    typer.echo(json_text.dumps(document, ensure_ascii=False))
+    typer.echo(dumps(document, ensure_ascii=False))

@@ -4,8 +4,16 @@
 
 from __future__ import annotations
 
-from seglake.cli.maintain import bar
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seglake.cli.arguments.options import DryRun, Json, Root, Topic
+from seglake.cli.terminal.progress import bar
 from seglake.cli.terminal.tables import Column, Rows, number, show
+
+if TYPE_CHECKING:
+    from seglake.maintain.compaction.compact import Compacted
 
 _PLAN = [
     number("partition", "partition"),
@@ -25,21 +33,32 @@ _OUTCOME = [
 ]
 
 
-def run(root: str, topic: str, *, force: bool, dry_run: bool, as_json: bool) -> int:
-    """Compact a topic, or say what is due. Returns the exit code."""
-    from seglake.maintain.compaction.compact import compact
+def compact(
+    root: Root,
+    topic: Topic,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also log partitions with few or no dirty bytes.")
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Keep the latest record of each key, of a topic whose cleanup.policy has `compact`."""
+    from seglake.maintain.compaction.compact import compact as compact_topic
 
     with bar("compacting") as progress:
-        report = compact(root, topic, force=force, dry_run=dry_run, progress=progress)
-    if as_json:
+        report = compact_topic(root, topic, force=force, dry_run=dry_run, progress=progress)
+    if json:
         print(report.as_json())
-        return 0
+    elif dry_run:
+        rows = Rows([*_PLAN, *_OUTCOME], report.as_dict()["partitions"])
+        show(f"log partitions of {topic}", rows)
+    else:
+        _tell(report)
+
+
+def _tell(report: Compacted) -> None:
     partitions = report.as_dict()["partitions"]
-    if dry_run:
-        show(f"log partitions of {topic}", Rows([*_PLAN, *_OUTCOME], partitions))
-        return 0
     cleaned = [each for each in partitions if each["cleaned"]]
     if cleaned:
         show(f"compacted in version {report.version}", Rows([*_PLAN[:-1], *_OUTCOME], cleaned))
     print(f"{len(cleaned)} log partitions were due, {len(partitions) - len(cleaned)} were not.")
-    return 0

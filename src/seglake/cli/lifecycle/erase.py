@@ -1,44 +1,57 @@
 """`seglake erase`: record keys leave the topic. No key is printed."""
 
-# ruff: noqa: PLC0415  # a command imports its modules when it runs
+# ruff: noqa: PLC0415, PLR0913, PLR0917  # a command imports when it runs; an option is an argument
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seglake.cli.arguments.options import DryRun, Json, Root, Topic
+from seglake.cli.terminal.progress import bar
 
 if TYPE_CHECKING:
     from seglake.maintain.erasure.erase import Erased
 
 
-class What(NamedTuple):
-    """What to erase: keys, keys in a file, rejected rows that contain a text."""
+def erase(
+    root: Root,
+    topic: Topic,
+    key: Annotated[list[str] | None, typer.Option(help="A record key; base64:… for bytes.")] = None,
+    keys_from: Annotated[Path | None, typer.Option(help="A file with a key in each line.")] = None,
+    raw_containing: Annotated[
+        str | None, typer.Option(help="Also rejected rows with this text.")
+    ] = None,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Also delete the old objects that held them.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for attempts that run, and erase what they bring.")
+    ] = False,
+    dry_run: DryRun = False,
+    grace_hours: Annotated[float, typer.Option(help="Younger attempts count as running.")] = 24.0,
+    json: Json = False,
+) -> None:
+    """Erase record keys: their records, and rejected rows that have one.
 
-    keys: list[str]
-    keys_from: Path | None
-    raw_containing: str | None
-
-
-def run(
-    root: str, topic: str, what: What, grace_hours: float, *, vacuum: bool, wait: bool,
-    dry_run: bool, as_json: bool,
-) -> int:  # fmt: skip
-    """Erase, or say what would be erased. Returns the exit code."""
-    from seglake.cli.maintain import bar
-    from seglake.maintain.erasure.erase import erase
+    Exit code 1 if an attempt began meanwhile: erase again when it has ended, or with --wait.
+    """
+    from seglake.maintain.erasure.erase import erase as erase_keys
     from seglake.maintain.erasure.wanted import keys_given
 
-    keys = keys_given(what.keys, what.keys_from)
+    keys = keys_given(key or [], keys_from)
     with bar("looking" if dry_run else "erasing") as progress:
-        report = erase(
-            root, topic, keys, raw_containing=what.raw_containing, vacuum=vacuum, wait=wait,
+        report = erase_keys(
+            root, topic, keys, raw_containing=raw_containing, vacuum=vacuum, wait=wait,
             dry_run=dry_run, grace_hours=grace_hours, progress=progress,
         )  # fmt: skip
-    if as_json:
+    if json:
         print(report.as_json())
     else:
         _tell(report)
-    return report.exit_code
+    raise typer.Exit(report.exit_code)
 
 
 def _tell(report: Erased) -> None:

@@ -4,38 +4,64 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from seglake.cli.maintain import bar
+import typer
+
+from seglake.cli.arguments.options import DryRun, Json, Partition, Root, Topic
+from seglake.cli.terminal.progress import bar
 from seglake.cli.terminal.tables import Column, Rows, number, show
 
+if TYPE_CHECKING:
+    from seglake.maintain.merge import Merged
 
-def run(
-    root: str, topic: str, partition: int | None, *, everything: bool, rebatch: bool,
-    dry_run: bool, as_json: bool,
-) -> int:  # fmt: skip
-    """Merge a topic's segments, or say which. Returns the exit code."""
-    from seglake.maintain.merge import merge
+_PLAN = [
+    number("partition", "partition"),
+    number("base_offset", "from"),
+    number("end_offset", "up to"),
+    number("segments", "segments"),
+    number("log_bytes", "bytes of log"),
+]
+_DAMAGED = [Column("file", "file"), number("position", "byte"), Column("problem", "problem")]
 
-    how: dict[str, Any] = {"everything": everything, "rebatch": rebatch, "dry_run": dry_run}
+
+def merge(
+    root: Root,
+    topic: Topic,
+    partition: Partition = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Merge all that fits in one segment, for any gain.")
+    ] = False,
+    rebatch: Annotated[
+        bool, typer.Option("--rebatch", help="Join small record batches up to batch.size, too.")
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Make few segments of many small neighbours; records, offsets and batches stay."""
+    from seglake.maintain.merge import merge as merge_segments
+
     chosen = None if partition is None else [partition]
     with bar("merging") as progress:
-        report = merge(root, topic, partitions=chosen, progress=progress, **how)
-    if as_json:
+        report = merge_segments(
+            root, topic, partitions=chosen, everything=everything, rebatch=rebatch,
+            dry_run=dry_run, progress=progress,
+        )  # fmt: skip
+    if json:
         print(report.as_json())
-        return report.exit_code
+    else:
+        _tell(report, dry_run=dry_run)
+    raise typer.Exit(report.exit_code)
+
+
+def _tell(report: Merged, *, dry_run: bool) -> None:
     if dry_run:
-        columns = [number("partition", "partition"), number("base_offset", "from")]
-        columns += [number("end_offset", "up to"), number("segments", "segments")]
-        columns += [number("log_bytes", "bytes of log")]
-        show("would become one segment", Rows(columns, [g.as_dict() for g in report.plan]))
+        show("would become one segment", Rows(_PLAN, [group.as_dict() for group in report.plan]))
     if report.damaged:
-        columns = [Column("file", "file"), number("position", "byte"), Column("problem", "problem")]
-        show("not merged", Rows(columns, [each.as_dict() for each in report.damaged]))
+        show("not merged", Rows(_DAMAGED, [each.as_dict() for each in report.damaged]))
     changed = f", {report.skipped} groups changed meanwhile" if report.skipped else ""
     became = "would become" if dry_run else "became"
     print(
         f"{report.segments:,} segments {became} {report.new_segments:,}: {report.log_bytes:,} "
         f"bytes read, {report.new_log_bytes:,} written{changed}"
     )
-    return report.exit_code

@@ -4,30 +4,48 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seglake.cli.arguments.options import DryRun, Json, Root, Topic
 from seglake.cli.terminal.tables import Rows, number, show
 
+if TYPE_CHECKING:
+    from seglake.maintain.undo import Undone
 
-def run(
-    root: str, topic: str, run_id: str, pipeline: str | None, *, force: bool, dry_run: bool,
-    as_json: bool,
-) -> int:  # fmt: skip
-    """Undo a run, or say what would go. Returns the exit code."""
-    from seglake.maintain.undo import undo
 
-    report = undo(root, topic, run_id, pipeline=pipeline, force=force, dry_run=dry_run)
-    if as_json:
+def undo(
+    root: Root,
+    topic: Topic,
+    run_id: Annotated[str, typer.Option(help="The run whose records leave.")],
+    pipeline: Annotated[str | None, typer.Option(help="The pipeline of the run.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if compaction has cleaned its offsets.")
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Take a run out of its topic: its records, redrives and rejects; its files come in again."""
+    from seglake.maintain.undo import undo as undo_run
+
+    report = undo_run(root, topic, run_id, pipeline=pipeline, force=force, dry_run=dry_run)
+    if json:
         print(report.as_json())
-        return 0
-    if report.status == "already done":
+    elif report.status == "already done":
         print(
             f"run {run_id} is undone already: {report.records:,} records are gone, "
             f"{report.files:,} input files could be ingested again"
         )
-        return 0
+    else:
+        _tell(report, dry_run=dry_run)
+
+
+def _tell(report: Undone, *, dry_run: bool) -> None:
     ranges = [
         {"partition": partition, "start": start, "end": end}
-        for partition, found in report.offsets.items()
-        for start, end in found
+        for partition, spans in report.offsets.items()
+        for start, end in spans
     ]
     columns = [number("partition", "partition"), number("start", "from"), number("end", "up to")]
     show("offsets without records", Rows(columns, ranges), as_json=False)
@@ -42,4 +60,3 @@ def run(
             f"version {report.version} has no record of {runs}: {report.records:,} are gone, "
             f"{report.files:,} input files can be ingested again"
         )
-    return 0

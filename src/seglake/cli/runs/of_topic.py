@@ -8,7 +8,7 @@ from seglake.catalog.quarantine.expiry import expired_attempts
 from seglake.catalog.quarantine.redrives import chain_of, open_attempts
 from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
-from seglake.cli.rejects import Rejects
+from seglake.cli.runs.rejects import Rejects
 from seglake.cli.terminal.tables import Column, Rows
 from seglake.errors import QuarantineLimit, UsageError
 from seglake.store import open_store

@@ -1,4 +1,4 @@
-"""`seglake dump`: any file of a segment as text. It needs no catalog, so Kafka's files will do.
+"""Any file of a segment as text, for `seglake dump`. It needs no catalog: Kafka's files will do.
 
 The base offset is in the file's name, as in Kafka. The output is like that of DumpLogSegments, but
 damage ends the program with an error and exit code 1. As in Kafka, a log may end with up to 17

@@ -1,10 +1,10 @@
-"""`seglake read`: records from an offset, in a window or all, in one of four forms."""
+"""Records from an offset, in a window or all, in one of four forms: the work of `seglake read`."""
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -37,18 +37,6 @@ class Wanted(NamedTuple):
     start: str | None
     end: str | None
     order: str
-
-
-def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) -> None:
-    """Raise UsageError if one of the options `how` would have no effect."""
-    given = [name for name, value in how.items() if value is not None]
-    if explain and given:
-        raise UsageError(f"--explain reads and writes no record: leave out {', '.join(given)}")
-    form = how["--format"]
-    if as_json and form not in (None, "jsonl"):
-        raise UsageError(f"--json is --format jsonl, which contradicts --format {form}: keep one")
-    if form == "table" and how["--output"] is not None:
-        raise UsageError("--output is for jsonl, arrow and parquet: a table is printed")
 
 
 def plan(log: Log, wanted: Wanted) -> Plan:

@@ -1,0 +1,54 @@
+"""`seglake alter`: other settings of a topic."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from collections.abc import Sequence
+from json import loads
+from typing import Annotated, Any
+
+import typer
+
+from seglake.cli.arguments.options import DryRun, Json, Root, Topic
+from seglake.errors import UsageError
+
+
+def alter(
+    root: Root,
+    topic: Topic,
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help=r"Settings of \[topic].")
+    ] = None,
+    delete: Annotated[
+        list[str] | None, typer.Option(help="A setting that goes back to its default.")
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Change settings of a topic, from its next run and maintenance on."""
+    from seglake.maintain.topic_settings import alter as change
+
+    report = change(root, topic, _settings(given or []), delete=delete or [], dry_run=dry_run)
+    if json:
+        print(report.as_json())
+        return
+    would = "would be changed" if dry_run else "changed"
+    for key, (old, new) in report.changes.items():
+        print(f"{key}: {old} {would} to {new}")
+    if not report.changes:
+        print(f"{topic} has these settings already.")
+
+
+def _settings(given: Sequence[str]) -> dict[str, Any]:
+    """The settings of KEY=VALUE; a value that is no JSON is text. Raises UsageError."""
+    settings: dict[str, Any] = {}
+    for each in given:
+        key, equals, text = each.partition("=")
+        if not equals:
+            raise UsageError(f"{each!r} is no setting: write KEY=VALUE")
+        if key in settings:
+            raise UsageError(f"{key} is given twice: keep one")
+        try:
+            settings[key] = loads(text)
+        except ValueError:
+            settings[key] = text
+    return settings

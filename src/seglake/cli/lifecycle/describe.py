@@ -1,0 +1,24 @@
+"""`seglake describe`: the settings of a topic."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+import dataclasses
+
+from seglake.cli.arguments.options import Json, Root, Topic
+from seglake.cli.terminal.tables import Column, Rows, show
+
+_COLUMNS = [
+    Column("key", "setting"),
+    Column("value", "value", right=True),
+    Column("is_set", "", lambda is_set: "set" if is_set else "default"),
+    Column("default", "default", right=True),
+    Column("meaning", "meaning"),
+]
+
+
+def describe(root: Root, topic: Topic, json: Json = False) -> None:
+    """Show the settings of a topic, with their defaults."""
+    from seglake.maintain.topic_settings import describe as settings_of
+
+    rows = [dataclasses.asdict(each) for each in settings_of(root, topic)]
+    show(f"settings of {topic}", Rows(_COLUMNS, rows), as_json=json)

@@ -1,0 +1,72 @@
+"""`seglake maintain`, also the job: all upkeep that the topics' settings ask for."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from seglake.cli.arguments.options import DryRun, GraceHours, Json, OneOrAll, Root
+from seglake.cli.submit import Job
+from seglake.cli.terminal.output import log_lines
+from seglake.cli.terminal.tables import Column, Rows, show
+
+if TYPE_CHECKING:
+    from seglake.maintain.schedule import Maintained
+
+_COLUMNS = [
+    Column("operation", "operation"),
+    Column("topic", "topic"),
+    Column("result", "result"),
+    Column("seconds", "seconds", right=True),
+]
+_COUNTS = ("segments", "records", "rejects", "log_bytes", "deleted_bytes")
+
+
+def maintain(
+    context: typer.Context,
+    root: Root,
+    topic: OneOrAll = None,
+    dry_run: DryRun = False,
+    grace_hours: GraceHours = 24.0,
+    json: Json = False,
+) -> None:
+    """Do what the topics' settings ask for, and vacuum: what a schedule runs."""
+    from seglake.maintain.schedule import maintain_lake
+
+    job: Job | None = context.obj
+    spark = job.session() if job else None
+    with nullcontext() if job else log_lines():
+        report = maintain_lake(
+            root, topic, dry_run=dry_run, grace_hours=grace_hours, spark=spark,
+            told=job.tell if job else _tell,
+        )  # fmt: skip
+    if json:
+        print(report.as_json())
+    else:
+        _show(report)
+    raise typer.Exit(report.exit_code)
+
+
+def _tell(part: str) -> None:
+    if sys.stderr.isatty():
+        print(part, file=sys.stderr)
+
+
+def _show(report: Maintained) -> None:
+    parts = [part.as_dict() for part in report.parts]
+    rows = [{**part, "result": _result(part)} for part in parts]
+    show("maintenance", Rows(_COLUMNS, rows), as_json=False)
+
+
+def _result(part: dict[str, Any]) -> str:
+    """A part in a few words: its error, or what it counts."""
+    if part["error"] is not None:
+        return f"failed: {part['error']}"
+    counts = {name: part["report"].get(name) for name in _COUNTS}
+    texts = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    return ", ".join(texts) or "nothing to do"

@@ -1,0 +1,1 @@
+"""Records of a lake, and the files of a segment, written for people and programs."""

@@ -1,0 +1,91 @@
+"""`seglake read`: which records are wanted, and how they are written."""
+
+# ruff: noqa: A002, PLC0415, PLR0913, PLR0917  # an option is an argument of its name
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seglake.cli.arguments.options import (
+    End,
+    Json,
+    Last,
+    Partition,
+    Root,
+    Start,
+    Topic,
+    Version,
+    Zone,
+)
+from seglake.cli.arguments.times import window
+from seglake.cli.terminal.tables import show
+from seglake.errors import UsageError
+
+
+class Format(StrEnum):
+    """How `read` writes records."""
+
+    JSONL = "jsonl"
+    TABLE = "table"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+class Order(StrEnum):
+    """In which order `read` gives a window."""
+
+    OFFSET = "offset"
+    TIME = "time"
+
+
+def read(
+    root: Root,
+    topic: Topic,
+    partition: Partition = None,
+    offset: Annotated[int | None, typer.Option(help="From this offset on.")] = None,
+    max_records: Annotated[int | None, typer.Option(min=0, help="Stop after this many.")] = None,
+    start: Start = None,
+    end: End = None,
+    last: Last = None,
+    zone: Zone = None,
+    order: Annotated[Order | None, typer.Option(help="Order of a window; default offset.")] = None,
+    format: Annotated[Format | None, typer.Option(help="How to write; default jsonl.")] = None,
+    output: Annotated[Path | None, typer.Option(help="A file; default standard output.")] = None,
+    version: Version = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what would be read, and read nothing.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Read records: from an offset, in a window of time, or all.
+
+    A record without a timestamp is in no window; where all are read by time, it comes first.
+    """
+    import seglake
+    from seglake.cli.records import write as records
+
+    start, end = window(start, end, last, zone)
+    how = {"--format": format, "--order": order, "--max-records": max_records, "--output": output}
+    check_options(how, explain=explain, as_json=json)
+    log = seglake.open(root, version).topic(topic)
+    wanted = records.Wanted(partition, offset, start, end, order or "offset")
+    if explain:
+        show("byte ranges", records.plan_rows(records.plan(log, wanted)), as_json=json)
+        return
+    records.write(log, wanted, format or "jsonl", max_records, output)
+    records.tell_newest(log, partition, start, last)
+
+
+def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) -> None:
+    """Raise UsageError if one of the options `how` would have no effect."""
+    given = [name for name, value in how.items() if value is not None]
+    if explain and given:
+        raise UsageError(f"--explain reads and writes no record: leave out {', '.join(given)}")
+    form = how["--format"]
+    if as_json and form not in (None, "jsonl"):
+        raise UsageError(f"--json is --format jsonl, which contradicts --format {form}: keep one")
+    if form == "table" and how["--output"] is not None:
+        raise UsageError("--output is for jsonl, arrow and parquet: a table is printed")

@@ -1,0 +1,1 @@
+"""What became of runs, and the rows that they rejected."""

@@ -1,0 +1,29 @@
+"""`seglake run-status`: what became of a run."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from json import dumps
+from typing import Annotated
+
+import typer
+
+from seglake.cli.arguments.options import Json, Root, Topic
+from seglake.cli.terminal.tables import show
+
+
+def run_status(
+    root: Root,
+    topic: Topic,
+    run_id: Annotated[str, typer.Option(help="The run's id.")],
+    pipeline: Annotated[str | None, typer.Option(help="If several have this run id.")] = None,
+    json: Json = False,
+) -> None:
+    """Say what became of a run: exit code 0 committed, 3 rejected too much, 1 failed or unknown."""
+    from seglake.cli.runs.of_topic import Runs, exit_code_of, status_rows
+
+    status = Runs(root, topic).status(run_id, pipeline)
+    if json:
+        typer.echo(dumps(status, ensure_ascii=False))
+    else:
+        show(f"run {run_id}", status_rows(status), as_json=False)
+    raise typer.Exit(exit_code_of(status))

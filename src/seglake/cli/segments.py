@@ -1,0 +1,60 @@
+"""`seglake segments`: offsets, times and sizes of the segments of a topic."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from seglake.cli.arguments.options import Json, Partition, Root, Topic, Version
+from seglake.cli.terminal.tables import Column, Rows, moment, number, show
+
+if TYPE_CHECKING:
+    from seglake.read.log import Log
+
+
+def segments(
+    root: Root,
+    topic: Topic,
+    partition: Partition = None,
+    version: Version = None,
+    json: Json = False,
+) -> None:
+    """List the segments of a topic."""
+    import seglake
+
+    log = seglake.open(root, version).topic(topic)
+    show(f"segments of {topic}", segment_rows(log, partition), as_json=json)
+
+
+def segment_rows(log: Log, partition: int | None) -> Rows:
+    """A row for each segment of a topic."""
+    columns = [
+        number("partition", "partition"),
+        number("base_offset", "base offset"),
+        number("end_offset", "end offset"),
+        number("record_count", "records"),
+        moment("min_timestamp", "oldest"),
+        moment("max_timestamp", "newest"),
+        number("log_bytes", "log bytes"),
+        number("index_bytes", "index bytes"),
+        Column("codec", "codec"),
+    ]
+    chosen = log.partitions() if partition is None else [partition]
+    return Rows(columns, (row for number in chosen for row in _segments_of(log, number)))
+
+
+def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
+    view = log.reader(partition).view
+    for index in range(len(view.segments.base_offsets)):
+        segment = view.segment(index)
+        row = asdict(segment)
+        sizes = row.pop("sizes")
+        yield {
+            **row,
+            "log_bytes": sizes["log"],
+            "index_bytes": sum(sizes.values()) - sizes["log"],
+            "log": segment.key("log"),
+        }

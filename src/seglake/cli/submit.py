@@ -1,0 +1,84 @@
+"""A command as a job: `spark-submit jobs/verify.py ARGS` runs the command `seglake verify ARGS`.
+
+A job works on Spark, also where the command has threads. Log lines and errors go to standard
+error, which spark-submit joins to standard output. The report is one JSON object, on the last line
+of standard output. A scheduler may give the command's arguments by name: `--root lake`.
+"""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Collection, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
+
+import typer
+from typer.models import ArgumentInfo
+
+from seglake.errors import SeglakeError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Command = Callable[..., None]
+
+_EPILOG = "An argument can be given by its name, too: --root lake. The report is always JSON."
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class Job(NamedTuple):
+    """What a command gets as its context's `obj` if it is a job; the program gives it None."""
+
+    name: str
+
+    def session(self) -> SparkSession:
+        """The Spark session of spark-submit. Raises ConfigError if there can be none."""
+        from seglake.session import spark_session
+
+        return spark_session(f"seglake {self.name}", delta=False)
+
+    def tell(self, step: str) -> None:
+        """Log a step of the work."""
+        logging.getLogger(f"seglake.{self.name}").info("%s", step)
+
+
+def submit(command: Command, arguments: Sequence[str]) -> int:
+    """Run a command as a job; returns its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    job, app = Job(command.__name__), typer.Typer(add_completion=False)
+    names = {each.partition("=")[0].removeprefix("--") for each in arguments}
+    app.command(epilog=_EPILOG, context_settings=_HELP)(job_of(command, names))
+    try:
+        typer.main.get_command(app).main([*arguments], prog_name=f"{job.name}.py", obj=job)
+    except SystemExit as end:
+        return int(end.code or 0)
+    except SeglakeError as error:
+        print(f"{job.name}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def job_of(command: Command, names: Collection[str]) -> Command:
+    """The command that always prints JSON, and takes its arguments of these names as options."""
+    declared = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def job(**given: Any) -> None:
+        command(**given | dict.fromkeys(given.keys() & {"json"}, True))
+
+    parameters = [_by_name(each, names) for each in declared.parameters.values()]
+    job.__annotations__ = {each.name: each.annotation for each in parameters}
+    job.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return job
+
+
+def _by_name(parameter: inspect.Parameter, names: Collection[str]) -> inspect.Parameter:
+    match get_args(parameter.annotation):
+        case kind, ArgumentInfo(help=text) if parameter.name in names:
+            option = typer.Option(f"--{parameter.name}", help=text)
+            return parameter.replace(annotation=Annotated[kind, option])
+    return parameter

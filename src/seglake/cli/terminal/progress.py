@@ -1,0 +1,105 @@
+"""How far a command is: a bar or a spinner in a terminal, log lines elsewhere."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from seglake.cli.terminal.output import handled, log_lines
+from seglake.extras import extra
+from seglake.pace import told_every
+
+if TYPE_CHECKING:
+    from seglake.cli.submit import Job
+
+
+@contextmanager
+def bar(what: str, job: Job | None = None) -> Iterator[Callable[[int, int], None]]:
+    """A function of (bytes done, bytes in all) that shows progress: as a bar, or as log lines."""
+    from seglake.log.tasks import logged
+
+    if job is not None:
+        yield logged
+        return
+    if not sys.stderr.isatty():
+        with log_lines():
+            yield logged
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def on_spark(job: Job | None = None) -> Iterator[Callable[[str], None]]:
+    """A function that tells of a step. A session that the program starts in the block ends with it.
+
+    If its JVM ended only with the process, Python workers could print tracebacks.
+    """
+    if job is not None:  # the session is spark-submit's
+        yield job.tell
+        return
+    with extra("spark", "an ingest"):
+        from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    try:
+        with _steps() as progress:
+            yield progress
+    finally:
+        started = SparkSession.getActiveSession()
+        if running is None and started is not None:
+            started.stop()
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str], None]]:
+    """A function that shows a step beside a spinner; without a terminal there are log lines."""
+    from seglake.write.driver.report import silent
+
+    if not sys.stderr.isatty():
+        with log_lines():
+            yield silent
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting Spark") as status:
+        spinner = _Spinner(status.update)
+        with handled(spinner), told_every(1.0):
+            yield spinner.step
+
+
+class _Spinner(logging.Handler):
+    """Shows the name of a step, how far its tasks are, and the time left."""
+
+    def __init__(self, update: Callable[[str], None]) -> None:
+        super().__init__()
+        self._update, self._step = update, ""
+
+    def step(self, name: str) -> None:
+        """Show that a step begins."""
+        self._step = name
+        self._update(name)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show how far the engine is."""
+        self._update(f"{self._step}: {record.getMessage()}")

@@ -1,0 +1,54 @@
+"""`seglake topics`: the settings and sizes of the topics of a lake."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from seglake.cli.arguments.options import Json, Root, Version
+from seglake.cli.terminal.tables import Column, Rows, moment, number, show
+
+if TYPE_CHECKING:
+    from seglake.read.lake import Lake
+    from seglake.read.log import Log
+
+
+def topics(root: Root, version: Version = None, json: Json = False) -> None:
+    """List the topics of a lake."""
+    import seglake
+
+    show("topics", topic_rows(seglake.open(root, version)), as_json=json)
+
+
+def topic_rows(lake: Lake) -> Rows:
+    """A row for each topic of a lake: its settings and sizes."""
+    columns = [
+        Column("topic", "topic"),
+        number("partitions", "partitions"),
+        Column("timestamp_type", "clock"),
+        number("segments", "segments"),
+        number("records", "records"),
+        number("log_bytes", "bytes"),
+        moment("min_timestamp", "oldest"),
+        moment("max_timestamp", "newest"),
+    ]
+    return Rows(columns, (_topic_row(lake.topic(name)) for name in lake.topics()))
+
+
+def _topic_row(log: Log) -> dict[str, Any]:
+    views = [log.reader(partition).view.segments for partition in log.partitions()]
+    lows = [int(view.min_timestamps.min()) for view in views if len(view.min_timestamps)]
+    highs = [int(view.max_timestamps.max()) for view in views if len(view.max_timestamps)]
+    return {
+        "topic": log.topic,
+        "version": log.version,
+        "partitions": len(views),
+        "partitioner": log.settings.partitioner,
+        "timestamp_type": log.settings.timestamp_type,
+        "segments": sum(len(view.base_offsets) for view in views),
+        "records": sum(int(view.details["record_count"].sum()) for view in views),
+        "log_bytes": sum(int(view.details["sizes"][:, 0].sum()) for view in views),
+        "min_timestamp": min(lows, default=-1),
+        "max_timestamp": max(highs, default=-1),
+    }

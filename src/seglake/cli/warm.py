@@ -1,0 +1,10 @@
+"""`seglake warm`: compiles what would else be compiled at a first call."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+
+def warm() -> None:
+    """Compile every kernel now, so that nobody waits for it later. No Spark, no Java."""
+    from runpy import run_module
+
+    run_module("seglake.warm", run_name="__main__")  # above this layer: it warms this one, too

@@ -1,0 +1,111 @@
+"""A job is its command under spark-submit: the same declaration, on Spark, in JSON, with a log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglake.cli.app import COMMANDS
+from seglake.cli.submit import submit
+from seglake.jobs import verify
+from seglake.pace import told_every
+from tests.harness.flags import JOBS, load_job
+from tests.makers.lakes import Event, LakeMaker
+
+T = 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def sessions() -> Iterator[list[str]]:
+    """The names under which jobs asked for Spark, which they do not get."""
+    names = list[str]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seglake.session.spark_session", lambda name, **_: names.append(name))
+        yield names
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    maker = LakeMaker(tmp_path / "lake")
+    for _ in range(2):
+        maker.run({0: [Event(T + n) for n in range(9)]})
+    return str(maker.root)
+
+
+@pytest.mark.parametrize("name", sorted({path.stem for path in JOBS.glob("*.py")} - {"around"}))
+def test_a_job_is_a_command_of_the_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, asked = load_job(name), list[Any]()
+    monkeypatch.setattr(module, "submit", lambda *given: asked.append(given))
+    module.main(["--root", "lake"])
+    ((command, arguments),) = asked
+    assert command in COMMANDS
+    assert (command.__name__, arguments) == (name, ["--root", "lake"])
+
+
+@pytest.mark.parametrize(
+    "named", [lambda root: [root], lambda root: ["--root", root], lambda root: [f"--root={root}"]]
+)
+def test_arguments_stand_at_their_place_or_have_a_name(
+    named: Callable[[str], list[str]], root: str, sessions: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert verify.main(["--deep", *named(root)]) == 0
+    assert json.loads(capsys.readouterr().out)["segments"] == 2
+    assert sessions == ["seglake verify"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "Missing argument"),
+        (["lake", "--root", "lake"], "unexpected extra argument"),
+        (["--root"], "requires an argument"),
+        (["--deep", "--root", "none"], "verify: "),
+        (["lake", "--context", "x"], "No such option"),
+    ],
+)
+def test_what_is_wrong_has_exit_code_2(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify.main(arguments) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert problem in errors
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_is_in_the_log_and_once(
+    terminal: bool, root: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No bar, and no log lines of a command beside those of the job."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    whole_log = logging.StreamHandler()  # as spark-submit's job has it
+    with told_every(0), logged_by(whole_log):
+        assert verify.main([root]) == 0
+    errors = capsys.readouterr().err
+    steps = re.findall(r"\S+ of \S+ bytes of log done", errors)
+    assert len(steps) == len(set(steps)) > 0
+    assert "\x1b" not in errors
+
+
+@contextmanager
+def logged_by(handler: logging.Handler) -> Iterator[None]:
+    logger = logging.getLogger("seglake")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+
+
+def test_help_says_how_a_scheduler_gives_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    assert submit(COMMANDS[0], ["-h"]) == 0
+    assert "--root lake" in capsys.readouterr().out

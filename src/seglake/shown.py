@@ -1,14 +1,17 @@
-"""Objects that show themselves as a small table: in a terminal as text, in a notebook as HTML."""
+"""Tables of text, and objects that show themselves as one: in a notebook as HTML."""
 
 # ruff: noqa: PLC0415  # a table is rarely needed, and its libraries take time to import
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import StringIO
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import Console, OverflowMethod
 
 _ROWS, _WIDTH, _CELL = 20, 160, 60
 
@@ -46,20 +49,40 @@ class ShowsTable:
         return _html(self._table())
 
 
-def _text(table: Table) -> str:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
+def draw(
+    console: Console,
+    columns: Iterable[tuple[str, bool]],
+    rows: Iterable[Iterable[str]],
+    overflow: OverflowMethod = "ellipsis",
+    **look: Any,
+) -> None:
+    """Print rows of texts; a column has a heading, and whether it stands at the right.
+
+    No text is markup, whatever brackets and colons it has. `look` is what Rich's tables take.
+    """
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for number, heading in enumerate(table.headings):
-        right = all(isinstance(row[number], int) for row in table.rows)
-        shown.add_column(Text(heading), justify="right" if right and table.rows else "left")
-    for row in islice(table.rows, _ROWS):
-        shown.add_row(*(Text(_value(value)) for value in row))
+    drawn = RichTable(**look)
+    for heading, right in columns:
+        drawn.add_column(Text(heading), justify="right" if right else "left", overflow=overflow)
+    for row in rows:
+        drawn.add_row(*map(Text, row))
+    console.print(drawn)
+
+
+def _text(table: Table) -> str:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+
+    def right(number: int) -> bool:
+        return bool(table.rows) and all(isinstance(row[number], int) for row in table.rows)
+
     page = StringIO()
-    Console(file=page, width=_WIDTH, color_system=None).print(shown)
+    console = Console(file=page, width=_WIDTH, color_system=None)
+    columns = [(heading, right(number)) for number, heading in enumerate(table.headings)]
+    rows = (map(_value, row) for row in islice(table.rows, _ROWS))
+    draw(console, columns, rows, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     lines = [table.title, *(line.rstrip() for line in page.getvalue().splitlines())]
     return "\n".join(filter(None, [*lines, table.left_out]))
 

@@ -20,6 +20,7 @@ from seglake.cli import main
 from seglake.cli.app import app
 from seglake.cli.demo.events import generate
 from seglake.cli.demo.run import demo
+from seglake.cli.terminal.tables import Column, Rows, show
 from seglake.errors import CorruptData, StoreError, UsageError
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -183,6 +184,14 @@ def test_tables_are_for_people(maker: LakeMaker) -> None:
     assert "3,003" in seglake("topics", maker.root)
     assert "zstd" in seglake("segments", maker.root, "events")
     assert "run 0" in seglake("history", maker.root)
+
+
+def test_no_text_in_a_table_is_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rich has names in brackets for styles, and names between colons for pictures."""
+    text = "[bold]a[/bold]:warning:"
+    show(f"run {text}", Rows([Column("key", "key")], [{"key": text}]))
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if text in line]) == 2  # the title, and the row
 
 
 def test_json_is_for_machines(maker: LakeMaker) -> None:

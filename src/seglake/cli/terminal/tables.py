@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from seglake.shown import draw
 from seglake.times.instants import format_ms
 
 
@@ -55,19 +56,15 @@ def stream_json(rows: Iterable[dict[str, Any]]) -> None:
 
 def _print_table(title: str, shown: Rows) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left")
-    for column in shown.columns:
-        justify: Any = "right" if column.right else "left"
-        table.add_column(column.heading, justify=justify, overflow="fold")
-    for row in shown.rows:
-        table.add_row(*(_look(column, row[column.field]) for column in shown.columns))
+    columns = [(column.heading, column.right) for column in shown.columns]
+    rows = ([_look(column, row[column.field]) for column in shown.columns] for row in shown.rows)
     # without a terminal there is no width to which lines must be folded
-    Console(width=None if sys.stdout.isatty() else 1000, highlight=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 1000, highlight=False)
+    heading = Text(title, "table.title")
+    draw(console, columns, rows, "fold", title=heading, title_justify="left")
 
 
 def _look(column: Column, value: Any) -> str:
-    from rich.markup import escape
-
-    return "-" if value is None else escape(column.look(value))
+    return "-" if value is None else column.look(value)

@@ -80,9 +80,10 @@ class LogToScan(NamedTuple):
 class Scan:
     """What is wanted of a log: bytes `begin` to `stop`, offsets `first` to `end`, exclusive.
 
-    `end` is -1 if there is no such batch. `log_end` is behind the last batch below the limit,
-    wanted or not, or -1; `complete` says that no batch is above the limit. `unsettled` is the base
-    offset of the first batch that no reader may see as it is: a marker, or one of a transaction.
+    `end` is -1 if there is no such batch. `log_end` is the offset after the last batch below the
+    limit, wanted or not, or -1. `complete` says that no batch is above the limit. `unsettled` is
+    the base offset of the first batch that no reader may see as it is: a marker, or one of a
+    transaction.
     """
 
     begin: int = 0

@@ -21,8 +21,8 @@ from seglake.config import Pipeline, Timestamp
 from seglake.errors import ConfigError, InputError
 from seglake.format.records import Spans
 from seglake.text import simd as bytescan
-from seglake.times.kernels import MAX_MS, READ
 from seglake.times.readers import read_times
+from seglake.times.time_kernels import MAX_MS, READ
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.records import Extracted
 from tests.fuzz.targets import target

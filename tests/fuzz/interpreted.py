@@ -31,8 +31,8 @@ def install() -> None:
     from seglake.format.codecs import batch_kernels, native  # noqa: PLC0415
     from seglake.format.codecs import kernels as codecs  # noqa: PLC0415
     from seglake.log import fetch_kernels as fetch  # noqa: PLC0415
-    from seglake.log.decode import kernels as columns  # noqa: PLC0415
-    from seglake.log.zones import kernels as zones  # noqa: PLC0415
+    from seglake.log.decode import column_kernels as columns  # noqa: PLC0415
+    from seglake.log.zones import zone_kernels as zones  # noqa: PLC0415
 
     plain: dict[str, Any] = {
         "_eight_bytes": _eight_bytes,

@@ -27,7 +27,7 @@ import seglake
 from seglake.format.batch import TABLE
 from seglake.format.records import Spans
 from seglake.text.utf8 import invalid_utf8
-import seglake.text.newlines, seglake.times.kernels
+import seglake.text.newlines, seglake.times.time_kernels
 assert seglake.__file__.startswith(sys.argv[1])
 print(invalid_utf8(*Spans.of([b"a", b"\\xff"])).tolist())
 """

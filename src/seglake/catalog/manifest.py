@@ -48,7 +48,7 @@ class Manifest(NamedTuple):
 def write_manifest(store: Store, manifest: Manifest, lost_races: int = 0) -> None:
     """Write the manifest of a commit to come; it replaces that of an earlier try.
 
-    `lost_races` counts the earlier tries. Older readers know `manifest.json` alone.
+    `lost_races` counts the earlier tries. Older readers know only `manifest.json`.
     """
     rows = [{"kind": row.KIND, **asdict(row)} for row in manifest.rows]
     replaced = [segment._asdict() for segment in manifest.replaced]

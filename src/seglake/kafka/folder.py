@@ -30,7 +30,8 @@ _INTERNAL = "__"  # topics that a broker keeps for itself begin with this
 class LogFile(NamedTuple):
     """The log of a segment: its key, and its size in bytes.
 
-    `end_offset` is told only of logs in a bucket; such a log may go on behind the next base offset.
+    `end_offset` is set only for logs in a bucket. Such a log may extend beyond the next base
+    offset.
     """
 
     key: str

@@ -52,8 +52,8 @@ class ImportedPartition(MaintenanceReport):
     """What came in from a partition folder, or would: offsets `start_offset` to `end_offset`.
 
     The end is exclusive, and below the end of the broker's log if that is above the high watermark
-    or behind an open transaction: then `last_stable_offset` says so. `high_watermark` is None where
-    the broker's note of it is missing.
+    or after the begin of an open transaction: then `last_stable_offset` says so. `high_watermark`
+    is None where the broker's note of it is missing.
     """
 
     partition: int

@@ -45,7 +45,7 @@ from seglake.store import Reader
 READ_BYTES = 4 * 2**20
 
 
-class LogBytes(NamedTuple):
+class SurveyedStretch(NamedTuple):
     """Whole record batches of a log; their positions count from the start of `data`."""
 
     position: int  # of the data in the log
@@ -80,9 +80,10 @@ class LogToScan(NamedTuple):
 class Scan:
     """What is wanted of a log: bytes `begin` to `stop`, offsets `first` to `end`, exclusive.
 
-    `end` is -1 if there is no such batch. `log_end` is behind the last batch below the limit,
-    wanted or not, or -1; `complete` says that no batch is above the limit. `unsettled` is the base
-    offset of the first batch that no reader may see as it is: a marker, or one of a transaction.
+    `end` is -1 if there is no such batch. `log_end` is the offset after the last batch below the
+    limit, wanted or not, or -1. `complete` says that no batch is above the limit. `unsettled` is
+    the base offset of the first batch that no reader may see as it is: a marker, or one of a
+    transaction.
     """
 
     begin: int = 0
@@ -97,7 +98,7 @@ class Scan:
     cut: str | None = None
     events: list[Events] = field(default_factory=list)
 
-    def add(self, stretch: LogBytes, task: LogToScan) -> None:
+    def add(self, stretch: SurveyedStretch, task: LogToScan) -> None:
         """Count the batches of a stretch that are wanted. Raises CorruptData."""
         table = stretch.table
         _require_order(table, max(self.log_end, task.log.base_offset), task.next_offset)
@@ -213,7 +214,7 @@ def _located(damage: CorruptData, task: LogToScan) -> CorruptData:
     return damage if damage.file else damage.within(task.folder.place(task.log.key))
 
 
-def stretches(store: Reader, log: LogFile) -> Iterator[LogBytes | CorruptData]:
+def stretches(store: Reader, log: LogFile) -> Iterator[SurveyedStretch | CorruptData]:
     """The batches of a log, some MiB at a time; in the end, what is wrong with the bytes there.
 
     The position of that damage counts from the start of the log.
@@ -225,7 +226,7 @@ def stretches(store: Reader, log: LogFile) -> Iterator[LogBytes | CorruptData]:
         table, damage = scan(data)
         whole = int(table["size"].sum(dtype=np.int64))
         if len(table):
-            yield LogBytes(at, data, table)
+            yield SurveyedStretch(at, data, table)
         if damage is not None and not (damage.cut_short and stop < log.size):
             yield damage.error.within("", at)
             return
@@ -243,7 +244,7 @@ def _size_at(data: Any, damage: Damage | None, size: int) -> int:
     return max(int.from_bytes(head, "big") + LOG_OVERHEAD, size + 1)
 
 
-def _intact(task: LogToScan, stretch: LogBytes, result: Scan) -> LogBytes:
+def _intact(task: LogToScan, stretch: SurveyedStretch, result: Scan) -> SurveyedStretch:
     """The stretch up to the first batch that a stop of the broker left unfinished, if any.
 
     Only a broker that did not stop cleanly leaves such batches, above its recovery point.

@@ -219,7 +219,7 @@ def _chunk_of(
     """
     data = fetched[0].data if len(fetched) == 1 else b"".join([part.data for part in fetched])
     table, damage = scan(data)
-    stretches = _DataRanges.of(fetched)
+    stretches = _DataStretches.of(fetched)
     try:
         check_crcs(data, table)  # first: a wrong length shows only where the batch ends
         chunk = _placed(data, table, stretches, last_offset, cost)
@@ -228,7 +228,7 @@ def _chunk_of(
         raise stretches.in_file(error) from error
 
 
-class _DataRanges(NamedTuple):
+class _DataStretches(NamedTuple):
     """Which bytes of logs the data has: stretch i of the data begins at starts[i] of the data.
 
     Stretch i begins at starts[i] + shifts[i] of the log of pieces[owners[i]]. The batches of
@@ -243,7 +243,7 @@ class _DataRanges(NamedTuple):
     end_offsets: Int64s
 
     @staticmethod
-    def of(fetched: Iterable[_Fetched]) -> _DataRanges:
+    def of(fetched: Iterable[_Fetched]) -> _DataStretches:
         pieces, at, last = list[Piece](), 0, -1
         rows = list[tuple[int, int, int, int, int]]()
         for (piece, numbers, starts, ends, *_), _data in fetched:
@@ -256,7 +256,7 @@ class _DataRanges(NamedTuple):
                     low, high = ranges.first_offsets[number], ranges.end_offsets[number]
                     rows.append((owner, at, start - at, int(low), int(high)))
                 at, last = at + end - start, end
-        return _DataRanges(pieces, *np.array(rows, np.int64).T.copy())
+        return _DataStretches(pieces, *np.array(rows, np.int64).T.copy())
 
     def number_at(self, position: int) -> int:
         """The stretch that holds this byte of the data."""
@@ -274,7 +274,7 @@ class _DataRanges(NamedTuple):
 
 
 def _placed(
-    data: Any, table: BatchTable, stretches: _DataRanges, last_offset: int, cost: Cost
+    data: Any, table: BatchTable, stretches: _DataStretches, last_offset: int, cost: Cost
 ) -> Chunk:
     """The chunk, if the place of every batch is right: base offsets are outside the CRC.
 
@@ -298,7 +298,7 @@ def _placed(
     raise CorruptData(what, position=int(batch["position"]))
 
 
-def _rest(data: Any, stretches: _DataRanges, last: _Request, damage: Damage) -> _Rest:
+def _rest(data: Any, stretches: _DataStretches, last: _Request, damage: Damage) -> _Rest:
     """The bytes after the last whole batch, if the next request has the rest of their range.
 
     Otherwise raises the damage.

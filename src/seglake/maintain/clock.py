@@ -36,7 +36,7 @@ class CarefulClock:
     A clock that is ahead would remove what is still young; one that is behind keeps more. To ask
     storage is to write to it, and a command with nothing to do needs no right to write: it first
     finds what would go at `machine_ms`, and asks for `now`, if something would. A dry run writes
-    nothing, and goes by this machine alone.
+    nothing, and goes only by this machine.
     """
 
     def __init__(self, store: Store, *, dry_run: bool) -> None:

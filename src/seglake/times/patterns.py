@@ -1,4 +1,4 @@
-"""Strptime patterns as tables of steps, which `kernels.read_pattern` carries out."""
+"""Strptime patterns as tables of steps, which `time_kernels.read_pattern` carries out."""
 
 import re
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from seglake.errors import ConfigError
 from seglake.times.directives import BLANKS, DIRECTIVES, LITERAL, NUMBER, Directive, expanded
-from seglake.times.kernels import Names, Steps
+from seglake.times.time_kernels import Names, Steps
 
 _NAMES = list(dict.fromkeys(d.names for d in DIRECTIVES.values() if d.names))
 _WORDS = [word for names in _NAMES for word in names]

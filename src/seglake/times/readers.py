@@ -17,7 +17,8 @@ import numpy as np
 from seglake.errors import ConfigError
 from seglake.format.records import Int64s, Spans
 from seglake.times.directives import EPOCH_POWERS, ISO, TimeFormat
-from seglake.times.kernels import (
+from seglake.times.patterns import NAMES, compile_pattern
+from seglake.times.time_kernels import (
     MAX_MS,
     OUT_OF_RANGE,
     READ,
@@ -26,7 +27,6 @@ from seglake.times.kernels import (
     read_numbers,
     read_pattern,
 )
-from seglake.times.patterns import NAMES, compile_pattern
 from seglake.times.zones import read_local
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from seglake.format.records import Int64s
 from seglake.times.directives import TimeFormat
-from seglake.times.kernels import AMBIGUOUS, MAX_MS, NONEXISTENT, Codes
+from seglake.times.time_kernels import AMBIGUOUS, MAX_MS, NONEXISTENT, Codes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_DAY = datetime(9999, 12, 30, tzinfo=UTC)  # every zone has a local datetime

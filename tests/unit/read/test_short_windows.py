@@ -22,8 +22,8 @@ import seglake
 from seglake.errors import SeglakeError
 from seglake.format.codecs import kernels, native
 from seglake.format.records import Int64s
+from seglake.log.decode.column_kernels import DONE
 from seglake.log.decode.columns import SCHEMA
-from seglake.log.decode.kernels import DONE
 from seglake.log.execute import ReadStats
 from seglake.log.short import slots
 from seglake.log.short import windows as short

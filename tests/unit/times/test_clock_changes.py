@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from seglake.format.records import Spans
 from seglake.times.directives import TimeFormat
-from seglake.times.kernels import AMBIGUOUS, NONEXISTENT, READ
 from seglake.times.readers import read_times
+from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT, READ
 
 ZONES = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca",
          "America/Sao_Paulo", "Asia/Kolkata", "UTC"]  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seglake.errors import UsageError
 from seglake.times.instants import format_ms, is_open, to_epoch_ms, to_epoch_ms_array, to_past_ms
-from seglake.times.kernels import MAX_MS
+from seglake.times.time_kernels import MAX_MS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 zones = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))

@@ -16,9 +16,9 @@ from seglake.errors import ConfigError
 from seglake.format.records import Spans
 from seglake.text.spans import join_rows
 from seglake.times.directives import SUPPORTED
-from seglake.times.kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.patterns import compile_pattern
 from seglake.times.readers import in_range, read_times
+from seglake.times.time_kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.zones import to_utc
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

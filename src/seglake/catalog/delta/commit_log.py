@@ -276,7 +276,7 @@ class DeltaLog:
     def _read_some(self, versions: Sequence[int]) -> list[DeltaCommit]:
         """These commits in this order, up to the first that is missing.
 
-        A commit behind a missing one was made after the missing one was looked for.
+        A commit after a missing one was made after this method looked for the missing one.
         """
         commits: list[DeltaCommit] = []
         for commit in read_at_once(self.store, self._read, versions):

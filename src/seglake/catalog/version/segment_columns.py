@@ -1,7 +1,7 @@
 """The segments of one log partition as NumPy columns, which a newer version shares and extends.
 
-A version sees the first n rows of its columns. The next version writes its new segments behind
-these rows, unless another version did so, and sees more rows of the same columns: only new rows
+A version sees the first n rows of its columns. The next version writes its new segments after
+these rows, unless another version did so, and sees more rows of the same columns. So only new rows
 cost anything. Rows that a version sees never change.
 """
 
@@ -154,10 +154,10 @@ class Segments(NamedTuple):
 
 
 class SpareRows:
-    """Columns whose first rows are segments of a version, and free rows behind them."""
+    """Columns whose first rows are segments of a version, and free rows after them."""
 
     def __init__(self, columns: Sequence[npt.NDArray[Any]], more: int) -> None:
-        """Copy `columns`, and claim `more` rows behind them."""
+        """Copy `columns`, and claim `more` rows after them."""
         length = len(columns[0])
         self._filled = length + more
         self._capacity = self._filled + self._filled // _SPARE
@@ -176,7 +176,7 @@ class SpareRows:
             return True
 
     def fill(self, length: int, others: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        """Write the claimed rows behind the first `length`; returns all rows up to their end."""
+        """Write the claimed rows after the first `length`. Returns all rows up to their end."""
         end = length + len(others[0])
         for mine, column in zip(self._columns, others, strict=True):
             mine[length:end] = column

@@ -15,8 +15,7 @@ from seglake.errors import CorruptData, UsageError
 from seglake.format.decode import Decoded
 from seglake.format.records import Headers, Int32s, Int64s, Spans
 from seglake.limits import INT32_MAX
-from seglake.log.decode.direct import Direct
-from seglake.log.decode.kernels import (
+from seglake.log.decode.column_kernels import (
     COUNT,
     FULL,
     HEADERS,
@@ -27,6 +26,7 @@ from seglake.log.decode.kernels import (
     VALUES,
     append_items,
 )
+from seglake.log.decode.direct import Direct
 from seglake.log.segment import LogSegment
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])

@@ -14,7 +14,7 @@ from seglake.format.codecs.payload import Payload
 from seglake.format.decode import Within
 from seglake.format.records import Bytes, Int64s, fixed, read_only, take_rows
 from seglake.log.chunk import Chunk
-from seglake.log.decode.kernels import ARENA_BYTES, LOG_BYTES, ROW, STATES, UNKNOWN, fill
+from seglake.log.decode.column_kernels import ARENA_BYTES, LOG_BYTES, ROW, STATES, UNKNOWN, fill
 
 _ARENA_BYTES = 2**20  # a batch that may need more goes the long way, see `shares`
 

@@ -19,9 +19,9 @@ from seglake.format.batch import LEAST_RECORD_BYTES, BatchTable
 from seglake.format.decode import Decoded, Within
 from seglake.format.records import Int32s, take_rows
 from seglake.log.chunk import Chunk
+from seglake.log.decode.column_kernels import bytes_of_batches, wanted_batches
 from seglake.log.decode.columns import Columns
 from seglake.log.decode.direct import Direct
-from seglake.log.decode.kernels import bytes_of_batches, wanted_batches
 from seglake.log.segment import LogSegment
 
 Share = Iterator[tuple[pa.RecordBatch, int]]

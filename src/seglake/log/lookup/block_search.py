@@ -18,7 +18,7 @@ from seglake.format.records import Bytes, Int64s, read_only
 from seglake.log.byte_cache import ByteCache
 from seglake.log.chunk import Chunk
 from seglake.log.fetch import LogFetch
-from seglake.log.lookup import kernels
+from seglake.log.lookup import lookup_kernels as kernels
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.search import Block
 

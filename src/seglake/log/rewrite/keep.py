@@ -21,7 +21,7 @@ from seglake.format.decode import Decoded
 from seglake.format.encode_kernels import copy_bodies
 from seglake.format.records import Bytes, Int64s, Spans, fixed
 from seglake.limits import INT64_MAX
-from seglake.log.rewrite.kernels import count_bits, pick_bits
+from seglake.log.rewrite.bitmap_kernels import count_bits, pick_bits
 
 Flags = npt.NDArray[np.bool_]
 Fates = npt.NDArray[np.int8]

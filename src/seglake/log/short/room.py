@@ -14,11 +14,11 @@ from seglake.format.batch import CODEC_MASK, LEAST_RECORD_BYTES, MAX_BATCH_BYTES
 from seglake.format.codecs import native
 from seglake.format.codecs.payload import Payload
 from seglake.format.records import Int64s, copy_rows, take_rows
+from seglake.log.decode.column_kernels import DONE, LOG_BYTES, STATES
 from seglake.log.decode.columns import Columns
-from seglake.log.decode.kernels import DONE, LOG_BYTES, STATES
 from seglake.log.segment import LogSegment
 from seglake.log.short import share_kernels as words
-from seglake.log.short.kernels import ALL, COSTS, KEPT, REQUESTS, SIZE
+from seglake.log.short.window_kernels import ALL, COSTS, KEPT, REQUESTS, SIZE
 from seglake.log.slabs import SlabCache
 
 LOG_ROOM_BYTES = 2 * 2**20  # room for the bytes of a log in one share

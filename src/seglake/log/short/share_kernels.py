@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from seglake.format.batch import TABLE
 from seglake.format.codecs.kernels import call_of, pointer
 from seglake.jit import njit
-from seglake.log.short.kernels import SEGMENT_FIELDS, STRETCHES, read_stretches
+from seglake.log.short.window_kernels import SEGMENT_FIELDS, STRETCHES, read_stretches
 
 # The words of a share: the address and the size of each array, then numbers.
 ARRAYS = 28

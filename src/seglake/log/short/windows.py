@@ -21,14 +21,23 @@ from seglake.format.codecs import native
 from seglake.format.codecs.kernels import CRC32C
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
-from seglake.log.decode.kernels import DONE, FULL, UNKNOWN
+from seglake.log.decode.column_kernels import DONE, FULL, UNKNOWN
 from seglake.log.execute import ReadStats, bytes_of_columns
 from seglake.log.partition import PartitionReader
 from seglake.log.piece import Window
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogSegment
 from seglake.log.short import slots
-from seglake.log.short.kernels import (
+from seglake.log.short.room import (
+    LOG_ROOM_BYTES,
+    MOST_BATCHES,
+    Done,
+    ShareContext,
+    ShareRoom,
+    places,
+)
+from seglake.log.short.share_kernels import WORDS
+from seglake.log.short.window_kernels import (
     CHOSEN,
     LIMITS,
     RANGES,
@@ -40,15 +49,6 @@ from seglake.log.short.kernels import (
     choose,
     plan_stretches,
 )
-from seglake.log.short.room import (
-    LOG_ROOM_BYTES,
-    MOST_BATCHES,
-    Done,
-    ShareContext,
-    ShareRoom,
-    places,
-)
-from seglake.log.short.share_kernels import WORDS
 from seglake.log.slabs import Shelved, SlabCache
 from seglake.log.threads import READERS
 from seglake.log.zones.search import ZoneSearch

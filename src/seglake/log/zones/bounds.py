@@ -8,7 +8,7 @@ import numpy as np
 
 from seglake.format.records import Int64s
 from seglake.log.piece import Window
-from seglake.log.zones.kernels import meeting
+from seglake.log.zones.zone_kernels import meeting
 
 _NO_WINDOWS = np.empty((2, 0), np.int64)
 

@@ -14,7 +14,7 @@ from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.zones.bounds import Bounds
-from seglake.log.zones.kernels import (
+from seglake.log.zones.zone_kernels import (
     BLOCKS,
     FENCE_ROWS,
     HIGH,

@@ -87,24 +87,24 @@ class CleanGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class Latest(Keep):
-    """The offsets `kept` stay; a batch with one of `fresh` gets a delete horizon.
+    """The offsets `newest` stay; a batch with one of `fresh` gets a delete horizon.
 
-    `fresh` are the tombstones among `kept` whose batch has none yet (`MemoryRecords.filterTo`).
+    `fresh` are the tombstones among `newest` whose batch has none yet (`MemoryRecords.filterTo`).
     """
 
-    kept: OnlyOffsets
+    newest: OnlyOffsets
     fresh: OnlyOffsets
     horizon_ms: int
 
     def fates(self, table: BatchTable) -> Fates:
         """As `Keep.fates`."""
-        fates = self.kept.fates(table)
+        fates = self.newest.fates(table)
         fates[(fates == STAYS) & self._has_fresh(table)] = UNDECIDED
         return fates
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
         """As `Keep.records`."""
-        return self.kept.records(table, decoded)
+        return self.newest.records(table, decoded)
 
     def horizons(self, table: BatchTable, decoded: Decoded, stays: Flags) -> Int64s:
         """As `Keep.horizons`."""

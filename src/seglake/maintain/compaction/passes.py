@@ -73,8 +73,7 @@ class How(NamedTuple):
 class Passes:
     """The two passes of one attempt.
 
-    The result is a function of the segments, the policy and the time alone, however many cores
-    there are.
+    The result depends only on the segments, the policy and the time, not on the number of cores.
     """
 
     store: Store

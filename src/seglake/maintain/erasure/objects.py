@@ -41,7 +41,7 @@ class OldObjects:
         self._attempts = attempts
 
     def find(self, tasks: SegmentTasks, engine: Engine, gone: Collection[str] = ()) -> list[Listed]:
-        """The objects, each log behind its index files.
+        """The objects, each log after its index files.
 
         `gone` are the keys of files about to be replaced. Raises StoreError and CorruptData.
         """

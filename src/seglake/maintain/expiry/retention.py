@@ -8,7 +8,7 @@ the catalog says that it was made, where Kafka takes the time of the file. At le
 `retention.bytes` of logs remain, and offsets never restart. If `cleanup.policy` lacks `delete`,
 nothing goes.
 
-One timestamp in the future, or of late data, keeps every segment behind it. The report says which.
+One timestamp in the future, or of late data, keeps every segment after it. The report says which.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from seglake.times.instants import format_ms
 
 @dataclass
 class Blocked(MaintenanceReport):
-    """A segment that keeps `segments` old ones behind it, whose logs have `log_bytes`.
+    """A segment that keeps `segments` old segments after it, whose logs have `log_bytes`.
 
     `offset` and `timestamp` are those of its record with the largest timestamp; -1 as offset if no
     record has one, and then the timestamp is the time at which the segment was made.
@@ -158,7 +158,7 @@ class _RetainedPartition:
         return int(self.view.segments.end_offsets[self.count - 1])
 
     def blocked(self) -> Blocked:
-        """The first segment that stays, though there are old ones behind it."""
+        """The first segment that stays, though there are old segments after it."""
         first = self.view.segment(self.count)
         place, time = f"{first.topic}-{first.partition}", int(self._times[self.count])
         what = (

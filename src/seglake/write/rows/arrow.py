@@ -12,8 +12,8 @@ from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.limits import INT64_MAX
 from seglake.text.json import json_objects
 from seglake.times.directives import TimeFormat
-from seglake.times.kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.readers import Times, in_range, read_times
+from seglake.times.time_kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.zones import read_local
 from seglake.write.rows.arrow_json import LISTS, as_lists, json_of, json_or_null, text_of
 from seglake.write.rows.header_json import read_headers

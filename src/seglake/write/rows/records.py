@@ -25,7 +25,7 @@ from seglake.text.spans import (
     small_integers,
 )
 from seglake.text.utf8 import invalid_utf8
-from seglake.times.kernels import AMBIGUOUS, NONEXISTENT, OUT_OF_RANGE, READ, UNREADABLE
+from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT, OUT_OF_RANGE, READ, UNREADABLE
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.rows.formats.registry import FORMATS

@@ -112,7 +112,7 @@ def fill(
     Progress, from call to call
         place             the next batch; used bytes of the arena; bytes of batches with a record
     Columns
-        wanted            a sum of `KEYS`, `VALUES` and `HEADERS`; other fields are not copied
+        fields            a sum of `KEYS`, `VALUES` and `HEADERS`; other fields are not copied
         limit_bytes       the most bytes of keys and values in the columns
         state             from call to call: records in the columns, null keys, null values
         offsets, timestamps, timestamp_types, batches  output, for each record; `batches` has the

@@ -15,7 +15,7 @@ from seglake.format.codecs.kernels import call_of, checksum, pointer
 from seglake.format.decode_kernels import find_batches, get_big_endian, read_headers
 from seglake.format.zonemap import ENTRY
 from seglake.jit import njit
-from seglake.log.decode.kernels import DONE, FULL, fill, wanted_batches
+from seglake.log.decode.column_kernels import DONE, FULL, fill, wanted_batches
 from seglake.log.fetch_kernels import (
     ADDRESS,
     BATCH_END,
@@ -26,7 +26,7 @@ from seglake.log.fetch_kernels import (
     mark_seen,
     was_seen,
 )
-from seglake.log.zones.kernels import (
+from seglake.log.zones.zone_kernels import (
     BLOCKS,
     FENCE_ROWS,
     HIGH,

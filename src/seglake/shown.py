@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 from io import StringIO
 from itertools import islice
@@ -88,6 +87,8 @@ def _text(table: Table) -> str:
 
 
 def _html(table: Table) -> str:
+    import html
+
     heads = "".join(f"<th>{html.escape(each)}</th>" for each in table.headings)
     rows = "".join(
         f"<tr>{''.join(f'<td>{html.escape(_value(value))}</td>' for value in row)}</tr>"

@@ -399,14 +399,20 @@ def _open_complete(store: Store) -> CatalogTable:
     try:
         table = CatalogTable(store)
     except MissingObject:
+        _require_rebuilt(store)  # a rebuild that died may have been that of a lake without a run
         if not _was_used(store):
             raise
         table = _open_used(store)
+    _require_rebuilt(store)
+    return table
+
+
+def _require_rebuilt(store: Store) -> None:
+    """Raise CorruptData if a rebuild of the catalog has begun, and not ended."""
     with contextlib.suppress(MissingObject):
         store.size(layout.REBUILDING)
         what = f"the catalog is only rebuilt in part; {_REMEDY}"
         raise CorruptData(what, file=layout.REBUILDING)
-    return table
 
 
 def _open_used(store: Store) -> CatalogTable:

@@ -194,8 +194,8 @@ class _Erasure:
         report.version = -1 if version is None else version
         self._rejects.erase(report.attempt_id, before.dying)
         delete(self._table.store, sorted(self._lists))
-        self._samples.erase()
         report.running = sorted({*self._look().running, *self._arrived()})
+        self._samples.erase()  # also of an attempt that failed since, and is not told
 
     def wait_for_their_ends(self) -> None:
         """Wait until the attempts that ran meanwhile have ended: a younger one is no concern.

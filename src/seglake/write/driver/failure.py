@@ -11,9 +11,10 @@ import logging
 from types import TracebackType
 from typing import Any
 
-from seglake.catalog.failed_run import FailedRun, write_failed_run
+from seglake.catalog.failed_run import FailedRun, rewrite_failed_run, write_failed_run
+from seglake.catalog.fate import is_given_up
 from seglake.clock import now_ms
-from seglake.errors import SeglakeError, StoreError
+from seglake.errors import CorruptData, SeglakeError, StoreError
 from seglake.layout import new_attempt
 from seglake.store import Store
 from seglake.write.driver.report import Report
@@ -55,12 +56,23 @@ class Failure:
             exit_code=getattr(error, "exit_code", 1),
             failed_at_ms=now_ms(),
             report=json.loads(report.as_row()),
-            rejects=self.rejects,
         )
         try:
-            write_failed_run(self._store, failed)
-        except StoreError as problem:
+            self._store_with_sample(failed)
+        except (StoreError, CorruptData) as problem:
             logger.warning("`seglake run-status` will not know of this failure: %s", problem)
+
+    def _store_with_sample(self, failed: FailedRun) -> None:
+        """Store what is known, with the rejects unless an erasure or a vacuum gave the attempt up.
+
+        An erasure takes rows out of samples after it gave attempts up. A sample that comes later
+        would bring a key back, so the attempt looks again when it has written one.
+        """
+        write_failed_run(self._store, failed)
+        if self.rejects and not is_given_up(self._store, failed.attempt_id):
+            rewrite_failed_run(self._store, failed.model_copy(update={"rejects": self.rejects}))
+            if is_given_up(self._store, failed.attempt_id):
+                rewrite_failed_run(self._store, failed)
 
 
 def error_text(error: Exception) -> str:

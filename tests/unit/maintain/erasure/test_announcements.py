@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from seglake.catalog import fate
+from seglake.catalog import failed_run, fate
 from seglake.catalog.delta.actions import Action
 from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
-from seglake.errors import SeglakeError, UsageError
+from seglake.errors import AttemptAbandoned, QuarantineLimit, SeglakeError, UsageError
 from seglake.layout import begun_key, new_attempt
 from seglake.maintain import vacuum as vacuum_module
 from seglake.maintain.erasure import attempts
@@ -28,6 +28,7 @@ from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
+from seglake.write.driver import failure
 from seglake.write.driver.redrive.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.makers.lakes import open_catalog
@@ -196,3 +197,57 @@ def test_an_erasure_beside_rejects_of_a_dead_attempt__can_be_done_again(root: Pa
     first = erase(str(root), "events", ["gone"], grace_hours=0)
     assert (first.rejects, first.exit_code) == (1, 0)
     assert erase(str(root), "events", ["gone"]).version == -1
+
+
+def samples_with(root: Path, key: bytes) -> list[Path]:
+    return [path for path in root.glob("attempts/*/report.json") if key in path.read_bytes()]
+
+
+def rejecting(root: Path) -> Pipeline:
+    """Settings of a run with records and a reject that has a key."""
+    lines = [Line(T, "kept"), Line(T, broken='{"k":"gone"}')]
+    return pipeline_of(root, write_file(root.parent / "rejecting.jsonl", lines))
+
+
+def test_an_attempt_that_was_given_up__leaves_no_sample_with_the_key(root: Path) -> None:
+    def progress(step: str) -> None:
+        if step == "list input":
+            erase(str(root), "events", ["gone"], vacuum=True, grace_hours=0)
+
+    with pytest.raises(AttemptAbandoned):
+        ingest_files(LocalEngine(), rejecting(root), DeclaredRun("2"), progress)
+    assert len(list(root.glob("attempts/*/report.json"))) == 1
+    assert samples_with(root, b"gone") == []
+
+
+def test_an_attempt_that_is_given_up_while_it_fails__leaves_no_sample_with_the_key(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sample came after the erasure's look at samples."""
+    rewrite = failed_run.rewrite_failed_run
+    monkeypatch.setattr(failure, "rewrite_failed_run", lambda store, failed: (
+        fate.give_up(store, failed.attempt_id), rewrite(store, failed)))  # fmt: skip
+    with pytest.raises(QuarantineLimit):
+        ingest(rejecting(root).model_copy(update={"max_quarantine_ratio": 0.0}), "2")
+    assert len(list(root.glob("attempts/*/report.json"))) == 1
+    assert samples_with(root, b"gone") == []
+
+
+def test_an_attempt_that_fails_before_the_last_look__leaves_no_sample_with_the_key(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not run any more at that look, so nobody is told of it."""
+    looks, real = list[Attempts](), attempts.look
+
+    def look_after_a_failure(*given: Any) -> Attempts:
+        if looks:
+            with pytest.raises(QuarantineLimit):
+                ingest(rejecting(root).model_copy(update={"max_quarantine_ratio": 0.0}), "2")
+            assert samples_with(root, b"gone")
+        looks.append(real(*given))
+        return looks[-1]
+
+    monkeypatch.setattr(erase_module, "look", look_after_a_failure)
+    assert erase(str(root), "events", ["gone"]).exit_code == 0
+    assert len(looks) == 2
+    assert samples_with(root, b"gone") == []

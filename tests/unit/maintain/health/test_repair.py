@@ -341,6 +341,28 @@ def test_a_rebuild_that_was_killed__is_done_again(
     assert rebuild_catalog(str(maker.root), dry_run=True).status == "already done"
 
 
+def test_a_killed_rebuild_of_a_lake_without_a_run__is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an ingest makes a catalog beside it, commits, and nobody can open the lake."""
+    root = str(tmp_path)
+    create_catalog(root)
+
+    def die(*_: Any) -> CatalogTable:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CatalogTable, "create_empty", die)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild_catalog(root, dry_run=False, force=True)
+    for begin in (create_catalog, open_catalog):
+        with pytest.raises(CorruptData, match="rebuilt in part"):
+            begin(root)
+    assert rebuild_catalog(root, dry_run=False).status == "committed"
+    assert not (tmp_path / REBUILDING).exists()
+    assert rebuild_catalog(root, dry_run=True).status == "already done"
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b'{"format": 2}', b'{"format": 1, "rows": [{"kind": "x"}]}']
 )

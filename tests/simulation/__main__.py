@@ -12,8 +12,9 @@ from tests.simulation.history import run
 from tests.simulation.plan import plan_of
 
 STEADY = (
-    *(30_001, 30_007, 30_066),  # each shows one of the faults when that is put back
-    *(55_002_581,),  # failed once
+    # each shows one of the faults when that is put back
+    *(30_001, 30_006, 30_007, 30_032, 30_066, 30_080, 30_183),
+    *(55_002_581, 71_001_328),  # failed once
 )
 
 

@@ -19,7 +19,8 @@ MUST_MEET = (
     "re-base", "re-base after an erase", "vacuum between plan and commit",
     "erase between plan and commit", "maintain between plan and commit", "hold expired",
     "reader across a rebuild", "rebuild", "rebuilds", "died", "run again", "lost reply", "late",
-    "doubled", "pause before a commit", "erase refused", "erase after one that died",
+    "doubled", "pause before a commit", "pause before a call", "erase refused",
+    "erase after one that died",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from seglake.write.live.archive import archive
 from tests.simulation import inputs
 from tests.simulation.inputs import SimBroker
 from tests.simulation.model import EVENTS, LIVE, PARTITIONS, Meant
+from tests.simulation.world import Mishap
 
 LAKE = "sim://lake"
 
@@ -28,7 +29,8 @@ LAKE = "sim://lake"
 class Deed(NamedTuple):
     """A command with its arguments; the same again is the same command run again.
 
-    The first time it dies before its first write of an object with `dies` in the key.
+    The first time it dies before its first write of an object with `dies` in the key, and has its
+    `mishap`.
     """
 
     verb: str
@@ -39,6 +41,7 @@ class Deed(NamedTuple):
     flag: bool = False
     grace_hours: float = 24.0
     dies: str = ""
+    mishap: Mishap | None = None
 
     def __str__(self) -> str:
         parts = [self.verb, self.run_id, *(path.rpartition("/")[2] for path in self.paths)]
@@ -47,6 +50,8 @@ class Deed(NamedTuple):
         if self.grace_hours != 24:
             parts.append(f"--grace-hours {self.grace_hours:g}")
         parts += [f"(dies before {self.dies})"] * bool(self.dies)
+        if self.mishap:
+            parts.append(f"({'again' if self.mishap.again else 'stops before'} {self.mishap.at})")
         return " ".join(filter(None, parts))
 
 

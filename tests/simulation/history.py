@@ -28,7 +28,7 @@ from tests.simulation.plan import Part, Plan, Task
 from tests.simulation.storage import Bucket, Object
 from tests.simulation.world import HOUR_MS, QUIET, Process, TooLong, World
 
-COMMITS = "lake/catalog/log/_delta_log/"
+COMMITS, REJECTS = "lake/catalog/log/_delta_log/", "lake/catalog/quarantine/_delta_log/"
 _COLUMNS = ["partition", "offset", "timestamp", "key", "value"]
 _TRIES = 3  # of a command that died or lost
 
@@ -105,7 +105,8 @@ class Actor:
     def _begin(self, name: str, task: Task) -> None:
         play, outcome = self._play, Outcome(task.deed)
         process = Process(play.world, name, lambda: None, self._part.skew_ms, play.plan.odds)
-        process.doomed = "" if self._tries else task.deed.dies
+        if not self._tries:
+            process.doomed, process.mishap = task.deed.dies, task.deed.mishap
 
         def do() -> None:
             enter(play, process, alone=task.deed.verb == "rebuild")
@@ -290,6 +291,8 @@ class Witness:
 
     def __call__(self, key: str, data: bytes, owner: Process | None) -> None:
         """An object of a Delta log was written."""
+        if key.startswith(REJECTS) and key.endswith(".json"):
+            self._require_files(key, data, owner)
         if not key.startswith(COMMITS) or not key.endswith(".json"):
             return
         play, version = self._play, int(key[-25:-5])
@@ -311,6 +314,14 @@ class Witness:
             play.wrong("model", f"{deed}, version {version}: {error}")
             play.model.same_again(version)
         self._meet(rows, owner)
+
+    def _require_files(self, key: str, data: bytes, owner: Process | None) -> None:
+        """A commit to the quarantine names files that are there: SQL reads all of them."""
+        folder, deed = key.partition("_delta_log/")[0], owner.about.get("deed") if owner else None
+        added = (line.get("add") for line in map(json.loads, data.splitlines()))
+        keys = [folder + each["path"] for each in added if each]
+        if gone := [each for each in keys if each not in self._play.bucket.objects]:
+            self._play.wrong("a commit names a missing file", f"{deed}, {key}: {gone}")
 
     def _rows(self, data: bytes) -> dict[str, list[dict[str, Any]]]:
         """The new rows of runs, maintenance and partitions in the files that a commit adds."""

@@ -1,17 +1,19 @@
 """Where two things meet: short scenes of several actors, played at once with small delays.
 
 The general search draws each command by itself, so three that must meet in a second meet seldom. A
-scene says who is there, and leaves the delays, the arguments and the mishaps to the seed.
+scene says who is there, and leaves the delays, the arguments and the mishaps to the seed. In the
+last ones something goes wrong at a certain call: what must come between two calls comes often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import NamedTuple
 
 from tests.simulation.deeds import Deed
 from tests.simulation.inputs import FILES, FOLDER, KEYS
+from tests.simulation.world import HOLDS_MS, HOUR_MS, LATE_MS, Mishap
 
 _AT_ONCE_MS = 800  # about as long as a command takes that nothing stops
 _OF_AN_ERASURE_MS = 3_000  # from its first look to its last
@@ -27,6 +29,7 @@ class Step(NamedTuple):
 
 
 Scene = list[list[Step]]  # the steps of each actor
+Scenes = tuple[Callable[[Random], Scene], ...]
 
 
 def _soon(chance: Random, deed: Deed) -> Step:
@@ -119,6 +122,100 @@ def unfinished(chance: Random) -> Scene:
     return [[Step(0, dead)], [Step(2 * _OF_AN_ERASURE_MS, other), *redrives]]
 
 
-SCENES: tuple[Callable[[Random], Scene], ...] = (
+SCENES: Scenes = (
     lost_race, redriven_and_gone, two_archives, erased_meanwhile, expired, undone_twice, unfinished,
 )  # fmt: skip
+
+
+# ------------------------------------------------------------------ a mishap at a certain call
+
+_LOG, _QUARANTINE = "lake/catalog/log/", "lake/catalog/quarantine/"
+_COMMIT, _NAMES_REJECTS = f"create {_LOG}_delta_log/", f"create {_QUARANTINE}_delta_log/"
+_READS_REJECTS = f"read {_QUARANTINE}_delta_log/_last"
+_OF_A_RUN = ("/blobs/", _READS_REJECTS, _NAMES_REJECTS, _NAMES_REJECTS, "/manifest", _COMMIT)
+_OF_A_VACUUM = (_READS_REJECTS, _READS_REJECTS, f"list {_QUARANTINE[:-1]}", "delete lake/")
+_FIRST_WRITES = ("/blobs/", "/blobs/", _COMMIT)
+_WRITES = (*("/manifest",) * 4, "/begun", "/fate", "/success", f"put {_LOG}kind=")
+
+
+def _actors(steps: Iterable[Step]) -> Scene:
+    """A scene in which each actor has one of the steps."""
+    return [[step] for step in steps]
+
+
+def _of_three_files(chance: Random, run_id: str, mishap: Mishap | None = None) -> Deed:
+    """An ingest that most often has rejects."""
+    numbers = tuple(chance.sample(range(3, FILES), 3))
+    return _ingest(chance, run_id, numbers)._replace(mishap=mishap)
+
+
+def _most_keys(chance: Random) -> tuple[bytes, ...]:
+    return tuple(sorted(key.encode() for key in chance.sample(KEYS, 4)))
+
+
+def given_up(chance: Random) -> Scene:
+    """A run that stops for so long that a vacuum gives it up."""
+    hold_ms = chance.choice(HOLDS_MS)
+    hours = chance.choice([hours for hours in (0, 1, 24) if hours * HOUR_MS < hold_ms])
+    ingest = _of_three_files(chance, "run 2", Mishap(chance.choice(_OF_A_RUN), hold_ms))
+    later_ms = _AT_ONCE_MS + chance.uniform(hours * HOUR_MS, hold_ms)
+    return _actors([_soon(chance, ingest), Step(later_ms, Deed("vacuum", grace_hours=hours))])
+
+
+def erased_in_silence(chance: Random) -> Scene:
+    """Runs that read their input, and stop before they write something, while an erasure comes."""
+    hold_ms = chance.choice(HOLDS_MS)
+    runs = [_of_three_files(chance, run_id) for run_id in ("run 2", "run 3")]
+    runs.append(Deed("redrive", chance.choice(list(_OLD_FILES)), flag=True))
+    stopped = [run._replace(mishap=Mishap(chance.choice(_FIRST_WRITES), hold_ms)) for run in runs]
+    erase = _erase(chance)._replace(grace_hours=chance.choice((24, 1, 0)))
+    later_ms = chance.uniform(_AT_ONCE_MS, hold_ms)
+    return _actors([*(_soon(chance, run) for run in stopped), Step(later_ms, erase)])
+
+
+def rejects_meanwhile(chance: Random) -> Scene:
+    """A vacuum that stops between two looks, while runs with rejects come."""
+    stop_ms, passes = chance.choice((5_000, 20_000)), chance.choice((0, 0, 1))
+    stop = Mishap(chance.choice(_OF_A_VACUUM), stop_ms, passes)
+    vacuum = Deed("vacuum", grace_hours=chance.choice((24, 1, 0)), mishap=stop)
+    begins_ms = {f"run {n}": chance.randrange(_OF_AN_ERASURE_MS) for n in (2, 3)}
+    ingests = [Step(ms, _of_three_files(chance, run_id)) for run_id, ms in begins_ms.items()]
+    return _actors([_soon(chance, vacuum), *ingests])
+
+
+def overruled(chance: Random) -> Scene:
+    """A run that stops before its commit, a vacuum that gives it up and dies, and an erasure.
+
+    The same was erased before the run, so the erasure has nothing to commit, only to delete.
+    """
+    erase = Deed("erase", keys=_most_keys(chance), flag=True, grace_hours=0)
+    frame = Deed("frame", "frame", mishap=Mishap(_COMMIT, chance.choice(HOLDS_MS)))
+    vacuum = Deed("vacuum", grace_hours=0, dies="catalog/log/_delta_log/")
+    given_up_ms = 2 * _OF_AN_ERASURE_MS + 1_000
+    erases_ms = given_up_ms + 4_000 + chance.randrange(8_000)
+    first = [Step(0, erase._replace(flag=False)), Step(2_000, frame)]
+    return [first, [Step(given_up_ms, vacuum)], [Step(erases_ms, erase)]]
+
+
+def rows_meanwhile(chance: Random) -> Scene:
+    """An erasure that stops while it looks who runs, and runs that stop before their commits."""
+    stop = Mishap(f"list {_LOG}kind=maintenance", 4_000, chance.randrange(3, 7))  # its later looks
+    erase = Deed("erase", keys=_most_keys(chance), flag=True, mishap=stop)
+    begins_ms = {f"run {n}": chance.randrange(_AT_ONCE_MS, 2 * _OF_AN_ERASURE_MS) for n in (2, 3)}
+    stops = {run_id: Mishap(_COMMIT, chance.choice(HOLDS_MS)) for run_id in begins_ms}
+    ingests = {run_id: _of_three_files(chance, run_id, stops[run_id]) for run_id in begins_ms}
+    return _actors([Step(0, erase), *(Step(begins_ms[name], ingests[name]) for name in ingests)])
+
+
+def comes_again(chance: Random) -> Scene:
+    """Two runs at once, of which each makes a request that comes again, and what replaces them."""
+    at = chance.choice(_WRITES)
+    again = [Mishap(at, chance.choice(LATE_MS), again=True) for _ in range(2)]
+    runs = [_ingest(chance, f"run {n}")._replace(mishap=each) for n, each in enumerate(again, 2)]
+    return [[Step(chance.randrange(300), run), _after(chance, _removal(chance))] for run in runs]
+
+
+STOPS: Scenes = (
+    given_up, erased_in_silence, rejects_meanwhile, overruled, rows_meanwhile,
+)  # fmt: skip
+AGAIN: Scenes = (comes_again,)  # on an object store

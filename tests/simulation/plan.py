@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tests.simulation.deeds import Deed
 from tests.simulation.inputs import BINARY, FILES, FOLDER, KEYS, PARQUET
-from tests.simulation.meetings import SCENES
+from tests.simulation.meetings import AGAIN, SCENES, STOPS, Scene, Scenes
 from tests.simulation.world import HOUR_MS, SKEWS_MS, Odds
 
 GAPS_MS = (0, 0, 0, 500, 20_000, HOUR_MS, 24.3 * HOUR_MS)
@@ -19,6 +19,8 @@ WRITING = ("ingest", "ingest", "ingest", "replace", "redrive", "undo", "frame", 
 KEEPING = ("merge", "compact", "retain", "delete-records", "erase", "erase", "alter", "maintain",
            "vacuum", "vacuum", "repair", "reindex", "redrive", "undo")  # fmt: skip
 _SCENES = 0.7  # of the histories of an old lake begin with a scene
+_STOPS, _AGAIN = 0.35, 0.1  # of them with one that has a mishap, whatever else is drawn
+_CALM = 0.7  # of these last have no mishap but that one
 _LATER_MS = 30_000  # after which those who are not in the scene begin
 READING = ("hold", "follow", "stream")
 
@@ -71,19 +73,33 @@ def plan_of(seed: int) -> Plan:
         parts.append(_part(f"keeper {n}", chance, some, runs, own))
     old = chance.random() < 0.7
     meets = old and chance.random() < _SCENES
-    if meets:
-        parts = _with_scene(chance, parts)
+    more = Random(f"stops {seed}")  # so that the histories without it are as they were
+    scenes = _with_mishap(more, disk=disk) if old else ()
+    if scenes:
+        parts = _with_scene(more, parts, more.choice(scenes)(more))
+    elif meets:
+        parts = _with_scene(chance, parts, chance.choice(SCENES)(chance))
     if chance.random() < 0.15:
         parts.append(_janitor(chance))
     if chance.random() < 0.08:
         parts.append(Part("operator", 0, (Task(chance.choice(GAPS_MS), Deed("rebuild")),)))
     readers = tuple(kind for kind in READING if chance.random() < 0.25)
-    return Plan(seed, _odds(chance, disk=disk, meets=meets), disk, old, tuple(parts), readers)
+    odds = _odds(chance, disk=disk, meets=meets)
+    if scenes and more.random() < _CALM:
+        odds = Odds()
+    return Plan(seed, odds, disk, old, tuple(parts), readers)
 
 
-def _with_scene(chance: Random, parts: list[Part]) -> list[Part]:
+def _with_mishap(chance: Random, *, disk: bool) -> Scenes:
+    """The scenes among which one is, if one with a mishap of its own is to be at all."""
+    draw = chance.random()
+    if draw < _STOPS:
+        return STOPS
+    return AGAIN if draw < _STOPS + _AGAIN and not disk else ()
+
+
+def _with_scene(chance: Random, parts: list[Part], scene: Scene) -> list[Part]:
     """The parts with a scene at the beginning of some, and what they do otherwise after it."""
-    scene = chance.choice(SCENES)(chance)
     extra = [Part(f"actor {n}", 0, ()) for n in range(len(scene) - len(parts))]
     every = [*parts, *extra]
     chance.shuffle(every)

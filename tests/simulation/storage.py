@@ -95,7 +95,8 @@ class SimStore:
         if self._folder == INPUTS:
             self._bucket.listed(process)
         decides = writes and any(part in key for part in DECIDING)
-        return process.call(f"{what} {key}", effect, writes=writes, decides=decides + 5 * tidies)
+        how: Any = {"writes": writes, "decides": decides + 5 * tidies}
+        return process.call(f"{what} {key}", effect, place=f"{what} {self._folder}/{key}", **how)
 
     def _object(self, key: str) -> Object:
         try:

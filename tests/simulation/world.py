@@ -60,6 +60,19 @@ class Odds(NamedTuple):
 QUIET = Odds()
 
 
+class Mishap(NamedTuple):
+    """What goes wrong once, in the first call with `at` in its name and full key.
+
+    Or in a later one, after `passes` such calls. The process pauses before it for `ms`. With
+    `again` it does not: the request comes once more, so much later.
+    """
+
+    at: str
+    ms: float
+    passes: int = 0
+    again: bool = False
+
+
 class Event(NamedTuple):
     """Something that went wrong on purpose: in which call of which process."""
 
@@ -143,7 +156,7 @@ class World:
 class Process:
     """A process of its own clock; `do` is all that it does.
 
-    It dies before its first write of something that has `doomed` in its name.
+    It dies before its first write of something that has `doomed` in its name, and has its `mishap`.
     """
 
     world: World
@@ -155,6 +168,7 @@ class Process:
     dead: bool = False
     patience: int = 20_000  # calls until it is taken for one without end
     doomed: str = ""
+    mishap: Mishap | None = None
     about: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -192,14 +206,25 @@ class Process:
         raise Crash
 
     def call(
-        self, what: str, effect: Callable[[], Result], *, writes: bool = False, decides: int = 0
+        self,
+        what: str,
+        effect: Callable[[], Result],
+        *,
+        writes: bool = False,
+        decides: int = 0,
+        place: str = "",
     ) -> Result:
-        """A call to storage: time passes, others run, and it may go wrong."""
+        """A call to storage: time passes, others run, and it may go wrong.
+
+        `place` is its name with the full key.
+        """
         if self.dead:
             raise Crash
         self.calls += 1
         if self.calls > self.patience:
             raise TooLong(f"{self.name} made {self.calls} calls, and goes on: {what}")
+        if self.mishap and self.mishap.at in place:
+            self._reach(self.mishap, place, effect)
         fault, share = self._fault(writes=writes, decides=decides)
         if writes and self.doomed and self.doomed in what:
             fault = self._unless_mended("crash before")
@@ -216,6 +241,19 @@ class Process:
             self.world.later(_late_ms(share), _silently(effect))
         self._after(fault, what)
         return result
+
+    def _reach(self, mishap: Mishap, place: str, effect: Callable[[], Any]) -> None:
+        """Have the mishap, or pass: this is a call in which it may be."""
+        left = mishap.passes - 1
+        self.mishap = mishap._replace(passes=left) if left >= 0 else None
+        what = "doubled" if mishap.again else "pause before a call"
+        if self.mishap or not self._unless_mended(what):
+            return
+        self._note(f"{what}: {place}")
+        if mishap.again:
+            self.world.later(mishap.ms, _silently(effect))
+        else:
+            self.wait(mishap.ms)
 
     def _before(self, fault: str, share: float, what: str) -> None:
         if fault.startswith("pause"):

@@ -247,6 +247,7 @@ def _with(log: Log, value: bytes, header: str = "h") -> Log:
     return seglake.open(str(root)).topic("events")
 
 
+@pytest.mark.rest
 def test_a_transaction_of_somebody_else_is_waited_for(log: Log, broker: Broker) -> None:
     """Behind an open one nothing can be read back, so nothing is sent."""
     replay_window(log, START, END, Target(broker.address, "shared", {}))

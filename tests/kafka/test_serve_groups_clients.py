@@ -132,6 +132,7 @@ def test_two_members_share_and_one_takes_over(server: ServerProcess) -> None:
     assert "group 'shared': generation 4 has 0 members" in server.told()
 
 
+@pytest.mark.rest
 def test_a_silent_member_loses_its_partitions(server: ServerProcess) -> None:
     first = Member(server, "silent")
     wait_until(lambda: len(first.partitions) == PARTITIONS)

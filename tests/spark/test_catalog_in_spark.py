@@ -39,6 +39,7 @@ def run(spark: SparkSession) -> Iterator[Callable[..., None]]:
     spark.conf.unset("spark.databricks.delta.snapshotPartitions")
 
 
+@pytest.mark.rest
 def test_an_optimize__is_digested(run: Spark, tmp_path: Path) -> None:
     maker = made_lake(tmp_path)
     run(maker, "OPTIMIZE {t}", "ALTER TABLE {t} ADD COLUMN (note STRING)")

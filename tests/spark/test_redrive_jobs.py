@@ -75,6 +75,7 @@ def test_the_command_redrives_once(spark: SparkSession, folder: Path) -> None:
     assert str(other) == f"{folder}/b.toml is for the topic 'events', not 'other': correct one"
 
 
+@pytest.mark.rest
 def test_the_sql_of_the_page_finds_the_open_rejects(spark: SparkSession, folder: Path) -> None:
     page = (PROJECT / "docs" / "operations.md").read_text()
     (query,) = re.findall(r"```sql\n(.+?)```", page, re.DOTALL)

@@ -79,6 +79,7 @@ def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
     assert again.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
+@pytest.mark.rest
 def test_delta_without_its_jars_is_an_error_with_the_remedy(tmp_path: Path) -> None:
     found = printed([SPARK_SUBMIT, "--master", "local[1]"], PRINT_ERROR_OF_DELTA, tmp_path)
     assert "--jars" in str(found)

@@ -295,6 +295,9 @@ def test_a_catalog_that_is_gone_or_half_made__is_a_finding(tmp_path: Path) -> No
     assert (finding.kind, finding.file) == ("catalog", REBUILDING)
     shutil.rmtree(tmp_path / "catalog/log")
     (finding,) = verify(str(tmp_path)).findings
+    assert (finding.kind, finding.file) == ("catalog", REBUILDING)
+    maker.store.delete([REBUILDING])
+    (finding,) = verify(str(tmp_path)).findings
     assert (finding.kind, finding.file) == ("catalog", "catalog/log")
 
 

@@ -45,6 +45,21 @@ def transact(
     return _Transaction(table, topic, attempt_id).run(plan, base)
 
 
+def transact_upkeep(
+    table: CatalogTable, topic: str, attempt_id: str, plan: Plan, base: Snapshot | None = None
+) -> int | None:
+    """As `transact`, for a command that says what is to be gone: it ends an earlier call of itself.
+
+    That one may have died between its commit and its mark, and left something to do. It is marked
+    when the commit of this one is made, so that nothing slow stands between a plan and its commit.
+    """
+    base = base or table.snapshot()
+    version = transact(table, topic, attempt_id, plan, base)
+    if version is not None:
+        mark_recent(table, table.refresh(base), topic)
+    return version
+
+
 def mark(store: Store, attempt_id: str) -> None:
     """Write the success mark of an attempt that is committed; log a warning if that fails.
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import transact
+from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.maintain.report import TopicReport
 from seglake.store import Store, dry, open_store
@@ -46,10 +46,10 @@ def carry_out(
     """Commit what `plan` makes of the newest version; a dry run only calls it, for the report.
 
     `base`, if given, is an open version, with which planning begins. The report gets the version of
-    the commit. Raises as `transact`.
+    the commit. Raises as `transact_upkeep`.
     """
     if dry_run:
         plan(base or table.snapshot())
         return
-    version = transact(table, report.topic, report.attempt_id, plan, base)
+    version = transact_upkeep(table, report.topic, report.attempt_id, plan, base)
     report.version = -1 if version is None else version

@@ -20,7 +20,7 @@ from seglake.catalog.quarantine.redrives import chain_of
 from seglake.catalog.rows import RunRow, RunState, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import mark, mark_recent
+from seglake.catalog.transaction import mark
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.engine import Engine, LocalEngine, SparkEngine
@@ -107,7 +107,6 @@ def _undo(
         if not place.runs:
             report.runs, report.status = [], "already done"
             return None
-        mark_recent(table, base, topic)  # of an undo that was killed; the run has come again since
         _describe(report, place, table, base)
         change = removal.change_of(place)
         report.records = removal.records

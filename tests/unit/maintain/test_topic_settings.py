@@ -163,7 +163,7 @@ def test_a_change_meanwhile_stays(root: str, monkeypatch: pytest.MonkeyPatch) ->
 
         return transact(table, topic, attempt_id, late if not raced else plan, base)
 
-    monkeypatch.setattr(commit, "transact", meanwhile)
+    monkeypatch.setattr(commit, "transact_upkeep", meanwhile)
     seglake.alter(root, "events", {"retention.ms": 5})
     told = {each.key: each.value for each in seglake.describe(root, "events")}
     assert (told["retention.ms"], told["retention.bytes"]) == (5, 7)

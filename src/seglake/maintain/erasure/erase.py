@@ -27,7 +27,7 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.rows import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import mark_recent, transact
+from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.errors import UsageError
@@ -190,7 +190,7 @@ class _Erasure:
                 f"attempt {before.running[0]} may still run, and bring a key back: erase with "
                 "--wait, or when it has ended, or give a shorter --grace-hours if it is dead"
             )
-        version = transact(self._table, report.topic, report.attempt_id, self._plan)
+        version = transact_upkeep(self._table, report.topic, report.attempt_id, self._plan)
         report.version = -1 if version is None else version
         self._rejects.erase(report.attempt_id, before.dying)
         delete(self._table.store, sorted(self._lists))
@@ -235,7 +235,6 @@ class _Erasure:
         return joined(lists.values())
 
     def _plan(self, base: Snapshot) -> Change | None:
-        mark_recent(self._table, base, self.report.topic)  # of an erasure that was killed
         self._known, rows, report = self._runs(base), self._find(base), self.report
         if not (rows or report.rejects or report.samples):
             return None

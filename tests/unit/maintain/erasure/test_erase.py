@@ -626,7 +626,7 @@ def test_an_ingest_that_commits_right_after__is_told(
         lake.ingest(lines(2, SECRET))
         return version
 
-    monkeypatch.setattr("seglake.maintain.erasure.erase.transact", once_committed)
+    monkeypatch.setattr("seglake.maintain.erasure.erase.transact_upkeep", once_committed)
     report = lake.erase(vacuum=True)
     assert (len(report.running), report.exit_code) == (1, 1)
     monkeypatch.undo()

@@ -111,20 +111,23 @@ def test_what_was_killed_before_its_mark_and_run_again__stays_done(
     assert rebuilt(root) == before
 
 
-def test_an_undo_that_was_killed__is_marked_by_the_next_one(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_was_killed_before_its_mark__is_marked_by_the_next_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """The run has come again meanwhile, so the next one has work of its own."""
+    """Records have come meanwhile, so the next one has work of its own."""
 
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
 
+    alter(str(root), "events", SETTINGS)
     with monkeypatch.context() as patch:
         patch.setattr(catalog_table, "mark_committed", die)
         with pytest.raises(KeyboardInterrupt):
-            VERBS["undo"](str(root))
-    ingest(run_pipeline(root, "2"), "2")
-    VERBS["undo"](str(root))
+            VERBS[verb](str(root))
+    again = "2" if verb == "undo" else "3"
+    ingest(run_pipeline(root, again), again)
+    VERBS[verb](str(root))
     before = observe(str(root))
     assert rebuilt(root) == before
 

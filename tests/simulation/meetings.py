@@ -215,7 +215,17 @@ def comes_again(chance: Random) -> Scene:
     return [[Step(chance.randrange(300), run), _after(chance, _removal(chance))] for run in runs]
 
 
+def rejects_after(chance: Random) -> Scene:
+    """An erasure that stops between its commit and the rejects, while runs with rejects end."""
+    stop = Mishap("/success", chance.choice((8_000, 20_000)))
+    erase = Deed("erase", keys=_most_keys(chance), flag=chance.random() < 0.5, mishap=stop)
+    begins_ms = {f"run {n}": chance.randrange(_AT_ONCE_MS, _OF_AN_ERASURE_MS) for n in (2, 3)}
+    ingests = [Step(ms, _of_three_files(chance, run_id)) for run_id, ms in begins_ms.items()]
+    return _actors([Step(0, erase), *ingests])
+
+
 STOPS: Scenes = (
     given_up, erased_in_silence, rejects_meanwhile, overruled, rows_meanwhile,
 )  # fmt: skip
+AFTER: Scenes = (rejects_after,)
 AGAIN: Scenes = (comes_again,)  # on an object store

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tests.simulation.deeds import Deed
 from tests.simulation.inputs import BINARY, FILES, FOLDER, KEYS, PARQUET
-from tests.simulation.meetings import AGAIN, SCENES, STOPS, Scene, Scenes
+from tests.simulation.meetings import AFTER, AGAIN, SCENES, STOPS, Scene, Scenes
 from tests.simulation.world import HOUR_MS, SKEWS_MS, Odds
 
 GAPS_MS = (0, 0, 0, 500, 20_000, HOUR_MS, 24.3 * HOUR_MS)
@@ -19,7 +19,7 @@ WRITING = ("ingest", "ingest", "ingest", "replace", "redrive", "undo", "frame", 
 KEEPING = ("merge", "compact", "retain", "delete-records", "erase", "erase", "alter", "maintain",
            "vacuum", "vacuum", "repair", "reindex", "redrive", "undo")  # fmt: skip
 _SCENES = 0.7  # of the histories of an old lake begin with a scene
-_STOPS, _AGAIN = 0.35, 0.1  # of them with one that has a mishap, whatever else is drawn
+_STOPS, _AGAIN, _AFTER = 0.35, 0.1, 0.06  # of them with one that has a mishap, come what may
 _CALM = 0.7  # of these last have no mishap but that one
 _LATER_MS = 30_000  # after which those who are not in the scene begin
 READING = ("hold", "follow", "stream")
@@ -95,6 +95,8 @@ def _with_mishap(chance: Random, *, disk: bool) -> Scenes:
     draw = chance.random()
     if draw < _STOPS:
         return STOPS
+    if draw >= 1 - _AFTER:
+        return AFTER
     return AGAIN if draw < _STOPS + _AGAIN and not disk else ()
 
 

@@ -1,6 +1,5 @@
 """Loading: from a TOML file to a `Pipeline`, or to an error that says what to change."""
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from seglake.config.document import tables_of
+from seglake.config.document import nearest, tables_of
 from seglake.config.input import Input
 from seglake.config.pipeline import Pipeline
 from seglake.config.rules import flat
@@ -88,19 +87,10 @@ def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
     names = ["pipeline", *SECTIONS, "storage"]
     for name in tables:
         if name not in names:
-            yield f"{name}: unknown table; {_nearest(name, names)}"
+            yield f"{name}: unknown table; {nearest(name, names)}"
     for key in own:
         if key not in _keys("pipeline"):
-            yield f"pipeline.{key}: unknown key; {_nearest(key, _keys('pipeline'), 'pipeline.')}"
-
-
-def _nearest(name: str, names: list[str], prefix: str = "") -> str:
-    close = difflib.get_close_matches(name, names, 1) or difflib.get_close_matches(
-        name.replace("_", "."), names, 1, 0.4
-    )
-    if close:
-        return f"did you mean {prefix}{close[0]}?"
-    return f"use one of {', '.join(prefix + known for known in names)}"
+            yield f"pipeline.{key}: unknown key; {nearest(key, _keys('pipeline'), 'pipeline.')}"
 
 
 def _explain(error: Any) -> str:
@@ -115,7 +105,7 @@ def _explain(error: Any) -> str:
         case "missing":
             return f"{key}: is missing; add it under [{key.split('.')[0]}]"
         case "extra_forbidden":
-            remedy = _nearest(".".join(place[1:]), _keys(place[0]), f"{place[0]}.")
+            remedy = nearest(".".join(place[1:]), _keys(place[0]), f"{place[0]}.")
             return f"{key}: unknown key; {remedy}"
         case "value_error":
             return f"{key}: {str(error['msg']).removeprefix('Value error, ')}"

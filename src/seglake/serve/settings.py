@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from seglake.config.document import tables_of
+from seglake.config.document import nearest, tables_of
 from seglake.errors import ConfigError
 
 
@@ -190,6 +190,16 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 def _said(error: Any) -> str:
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"{key}: unknown key; docs/serve.md lists them"
+        return _unknown(*map(str, error["loc"]))
     problem = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     return f"{key}: {problem}"
+
+
+def _unknown(table: str, *key: str) -> str:
+    """What is said of a table, or of a key in a table, that there is not."""
+    if not key:
+        return f"{table}: unknown table; {nearest(table, list(Settings.model_fields))}"
+    section: Any = Settings.model_fields[table].annotation
+    keys = [info.alias or name for name, info in section.model_fields.items()]
+    name = ".".join(key)
+    return f'"{name}" in [{table}]: unknown key; {nearest(name, keys)}'

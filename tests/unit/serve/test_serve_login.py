@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -394,6 +395,25 @@ def test_users_that_are_refused(
     for place in ({"sasl.users": str(file)}, {"sasl.users_variable": "SEGLAKE_USERS"}):
         with pytest.raises(ConfigError, match=problem):
             Users.of(load(None, place).sasl)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("[sasl]\nmechanisms = ['PLAIN']", "did you mean sasl.enabled.mechanisms?"),
+        ("[sasl]\n'enabled.mechanisms' = ['PLAIN']", "did you mean sasl.enabled.mechanisms?"),
+        ("[sasl]\nenabled.mechanisms = ['PLAIN']", "did you mean sasl.enabled.mechanisms?"),
+        ("[server]\nmax_connections = 1", "did you mean max.connections?"),
+        ("[sals]\nusers = 'u'", "did you mean sasl?"),
+    ],
+)
+def test_an_unknown_setting_gets_the_one_that_is_meant(
+    tmp_path: Path, text: str, remedy: str
+) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=rf"unknown \w+; {re.escape(remedy)}"):
+        load(file, {})
 
 
 def test_files_and_variables_that_are_refused(folder: Path, tmp_path: Path) -> None:

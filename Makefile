@@ -14,6 +14,8 @@ QUICK := --hypothesis-profile=quick
 NO_JAVA := not clients and not spark and not kafka and not s3 and not browser and not airflow and not slow and not rest
 # One word with its value: pytest would take a file that is there for one of tests.
 DURATIONS := --durations-file=build/durations
+# Bytecode is stored, whatever the environment says: the tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
 CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 --races 20 --s3-races 10 \
   --document docs/reliability.md
 FUZZ := --inputs 1000000

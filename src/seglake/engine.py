@@ -1,4 +1,4 @@
-"""Where tasks run: on Spark, or, for little data and without a JVM, in this process.
+"""Where tasks run: on Spark, or in this process, without a JVM, for what fits one machine.
 
 Tasks exchange their data through storage, so an engine only maps a task over items of work.
 """
@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import numpy as np
 
 from seglake import errors
-from seglake.errors import ConfigError, CorruptData, SeglakeError
+from seglake.errors import ConfigError, CorruptData, SeglakeError, UsageError
 from seglake.pace import Pace, watched
 
 if TYPE_CHECKING:
@@ -150,19 +150,41 @@ class LocalEngine:
 
 
 class ThreadEngine:
-    """Tasks run in threads of this process: for kernels, which release Python's lock."""
+    """Tasks run in threads of this process: kernels and codecs release Python's lock."""
 
     def __init__(self) -> None:
         self.cores = os.cpu_count() or 1
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """`task(item)` of every item, in their order. After an error no further task begins."""
+        futures: list[Future[Result]] = []
+
+        def done() -> int:
+            return sum(each.done() for each in futures)
+
         with ThreadPoolExecutor(self.cores) as pool:
+            futures += [pool.submit(task, item) for item in items]
             try:
-                return list(pool.map(task, items))
+                with watched("tasks", len(items), done, _log.info):
+                    return [each.result() for each in futures]
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+
+def engine_of(spark: SparkSession | None, master: str | None, *, local: bool) -> Engine:
+    """The engine that a caller asks for: threads with `local`, else `SparkEngine(spark, master)`.
+
+    Raises UsageError for a caller who asks for both.
+    """
+    if not local:
+        return SparkEngine(spark, master)
+    if spark is not None or master is not None:
+        raise UsageError(
+            "local work needs no Spark, and a session or a master was given: leave out that, or "
+            "local"
+        )
+    return ThreadEngine()
 
 
 class _Failed(Exception):

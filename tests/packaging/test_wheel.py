@@ -100,6 +100,24 @@ def test_the_program_reads(python: Path, lake: Path) -> None:
 
 
 @pytest.mark.rest
+def test_it_ingests_without_spark(python: Path, tmp_path: Path) -> None:
+    rows = [{"ts": T + n, "user": f"u{n}"} for n in range(5)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = tmp_path / "web.toml"
+    file.write_text(
+        f"[pipeline]\nroot = '{tmp_path}/lake'\n[input]\npaths = ['{tmp_path}/in.jsonl']\n"
+        "format = 'jsonl'\n[timestamp]\nfield = 'ts'\nformat = 'epoch_ms'\n"
+        "[topic]\nname = 'web'\npartitions = 1\n"
+    )
+    done = called(python, "seglake", "ingest", "--conf-file", file, "--local", "--json")
+    assert json.loads(done.stdout)["records"] == 5, done.stderr
+    read = called(python, "seglake", "read", tmp_path / "lake", "web").stdout
+    assert [json.loads(line)["timestamp"] for line in read.splitlines()] == [
+        T + n for n in range(5)
+    ]
+
+
+@pytest.mark.rest
 def test_the_files_of_the_jobs_are_there(python: Path) -> None:
     rows = json.loads(called(python, "seglake", "jobs", "--json").stdout)
     assert {row["job"] for row in rows} == {path.stem for path in (PROJECT / "jobs").glob("*.py")}

@@ -14,10 +14,9 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from seglake import clock
+from seglake import clock, engine
 from seglake.cli.app import app
 from seglake.engine import LocalEngine
-from seglake.write import api
 
 PAGE = Path(__file__).parents[2] / "docs" / "lookups.md"
 TEXT = PAGE.read_text()
@@ -53,7 +52,7 @@ def run_shell(line: str) -> None:
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = written(tmp_path)
     assert len(times) == 6
-    monkeypatch.setattr(api, "SparkEngine", lambda *_: LocalEngine())
+    monkeypatch.setattr(engine, "SparkEngine", lambda *_: LocalEngine())
     names: dict[str, object] = {}
     runner, parser = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), doctest.DocTestParser()
     with contextlib.chdir(tmp_path):

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from seglake import engine
 from seglake.cli.app import app
 from seglake.engine import LocalEngine
 from seglake.errors import SeglakeError
-from seglake.write import api
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 BLOCK = re.compile(r"^```(\w+) ?(.*?)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -34,7 +34,7 @@ def run_shell(line: str) -> int:
 
 @pytest.mark.rest
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "SparkEngine", lambda *_: LocalEngine())
+    monkeypatch.setattr(engine, "SparkEngine", lambda *_: LocalEngine())
     text = PAGE.read_text().replace("s3://bucket", str(tmp_path))
     names: dict[str, Any] = {}
     kinds, around = [], None

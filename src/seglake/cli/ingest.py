@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seglake.cli.arguments.options import Conf, Json, Master, RunId, Source
-from seglake.cli.terminal.progress import on_spark
+from seglake.cli.arguments.options import Conf, Json, Local, Master, RunId, Source
+from seglake.cli.terminal.progress import in_threads, on_spark
 from seglake.cli.terminal.tables import Column, Rows, show
 from seglake.errors import UsageError
 from seglake.times.instants import format_ms
@@ -38,9 +38,10 @@ def ingest(
         bool, typer.Option("--replace-with-nothing", help="… even if nothing takes its place.")
     ] = False,
     master: Master = None,
+    local: Local = False,
     json: Json = False,
 ) -> None:
-    """Ingest what a pipeline file names, with Spark."""
+    """Ingest what a pipeline file names: with Spark, or without it on this machine."""
     from seglake.config import load
     from seglake.reporting.run import reported
 
@@ -51,8 +52,10 @@ def ingest(
         work = _replacement(run_id, whole_interval=replace_interval, nothing=replace_with_nothing)
     else:
         work = _plain_run(run_id, nothing=replace_with_nothing)
-    with on_spark(context.obj) as progress, reported(pipeline, interval) as run:
-        run.report = work(pipeline, interval=interval, master=master, progress=progress)
+    where: dict[str, Any] = {"master": master, "local": local}
+    steps = in_threads if local else on_spark
+    with steps(context.obj) as progress, reported(pipeline, interval) as run:
+        run.report = work(pipeline, interval=interval, progress=progress, **where)
     print_report(run.report, as_json=json)
     raise typer.Exit(run.report.exit_code)
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from seglake.cli.arguments.options import DryRun, Json, Master
+from seglake.cli.arguments.options import DryRun, Json, Local, Master
 from seglake.cli.ingest import print_report
-from seglake.cli.terminal.progress import on_spark
+from seglake.cli.terminal.progress import in_threads, on_spark
 from seglake.errors import UsageError
 
 
@@ -21,9 +21,10 @@ def redrive(
     topic: Annotated[str | None, typer.Argument(help="The topic; it must be the file's.")] = None,
     dry_run: DryRun = False,
     master: Master = None,
+    local: Local = False,
     json: Json = False,
 ) -> None:
-    """Ingest rows that a run rejected, with corrected settings, with Spark."""
+    """Ingest rows that a run rejected, with corrected settings: with Spark, or without it."""
     from seglake.config import load
     from seglake.write.api import redrive_run
 
@@ -32,7 +33,9 @@ def redrive(
         raise UsageError(
             f"{conf_file} is for the topic {pipeline.topic.name!r}, not {topic!r}: correct one"
         )
-    with on_spark(context.obj) as progress:
-        report = redrive_run(pipeline, run_id, dry_run=dry_run, progress=progress, master=master)
+    with (in_threads if local else on_spark)(context.obj) as progress:
+        report = redrive_run(
+            pipeline, run_id, dry_run=dry_run, master=master, local=local, progress=progress
+        )
     print_report(report, as_json=json)
     raise typer.Exit(report.exit_code)

@@ -14,7 +14,7 @@ from seglake.catalog.rows import RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
-from seglake.engine import Engine, SparkEngine
+from seglake.engine import Engine, engine_of
 from seglake.errors import UnknownTopic, UsageError
 from seglake.maintain.undo import RunRemoval
 from seglake.times.instants import format_ms
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def replace(
+def replace(  # noqa: PLR0913  # each is an option of the command
     pipeline: Pipeline,
     *,
     run_id: str,
@@ -37,6 +37,7 @@ def replace(
     force: bool = False,
     spark: SparkSession | None = None,
     master: str | None = None,
+    local: bool = False,
     progress: Progress = silent,
 ) -> Report:
     """Ingest the files that a pipeline names in the place of what a run brought in before.
@@ -53,7 +54,7 @@ def replace(
     if whole_interval and run.interval is None:
         raise UsageError("no interval is declared, so none can be replaced: give both its ends")
     return replace_files(
-        SparkEngine(spark, master),
+        engine_of(spark, master, local=local),
         pipeline,
         run,
         progress,

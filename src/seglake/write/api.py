@@ -6,7 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from seglake.config import Pipeline
-from seglake.engine import SparkEngine
+from seglake.engine import engine_of
 from seglake.errors import ConfigError, UsageError
 from seglake.times.instants import Time, is_open, to_epoch_ms
 from seglake.write.driver.redrive.redrive import RedriveReport, redrive
@@ -26,6 +26,7 @@ def run_pipeline(
     interval: Interval = (None, None),
     spark: SparkSession | None = None,
     master: str | None = None,
+    local: bool = False,
     progress: Progress = silent,
 ) -> Report:
     """Ingest the files that a pipeline names, once per run id.
@@ -33,12 +34,13 @@ def run_pipeline(
     `run_id` is any text that a retry repeats: an Airflow run id, a data interval. Without a run id
     every call is a run of its own, named by the clock. `interval` is [start, end), the time that
     the run declares to cover. `spark` is used as it is; without it a session starts on `master`, by
-    default this machine, when there is something to read. `progress` is called with the name of
-    each step. Raises UsageError for a bad run id or interval, ConfigError, InputError,
+    default this machine, when there is something to read. With `local` the tasks run in threads of
+    this process, without Spark and Java; all that is written is the same. `progress` is called with
+    the name of each step. Raises UsageError for a bad run id or interval, ConfigError, InputError,
     QuarantineLimit, StoreError or CommitConflict.
     """
     run = declared(run_id, interval)
-    return ingest_files(SparkEngine(spark, master), pipeline, run, progress)
+    return ingest_files(engine_of(spark, master, local=local), pipeline, run, progress)
 
 
 def redrive_run(
@@ -48,16 +50,17 @@ def redrive_run(
     dry_run: bool = False,
     spark: SparkSession | None = None,
     master: str | None = None,
+    local: bool = False,
     progress: Progress = silent,
 ) -> RedriveReport:
     """Ingest the open rejects of a committed run with the settings of a pipeline, exactly once.
 
-    The topic and the lake are the pipeline's; its `input.paths` are not read. `spark`, `master` and
-    `progress` are those of `run_pipeline`. Raises UsageError if there is no such run or its rows
-    cannot be read again, QuarantineLimit if no reject becomes a record or too many are
+    The topic and the lake are the pipeline's; its `input.paths` are not read. `spark`, `master`,
+    `local` and `progress` are those of `run_pipeline`. Raises UsageError if there is no such run or
+    its rows cannot be read again, QuarantineLimit if no reject becomes a record or too many are
     rejected again, and what `run_pipeline` raises.
     """
-    engine = SparkEngine(spark, master)
+    engine = engine_of(spark, master, local=local)
     return redrive(engine, pipeline, _text(run_id), dry_run=dry_run, progress=progress)
 
 

@@ -43,8 +43,7 @@ def _invoke(*arguments: object) -> Any:
 @contextmanager
 def _in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("write.api", "maintain.replace"):
-            patch.setattr(f"seglake.{module}.SparkEngine", lambda *_: LocalEngine())
+        patch.setattr("seglake.engine.SparkEngine", lambda *_: LocalEngine())
         yield
 
 

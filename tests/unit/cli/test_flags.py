@@ -117,8 +117,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def it(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Place:
-    for module in ("write.api", "maintain.replace"):
-        monkeypatch.setattr(f"seglake.{module}.SparkEngine", lambda *_: LocalEngine())
+    monkeypatch.setattr("seglake.engine.SparkEngine", lambda *_: LocalEngine())
     monkeypatch.setattr("logging.basicConfig", lambda **_: None)
     shutil.copytree(made, tmp_path / "place")
     pipeline = tmp_path / "place" / "web.toml"
@@ -229,14 +228,26 @@ def _master(it: Place) -> None:
 
     conf = "--conf-file", it.folder / "web.toml", "--run-id", "1", "--master", "spark://far:7077"
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("write.api", "maintain.replace"):
-            patch.setattr(f"seglake.{module}.SparkEngine", engine)
+        patch.setattr("seglake.engine.SparkEngine", engine)
         it.tell("ingest", *conf)
         it.tell("ingest", *conf, "--replace")
         it.tell("redrive", it.folder / "new", "web", *conf)
         it.job("ingest", *conf)
         it.job("redrive", *conf)
     assert masters == ["spark://far:7077"] * 5
+
+
+@TABLE.shows("ingest --local", "redrive --local", "jobs/ingest --local", "jobs/redrive --local")
+def _local(it: Place) -> None:
+    conf = "--conf-file", it.folder / "web.toml", "--run-id", "threads", "--local"
+    with patch("seglake.engine.SparkEngine", None):
+        it.tell("ingest", *conf, "--source", it.folder / "a.jsonl")
+        it.tell("ingest", *conf, "--replace")
+        it.job("ingest", *conf)
+        it.tell("redrive", it.folder / "new", "web", *conf)
+        it.job("redrive", *conf)
+    for command in ("ingest", "redrive"):
+        it.refused("local work needs no Spark", command, *conf, "--master", "local[2]")
 
 
 @TABLE.shows(

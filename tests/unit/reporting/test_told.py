@@ -60,7 +60,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    monkeypatch.setattr("seglake.write.api.SparkEngine", lambda *_: LocalEngine())
+    monkeypatch.setattr("seglake.engine.SparkEngine", lambda *_: LocalEngine())
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps({"ts": BEGIN_MS + n}) + "\n" for n in range(9)))
     return from_tables(
@@ -155,7 +155,7 @@ def test_the_command_and_the_job_tell_of_their_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("seglake.maintain.replace.SparkEngine", lambda *_: LocalEngine())
+    monkeypatch.setattr("seglake.engine.SparkEngine", lambda *_: LocalEngine())
     monkeypatch.setenv("SEGLAKE_METRICS_FILE", str(tmp_path / "web.prom"))
     conf = tmp_path / "web.toml"
     conf.write_text(

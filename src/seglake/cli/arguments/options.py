@@ -22,6 +22,9 @@ RunId = Annotated[str | None, typer.Option(help="Makes a repeated run the same r
 Master = Annotated[
     str | None, typer.Option(help="Spark's master, such as spark://host:7077; default here.")
 ]
+Local = Annotated[
+    bool, typer.Option("--local", help="In threads of this machine, without Spark and Java.")
+]
 GraceHours = Annotated[float, typer.Option(help="Spare attempts younger than this.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

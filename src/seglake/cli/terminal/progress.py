@@ -58,12 +58,12 @@ def on_spark(job: Job | None = None) -> Iterator[Callable[[str], None]]:
     if job is not None:  # the session is spark-submit's
         yield job.tell
         return
-    with extra("spark", "an ingest"):
+    with extra("spark", "an ingest without --local"):
         from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     try:
-        with _steps() as progress:
+        with _steps("starting Spark") as progress:
             yield progress
     finally:
         started = SparkSession.getActiveSession()
@@ -72,7 +72,17 @@ def on_spark(job: Job | None = None) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def _steps() -> Iterator[Callable[[str], None]]:
+def in_threads(job: Job | None = None) -> Iterator[Callable[[str], None]]:
+    """A function that tells of a step of work in this process."""
+    if job is not None:
+        yield job.tell
+        return
+    with _steps("reading the settings") as progress:
+        yield progress
+
+
+@contextmanager
+def _steps(first: str) -> Iterator[Callable[[str], None]]:
     """A function that shows a step beside a spinner; without a terminal there are log lines."""
     from seglake.write.driver.report import silent
 
@@ -82,7 +92,7 @@ def _steps() -> Iterator[Callable[[str], None]]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status("starting Spark") as status:
+    with Console(stderr=True).status(first) as status:
         spinner = _Spinner(status.update)
         with handled(spinner), told_every(1.0):
             yield spinner.step

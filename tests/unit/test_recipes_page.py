@@ -1,10 +1,11 @@
-"""docs/recipes.md is run from top to bottom: its files, its commands, its Python."""
+"""Two pages of the docs are run from top to bottom: their files, commands and Python."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from seglake.cli.app import app
 from seglake.engine import LocalEngine
 from seglake.errors import SeglakeError
 
-PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
+DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w+) ?(.*?)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -32,25 +33,40 @@ def run_shell(line: str) -> int:
     return 0
 
 
-@pytest.mark.rest
-def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "SparkEngine", lambda *_: LocalEngine())
-    text = PAGE.read_text().replace("s3://bucket", str(tmp_path))
+def play(page: str, folder: Path, after: Callable[[dict[str, Any]], None]) -> int:
+    """Run a page in a folder, and `after` with the names of its Python; returns its blocks."""
     names: dict[str, Any] = {}
-    kinds, around = [], None
-    with contextlib.chdir(tmp_path):
-        for kind, title, block in BLOCK.findall(text):
-            kinds.append(kind)
+    text = (DOCS / page).read_text().replace("s3://bucket", str(folder))
+    blocks = BLOCK.findall(text)
+    with contextlib.chdir(folder):
+        for kind, title, block in blocks:
             if kind == "sh":
                 for line in block.splitlines():
                     assert run_shell(line) == int(title.removeprefix("exit ") or 0), line
             elif kind == "python":
-                exec(compile(block, PAGE.name, "exec"), names)
-                if around is None and "around" in names:
-                    around = names["around"].read_all()  # before the page erases a key of it
+                exec(compile(block, page, "exec"), names)
+                after(names)
             else:
-                (tmp_path / title).parent.mkdir(parents=True, exist_ok=True)
-                (tmp_path / title).write_text(block)
-    assert len(kinds) > 15
-    assert around is not None
-    assert around.num_rows == 2
+                (folder / title).parent.mkdir(parents=True, exist_ok=True)
+                (folder / title).write_text(block)
+    return len(blocks)
+
+
+@pytest.mark.rest
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SparkEngine", lambda *_: LocalEngine())
+    rows: list[int] = []
+
+    def after(names: dict[str, Any]) -> None:
+        if not rows and "around" in names:  # before the page erases a key of it
+            rows.append(names["around"].read_all().num_rows)
+
+    assert play("recipes.md", tmp_path, after) > 15
+    assert rows == [2]
+
+
+def test_the_page_of_own_files_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert play("files.md", tmp_path, lambda _: None) == 7
+    told = capsys.readouterr().out
+    assert "zone = 'UTC' is a guess" in told
+    assert 'key.fields = ["customer"]' in told

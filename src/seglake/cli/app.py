@@ -12,6 +12,7 @@ from seglake.cli.check import check
 from seglake.cli.demo.run import demo
 from seglake.cli.history import history
 from seglake.cli.ingest import ingest
+from seglake.cli.init import init
 from seglake.cli.jobs import jobs
 from seglake.cli.kafka.archive import archive
 from seglake.cli.kafka.attach import attach
@@ -44,16 +45,17 @@ from seglake.cli.vacuum import vacuum
 from seglake.cli.verify import verify
 from seglake.cli.warm import warm
 
-COMMANDS = (
-    *(demo, jobs, warm, check),
-    *(topics, segments, offsets, history, report, metrics, run_status, quarantine),
-    *(read, dump),
-    *(ingest, redrive),
-    *(verify, vacuum, repair, reindex),
-    *(archive, import_, attach, export),
-    *(undo, merge, describe, alter, retain, delete_records, maintain, compact, erase),
-    *(replay, serve),
-)
+GROUPS = {
+    "Begin": (demo, init, check, warm),
+    "Ingest": (ingest, redrive, undo, jobs, run_status, quarantine),
+    "Look and read": (topics, segments, offsets, read, dump, history, report, metrics),
+    "The life of a topic": (
+        *(describe, alter, maintain, retain, compact, delete_records, erase, merge),
+    ),
+    "Care of a lake": (verify, repair, reindex, vacuum),
+    "Kafka": (serve, import_, attach, archive, export, replay),
+}
+COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,8 +63,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in COMMANDS:
-    app.command(command.__name__.strip("_").replace("_", "-"))(command)
+for group, commands in GROUPS.items():
+    for command in commands:
+        name = command.__name__.strip("_").replace("_", "-")
+        app.command(name, rich_help_panel=group)(command)
 
 
 @app.callback()

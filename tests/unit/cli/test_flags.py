@@ -24,6 +24,7 @@ import seglake
 import seglake.serve
 from seglake.catalog.rows import PartitionRow
 from seglake.cli.app import app
+from seglake.config import load
 from seglake.engine import LocalEngine
 from seglake.errors import SeglakeError, UsageError
 from seglake.format.index import POLICIES
@@ -286,6 +287,20 @@ def _archive(it: Place) -> None:
     assert asked[:3] == [
         (str(it.root), ["a:b", "c"], options, "7", True, m) for m in (None, "local[1]", "local[1]")
     ]
+
+
+@TABLE.shows(
+    "init --output", "init -o", "init --root", "init --topic", "init --force", "init --json"
+)
+def _init(it: Place) -> None:
+    file = it.folder / "drafted.toml"
+    how = "--output", file, "--root", it.folder / "other", "--topic", "drafted"
+    made = it.json("init", it.folder / "a.jsonl", *how)
+    assert (made["file"], made["topic"]) == (str(file), "drafted")
+    assert load(file).root.endswith("other")
+    it.refused("is there already", "init", it.folder / "a.jsonl", *how)
+    assert "is written" in it.tell("init", it.folder / "a.jsonl", "-o", file, "--force")
+    assert load(file).root == "./lake"
 
 
 @TABLE.shows("check --conf-file", "check --sample", "check --source", "check --json")

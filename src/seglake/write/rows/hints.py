@@ -12,14 +12,27 @@ from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
 from seglake.write.rows.rows import Codes, Reason, Rows
 
-_PATTERNS = (
+PATTERNS = (
     "%d/%b/%Y:%H:%M:%S %z",
     "%a, %d %b %Y %H:%M:%S %Z",
+    "%a %b %e %H:%M:%S %Y",
+    "%b %e %H:%M:%S",
     "%d.%m.%Y %H:%M:%S",
+    "%d.%m.%Y %H:%M",
     "%Y/%m/%d %H:%M:%S",
+    "%Y/%m/%d %H:%M:%S.%f",
+    "%Y/%m/%d %H:%M",
+    "%d/%m/%Y %H:%M:%S",
+    "%m/%d/%Y %H:%M:%S",
+    "%d/%m/%Y %H:%M",
+    "%m/%d/%Y %H:%M",
+    "%m/%d/%Y %I:%M:%S %p",
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
 )
 _OF_TIMES = [Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE]
-_PLAUSIBLE = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099, in ms
+PLAUSIBLE = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099, in ms
 _UNITS = {"epoch_s": "seconds", "epoch_ms": "milliseconds", "epoch_us": "microseconds",
           "epoch_ns": "nanoseconds"}  # fmt: skip
 
@@ -46,7 +59,7 @@ def hints_of(rows: Rows, pipeline: Pipeline, reasons: Codes, path: str, line: in
 
 def looks_like(value: Spans, form: TimeFormat) -> str | None:
     """What would read a time, given as one item; None if nothing known does."""
-    for text in (*EPOCH_POWERS, ISO, *_PATTERNS):
+    for text in (*EPOCH_POWERS, ISO, *PATTERNS):
         if text != form.text and _reads(value, form._replace(text=text)):
             named = _UNITS.get(text, text)
             return f"looks like {named}: set timestamp.format = {text!r}"
@@ -55,7 +68,7 @@ def looks_like(value: Spans, form: TimeFormat) -> str | None:
 
 def _reads(value: Spans, form: TimeFormat) -> bool:
     (ms,), (code,) = read_times(value, form)
-    return bool(code == READ) and int(ms) in _PLAUSIBLE
+    return bool(code == READ) and int(ms) in PLAUSIBLE
 
 
 def _is_array(rows: Rows) -> bool:

@@ -1,0 +1,62 @@
+"""`seglake init`: a pipeline file for files that nobody has described yet."""
+
+# ruff: noqa: PLC0415  # a command imports its modules when it runs
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seglake.cli.arguments.options import Json
+from seglake.errors import UsageError
+
+if TYPE_CHECKING:
+    from seglake.write.check import Checked
+    from seglake.write.draft.draft import Draft
+
+_SAMPLE = 200  # rows that the draft is tried with
+
+
+def init(
+    paths: Annotated[list[str], typer.Argument(help="Files, folders and globs; local or s3://….")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; default TOPIC.toml here.")
+    ] = None,
+    root: Annotated[str, typer.Option(help="The lake: a folder or URI.")] = "./lake",
+    topic: Annotated[str | None, typer.Option(help="The topic; default as the files.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is there.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Look at files, and write the pipeline file that ingests them, with reasons and doubts."""
+    from seglake.config import load
+    from seglake.write.check import check
+    from seglake.write.draft.draft import draft
+
+    made = draft(paths, root=root, topic=topic)
+    file = output or Path(f"{made.topic}.toml")
+    if file.exists() and not force:
+        raise UsageError(f"{file} is there already: give another -o FILE, or --force")
+    file.write_text(made.toml, "utf-8")
+    checked = check(load(file), _SAMPLE)
+    if json:
+        rejects = {"sampled": len(checked.rows), "reasons": checked.reasons}
+        print(dumps({"file": str(file), **made.as_dict(), **rejects}, ensure_ascii=False))
+    else:
+        _show(file, made, checked)
+
+
+def _show(file: Path, made: Draft, checked: Checked) -> None:
+    print(f"{file} is written. Of {len(checked.rows):,} sampled rows", end=" ")
+    rejected = sum(checked.reasons.values())
+    print(f"{len(checked.rows) - rejected:,} would be records, {rejected:,} rejects.")
+    for setting, choice in made.choices.items():
+        reason = f": {choice.reason}" if choice.reason else ""
+        print(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}")
+    for doubt in (*made.doubts, *checked.reasons):
+        print(f"  not sure: {doubt}")
+    print(f"Next: seglake check --conf-file {file}, then seglake ingest --conf-file {file} --local")

@@ -1,0 +1,187 @@
+"""Which field of a sample is the time, and which the key: each with the reason, and with doubts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seglake.clock import now_ms
+from seglake.format.records import Spans
+from seglake.times.directives import EPOCH_POWERS, ISO, TimeFormat
+from seglake.times.instants import format_ms
+from seglake.times.readers import read_times
+from seglake.times.time_kernels import OUT_OF_RANGE, READ
+from seglake.write.draft.sample import Sample
+from seglake.write.rows.hints import PATTERNS, PLAUSIBLE
+
+_MOST = 0.95  # of the values must be times in the same format
+_DAY_MS = 86_400_000
+_PADDING = b"\0" * 64  # kernels read some bytes after a text
+_ZONED = re.compile(r"(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})$")
+_OF_A_TIME = ("timestamp", "datetime", "time", "ts", "date", "at", "when", "created", "occurred")
+_OF_A_KEY = (
+    *("user", "customer", "client", "account", "member", "session", "device", "sensor", "vehicle"),
+    *(
+        "tenant",
+        "order",
+        "invoice",
+        "cart",
+        "trace",
+        "host",
+        "server",
+        "node",
+        "station",
+        "address",
+    ),
+    *("ip", "service", "process", "source", "key", "id"),
+)
+_SAY_NOTHING = {"name", "no", "number", "nr", "code", "uuid", "guid", "hash", "uid", "remote",
+                "addr", "event", "utc", "local", "ms", "log", "of", "the"}  # fmt: skip
+_KEY_BYTES = 200
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+class TimeChoice(NamedTuple):
+    """The field of the time; `settings` are the other keys of `[timestamp]`."""
+
+    field: str
+    settings: dict[str, Any]
+    reason: str
+    doubts: list[str]
+
+
+class KeyChoice(NamedTuple):
+    """The field of the key."""
+
+    field: str
+    reason: str
+    doubts: list[str]
+
+
+def time_of(sample: Sample) -> TimeChoice | None:
+    """The field whose values are times, the one with the most telling name first."""
+    found = [choice for name in sample.fields if (choice := _time_in(sample, name)) is not None]
+    if not found:
+        return None
+    found.sort(key=lambda choice: _rank(choice.field, _OF_A_TIME))  # stable: then as they stand
+    first, *others = found
+    names = [choice.field for choice in others if _is_named(choice.field, _OF_A_TIME)]
+    if names:
+        first.doubts.append(f"these fields are times, too: {', '.join(names[:10])}")
+    return first
+
+
+def _time_in(sample: Sample, name: str) -> TimeChoice | None:
+    values = [value for value in sample.fields[name] if value]
+    if not values or len(values) < _MOST * sample.rows:
+        return None
+    if name in sample.times:
+        return TimeChoice(name, {}, f"a column of a time type, such as {values[0]}", [])
+    for form in (*EPOCH_POWERS, ISO, *PATTERNS):
+        year = None if _has_year(form) else _year(values, form)
+        span = _span(values, form, year)
+        if span is not None:
+            return _choice(name, values, form, year, span)
+    return None
+
+
+def _choice(name: str, values: list[str], form: str, year: int | None, span: _Span) -> TimeChoice:
+    settings: dict[str, Any] = {"format": form}
+    doubts = list(_other_ways(values, form))
+    if year is not None:
+        settings["year"] = year
+        doubts.append(f"the times name no year; timestamp.year = {year} is a guess")
+    if form not in EPOCH_POWERS and not _ZONED.search(values[0]):
+        settings["zone"] = "UTC"
+        doubts.append("the times name no zone; timestamp.zone = 'UTC' is a guess")
+    if span.early:
+        doubts.append(f"times before 1970, which make rejects: {span.early:,} of {len(values):,}")
+    first, last = format_ms(span.first_ms), format_ms(span.last_ms)
+    reason = f"times from {first} to {last} in {len(values):,} sampled rows"
+    return TimeChoice(name, settings, reason, doubts)
+
+
+def _has_year(form: str) -> bool:
+    return "%" not in form or "%Y" in form
+
+
+def _year(values: list[str], form: str) -> int:
+    """This year, or the last one if this one lies ahead of the clock with these times."""
+    now = dt.datetime.fromtimestamp(now_ms() / 1000, dt.UTC)
+    span = _span(values, form, now.year)
+    return now.year - (span is not None and span.last_ms > now_ms() + _DAY_MS)
+
+
+class _Span(NamedTuple):
+    """The first and the last time of some values, and how many lie before 1970."""
+
+    first_ms: int
+    last_ms: int
+    early: int
+
+
+def _span(values: list[str], form: str, year: int | None) -> _Span | None:
+    """What some texts are in a format; None unless nearly all are times, and plausible ones."""
+    texts = Spans.of([*(value.encode() for value in values), _PADDING])
+    ms, codes = read_times(texts.take(np.arange(len(values))), TimeFormat(form, year=year))
+    good = (codes == READ) & (ms < PLAUSIBLE.stop)
+    early = (codes == OUT_OF_RANGE) & (ms < 0) & (form not in EPOCH_POWERS)
+    if form in EPOCH_POWERS:
+        good &= ms >= PLAUSIBLE.start
+    if (good | early).sum() < _MOST * len(values) or not good.any():
+        return None
+    return _Span(int(ms[good].min()), int(ms[good].max()), int(early.sum()))
+
+
+def _other_ways(values: list[str], form: str) -> Iterator[str]:
+    if form.startswith("%d/%m/"):
+        swapped = form.replace("%d/%m/", "%m/%d/")
+        if _span(values, swapped, None) is not None:
+            yield f"days and months may be the other way round: timestamp.format = {swapped!r}"
+
+
+def key_of(sample: Sample, time: str | None) -> KeyChoice | None:
+    """The field by which events belong together: its name says so, and its values repeat."""
+    found = [
+        name
+        for name in sample.fields
+        if name != time and _is_named(name, _OF_A_KEY) and _repeats(sample.fields[name])
+    ]
+    if not found:
+        return None
+    field = min(found, key=lambda name: _rank(name, _OF_A_KEY))
+    values = [value for value in sample.fields[field] if value is not None]
+    absent = sample.rows - len(values)
+    doubts = [f"{absent:,} of {sample.rows:,} sampled rows have no {field}"] if absent else []
+    reason = f"{len({*values}):,} values in {sample.rows:,} sampled rows; the order of each stays"
+    return KeyChoice(field, reason, doubts)
+
+
+def _repeats(column: list[str | None]) -> bool:
+    """Whether at least half of the rows have a short value, and most values come again."""
+    values = [value for value in column if value is not None]
+    return (
+        2 * len(values) >= len(column)
+        and 1 < len({*values}) < _MOST * len(values)
+        and max(map(len, values)) <= _KEY_BYTES
+    )
+
+
+def _is_named(field: str, words: tuple[str, ...]) -> bool:
+    return _rank(field, words)[0] < len(words)
+
+
+def _rank(field: str, words: tuple[str, ...]) -> tuple[int, int, int]:
+    """How telling the name of a field is, the best first: by the words at the end of its path.
+
+    Beside one of the words, only such stand as say no other thing: user_id, but not user_agent.
+    """
+    path = field.split(".")
+    own = [word.lower() for word in _WORDS.findall(path[-1])]
+    at = next((at for at, word in enumerate(words) if word in own), len(words))
+    rest = {*own} - {*words} - _SAY_NOTHING
+    return (len(words) if rest else at), len(path), len(own)

@@ -1,0 +1,162 @@
+"""A pipeline file for files that nobody has described yet, with a reason beside each choice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from seglake.errors import InputError
+from seglake.write.draft.choice import KeyChoice, TimeChoice, key_of, time_of
+from seglake.write.draft.sample import Sample, sample_of
+
+_BYTES_OF_A_PARTITION = 2**30
+_MOST_PARTITIONS = 64
+
+
+class Choice(NamedTuple):
+    """The value of a setting, and why it is this one."""
+
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A pipeline's TOML text, the choices in it by setting, and what is not sure, in sentences."""
+
+    topic: str
+    toml: str
+    files: int
+    size_bytes: int
+    choices: dict[str, Choice] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The draft as plain values."""
+        choices = {setting: choice._asdict() for setting, choice in self.choices.items()}
+        return {**asdict(self), "choices": choices}
+
+
+def draft(
+    paths: Sequence[str],
+    *,
+    root: str = "./lake",
+    topic: str | None = None,
+    storage: Mapping[str, str] | None = None,
+) -> Draft:
+    """Look at files, and write the pipeline that ingests them, as a text of TOML.
+
+    `paths` are those of `input.paths`. Some rows from the beginnings of up to eight files are read.
+    Raises InputError if there is nothing to read, or nothing that Seglake can read.
+    """
+    if not paths:
+        raise InputError("no path is given: name files, folders or globs")
+    sample = sample_of(paths, storage or {})
+    time = time_of(sample)
+    key = key_of(sample, time.field if time else None)
+    choices = dict(_choices(sample, time, key))
+    doubts = [*sample.doubts, *_doubts(sample, time, key)]
+    name = topic or _topic_name(paths[0])
+    tables: dict[str, dict[str, Any]] = {
+        "pipeline": {"root": root},
+        "input": {"paths": list(paths), **sample.settings},
+        "timestamp": {},
+        "key": {},
+        "topic": {"name": name},
+    }
+    for setting, choice in choices.items():
+        table, _, last = setting.partition(".")
+        tables[table][last] = choice.value
+    toml = "".join(_document(tables, choices, doubts))
+    return Draft(name, toml, sample.files, sample.size_bytes, choices, doubts)
+
+
+def _choices(
+    sample: Sample, time: TimeChoice | None, key: KeyChoice | None
+) -> Iterator[tuple[str, Choice]]:
+    """The settings that are chosen, in the order of the file."""
+    if time is None:
+        yield "pipeline.order", Choice("arrival", "no time is known")
+    size = f"{sample.size_bytes / 2**20:,.1f} MiB"
+    reason = f"files: {sample.files:,}; about {size} when they are unpacked"
+    yield "input.format", Choice(sample.settings["format"], reason)
+    if time is not None:
+        yield "timestamp.field", Choice(time.field, time.reason)
+        for name, value in time.settings.items():
+            yield f"timestamp.{name}", Choice(value, "")
+    if key is not None:
+        yield "key.fields", Choice([key.field], key.reason)
+    partitions = _partitions(sample.size_bytes)
+    reason = "one for each GiB of a run" if partitions > 1 else "the files are small"
+    yield "topic.partitions", Choice(partitions, f"{reason}; more let more consumers read at once")
+    if time is None:
+        yield "topic.message.timestamp.type", Choice("LogAppendTime", "records get the run's time")
+
+
+def _doubts(sample: Sample, time: TimeChoice | None, key: KeyChoice | None) -> Iterator[str]:
+    fields = ", ".join(list(sample.fields)[:20])
+    if time is None:
+        yield (
+            "no field has times in nearly all rows, so records get the time of the run; else set "
+            f"timestamp.field, timestamp.format and pipeline.order; fields: {fields}"
+        )
+    else:
+        yield from time.doubts
+    if key is None:
+        yield (
+            "no field is the key, so records go to any log partition; else set key.fields; "
+            f"fields: {fields}"
+        )
+    else:
+        yield from key.doubts
+
+
+def _partitions(size_bytes: int) -> int:
+    """A power of two: one log partition for each GiB."""
+    wanted = -(-size_bytes // _BYTES_OF_A_PARTITION)
+    return min(1 << max(wanted - 1, 0).bit_length(), _MOST_PARTITIONS)
+
+
+def _topic_name(path: str) -> str:
+    """A name for the topic: that of the last folder or file without a wildcard."""
+    parts = [part for part in re.split(r"[/\\]+", path) if part and not re.search(r"[*?\[]", part)]
+    last = parts[-1] if parts else "events"
+    stem = last.removeprefix(".").split(".")[0] if "." in last.strip(".") else last
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")
+    return name[:100] or "events"
+
+
+# ---------------------------------------------------------------- the text
+
+
+def _document(
+    tables: Mapping[str, Mapping[str, Any]], choices: Mapping[str, Choice], doubts: Sequence[str]
+) -> list[str]:
+    lines = ["# Drafted by `seglake init` from a sample of the files.\n"]
+    lines += [f"# Not sure: {doubt}\n" for doubt in doubts]
+    for table, items in tables.items():
+        lines.append(f"\n[{table}]\n" if items else "")
+        for key, value in items.items():
+            choice = choices.get(f"{table}.{key}")
+            if choice is not None and choice.reason:
+                lines.append(f"# {choice.reason}\n")
+            lines.append(f"{_key(key)} = {_value(value)}\n")
+    return lines
+
+
+def _key(key: str) -> str:
+    return json.dumps(key) if "." in key else key
+
+
+def _value(value: Any) -> str:
+    """A value of TOML; a text with backslashes stands as it is."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, str):
+        if "\\" in value and "'''" not in value and value.isprintable():
+            return f"'''{value}'''"
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)

@@ -1,0 +1,278 @@
+"""A sample of input files: their format, and rows from the beginnings of some, by field."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from seglake.config import Input
+from seglake.config.rules import flat
+from seglake.errors import InputError
+from seglake.write.draft.shapes import Shape, shape_of
+from seglake.write.input.content import InputStore
+from seglake.write.input.files import SourceFile
+from seglake.write.input.listing import find_inputs
+
+_FILES, _LARGEST = 5, 3  # that rows are taken from
+_HEAD_BYTES = 1 << 18  # read of each
+_ROWS = 1000  # taken of each
+_MOST = 0.9  # of the lines must agree with a format
+_PACKED = 5  # times as large are files when they are unpacked
+_DELIMITERS = (",", ";", "\t", "|")
+_SUFFIX = re.compile(r"\.([A-Za-z]\w*?)(?:\.(?:gz|bz2|zst|zstd|[\d_T:-]+))*$")
+_NAME = re.compile(r"[A-Za-z_][\w .#/()-]*")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+Fields = dict[str, list[str | None]]
+
+
+class Sample(NamedTuple):
+    """What some files hold.
+
+    `settings` are the keys of `[input]` that read them, without `paths`. `fields` has the value of
+    each field in each sampled row, as text; those of `times` have a time type, and need no format.
+    `size_bytes` is about what all the files have when they are unpacked. `doubts` are sentences.
+    """
+
+    settings: dict[str, Any]
+    fields: Fields
+    rows: int
+    files: int
+    size_bytes: int
+    doubts: list[str]
+    times: frozenset[str] = frozenset()
+
+
+def sample_of(paths: Sequence[str], storage: Mapping[str, str]) -> Sample:
+    """A sample of the files that these paths name, as `input.paths` would.
+
+    Raises InputError if there are none, if they are empty, or if no format reads them.
+    """
+    store = InputStore(storage)
+    listed = find_inputs(Input(paths=tuple(paths), format="text", on_empty="ok"), store)
+    if listed.missing:
+        raise InputError(f"{', '.join(listed.missing)}: does not exist; correct the path")
+    files = [file for file in listed.files if file.size]
+    if not files:
+        raise InputError(f"{', '.join(paths)}: there is no file with any bytes; name other paths")
+    chosen, settings, doubts = _one_kind(files)
+    some = _some(chosen)
+    head = _parquet(some, store) or _lines(some, store)
+    size = sum(file.size for file in chosen)
+    packed = head.settings["format"] != "parquet" and bool(store.packing(some[0]))
+    return head._replace(
+        settings=settings | head.settings,
+        files=len(chosen),
+        size_bytes=size * (_PACKED if packed else 1),
+        doubts=doubts + head.doubts,
+    )
+
+
+def _one_kind(files: list[SourceFile]) -> tuple[list[SourceFile], dict[str, Any], list[str]]:
+    """The files with the suffix that has most bytes, the setting that chooses them, and doubts."""
+    sizes = Counter[str]()
+    for file in files:
+        sizes[_suffix(file)] += file.size
+    if len(sizes) == 1:
+        return files, {}, []
+    ((suffix, _),) = sizes.most_common(1)
+    chosen = [file for file in files if _suffix(file) == suffix]
+    others = len(files) - len(chosen)
+    doubt = f"files of other kinds are left out: {others:,}"
+    globs = [
+        f"*.{each}{end}" for each in ([suffix] if suffix else sizes) if each for end in ("", ".*")
+    ]
+    return chosen, {"include" if suffix else "exclude": globs}, [doubt]
+
+
+def _suffix(file: SourceFile) -> str:
+    """What the name of a file ends with, but for codecs and numbers of rotation."""
+    match = _SUFFIX.search(file.path.rpartition("/")[2])
+    return match[1] if match else ""
+
+
+def _some(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Files that lie far apart, and the largest ones: a folder may hold several kinds of lines."""
+    spread = {at * (len(files) - 1) // (_FILES - 1) for at in range(_FILES)}
+    largest = sorted(range(len(files)), key=lambda at: -files[at].size)[:_LARGEST]
+    return [files[at] for at in sorted({*spread, *largest})]
+
+
+# ---------------------------------------------------------------- columns
+
+
+def _parquet(files: Sequence[SourceFile], store: InputStore) -> Sample | None:
+    """A sample of Parquet files; None if the first file is none."""
+    if (store.raw(files[0]).read(4) or b"") != b"PAR1":
+        return None
+    fields, times, rows = Fields(), set[str](), 0
+    for file in files:
+        try:
+            table = _first_rows(file, store)
+        except pa.ArrowException as problem:
+            raise InputError(f"{file.path}: is no Parquet file: {problem}; leave it out") from None
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            values = ["" if item is None else str(item) for item in column.to_pylist()]
+            fields.setdefault(name, []).extend(item or None for item in values)
+            if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+                times.add(name)
+        rows += len(table)
+    return Sample({"format": "parquet"}, fields, rows, 0, 0, [], frozenset(times))
+
+
+def _first_rows(file: SourceFile, store: InputStore) -> pa.Table:
+    parquet = pq.ParquetFile(pa.PythonFile(store.raw(file), "r"))
+    batch = next(parquet.iter_batches(_ROWS), None)
+    flattened = parquet.schema_arrow.empty_table() if batch is None else pa.table(batch)
+    while any(pa.types.is_struct(field.type) for field in flattened.schema):
+        flattened = flattened.flatten()
+    return flattened
+
+
+# ---------------------------------------------------------------- lines
+
+
+def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
+    """A sample of files of lines. Raises InputError if they are none."""
+    heads = [list(_head(file, store)) for file in files]
+    lines = [line for head in heads for line in head]
+    if not lines:
+        raise InputError(f"{files[0].path}: has no lines; name other files")
+    for read in (_json, partial(_csv, heads=heads), _text):
+        sample = read(lines)
+        if sample is not None:
+            return sample
+    raise InputError(
+        f"{files[0].path}: its lines are neither JSON nor CSV, and no time is found in them: write "
+        "the pipeline by hand (docs/settings.md), with input.format = 'text' and input.pattern"
+    )
+
+
+def _head(file: SourceFile, store: InputStore) -> Iterator[str]:
+    """The first whole lines of a file, or of the first member of an archive."""
+    path, content = next(store.contents(file))
+    data = bytearray()
+    while len(data) < _HEAD_BYTES and (more := content.read(_HEAD_BYTES - len(data))):
+        data += more
+    if data[:2] in _UTF_16:
+        raise InputError(f"{path}: is UTF-16: make it UTF-8, as by `iconv -f UTF-16 -t UTF-8`")
+    if b"\0" in data:
+        raise InputError(f"{path}: is no text: bytes of zero stand in it; name other files")
+    lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
+    if len(data) >= _HEAD_BYTES and len(lines) > 1:
+        lines.pop()  # it may be cut
+    texts = (line.decode("utf-8", "replace") for line in lines if line.strip())
+    yield from islice(texts, _ROWS)
+
+
+def _json(lines: Sequence[str]) -> Sample | None:
+    """A sample of JSON lines; None if they are none. Raises InputError for an array."""
+    if re.match(r"\s*\[\s*(?:[{\[]|$)", lines[0]):
+        raise InputError(
+            "the file is a JSON array; one JSON object a line is wanted: `jq -c '.[]'` makes lines"
+        )
+    rows = [row for line in lines if isinstance(row := _parsed(line), dict)]
+    if len(rows) < _MOST * len(lines):
+        return None
+    items = [dict(flat(row)) for row in rows]
+    names = dict.fromkeys(name for item in items for name in item)
+    fields: Fields = {
+        name: [_as_text(item.get(name)) for item in items]
+        for name in names
+        if not any(isinstance(item.get(name), list) for item in items)
+    }
+    wrong = len(lines) - len(rows)
+    doubts = [f"{wrong:,} of {len(lines):,} sampled lines are no JSON objects"] if wrong else []
+    return Sample({"format": "jsonl"}, fields, len(rows), 0, 0, doubts)
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value)
+
+
+def _csv(lines: Sequence[str], heads: Sequence[Sequence[str]]) -> Sample | None:
+    """A sample of CSV files; None if no delimiter cuts the lines into as many fields each."""
+    for delimiter in _DELIMITERS:
+        if len(lines) > 1 and lines[0].count(delimiter):
+            tables = [list(csv.reader(head, delimiter=delimiter)) for head in heads if head]
+            rows = [row for table in tables for row in table]
+            width = len(rows[0])
+            even = sum(len(row) == width for row in rows)
+            if width > 1 and even >= _MOST * len(rows):
+                return _table(tables, delimiter)
+    return None
+
+
+def _table(tables: list[list[list[str]]], delimiter: str) -> Sample:
+    """A sample of CSV; without a header line, of text whose pattern cuts it into columns."""
+    header, doubts = tables[0][0], list[str]()
+    named = len({*header}) == len(header) and all(map(_NAME.fullmatch, header))
+    rows = [row for table in tables for row in table[named:] if len(row) == len(header)]
+    settings: dict[str, Any] = {"format": "csv"}
+    if delimiter != ",":
+        settings["delimiter"] = delimiter
+    names = header
+    if not named:
+        names = [f"c{number}" for number in range(1, len(header) + 1)]
+        cell = f"[^{delimiter}]*".replace("\t", r"\t")
+        cells = re.escape(delimiter).join(f"(?P<{name}>{cell})" for name in names)
+        settings = {"format": "text", "pattern": cells.replace("\t", "t")}
+        doubts.append("the first line names no columns, so they are c1, c2, … of a pattern")
+    uneven = sum(len(table) - named for table in tables) - len(rows)
+    if uneven:
+        doubts.append(f"{uneven:,} sampled rows have another number of fields than the header")
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    fields: Fields = {
+        name: [cell or None for cell in column] for name, column in zip(names, columns, strict=True)
+    }
+    return Sample(settings, fields, len(rows), 0, 0, doubts)
+
+
+def _text(lines: Sequence[str]) -> Sample | None:
+    """A sample of text with a time in the lines; None if there is none."""
+    shape = shape_of(lines)
+    if shape is None:
+        return None
+    matches = [match for line in lines if (match := shape.expression.match(line))]
+    fields: Fields = {
+        name: [match[name] for match in matches] for name in shape.expression.groupindex
+    }
+    settings: dict[str, Any] = {"format": "text", "pattern": shape.pattern}
+    settings |= _continued(shape, lines)
+    return Sample(settings, fields, len(matches), 0, 0, _doubts(shape, lines, len(matches)))
+
+
+def _continued(shape: Shape, lines: Sequence[str]) -> dict[str, Any]:
+    """The setting for events of several lines: lines without a time continue the one before.
+
+    The sample may have none of them, such as a stack trace; an access log never has.
+    """
+    several = shape.start is not None and shape.expression.match(lines[0]) is not None
+    return {"multiline_start_pattern": shape.start} if several else {}
+
+
+def _doubts(shape: Shape, lines: Sequence[str], matches: int) -> list[str]:
+    doubts, others = list[str](), len(lines) - matches
+    if others and _continued(shape, lines):
+        doubts.append(f"{others:,} of {len(lines):,} lines have no time: they continue an event")
+    elif others:
+        doubts.append(f"{others:,} of {len(lines):,} lines do not match input.pattern")
+    return doubts

@@ -1,0 +1,56 @@
+"""Shapes of log lines: expressions that find the time in a line, and what else is known of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_ENOUGH = 0.02  # of the lines must match: an event may have many lines
+_NEARLY = 0.99  # as many as another shape: then the one that knows more fields is taken
+
+
+class Shape(NamedTuple):
+    """A pattern for `input.pattern`, and the one with which an event of several lines begins."""
+
+    pattern: str
+    start: str | None = None
+
+    @property
+    def expression(self) -> re.Pattern[str]:
+        """The pattern, compiled; RE2 and Python read it alike."""
+        return re.compile(self.pattern)
+
+
+_CLF = r"\d{2}/[A-Z][a-z]{2}/\d{4}:[\d:]{8} [+-]\d{4}"
+_ISO = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
+_SYSLOG = r"[A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2}"
+_OTHERS = (
+    r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}",
+    r"\d{2}\.\d{2}\.\d{4} \d{2}:\d{2}:\d{2}",
+    r"\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2}",
+    r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2} \d{4}",
+    r"1\d{9}(?:\.\d+|\d{3})?\b",
+)
+_REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
+
+
+_TIMES = (_ISO, *_OTHERS, _SYSLOG)
+_SHAPES = (
+    Shape(rf"(?P<client>\S+) \S+ (?P<user>\S+) \[(?P<time>{_CLF})\] {_REQUEST}"),
+    Shape(rf"(?P<time>{_SYSLOG}) (?P<host>\S+) (?P<process>[^\s\[:]+)", _SYSLOG),
+    Shape(rf"\W?(?P<time>{_ISO})\W+(?P<level>[A-Z]{{4,8}})\b", rf"\W?{_ISO}"),
+    *(Shape(rf"\W?(?P<time>{time})", rf"\W?{time}") for time in _TIMES),
+    *(Shape(rf".*?(?P<time>{time})", rf".*?{time}") for time in (_CLF, *_TIMES)),
+)
+
+
+def shape_of(lines: Sequence[str]) -> Shape | None:
+    """The first shape that matches nearly as many lines as any does; None if none does."""
+    counts = [sum(map(bool, map(shape.expression.match, lines))) for shape in _SHAPES]
+    most = max(counts)
+    if most < max(1, _ENOUGH * len(lines)):
+        return None
+    return next(
+        shape for shape, count in zip(_SHAPES, counts, strict=True) if count >= _NEARLY * most
+    )

@@ -1,0 +1,251 @@
+"""`seglake init`: what it drafts is ingested as it is, with the right time and key."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import seglake
+from seglake.cli.app import app
+from seglake.config import load
+from seglake.engine import LocalEngine
+from seglake.errors import InputError
+from seglake.write.draft.draft import Draft, draft
+from seglake.write.driver.run import DeclaredRun, ingest_files
+
+ROWS = 40
+BEGIN = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+TIMES = [BEGIN + timedelta(seconds=37 * n) for n in range(ROWS)]
+USERS = [f"u{n % 7}" for n in range(ROWS)]
+
+
+def ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+def jsonl(*rows: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def table(head: str, line: Callable[[int], str], end: str = "\n") -> bytes:
+    return (end.join([*([head] if head else []), *map(line, range(ROWS))]) + end).encode()
+
+
+def of_events(form: str, **more: Any) -> bytes:
+    return table("", lambda n: TIMES[n].strftime(form).format(user=USERS[n], n=n, **more))
+
+
+EPOCHS = jsonl(*({"ts": ms(t), "user": u} for t, u in zip(TIMES, USERS, strict=True)))
+NESTED = jsonl(
+    *(
+        {"n": n, "event": {"created_at": TIMES[n].isoformat()}, "actor": {"user_id": n % 5}}
+        for n in range(ROWS)
+    )
+)
+SECONDS = jsonl(*({"size": 10**12 + n, "time": ms(t) / 1000} for n, t in enumerate(TIMES)))
+SEMICOLONS = table(
+    "Datum;Kunde;customer_no", lambda n: f"{TIMES[n]:%d.%m.%Y %H:%M};Käse;{n % 3}", "\r\n"
+)
+TABS = table("id\ttimestamp\tdevice", lambda n: f"{n}\t{TIMES[n]:%Y-%m-%d %H:%M:%S}\td{n % 4}")
+QUOTED = table("when,session,text", lambda n: f'{TIMES[n].isoformat()},s{n % 6},"a ""b"", c"')
+AMERICAN = table(
+    "date,amount", lambda n: f"{TIMES[n] + timedelta(days=n):%m/%d/%Y %I:%M:%S %p},{n}"
+)
+NAMELESS = table("", lambda n: f"{ms(TIMES[n])},{USERS[n]},{n}")
+ACCESS = of_events('10.0.0.{n} - {user} [%d/%b/%Y:%H:%M:%S +0000] "GET /{n} HTTP/1.1" 200 {n}')
+SYSLOG = of_events("%b %e %H:%M:%S web1 {user}[{n}]: hello")
+LEVELS = of_events("%Y-%m-%d %H:%M:%S,123 INFO module {user} says {n}\n  and more of it")
+BRACKETS = of_events("[%Y-%m-%dT%H:%M:%SZ] {user} {n}")
+ERRORS = of_events("%Y/%m/%d %H:%M:%S [error] {n}#0: {user}")
+MIDDLE = of_events("{user} did something at %Y-%m-%d %H:%M:%S in room {n}")
+
+
+def parquet() -> bytes:
+    columns: dict[str, Any] = {"at": pa.array(TIMES, pa.timestamp("us", "UTC")), "user": USERS}
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue()
+
+
+def tar() -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
+        member = tarfile.TarInfo("a.jsonl")
+        member.size = len(EPOCHS)
+        archive.addfile(member, io.BytesIO(EPOCHS))
+    return sink.getvalue()
+
+
+Case = tuple[str, bytes, dict[str, Any], str | None]
+CASES: dict[str, Case] = {
+    "numbers of ms": ("a.jsonl", EPOCHS, {"field": "ts", "format": "epoch_ms"}, "user"),
+    "gzip": ("a.json.gz", gzip.compress(EPOCHS), {"field": "ts", "format": "epoch_ms"}, "user"),
+    "bz2": ("a.log.1.bz2", bz2.compress(ACCESS), {"field": "time"}, "user"),
+    "tar": ("a.tgz", tar(), {"field": "ts", "format": "epoch_ms"}, "user"),
+    "no suffix": ("events", EPOCHS, {"field": "ts", "format": "epoch_ms"}, "user"),
+    "nested": ("a.ndjson", NESTED, {"field": "event.created_at", "format": "iso8601"},
+               "actor.user_id"),
+    "seconds with a fraction": ("a.jsonl", SECONDS, {"field": "time", "format": "epoch_s"}, None),
+    "semicolons": ("a.csv", SEMICOLONS, {"field": "Datum", "format": "%d.%m.%Y %H:%M"},
+                   "customer_no"),
+    "tabs": ("a.tsv", TABS, {"field": "timestamp", "format": "iso8601"}, "device"),
+    "quotes": ("a.csv", QUOTED, {"field": "when", "format": "iso8601"}, "session"),
+    "months first": ("a.csv", AMERICAN, {"field": "date", "format": "%m/%d/%Y %I:%M:%S %p"}, None),
+    "no header line": ("a.csv", NAMELESS, {"field": "c1", "format": "epoch_ms"}, None),
+    "access log": ("access.log", ACCESS, {"field": "time", "format": "%d/%b/%Y:%H:%M:%S %z"},
+                   "user"),
+    "syslog": ("syslog", SYSLOG, {"field": "time", "format": "%b %e %H:%M:%S"}, "process"),
+    "several lines": ("app.log", LEVELS, {"field": "time", "format": "iso8601"}, None),
+    "brackets": ("app.log", BRACKETS, {"field": "time", "format": "iso8601"}, None),
+    "error log": ("error.log", ERRORS, {"field": "time", "format": "%Y/%m/%d %H:%M:%S"}, None),
+    "time in the middle": ("a.txt", MIDDLE, {"field": "time", "format": "iso8601"}, None),
+    "parquet": ("a.parquet", parquet(), {"field": "at"}, "user"),
+    "no time": ("a.csv", table("color,size", lambda n: f"red,{n}"), {}, None),
+}  # fmt: skip
+
+
+def drafted(folder: Path, *paths: Path, **how: Any) -> tuple[Draft, Any]:
+    """The draft, and the report of its ingest."""
+    made = draft([str(path) for path in paths], root=str(folder / "lake"), **how)
+    file = folder / "drafted.toml"
+    file.write_text(made.toml)
+    pipeline = load(file)
+    return made, ingest_files(LocalEngine(), pipeline, DeclaredRun("1"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_it_drafts_is_ingested_as_it_is(tmp_path: Path, case: str) -> None:
+    name, content, time, key = CASES[case]
+    (tmp_path / name).write_bytes(content)
+    made, report = drafted(tmp_path, tmp_path / name)
+    assert (report.records, report.quarantined) == (ROWS, 0)
+    chosen = {setting: choice.value for setting, choice in made.choices.items()}
+    assert {f: chosen.get(f"timestamp.{f}") for f in time} == time
+    assert chosen.get("key.fields") == (None if key is None else [key])
+    records = seglake.open(str(tmp_path / "lake")).topic(made.topic).read_range(0, 4 * 10**12)
+    stamps: list[Any] = records.read_all()["timestamp"].to_pylist()
+    times = sorted(stamps)
+    if time and case != "syslog":  # whose year is a guess
+        per_unit = timedelta(minutes=1) if case == "semicolons" else timedelta(seconds=1)
+        wanted = [t + timedelta(days=n) * (case == "months first") for n, t in enumerate(TIMES)]
+        assert all(
+            abs(ms(want) - ms(got)) < per_unit / timedelta(milliseconds=1)
+            for want, got in zip(wanted, times, strict=True)
+        )
+
+
+def doubts_of(folder: Path, name: str, content: bytes) -> str:
+    (folder / name).write_bytes(content)
+    return "; ".join(draft([str(folder / name)]).doubts)
+
+
+def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
+    assert doubts_of(tmp_path, "a.jsonl", EPOCHS) == ""
+    assert "zone = 'UTC' is a guess" in doubts_of(tmp_path, "b.tsv", TABS)
+    assert "year = " in doubts_of(tmp_path, "syslog", SYSLOG)
+    assert "other way round" in doubts_of(
+        tmp_path, "c.csv", table("date,n", lambda n: f"03/0{n % 9 + 1}/2026 10:00:00,{n}")
+    )
+    assert "no field has times" in doubts_of(tmp_path, "d.csv", CASES["no time"][1])
+    assert "1 of 41 sampled lines" in doubts_of(tmp_path, "e.jsonl", EPOCHS + b"{broken\n")
+    assert "c1, c2" in doubts_of(tmp_path, "f.csv", NAMELESS)
+    both = jsonl(*({"created": ms(t), "time": ms(t)} for t in TIMES))
+    assert "these fields are times, too: created" in doubts_of(tmp_path, "g.jsonl", both)
+
+
+def test_a_year_that_would_lie_ahead_is_the_last_one(tmp_path: Path) -> None:
+    ahead = datetime.now(UTC) + timedelta(days=20)
+    lines = b"".join(f"{ahead:%b %e} 10:00:0{n} host cron: x\n".encode() for n in range(9))
+    (tmp_path / "syslog").write_bytes(lines)
+    year = draft([str(tmp_path / "syslog")]).choices["timestamp.year"].value
+    assert year == ahead.year - 1
+
+
+def test_files_of_other_kinds_are_left_out_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(EPOCHS))
+    (folder / "b.jsonl").write_bytes(EPOCHS)
+    (folder / "server.jsonl.2026-01-01").write_bytes(EPOCHS)
+    (folder / "README.md").write_text("about these files")
+    made, report = drafted(tmp_path, folder)
+    assert (report.records, made.topic, made.files) == (3 * ROWS, "in", 3)
+    assert "files of other kinds are left out: 1" in made.doubts
+
+
+def test_partitions_go_by_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.jsonl").write_bytes(EPOCHS)
+    monkeypatch.setattr("seglake.write.draft.draft._BYTES_OF_A_PARTITION", len(EPOCHS) // 5)
+    assert draft([str(tmp_path / "a.jsonl")]).choices["topic.partitions"].value == 8
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "no file with any bytes"), (b"[{}, {}]\n", "JSON array"), (b"[\n{}\n]", "JSON array"),
+        ("a,b\n1,2\n".encode("utf-16"), "is UTF-16"), (b"a\0b\n", "is no text"),
+        (b"one\ntwo\n", "neither JSON nor CSV"), (b"PAR1 and more", "is no Parquet file"),
+    ],
+)  # fmt: skip
+def test_what_it_cannot_read(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "a").write_bytes(content)
+    with pytest.raises(InputError, match=problem):
+        draft([str(tmp_path / "a")])
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none.jsonl: does not exist; correct the path"):
+        draft([str(tmp_path / "none.jsonl")])
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("clicks.jsonl").write_bytes(EPOCHS)
+    first = CliRunner().invoke(app, ["init", "clicks.jsonl"])
+    assert 'timestamp.format = "epoch_ms"' in first.stdout
+    assert load(Path("clicks.toml")).topic.name == "clicks"
+    again = CliRunner().invoke(app, ["init", "clicks.jsonl"])
+    assert "is there already" in str(again.exception)
+    how = ["-o", "b.toml", "--topic", "b", "--root", "./b", "--force", "--json"]
+    told = json.loads(CliRunner().invoke(app, ["init", "clicks.jsonl", *how]).stdout)
+    assert (told["file"], told["topic"], told["sampled"], told["reasons"]) == (
+        "b.toml",
+        "b",
+        40,
+        {},
+    )
+    assert str(load(Path("b.toml")).root).endswith("b")
+
+
+REAL = {
+    "elastic-logs/apache_logs": (10_000, "client"),
+    "elastic-logs/auth.log": (7_121, "process"),
+    "elastic-logs/nginxplus_json_logs": (500, None),
+    "elastic-logs/ncedc-earthquakes-dataset.tar.gz": (38_315, "Source"),
+    "elastic-logs/kafka-brokers": (None, None),
+    "online-retail": (95_054, "CustomerID"),
+}
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", REAL)
+def test_real_files(tmp_path: Path, data_dir: Path, name: str) -> None:
+    records, key = REAL[name]
+    made, report = drafted(tmp_path, data_dir / name)
+    assert report.quarantined <= 0.01 * report.records
+    assert records in {None, report.records}
+    assert (made.choices["key.fields"].value if "key.fields" in made.choices else None) == (
+        None if key is None else [key]
+    )

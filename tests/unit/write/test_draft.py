@@ -112,6 +112,13 @@ CASES: dict[str, Case] = {
     "error log": ("error.log", ERRORS, {"field": "time", "format": "%Y/%m/%d %H:%M:%S"}, None),
     "time in the middle": ("a.txt", MIDDLE, {"field": "time", "format": "iso8601"}, None),
     "parquet": ("a.parquet", parquet(), {"field": "at"}, "user"),
+    "log of a server": ("error.log", of_events("[%a %b %d %H:%M:%S.123456 %Y] [core] {user}"),
+                        {"field": "time", "format": "%a %b %e %H:%M:%S.%f %Y"}, None),
+    "log of Java": ("a.log", of_events("%d-%b-%Y %H:%M:%S.123 INFO [main] {user} {n}"),
+                    {"field": "time", "format": "%d-%b-%Y %H:%M:%S.%f"}, None),
+    "name of a host": ("a.json", jsonl(*({"@timestamp": t.isoformat(), "host": {"name": u}}
+                                         for t, u in zip(TIMES, USERS, strict=True))),
+                       {"field": "@timestamp", "format": "iso8601"}, "host.name"),
     "no time": ("a.csv", table("color,size", lambda n: f"red,{n}"), {}, None),
 }  # fmt: skip
 
@@ -161,6 +168,8 @@ def test_it_says_what_it_is_not_sure_of(tmp_path: Path) -> None:
     assert "no field has times" in doubts_of(tmp_path, "d.csv", CASES["no time"][1])
     assert "1 of 41 sampled lines" in doubts_of(tmp_path, "e.jsonl", EPOCHS + b"{broken\n")
     assert "c1, c2" in doubts_of(tmp_path, "f.csv", NAMELESS)
+    days = table("date,time,n", lambda n: f"2026-03-{n % 9 + 10},10:00:00,{n}")
+    assert "date has whole days" in doubts_of(tmp_path, "h.csv", days)
     both = jsonl(*({"created": ms(t), "time": ms(t)} for t in TIMES))
     assert "these fields are times, too: created" in doubts_of(tmp_path, "g.jsonl", both)
 

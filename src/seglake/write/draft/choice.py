@@ -98,6 +98,8 @@ def _choice(name: str, values: list[str], form: str, year: int | None, span: _Sp
     if form not in EPOCH_POWERS and not _ZONED.search(values[0]):
         settings["zone"] = "UTC"
         doubts.append("the times name no zone; timestamp.zone = 'UTC' is a guess")
+    if span.first_ms % _DAY_MS == 0 == span.last_ms % _DAY_MS and form not in EPOCH_POWERS:
+        doubts.append(f"{name} has whole days; a time of day in another field is not read")
     if span.early:
         doubts.append(f"times before 1970, which make rejects: {span.early:,} of {len(values):,}")
     first, last = format_ms(span.first_ms), format_ms(span.last_ms)
@@ -182,6 +184,8 @@ def _rank(field: str, words: tuple[str, ...]) -> tuple[int, int, int]:
     """
     path = field.split(".")
     own = [word.lower() for word in _WORDS.findall(path[-1])]
+    if len(path) > 1 and _SAY_NOTHING.issuperset(own):  # host.name
+        own += [word.lower() for word in _WORDS.findall(path[-2])]
     at = next((at for at, word in enumerate(words) if word in own), len(words))
     rest = {*own} - {*words} - _SAY_NOTHING
     return (len(words) if rest else at), len(path), len(own)
